@@ -1,0 +1,95 @@
+# One wish, one word. Bare `make` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+# Passed on to ansible-playbook, for example: make up ARGS='--tags check -v'
+ARGS ?=
+# inventory/existing installs on a cluster that is there already.
+INVENTORY ?= inventory/kind
+VENV := .venv
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-scheduler
+BIN := $(VENV)/bin
+PLAYBOOK := $(BIN)/ansible-playbook --inventory $(INVENTORY)
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Roles and modules are found from the checkout, whatever the user's own ansible configuration says.
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+
+.PHONY: help
+help: ## List the wishes
+	@printf 'gpu-scheduler: say exactly which GPU on which node each replica gets\n\n'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nFirst time here: make up, then make test. Variables: ARGS (to ansible-playbook), PYTHON (%s).\n' '$(PYTHON)'
+
+.PHONY: up
+up: env-deploy ## Create the cluster, install everything, prove the placement, write evidence/
+	@$(PLAYBOOK) site.yml $(ARGS)
+	@$(MAKE) env
+
+.PHONY: verify
+verify: env-deploy ## Prove the placement again, on the cluster as it stands; changes nothing in it
+	@$(PLAYBOOK) playbooks/verify.yml $(ARGS)
+
+.PHONY: env
+env: ## Print the one line that enters the cluster
+	@printf 'Enter the cluster with:\n\n  export KUBECONFIG=%q PATH=%q:"$$PATH"\n\n' '$(CURDIR)/.kube/config' '$(CURDIR)/$(BIN)'
+
+.PHONY: down
+down: env-deploy ## Delete cluster, network and kubeconfig; keep cache and packages
+	@$(PLAYBOOK) playbooks/destroy.yml $(ARGS)
+
+.PHONY: clean
+clean: ## Remove the cache and the tool environment; the cluster must be down
+	@if compgen -G '.kube/config' >/dev/null || compgen -G '.kube/*/config' >/dev/null; then \
+	  echo 'cannot clean while a cluster of this checkout stands (.kube/ has its kubeconfig): run make down first'; exit 1; fi
+	@if [ -e '$(CACHE)/engine/dockerd.pid' ] && kill -0 "$$(cat '$(CACHE)/engine/dockerd.pid')" 2>/dev/null; then \
+	  echo 'cannot clean while the container engine that make up started runs: stop its containers, then run make down'; exit 1; fi
+	@rm -rf --one-file-system '$(VENV)' .kube '$(CACHE)'
+	@echo 'Removed $(VENV) and $(CACHE). What stays: the packages that make up installed, and images in the container engine.'
+
+.PHONY: test
+test: env-dev ## Run every ring of tests: check, unit, contracts, integration, cluster
+	@$(BIN)/python tests/rings.py check unit contracts integration cluster
+
+.PHONY: test-fast
+test-fast: env-dev ## Run the rings that need neither cluster nor API server
+	@$(BIN)/python tests/rings.py check unit contracts
+
+.PHONY: test-integration
+test-integration: env-dev ## Run the ring on real etcd and kube-apiserver processes
+	@$(BIN)/python tests/rings.py integration
+
+.PHONY: test-cluster
+test-cluster: env-dev ## Run the main job on cluster gpu-scheduler-test and ask the cluster (KEEP=1 leaves it up)
+	@$(BIN)/python tests/rings.py cluster
+
+.PHONY: check
+check: env-dev ## Lint, types, import laws and structure
+	@$(BIN)/python tests/rings.py check
+
+.PHONY: fmt
+fmt: env-dev ## Format the Python code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+.PHONY: programs
+programs: env-deploy ## Build etcd, kube-apiserver and kubectl into the cache, for the integration ring
+	@$(PLAYBOOK) playbooks/programs.yml $(ARGS)
+
+.PHONY: lock
+lock: env-dev ## Compile the hash-pinned locks in requirements/ from both pyproject.toml
+	@requirements/compile
+
+.PHONY: env-deploy env-dev
+env-deploy: $(VENV)/.deploy.stamp
+env-dev: $(VENV)/.dev.stamp
+
+# Hash-checked installs; an interrupted one leaves no stamp and is done again.
+$(VENV)/.%.stamp: requirements/%.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "cannot use $(PYTHON) " + sys.version.split()[0] + ": Python must be 3.11 or newer (example: make up PYTHON=python3.12)")'
+	@test -x $(BIN)/python || { echo 'Making the tool environment $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
+	@echo 'Installing requirements/$*.txt into $(VENV) (about 2 minutes the first time)'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$*.txt
+	@touch $@

@@ -1,0 +1,139 @@
+"""Runs rings of tests in the order given and prints each ring's seconds.
+
+A ring is a list of steps; a ring passes when every step exits with 0. All rings run, even after one failed, so
+that one run tells everything; a ring that cannot run counts as failed. Usage: rings.py RING…
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+TEST_CLUSTER: Final = ("-e", "@tests/cluster/vars.yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of a ring."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Steps that stop at the first failure, and what is undone afterwards in any case."""
+
+    steps: tuple[Step, ...]
+    cleanup: tuple[Step, ...] = ()
+
+
+def _pytest(*folders: str) -> Step:
+    return Step(f"pytest {' '.join(folders)}", (sys.executable, "-m", "pytest", *folders))
+
+
+def _tracked(*patterns: str) -> tuple[str, ...]:
+    """Files of the checkout, new ones included, that match one of git's patterns."""
+    command = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns)
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return tuple(name for name in listed.splitlines() if (ROOT / name).exists())
+
+
+def _check() -> Ring:
+    shell_scripts = tuple(
+        name
+        for name in _tracked("*.sh", ".ci/run", "requirements/compile")
+        if (ROOT / name).read_bytes().startswith(b"#!")
+    )
+    return Ring(
+        (
+            Step("ruff format", ("ruff", "format", "--check", ".")),
+            Step("ruff", ("ruff", "check", ".")),
+            Step("mypy", ("mypy", "scheduler/gpu_scheduler", "check", "scheduler/tests", "tests")),
+            Step("import-linter", ("lint-imports", "--no-cache")),
+            Step("vulture", ("vulture",)),
+            Step("yamllint", ("yamllint", "--strict", ".")),
+            Step("ansible-lint", ("ansible-lint", "--offline")),
+            Step("shellcheck", ("shellcheck", *shell_scripts)),
+            Step("hadolint", ("hadolint", *_tracked("Dockerfile*", "**/Dockerfile*"))),
+        )
+    )
+
+
+def _cluster() -> Ring:
+    destroy = Step("destroy", ("ansible-playbook", "playbooks/destroy.yml", *TEST_CLUSTER))
+    keep = bool(os.environ.get("KEEP"))
+    return Ring(
+        (
+            Step("site.yml on gpu-scheduler-test", ("ansible-playbook", "site.yml", *TEST_CLUSTER)),
+            _pytest("tests/cluster"),
+        ),
+        cleanup=() if keep else (destroy,),
+    )
+
+
+def _integration() -> Ring:
+    programs = Step("programs", ("ansible-playbook", "playbooks/programs.yml", *TEST_CLUSTER))
+    return Ring((programs, _pytest("tests/integration")))
+
+
+RINGS: Final = {
+    "check": _check,
+    "unit": lambda: Ring((_pytest("scheduler/tests", "check/tests"),)),
+    "contracts": lambda: Ring((_pytest("tests/contracts"),)),
+    "integration": _integration,
+    "cluster": _cluster,
+}
+
+
+def _run(step: Step) -> bool:
+    print(f"\n--- {step.name}", flush=True)
+    # import-linter looks for the payload as a package on the path.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scheduler")}
+    try:
+        code = subprocess.run(step.command, cwd=ROOT, env=environment, check=False, stdin=subprocess.DEVNULL).returncode
+    except OSError as error:
+        print(f"cannot run {step.command[0]}: {error}")
+        return False
+    if code:
+        print(f"--- {step.name} failed with exit status {code}")
+    return code == 0
+
+
+def _run_ring(ring: Ring) -> bool:
+    try:
+        passed = all(_run(step) for step in ring.steps)
+    finally:
+        # Also after Ctrl-C: what a ring started never outlives it.
+        cleaned = [_run(step) for step in ring.cleanup]
+    return passed and all(cleaned)
+
+
+def main(names: list[str]) -> int:
+    """Run the rings called `names`; return 0 when all passed."""
+    unknown = [name for name in names if name not in RINGS]
+    if unknown or not names:
+        print(f"cannot run ring {' '.join(unknown) or '(none)'}: known rings are {' '.join(RINGS)}")
+        return 2
+    results: list[tuple[str, bool, float]] = []
+    for name in names:
+        print(f"\n=== ring {name}", flush=True)
+        started = time.monotonic()
+        passed = _run_ring(RINGS[name]())
+        results.append((name, passed, time.monotonic() - started))
+    print("\nring          result   seconds")
+    for name, passed, seconds in results:
+        print(f"{name:<13} {'passed' if passed else 'FAILED':<8} {seconds:7.1f}")
+    good = sum(passed for _, passed, _ in results)
+    print(f"rings: {good} passed, {len(results) - good} failed")
+    return 0 if good == len(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
