@@ -1,0 +1,188 @@
+"""Which pod is looked at next, and which change wakes which pod.
+
+LAW: holds uids and times, nothing of pods; time comes in as `now`, monotonic seconds that never go back. A wake touches
+only those who wait for it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from heapq import heappop, heappush
+from typing import Final
+
+from gpu_scheduler.core.reasons import Wake
+
+_SLACK: Final = 64
+"""How many outdated timers there may be, beside one for each pod, before they are cleaned out."""
+
+
+class _State(Enum):
+    ACTIVE = auto()
+    BACKOFF = auto()
+    UNSCHEDULABLE = auto()
+    HANDED_OUT = auto()
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is known of one pending pod."""
+
+    turn: int
+    """Its place in the order in which pods came."""
+    state: _State
+    queued: bool = False
+    """Whether the heap of active pods has it, active or not."""
+    backoff: float = 0.0
+    """Seconds it had to leave alone after its last attempt."""
+    resting_until: float = 0.0
+    due: float = 0.0
+    """When it becomes active by itself, unless something does earlier."""
+    wakes: tuple[Wake, ...] = ()
+
+
+class Backlog:
+    """Pending pods by uid: active, in back-off, or unschedulable until something wakes them."""
+
+    __slots__ = ("_active", "_entries", "_initial", "_maximum", "_resync", "_timers", "_turns", "_waiting")
+
+    def __init__(self, initial: float = 1.0, maximum: float = 10.0, resync: float = 300.0) -> None:
+        """Seconds: the first back-off, the longest, and how long a pod stays unschedulable without any change."""
+        self._initial = initial
+        self._maximum = maximum
+        self._resync = resync
+        self._turns = 0
+        self._entries: dict[str, _Entry] = {}
+        self._waiting: dict[Wake, dict[str, None]] = {}
+        # Entries of both heaps may be outdated; what an _Entry says now is what counts.
+        self._active: list[tuple[int, str]] = []
+        self._timers: list[tuple[float, int, str]] = []
+
+    def add(self, uid: str) -> None:
+        """A pod that is new or has changed itself: it is looked at when its turn comes, back-off or not."""
+        self._activate(uid, self._entry(uid))
+
+    def pop(self, now: float) -> str | None:
+        """Hand out the pod whose turn it is: of the active ones, who came first. It stays known until it is removed."""
+        entry = self._first(now)
+        if entry is None:
+            return None
+        _, uid = heappop(self._active)
+        entry.queued = False
+        entry.state = _State.HANDED_OUT
+        return uid
+
+    def wait(self, uid: str, wakes: Iterable[Wake], now: float) -> None:
+        """After a Wait or Refuse: unschedulable until one of `wakes`, a change of its own (`add`), or the resync."""
+        entry = self._attempted(uid, now)
+        entry.state = _State.UNSCHEDULABLE
+        entry.wakes = tuple(dict.fromkeys(wakes))
+        for wake in entry.wakes:
+            self._waiting.setdefault(wake, {})[uid] = None
+        self._set_timer(uid, entry, now + self._resync)
+
+    def retry(self, uid: str, now: float) -> None:
+        """After an error: active again by itself when its back-off is over."""
+        entry = self._attempted(uid, now)
+        entry.state = _State.BACKOFF
+        self._set_timer(uid, entry, entry.resting_until)
+
+    def wake(self, wakes: Iterable[Wake], now: float) -> None:
+        """Something changed: who waits for it becomes active, or serves out its back-off first."""
+        for wake in wakes:
+            for uid in tuple(self._waiting.get(wake, ())):
+                entry = self._entries[uid]
+                if now >= entry.resting_until:
+                    self._activate(uid, entry)
+                else:
+                    self._stop_waiting(uid, entry)
+                    entry.state = _State.BACKOFF
+                    self._set_timer(uid, entry, entry.resting_until)
+
+    def remove(self, uid: str) -> None:
+        """The pod is bound, gone, or no longer ours; an unknown uid is fine."""
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            self._stop_waiting(uid, entry)
+
+    def next_due(self, now: float) -> float | None:
+        """When `pop` will next have something: `now` if it has already, None if nobody waits."""
+        if self._first(now) is not None:
+            return now
+        return self._timers[0][0] if self._timers else None
+
+    def counts(self) -> dict[str, int]:
+        """How many are `active`, in `backoff`, and `unschedulable`; those handed out are in none."""
+        states = [entry.state for entry in self._entries.values()]
+        return {state.name.lower(): states.count(state) for state in _State if state is not _State.HANDED_OUT}
+
+    def _entry(self, uid: str) -> _Entry:
+        entry = self._entries.get(uid)
+        if entry is None:
+            self._turns += 1
+            entry = self._entries[uid] = _Entry(self._turns, _State.HANDED_OUT)
+        return entry
+
+    def _activate(self, uid: str, entry: _Entry) -> None:
+        self._stop_waiting(uid, entry)
+        entry.state = _State.ACTIVE
+        if not entry.queued:
+            entry.queued = True
+            heappush(self._active, (entry.turn, uid))
+
+    def _attempted(self, uid: str, now: float) -> _Entry:
+        """Count an attempt: each doubles the back-off, until the pod has been left alone for long."""
+        entry = self._entry(uid)
+        self._stop_waiting(uid, entry)
+        # Without this, a pod that waited for hours would be late for its GPU: told that the holder is terminating, it
+        # would still rest when the GPU is free.
+        long_ago = now >= entry.resting_until + self._maximum
+        entry.backoff = min(2 * entry.backoff, self._maximum) if entry.backoff and not long_ago else self._initial
+        entry.resting_until = now + entry.backoff
+        return entry
+
+    def _stop_waiting(self, uid: str, entry: _Entry) -> None:
+        for wake in entry.wakes:
+            waiting = self._waiting[wake]
+            del waiting[uid]
+            if not waiting:
+                del self._waiting[wake]
+        entry.wakes = ()
+
+    def _set_timer(self, uid: str, entry: _Entry, due: float) -> None:
+        entry.due = due
+        heappush(self._timers, (due, entry.turn, uid))
+        if len(self._timers) > 2 * len(self._entries) + _SLACK:
+            self._timers = sorted({item for item in self._timers if self._is_due(*item)})
+
+    def _fire(self, now: float) -> None:
+        """Activate whose time has come, and leave a timer in front that counts, or none."""
+        while self._timers:
+            due, turn, uid = self._timers[0]
+            valid = self._is_due(due, turn, uid)
+            if valid and due > now:
+                return
+            heappop(self._timers)
+            if valid:
+                self._activate(uid, self._entries[uid])
+
+    def _first(self, now: float) -> _Entry | None:
+        """Who is in front of the active ones, once all whose time has come are among them."""
+        self._fire(now)
+        while self._active:
+            turn, uid = self._active[0]
+            entry = self._entries.get(uid)
+            ours = entry is not None and entry.turn == turn
+            if entry is not None and ours and entry.state is _State.ACTIVE:
+                return entry
+            heappop(self._active)
+            if entry is not None and ours:
+                entry.queued = False
+        return None
+
+    def _is_due(self, due: float, turn: int, uid: str) -> bool:
+        entry = self._entries.get(uid)
+        return (
+            entry is not None
+            and (entry.turn, entry.due) == (turn, due)
+            and entry.state in {_State.BACKOFF, _State.UNSCHEDULABLE}
+        )

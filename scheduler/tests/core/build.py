@@ -1,0 +1,89 @@
+"""Pods and nodes for tests: everything is right by default, so that a test says only what matters to it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpu_scheduler import names
+from gpu_scheduler.core.environment import wanted
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Node, Owner, Placement, Pod, PodRef, Policy
+from gpu_scheduler.core.nodes import Nodes
+from gpu_scheduler.core.request import Request, read_request
+
+MAP = """\
+0=node1:0,1
+1=node2:2
+2=node3:0,1,2
+3=node4:3
+4=node4:3
+"""
+POLICY = Policy()
+TRAIN = Owner("StatefulSet", "train")
+FIELD_REF = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
+PCI = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
+
+
+def visible(value: str) -> EnvVar:
+    """A literal CUDA_VISIBLE_DEVICES."""
+    return EnvVar(names.VISIBLE_DEVICES, value)
+
+
+def container(
+    env: tuple[EnvVar, ...] | None = None,
+    kind: ContainerKind = ContainerKind.CONTAINER,
+    position: int = 0,
+    name: str = "main",
+) -> Container:
+    """One container; by default without any environment."""
+    return Container(kind, position, name, env)
+
+
+def pod(
+    name: str = "train-0",
+    text: str | None = MAP,
+    *,
+    namespace: str = "default",
+    annotations: Mapping[str, str] | None = None,
+    **others: Any,
+) -> Pod:
+    """A pod as the webhook left it, its container with what its map line says, and uid `uid-of-NAMESPACE/NAME`."""
+    given = {**({} if text is None else {names.MAP: text}), **(annotations or {})}
+    ref = PodRef(namespace, name, f"uid-of-{namespace}/{name}")
+    made = Pod(**{"ref": ref, "owner": TRAIN, "annotations": given, **others})
+    if "containers" in others:
+        return made
+    request = read_request(made)
+    value = request.slot.value if isinstance(request, Request) else ""
+    return replace(made, containers=(container(wanted(value)),))
+
+
+def running(name: str, node: str, text: str | None = MAP, **others: Any) -> Pod:
+    """A pod that was bound to `node` and runs."""
+    return replace(pod(name, text, **others), node=node, phase="Running")
+
+
+def own(*values: str) -> tuple[Container, ...]:
+    """Containers that set their devices themselves, one for each value."""
+    return tuple(container((visible(value), PCI), position=number) for number, value in enumerate(values))
+
+
+def nodes(*known: Node) -> Nodes:
+    """These nodes, or node1 to node4."""
+    result = Nodes()
+    for node in known or (Node("node1"), Node("node2"), Node("node3"), Node("node4")):
+        result.apply(node)
+    return result
+
+
+def ledger(*bound: Pod, policy: Policy = POLICY) -> Ledger:
+    """A ledger that has seen these pods."""
+    result = Ledger(policy)
+    for each in bound:
+        result.apply(each)
+    return result
+
+
+def placed(node: str, devices: str = "", index: int = 0) -> Placement:
+    """A placement from the text of its devices."""
+    return Placement(node, tuple(devices.split(",")) if devices else (), index)

@@ -1,0 +1,262 @@
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_scheduler.core.backlog import Backlog
+from gpu_scheduler.core.reasons import GpuChanged, NodeChanged, Wake
+
+GPU = GpuChanged("node4", "3")
+OTHER = GpuChanged("node4", "2")
+NODE = NodeChanged("node4")
+ALL: list[Wake] = [GPU, OTHER, NODE]
+
+
+# "add a", or a tuple where a word is no text; a number lets that many seconds pass.
+Step = float | str | tuple[Any, ...]
+
+
+class Story:
+    """A backlog and a clock that only the story moves."""
+
+    def __init__(self) -> None:
+        self.backlog = Backlog()
+        self.now = 1000.0
+
+    def tell(self, *steps: Step) -> list[str | None]:
+        """Act out the steps; answers what each `pop` gave."""
+        popped: list[str | None] = []
+        for step in steps:
+            if isinstance(step, int | float):
+                self.now += step
+                continue
+            words: list[Any] = step.split() if isinstance(step, str) else list(step)
+            verb = words.pop(0)
+            if verb == "pop":
+                popped.append(self.backlog.pop(self.now))
+            elif verb == "wait":
+                self.backlog.wait(words[0], words[1:], self.now)
+            elif verb == "wake":
+                self.backlog.wake(words, self.now)
+            elif verb == "retry":
+                self.backlog.retry(words[0], self.now)
+            else:
+                getattr(self.backlog, verb)(*words)
+        return popped
+
+
+WAITS = ("wait", "a", GPU)
+
+STORIES = {
+    "who came first is looked at first": (["add b", "add a", "pop", "pop", "pop"], ["b", "a", None]),
+    "adding twice is adding once": (["add a", "add a", "pop", "pop"], ["a", None]),
+    "a pod handed out is not handed out again": (["add a", "pop", "pop"], ["a", None]),
+    "a pod that is removed is not handed out": (["add a", "remove a", "pop"], [None]),
+    "a pod that comes again goes to the end": (["add a", "add b", "remove a", "add a", "pop", "pop"], ["b", "a"]),
+    "an unschedulable pod waits": (["add a", "pop", WAITS, 200, "pop"], ["a", None]),
+    "what it waits for wakes it": (["add a", "pop", WAITS, 200, ("wake", GPU), "pop"], ["a", "a"]),
+    "what it does not wait for does not": (["add a", "pop", WAITS, 200, ("wake", OTHER, NODE), "pop"], ["a", None]),
+    "any of several things wakes it": (
+        ["add a", "pop", ("wait", "a", GPU, NODE), 9, ("wake", NODE), "pop"],
+        ["a", "a"],
+    ),
+    "a pod is woken once": (["add a", "pop", WAITS, 9, ("wake", GPU), "pop", ("wake", GPU), "pop"], ["a", "a", None]),
+    "woken early, it serves out its back-off": (
+        ["add a", "pop", WAITS, 0.4, ("wake", GPU), "pop", 0.5, "pop", 0.1, "pop"],
+        ["a", None, None, "a"],
+    ),
+    "woken after its back-off, it is looked at at once": (["add a", "pop", WAITS, 1, ("wake", GPU), "pop"], ["a", "a"]),
+    "its own change does not wait for any back-off": (["add a", "pop", WAITS, "add a", "pop"], ["a", "a"]),
+    "its own change ends its wait": (
+        ["add a", "pop", WAITS, "add a", "pop", 9, ("wake", GPU), "pop"],
+        ["a", "a", None],
+    ),
+    "without any change it is looked at every five minutes": (
+        ["add a", "pop", WAITS, 299.9, "pop", 0.1, "pop"],
+        ["a", None, "a"],
+    ),
+    "a refused pod waits for nothing but itself and the five minutes": (
+        ["add a", "pop", ("wait", "a"), 299, "pop", 1, "pop"],
+        ["a", None, "a"],
+    ),
+    "after an error it tries again by itself in a second": (
+        ["add a", "pop", "retry a", 0.9, "pop", 0.1, "pop"],
+        ["a", None, "a"],
+    ),
+    "each error doubles the back-off": (
+        ["add a", "pop", "retry a", 1, "pop", "retry a", 1.9, "pop", 0.1, "pop", "retry a", 3.9, "pop", 0.1, "pop"],
+        ["a", "a", None, "a", None, "a"],
+    ),
+    "the back-off ends at ten seconds": (
+        [
+            "add a",
+            "pop",
+            "retry a",
+            1,
+            "pop",
+            "retry a",
+            2,
+            "pop",
+            "retry a",
+            4,
+            "pop",
+            "retry a",
+            8,
+            "pop",
+            "retry a",
+            9.9,
+            "pop",
+            0.1,
+            "pop",
+            "retry a",
+            9.9,
+            "pop",
+            0.1,
+            "pop",
+        ],
+        ["a", "a", "a", "a", "a", None, "a", None, "a"],
+    ),
+    "a pod left alone for long starts again with a second": (
+        [
+            "add a",
+            "pop",
+            "retry a",
+            1,
+            "pop",
+            "retry a",
+            2,
+            "pop",
+            WAITS,
+            14,
+            ("wake", GPU),
+            "pop",
+            "retry a",
+            1,
+            "pop",
+        ],
+        ["a", "a", "a", "a", "a"],
+    ),
+    "a pod that waited long is bound a second after its holder went, though told before that it terminates": (
+        ["add a", "pop", WAITS, 100, ("wake", GPU), "pop", WAITS, 0.1, ("wake", GPU), 0.9, "pop"],
+        ["a", "a", "a"],
+    ),
+    "a pod in back-off that changes itself is looked at once": (
+        ["add a", "pop", "retry a", "add a", "pop", 20, "pop"],
+        ["a", "a", None],
+    ),
+    "a woken pod keeps its place before those who came later": (
+        ["add a", "pop", WAITS, 5, "add b", ("wake", GPU), "pop", "pop"],
+        ["a", "a", "b"],
+    ),
+    "all who wait for a GPU are woken, in the order they came": (
+        ["add a", "add b", "pop", "pop", ("wait", "b", GPU), ("wait", "a", GPU), 5, ("wake", GPU), "pop", "pop"],
+        ["a", "b", "a", "b"],
+    ),
+    "a pod that is removed is not woken": (["add a", "pop", WAITS, "remove a", 5, ("wake", GPU), "pop"], ["a", None]),
+    "a pod that was removed and came again has no old timer": (
+        ["add a", "pop", "retry a", "remove a", "add a", "pop", 5, "pop"],
+        ["a", "a", None],
+    ),
+    "a pod that waits anew forgets what it waited for": (
+        ["add a", "pop", WAITS, ("wait", "a", OTHER), 5, ("wake", GPU), "pop", ("wake", OTHER), "pop"],
+        ["a", None, "a"],
+    ),
+    "a pod that was made to wait before its turn comes when it changes": (
+        ["add a", WAITS, "pop", "add a", "pop"],
+        [None, "a"],
+    ),
+    "a pod nobody added may be retried": (["retry a", 1, "pop"], ["a"]),
+    "removing a stranger is fine": (["remove a", "pop"], [None]),
+}
+
+
+@pytest.mark.parametrize(("steps", "popped"), STORIES.values(), ids=STORIES)
+def test_story(steps: list[Step], popped: list[str | None]) -> None:
+    """Who is looked at, and when."""
+    assert popped == Story().tell(*steps)
+
+
+DUE = {
+    "nothing waits": ([], None),
+    "somebody is active": (["add a"], 0.0),
+    "somebody is handed out": (["add a", "pop"], None),
+    "somebody is in back-off": (["add a", "pop", "retry a", 0.25], 0.75),
+    "somebody is unschedulable": (["add a", "pop", WAITS, 100], 200.0),
+    "somebody's back-off is over": (["add a", "pop", "retry a", 5], 0.0),
+    "the active one was removed": (["add a", "remove a"], None),
+    "the one in back-off was removed": (["add a", "pop", "retry a", "remove a"], None),
+    "the first of two": (["add a", "add b", "pop", "pop", WAITS, "retry b"], 1.0),
+}
+
+
+@pytest.mark.parametrize(("steps", "seconds"), DUE.values(), ids=DUE)
+def test_next_due(steps: list[Step], seconds: float | None) -> None:
+    """How long the loop may sleep."""
+    story = Story()
+    story.tell(*steps)
+    due = story.backlog.next_due(story.now)
+
+    assert seconds == (None if due is None else due - story.now)
+
+
+def test_counts() -> None:
+    """The queues as upstream names them; a pod that is being decided is in none."""
+    story = Story()
+    story.tell("add a", "add b", "add c", "add d", "pop", "pop", "pop", WAITS, "retry b")
+
+    assert story.backlog.counts() == {"active": 1, "backoff": 1, "unschedulable": 1}
+
+
+def test_a_freed_gpu_wakes_one_pod_among_ten_thousand() -> None:
+    """The right pod, and the others stay quiet."""
+    backlog = Backlog()
+    for number in range(10_000):
+        backlog.wait(str(number), (GpuChanged("node", str(number)),), 0)
+    backlog.wake([GpuChanged("node", "4711")], 100)
+
+    assert [backlog.pop(100), backlog.pop(100)] == ["4711", None]
+
+
+def test_memory_does_not_grow_with_attempts() -> None:
+    """A pod that is tried for weeks leaves no trail."""
+    backlog, now = Backlog(), 0.0
+    backlog.wait("quiet", (), now)
+    for _ in range(2_000):
+        backlog.wait("a", (GPU, NODE), now)
+        backlog.add("a")
+        backlog.pop(now)
+        backlog.add("a")
+        now += 0.01
+    backlog.remove("a")
+
+    assert len(backlog._timers) < 200
+    assert len(backlog._active) < 200
+    assert backlog._waiting == {}
+
+
+@given(st.randoms(use_true_random=False))
+def test_no_pod_is_ever_lost(chance: random.Random) -> None:
+    """Whatever happens, who was added and not removed is handed out again within five minutes and a back-off."""
+    backlog, now, known = Backlog(), 0.0, set[str]()
+    for _ in range(60):
+        uid = chance.choice("abcd")
+        now += chance.choice([0, 0, 0.5, 3, 40])
+        match chance.randrange(5):
+            case 0:
+                backlog.add(uid)
+                known.add(uid)
+            case 1:
+                backlog.wake([chance.choice(ALL)], now)
+            case 2:
+                backlog.remove(uid)
+                known.discard(uid)
+            case _:
+                popped = backlog.pop(now)
+                if popped is not None and chance.random() < 0.5:
+                    backlog.wait(popped, [chance.choice(ALL)], now)
+                elif popped is not None:
+                    backlog.retry(popped, now)
+    now += 310
+    assert known == set(iter(lambda: backlog.pop(now), None))

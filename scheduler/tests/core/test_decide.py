@@ -1,0 +1,294 @@
+from dataclasses import replace
+
+import pytest
+
+from gpu_scheduler.core.decide import Bind, Decision, Refuse, Wait, decide
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Container, Node, Owner, Pod, Policy
+from gpu_scheduler.core.nodes import Nodes
+from gpu_scheduler.core.reasons import (
+    REFUSED_AT_ADMISSION,
+    NodeChanged,
+    Reason,
+    Wake,
+)
+from tests.core.build import FIELD_REF, PCI, POLICY, container, ledger, nodes, placed, pod, running, visible
+
+KEEP = {"agentaflow.gpu/keep-env": "true"}
+
+
+def decided(
+    pending: Pod,
+    held: Ledger | None = None,
+    known: Nodes | None = None,
+    policy: Policy = POLICY,
+) -> Decision | None:
+    return decide(pending, held or ledger(), known or nodes(), policy)
+
+
+BOUND = {
+    "pod 0 of the map goes to node1 and sees GPUs 0 and 1": (pod("train-0"), "node1", "0,1", 0),
+    "pod 1 of the map goes to node2 and sees GPU 2": (pod("train-1"), "node2", "2", 1),
+    "pod 2 of the map sees three GPUs": (pod("train-2"), "node3", "0,1,2", 2),
+    "a line without GPUs places a pod that sees none": (pod("train-5", "5=node1:"), "node1", "", 5),
+    "an annotation names the line": (pod("web", annotations={"agentaflow.gpu/index": "3"}), "node4", "3", 3),
+    "a container may read the devices from our annotation": (
+        pod("train-1", containers=(container((FIELD_REF, PCI)),)),
+        "node2",
+        "2",
+        1,
+    ),
+    "a container may keep its own devices when the pod says so": (
+        pod("train-1", annotations=KEEP, containers=(container((visible("7"), PCI)),)),
+        "node2",
+        "2",
+        1,
+    ),
+    "a pod without containers' variables for no reason but an empty list of containers": (
+        pod("train-1", containers=()),
+        "node2",
+        "2",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pending", "node", "devices", "index"), BOUND.values(), ids=BOUND)
+def test_bind(pending: Pod, node: str, devices: str, index: int) -> None:
+    """On a free cluster every pod gets what its line says."""
+    decision = decided(pending)
+
+    assert isinstance(decision, Bind)
+    assert (pending.ref, placed(node, devices, index)) == (decision.pod, decision.placement)
+
+
+SUCCESS = {
+    "several GPUs": ("0=node1:0,1", "Successfully assigned default/train-0 to node1 with GPUs 0,1 (index 0)"),
+    "one GPU": ("0=node1:3", "Successfully assigned default/train-0 to node1 with GPU 3 (index 0)"),
+    "no GPU": ("0=node1:", "Successfully assigned default/train-0 to node1 with no GPU (index 0)"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), SUCCESS.values(), ids=SUCCESS)
+def test_success_reads_as_kubernetes_says_it(text: str, message: str) -> None:
+    """The Scheduled event names pod, node, devices and index."""
+    decision = decided(pod("train-0", text))
+
+    assert isinstance(decision, Bind)
+    assert message == decision.message
+
+
+NOTHING = {
+    "a pod of another scheduler": pod(scheduler_name="default-scheduler"),
+    "a pod that is bound": pod(node="node1"),
+    "a pod that is deleting": pod(deleting_since="2026-11-21T01:00:00Z"),
+    "a pod that is gated": pod(gated=True),
+    "a pod that failed before it had a node": pod(phase="Failed"),
+}
+
+
+@pytest.mark.parametrize("given", NOTHING.values(), ids=NOTHING)
+def test_nothing_to_decide(given: Pod) -> None:
+    """A pod that is deleting, gated, bound, finished or another's is left alone."""
+    assert None is decided(given)
+
+
+def test_a_pod_whose_bind_is_under_way_is_not_decided_again() -> None:
+    """One pod, one bind at a time, even when its update arrives meanwhile."""
+    pending, held = pod("train-0"), ledger()
+    held.assume(pending, placed("node1", "0,1"))
+
+    assert None is decided(pending, held)
+
+
+GENERATED = replace(pod("web-5d9f7c-24567", owner=Owner("ReplicaSet", "web-5d9f7c")), generate_name="web-5d9f7c-")
+
+TEXT_FAULTS = {
+    "a map that cannot be read": (
+        pod("train-1", "0=node1:0\n1=node9:x"),
+        (
+            'MapInvalid: cannot read placement map, line 2: "1=node9:x": GPU must be a number, GPU-<uuid> or '
+            "MIG-<uuid> (example: 1=node2:0,1); correct annotation gpu-scheduling-map in the pod's template"
+        ),
+    ),
+    "an index that is no number": (
+        pod("train-1", annotations={"agentaflow.gpu/index": "one"}),
+        (
+            'IndexUnknown: cannot read annotation agentaflow.gpu/index: "one": an index must be a number without sign '
+            'or leading zero, at most 2147483647; correct it (example: agentaflow.gpu/index: "0")'
+        ),
+    ),
+    "an index that the map does not have": (
+        pod("train-7"),
+        (
+            "IndexNotInMap: cannot find index 7 in the map: it has lines for 0-4; "
+            "add a line (example: 7=node1:0), or run fewer replicas"
+        ),
+    ),
+    "an index that a map with gaps does not have": (
+        pod("train-7", "0=a:0\n2=a:1\n3=a:2\n9=a:3"),
+        (
+            "IndexNotInMap: cannot find index 7 in the map: it has lines for 0, 2-3, 9; "
+            "add a line (example: 7=node1:0), or run fewer replicas"
+        ),
+    ),
+    "a map without any index": (
+        GENERATED,
+        (
+            "Unsupported: cannot tell which line of the map is this pod's: its name was generated or does not end in "
+            "-N, and no label or annotation gives it an index; "
+            'set annotation agentaflow.gpu/index (example: "0"), or use a StatefulSet or an Indexed Job'
+        ),
+    ),
+    "a count instead of a map": (
+        pod("train-0", None, annotations={"agentaflow.gpu/count": "2"}),
+        (
+            'Unsupported: cannot place a pod by annotation agentaflow.gpu/count: "2": automatic placement is not in '
+            'this version; write a map (annotation gpu-scheduling-map, example: "0=node1:0,1")'
+        ),
+    ),
+    "a container that sets its devices itself": (
+        pod("train-1", containers=(container((visible("7"), PCI)),)),
+        (
+            'EnvConflict: cannot set CUDA_VISIBLE_DEVICES="2" in container "main": it says "7" itself; leave the '
+            'variable out, or keep it with annotation agentaflow.gpu/keep-env: "true", and create the pod anew'
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pending", "message"), TEXT_FAULTS.values(), ids=TEXT_FAULTS)
+def test_refuse(pending: Pod, message: str) -> None:
+    """A fault of the pod's own text is refused; nothing but a change of the pod cures it."""
+    decision = decided(pending)
+
+    assert isinstance(decision, Refuse)
+    assert (message, pending.ref) == (decision.message, decision.pod)
+    assert decision.reason in REFUSED_AT_ADMISSION
+
+
+GATE = {
+    "a container without any environment": (
+        (container(None),),
+        (
+            'EnvNotInjected: cannot start container "main" without CUDA_VISIBLE_DEVICES="2": it would not see the GPUs '
+            "of its map line; delete the pod: its controller makes it anew and the webhook completes it; "
+            "a bare pod must be created again"
+        ),
+    ),
+    "a container without the order": ((container((visible("2"),)),), "EnvNotInjected: "),
+    "the second container without any": (
+        (container((visible("2"), PCI)), container((), position=1, name="side")),
+        'EnvNotInjected: cannot start container "side" without',
+    ),
+    "an empty literal where the map has a GPU": ((container((visible(""), PCI)),), "EnvConflict: "),
+    "a value from a Secret": (
+        (container((replace(visible("2"), value=None), PCI)),),
+        'EnvConflict: cannot set CUDA_VISIBLE_DEVICES="2" in container "main": it takes it from elsewhere (valueFrom)',
+    ),
+    "another field of the pod": (
+        (container((replace(FIELD_REF, field_path="metadata.name"), PCI)),),
+        "EnvConflict: ",
+    ),
+    "another order": ((container((visible("2"), replace(PCI, value="FASTEST_FIRST"))),), "EnvConflict: "),
+    "a second entry that would win": ((container((visible("2"), PCI, visible("3"))),), "EnvConflict: "),
+}
+
+
+@pytest.mark.parametrize(("containers", "start"), GATE.values(), ids=GATE)
+def test_the_bind_gate_is_shut(containers: tuple[Container, ...], start: str) -> None:
+    """No pod is bound unless its every container sees the GPUs of its line, and no others."""
+    decision = decided(pod("train-1", containers=containers))
+
+    assert isinstance(decision, Wait | Refuse)
+    assert decision.message.startswith(start)
+
+
+def test_keep_env_does_not_replace_the_webhook() -> None:
+    """A pod that may keep its own variables must still carry some."""
+    decision = decided(pod("train-1", annotations=KEEP, containers=(container(None),)))
+
+    assert isinstance(decision, Wait)
+    assert decision.reason is Reason.ENV_NOT_INJECTED
+
+
+def test_a_pod_that_asks_for_nothing_waits() -> None:
+    """Neither map nor count: the owner hears what to write, and nobody is refused."""
+    decision = decided(pod("train-0", None))
+
+    assert isinstance(decision, Wait)
+    assert decision.message == (
+        'NothingRequested: cannot place a pod that asks for nothing: it has schedulerName "gpu-scheduler" but no map; '
+        'write one (annotation gpu-scheduling-map, example: "0=node1:0,1"), or leave out schedulerName'
+    )
+
+
+NODE_FAULTS = {
+    "a node that does not exist": (
+        nodes(Node("node9")),
+        (
+            'NodeNotFound: cannot find node "node2" of the map: no node has that name, nor the label '
+            "gpu-node-name=node2; name an existing node, or label one: kubectl label node NODE gpu-node-name=node2"
+        ),
+        {NodeChanged("node2")},
+    ),
+    "an alias on two nodes": (
+        nodes(Node("a", alias="node2"), Node("b", alias="node2"), Node("c", alias="node2")),
+        (
+            'NodeAmbiguous: cannot tell which node "node2" of the map is: label gpu-node-name=node2 is on a, b and 1 '
+            "more; leave it on one node: kubectl label node b gpu-node-name-"
+        ),
+        {NodeChanged("node2")},
+    ),
+    "a node that is not Ready": (
+        nodes(Node("node2", ready=False)),
+        "NodeNotReady: cannot use node node2: it is not Ready; see why: kubectl describe node node2",
+        {NodeChanged("node2")},
+    ),
+    "a cordoned node, named by its alias": (
+        nodes(Node("vmss2", unschedulable=True, alias="node2")),
+        "NodeUnschedulable: cannot use node vmss2: it is cordoned; kubectl uncordon vmss2",
+        {NodeChanged("node2"), NodeChanged("vmss2")},
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "message", "wakes"), NODE_FAULTS.values(), ids=NODE_FAULTS)
+def test_wait_for_a_node(known: Nodes, message: str, wakes: set[Wake]) -> None:
+    """A pod waits for its node, says why, and is woken by that node's changes only."""
+    decision = decided(pod("train-1"), known=known)
+
+    assert isinstance(decision, Wait)
+    assert message == decision.message
+    assert wakes == decision.wakes
+
+
+def test_a_real_name_wins_over_an_alias() -> None:
+    """A label cannot draw pods away from the node that bears the name."""
+    decision = decided(pod("train-1"), known=nodes(Node("node2"), Node("node9", alias="node2")))
+
+    assert isinstance(decision, Bind)
+    assert decision.placement.node == "node2"
+
+
+def test_messages_of_hostile_names_fit_an_event() -> None:
+    """However long names, devices and environments are, a message has at most 1,000 bytes, and ends with its cure."""
+    long = "n" * 253
+    uuids = ",".join(f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(500))
+    pending = pod(
+        f"{'p' * 250}-0", f"0={long}:{uuids}", containers=(container((visible("9" * 9999), PCI), name="c" * 63),)
+    )
+    refused = decided(pending, known=nodes(Node(long)))
+    held = decided(
+        pod(f"{'p' * 250}-0", f"0={long}:0", owner=None),
+        ledger(replace(running(f"{'q' * 250}-0", long, f"0={long}:0"), deleting_since="2026-11-21T01:00:00Z")),
+        nodes(Node(long, ready=False)),
+    )
+
+    for decision in (refused, held):
+        assert isinstance(decision, Wait | Refuse)
+        assert len(decision.message.encode()) <= 1000
+    assert isinstance(refused, Refuse)
+    assert refused.message.endswith("create the pod anew")
+    assert isinstance(held, Wait)
+    assert held.message.endswith("out-of-service=nodeshutdown:NoExecute")

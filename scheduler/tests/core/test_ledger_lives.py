@@ -1,0 +1,246 @@
+"""The ledger against a small cluster that does what clusters do: late events, lost answers, restarts, pods that end."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gpu_scheduler.core.decide import Bind, decide
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Node, Owner, Pod, Policy, Sharing
+from gpu_scheduler.core.reasons import GpuChanged
+from tests.core.build import PCI, container, nodes, pod, visible
+
+MAPS = ["0=node1:0\n1=node1:0,1\n2=node2:0", "0=node1:1\n1=node1:1\n2=gpus:0,1"]
+OWNERS = [None, Owner("StatefulSet", "a"), Owner("StatefulSet", "b")]
+EXTRAS = [
+    {},
+    {},
+    {},
+    {"agentaflow.gpu/sharing": "any"},
+    {"agentaflow.gpu/observer": "true"},
+    {"agentaflow.gpu/keep-env": "true"},
+]
+NUMBER = st.integers(0, 5)
+PODS = st.tuples(
+    st.integers(0, 2),
+    st.sampled_from(MAPS),
+    st.sampled_from(OWNERS),
+    st.sampled_from(EXTRAS),
+    st.sampled_from([0, 1, 2, 3, 3, 3]),
+)
+KEPT = (container((visible("1"), PCI)),)
+
+
+class Cluster(RuleBasedStateMachine):
+    """`api` is the truth, `events` what the watch has yet to tell, `seen` what it told; `flying` are binds."""
+
+    @initialize(
+        sharing=st.sampled_from([*Sharing, Sharing.SAME_WORKLOAD]),
+        first=st.lists(PODS, min_size=2, max_size=4),
+    )
+    def start(self, sharing: Sharing, first: list[tuple[int, str, Owner | None, dict[str, str], int]]) -> None:
+        """A cluster of two nodes, one of which has an alias, and the first pods."""
+        self.policy = Policy(sharing=sharing)
+        self.nodes = nodes(Node("node1"), Node("node2", alias="gpus"))
+        self.ledger = Ledger(self.policy)
+        self.api: dict[str, Pod] = {}
+        self.seen: dict[str, Pod] = {}
+        self.flying: dict[str, Bind] = {}
+        self.events: deque[tuple[str, Pod | None]] = deque()
+        self.made = 0
+        for each in first:
+            self.create(each)
+
+    def write(self, value: Pod) -> None:
+        """The API stores a pod, and the watch will tell."""
+        self.api[value.ref.uid] = value
+        self.events.append((value.ref.uid, value))
+
+    @rule(given=PODS)
+    def create(self, given: tuple[int, str, Owner | None, dict[str, str], int]) -> None:
+        """Somebody creates a pod, perhaps under an old name; it gets some way at once, or all."""
+        index, text, owner, extra, speed = given
+        self.made += 1
+        new = pod(f"pod-{index}", text, owner=owner, annotations=extra)
+        if new.keep_env:
+            new = replace(new, containers=KEPT)
+        uid = f"uid-{self.made}"
+        self.write(replace(new, ref=replace(new.ref, uid=uid)))
+        if speed > 0:
+            self.settle()
+        if speed > 1:
+            self.look_at(uid)
+        if speed > 2:
+            self.land(uid)
+
+    @precondition(lambda self: self.events)
+    @rule(all_of_them=st.booleans())
+    def watch(self, all_of_them: bool) -> None:  # noqa: FBT001
+        """The watch tells of one change, or catches up."""
+        self.hear()
+        if all_of_them:
+            self.settle()
+
+    def settle(self) -> None:
+        """The watch catches up."""
+        while self.events:
+            self.hear()
+
+    def hear(self) -> None:
+        """One event; whatever it freed is said to be free."""
+        uid, value = self.events.popleft()
+        before = self.taken()
+        wakes = self.ledger.forget(uid) if value is None else self.ledger.apply(value)
+        if value is None:
+            self.seen.pop(uid, None)
+            self.flying.pop(uid, None)
+        else:
+            self.seen[uid] = value
+            if value.bound or value.finished:
+                self.flying.pop(uid, None)
+        freed = {GpuChanged(node, device) for node, device in before - self.taken()}
+        assert freed <= wakes
+
+    @precondition(lambda self: self.seen)
+    @rule()
+    def schedule(self) -> None:
+        """The scheduler looks at all pods as it has seen them, and sends the binds it decides on."""
+        for uid in sorted(self.seen):
+            self.look_at(uid)
+
+    def look_at(self, uid: str) -> None:
+        """One pod's turn."""
+        decision = decide(self.seen[uid], self.ledger, self.nodes, self.policy)
+        if isinstance(decision, Bind):
+            self.ledger.assume(self.seen[uid], decision.placement)
+            self.flying[uid] = decision
+
+    @precondition(lambda self: self.flying)
+    @rule(number=NUMBER, lands=st.booleans())
+    def answer(self, number: int, lands: bool) -> None:  # noqa: FBT001
+        """A bind reaches the API, or definitely fails."""
+        uid = one_of(self.flying, number)
+        if lands:
+            self.land(uid)
+        elif not (uid in self.api and self.api[uid].bound):
+            del self.flying[uid]
+            self.ledger.forget(uid)
+
+    def land(self, uid: str) -> None:
+        """The API takes a bind if the pod is still there, not deleting and unbound. Its answer is lost."""
+        value, bind = self.api.get(uid), self.flying.get(uid)
+        if value is None or bind is None or value.bound or value.deleting_since:
+            return
+        place = bind.placement
+        self.write(replace(value, node=place.node, annotations={**value.annotations, **place.annotations}))
+
+    @precondition(lambda self: self.api)
+    @rule(number=NUMBER, how=st.sampled_from(["terminates", "finishes", "is gone"]))
+    def end(self, number: int, how: str) -> None:
+        """A pod comes to its end, step by step or at once."""
+        uid = one_of(self.api, number)
+        if how == "terminates":
+            self.write(replace(self.api[uid], deleting_since="2026-11-21T01:00:00Z"))
+        elif how == "finishes":
+            self.write(replace(self.api[uid], phase="Succeeded"))
+        else:
+            del self.api[uid]
+            self.events.append((uid, None))
+
+    @precondition(lambda self: self.flying or self.events)
+    @rule()
+    def restart(self) -> None:
+        """The scheduler dies with all it knew, and another lists. What was flying never lands: its time is over."""
+        self.ledger = Ledger(self.policy)
+        self.events.clear()
+        self.flying.clear()
+        self.seen = dict(self.api)
+        for value in self.api.values():
+            self.ledger.apply(value)
+
+    def taken(self) -> set[tuple[str, str]]:
+        """Devices that somebody holds, found the slow way."""
+        return {(holder.node, device) for holder in self.ledger for device in holder.devices}
+
+    @invariant()
+    def a_rebuilt_ledger_equals_the_live_one(self) -> None:
+        """All but what is assumed follows from the pods as they were seen."""
+        rebuilt = Ledger(self.policy)
+        for value in self.seen.values():
+            rebuilt.apply(value)
+
+        assert set(rebuilt) == {holder for holder in self.ledger if not holder.assumed}
+
+    @invariant()
+    def an_assumption_lives_as_long_as_its_bind(self) -> None:
+        """Neither time nor stale events end it."""
+        assert self.flying.keys() == {holder.ref.uid for holder in self.ledger if holder.assumed}
+
+    @invariant()
+    def the_answers_agree_with_a_slow_search(self) -> None:
+        """The tables by device and by index say what a walk over all holders says."""
+        everyone = set(self.ledger)
+        for node, device in self.taken() | {("node1", "0"), ("node2", "1")}:
+            assert {holder for holder in everyone if holder.node == node and device in holder.devices} == set(
+                self.ledger.holders(node, device)
+            )
+        for holder in everyone:
+            assert holder.workload is not None
+            assert holder.index is not None
+            assert holder == self.ledger.index_holder(holder.workload, holder.index)
+
+    @invariant()
+    def nobody_holds_against_the_rules(self) -> None:
+        """Neither in the ledger nor in the API is a device or an index given twice."""
+        assert self.ledger.conflicts() == ()
+        live = [value for value in self.api.values() if value.bound and not value.finished]
+        for one, other in combinations(live, 2):
+            self.check_index(one, other)
+            self.check_devices(one, other)
+
+    def check_index(self, one: Pod, other: Pod) -> None:
+        """A small reference model: two pods of a workload have two indices."""
+        if group(one) == group(other):
+            assert one.ref.name != other.ref.name
+
+    def check_devices(self, one: Pod, other: Pod) -> None:
+        """A small reference model: two pods of a node have no device in common, or may share it."""
+        common = devices(one) & devices(other) if one.node == other.node else set()
+        if not common or self.policy.sharing is Sharing.ANY:
+            return
+        assert self.policy.sharing is Sharing.SAME_WORKLOAD
+        opted_in = one.sharing_any and other.sharing_any
+        lines_agree = group(one) == group(other) and common <= (line(one) & line(other))
+        assert opted_in or lines_agree
+
+
+def one_of(among: Iterable[str], number: int) -> str:
+    """A pod by lot."""
+    uids = sorted(among)
+    return uids[number % len(uids)]
+
+
+def group(value: Pod) -> tuple[object, ...]:
+    """What makes two pods one workload."""
+    return value.ref.namespace, value.owner, value.map_text
+
+
+def line(value: Pod) -> set[str]:
+    """What the Binding said, which is what the map line says."""
+    return set(value.annotations["agentaflow.gpu/assigned-devices"].split(",")) - {""}
+
+
+def devices(value: Pod) -> set[str]:
+    """What a bound pod claims: its line, and what its environment keeps."""
+    if value.observer:
+        return set()
+    return line(value) | ({"1"} if value.keep_env else set())
+
+
+TestLivesOfALedger = Cluster.TestCase
+TestLivesOfALedger.settings = settings(max_examples=100)

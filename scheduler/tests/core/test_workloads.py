@@ -1,0 +1,41 @@
+import pytest
+
+from gpu_scheduler.core.model import Owner, Pod, PodRef, workload_of
+from gpu_scheduler.core.placement_map import parse_placement_map
+
+HASH = {"pod-template-hash": "5d9f7c"}
+KEYS = {
+    "a StatefulSet counts as itself": (Owner("StatefulSet", "web"), {}, ("StatefulSet", "web")),
+    "a Deployment's ReplicaSet counts as the Deployment": (
+        Owner("ReplicaSet", "web-5d9f7c"),
+        HASH,
+        ("Deployment", "web"),
+    ),
+    "a ReplicaSet of another hash counts as itself": (
+        Owner("ReplicaSet", "web-aaaaa"),
+        HASH,
+        ("ReplicaSet", "web-aaaaa"),
+    ),
+    "a ReplicaSet without a hash counts as itself": (
+        Owner("ReplicaSet", "web-5d9f7c"),
+        {},
+        ("ReplicaSet", "web-5d9f7c"),
+    ),
+    "an empty hash is none": (Owner("ReplicaSet", "web-"), {"pod-template-hash": ""}, ("ReplicaSet", "web-")),
+    "a Job that ends like a hash counts as itself": (Owner("Job", "web-5d9f7c"), HASH, ("Job", "web-5d9f7c")),
+    "bare pods of one map are one workload": (None, {}, ("", "")),
+}
+
+
+@pytest.mark.parametrize(("owner", "labels", "expected"), KEYS.values(), ids=KEYS)
+def test_workload(owner: Owner | None, labels: dict[str, str], expected: tuple[str, str]) -> None:
+    """A workload is namespace, top controller and parsed map."""
+    placement_map = parse_placement_map("0=a:0")
+    workload = workload_of(Pod(PodRef("b", "web-0", ""), owner=owner, labels=labels), placement_map)
+
+    assert ("b", *expected, placement_map) == (
+        workload.namespace,
+        workload.owner_kind,
+        workload.owner_name,
+        workload.map,
+    )
