@@ -1,0 +1,164 @@
+"""The webhook's HTTP half: AdmissionReview in, AdmissionReview out. Whatever comes in gets a typed answer, never a 500.
+
+`/mutate` injects; `/validate` looks at the final state with the same core function: what it would patch is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.adapters.translate import pod_value
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.review import Admit, Deny, review_pod
+from gpu_scheduler.core.text import sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from gpu_scheduler.adapters.metrics import WebhookMetrics
+    from gpu_scheduler.core.model import Pod
+
+# The API server takes objects up to 3 MiB, and an update carries two of them.
+MAX_BODY = 8 * 1024 * 1024
+READ_TIMEOUT = 5.0
+BAD_REQUEST = 400
+FORBIDDEN = 403
+TOO_LARGE = 413
+
+EPHEMERAL = "ephemeralcontainers"
+ALLOWED = "allowed"
+PATCHED = "patched"
+MALFORMED = "malformed"
+
+# A text at fault is a bad request; a pod that says clearly what we do not allow is forbidden.
+_FORBIDDEN = frozenset({Reason.ENV_CONFLICT, Reason.UNSUPPORTED})
+
+log = get_logger(__name__)
+
+_reviews = msgspec.json.Decoder(objects.AdmissionReview)
+_pods = msgspec.json.Decoder(objects.Pod)
+
+
+class Webhook:
+    """Answers reviews of pods that carry our scheduler's name; all others pass untouched."""
+
+    def __init__(self, scheduler_name: str, metrics: WebhookMetrics) -> None:
+        """It keeps no state of pods."""
+        self._scheduler_name = scheduler_name
+        self._metrics = metrics
+        self.draining = False
+
+    def app(self) -> web.Application:
+        """The two paths."""
+        app = web.Application(client_max_size=MAX_BODY)
+        app.router.add_post("/mutate", self._handler(self._mutate))
+        app.router.add_post("/validate", self._handler(self._validate))
+        return app
+
+    def _handler(
+        self,
+        answer: Callable[[objects.AdmissionRequest], tuple[str, dict[str, object]]],
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            outcome, response = MALFORMED, web.Response()
+            try:
+                async with asyncio.timeout(READ_TIMEOUT):
+                    body = await request.read()
+                review = _reviews.decode(body)
+                try:
+                    outcome, said = answer(review.request)
+                except msgspec.DecodeError as error:
+                    said = _refusal(BAD_REQUEST, f"cannot read the pod: {error}")
+                response = _respond(review.request.uid, said)
+            except web.HTTPRequestEntityTooLarge:
+                response = web.Response(status=TOO_LARGE, text=f"cannot read AdmissionReview: over {MAX_BODY} bytes")
+            except (msgspec.DecodeError, UnicodeDecodeError, TimeoutError) as error:
+                text = f"cannot read AdmissionReview: {error or 'it took too long to arrive'}"
+                response = web.Response(status=BAD_REQUEST, text=text)
+            self._metrics.reviewed(request.path, outcome)
+            if self.draining:
+                # The API server opens its next connection to a replica that stays.
+                response.force_close()
+            return response
+
+        return handle
+
+    def _mutate(self, request: objects.AdmissionRequest) -> tuple[str, dict[str, object]]:
+        verdict = self._review(request)
+        if isinstance(verdict, Deny):
+            return _deny(request, verdict)
+        if verdict.log:
+            log.info(verdict.log, namespace=request.namespace)
+        if not verdict.patches:
+            return ALLOWED, {"allowed": True}
+        patch = [{"op": "add", "path": operation.path, "value": operation.value} for operation in verdict.patches]
+        return PATCHED, {
+            "allowed": True,
+            "patchType": "JSONPatch",
+            "patch": b64encode(msgspec.json.encode(patch)).decode("ascii"),
+        }
+
+    def _validate(self, request: objects.AdmissionRequest) -> tuple[str, dict[str, object]]:
+        verdict = self._review(request)
+        if isinstance(verdict, Admit) and verdict.patches:
+            missing = ", ".join(operation.path.removeprefix("/spec/") for operation in verdict.patches)
+            verdict = Deny(
+                Reason.ENV_NOT_INJECTED,
+                sentence(
+                    Reason.ENV_NOT_INJECTED,
+                    f"the placement of this pod is not in the environment of every container ({missing})",
+                    "look for a webhook that removes what MutatingWebhookConfiguration gpu-scheduler-webhook adds",
+                ),
+            )
+        if isinstance(verdict, Deny):
+            return _deny(request, verdict)
+        return ALLOWED, {"allowed": True}
+
+    def _review(self, request: objects.AdmissionRequest) -> Admit | Deny:
+        """Ask core about a pod under creation or a debug container under way; anything else is not our business."""
+        subresource = request.sub_resource or ""
+        ours = (request.operation, subresource) in {("CREATE", ""), ("UPDATE", EPHEMERAL)}
+        pod = _pod(request, request.object) if request.kind.kind == "Pod" and ours else None
+        if pod is None or pod.scheduler_name != self._scheduler_name:
+            return Admit()
+        return review_pod(pod, subresource, self._scheduler_name, _pod(request, request.old_object))
+
+
+def _pod(request: objects.AdmissionRequest, raw: msgspec.Raw) -> Pod | None:
+    """Read the pod as placement sees it; None when the review carries none."""
+    if bytes(raw) in {b"", b"null"}:
+        return None
+    return pod_value(_pods.decode(raw), request.namespace or "")
+
+
+def _deny(request: objects.AdmissionRequest, verdict: Deny) -> tuple[str, dict[str, object]]:
+    """`kubectl` prints the message after the webhook's name; controllers put it into their own event."""
+    log.info(
+        "Refusing a pod",
+        namespace=request.namespace,
+        name=request.name,
+        reason=verdict.reason,
+        message=verdict.message,
+    )
+    return verdict.reason, _refusal(FORBIDDEN if verdict.reason in _FORBIDDEN else BAD_REQUEST, verdict.message)
+
+
+def _refusal(code: int, message: str) -> dict[str, object]:
+    reason = "Forbidden" if code == FORBIDDEN else "BadRequest"
+    return {"allowed": False, "status": {"code": code, "reason": reason, "message": message}}
+
+
+def _respond(uid: str, response: dict[str, object]) -> web.Response:
+    review = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": uid, **response},
+    }
+    return web.Response(body=msgspec.json.encode(review), content_type="application/json")

@@ -1,0 +1,219 @@
+"""Events and conditions: what pods' owners read, written from a queue of its own so that no bind ever waits for it.
+
+A condition is tried until it is written or no longer true; an event is news, and dropped after a few failures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.adapters.api import STRATEGIC_MERGE, NoAnswerError, segment, status_message
+from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.ports import Announcer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_scheduler.adapters.api import Answer, Api
+    from gpu_scheduler.core.model import Condition, PodRef
+    from gpu_scheduler.ports import Notice
+
+TOO_MANY = 429
+SERVER_FAULTS = 500
+QUEUE = 50_000
+WORKERS = 4
+EVENT_TRIES = 3
+BACKOFF_FIRST = 0.5
+BACKOFF_LONGEST = 10.0
+
+log = get_logger(__name__)
+
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A notice on its way; `writing` is held while its condition is written, and handed on to what replaces it."""
+
+    pod: PodRef
+    notice: Notice
+    condition_due: bool
+    writing: asyncio.Lock
+    event_due: bool = True
+    tries: int = 0
+
+
+class ApiAnnouncer(Announcer):
+    """Delivers notices through events.k8s.io/v1 and pods/status."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        controller: str,
+        instance: str,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`controller` is the scheduler's name and `instance` this replica, as events report them."""
+        self._api = api
+        self._controller = controller
+        self._instance = instance
+        self._wall = wall
+        self._letters: dict[Key, _Letter] = {}
+        self._waiting: asyncio.Queue[Key] = asyncio.Queue(QUEUE)
+
+    def announce(self, pod: PodRef, notice: Notice) -> bool:
+        """See Announcer."""
+        key = (pod.uid, notice.reason)
+        earlier = self._letters.get(key)
+        if earlier is None:
+            try:
+                self._waiting.put_nowait(key)
+            except asyncio.QueueFull:
+                return False
+        writing = earlier.writing if earlier else asyncio.Lock()
+        self._letters[key] = _Letter(pod, notice, notice.condition is not None, writing)
+        return True
+
+    async def withdraw(self, pod: PodRef) -> bool:
+        """See Announcer."""
+        letter = self._letters.get((pod.uid, names.EVENT_FAILED))
+        if letter is None:
+            return False
+        # Whoever is writing it finishes first; after that nobody begins any more.
+        async with letter.writing:
+            unwritten, letter.condition_due = letter.condition_due, False
+        return unwritten
+
+    async def run(self) -> None:
+        """Deliver for ever."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(WORKERS):
+                workers.create_task(self._work())
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until everything is delivered, at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._letters:  # noqa: ASYNC110 - asked once, at the end of the process
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            log.warning("Stopping with announcements unwritten", left=len(self._letters))
+
+    async def _work(self) -> None:
+        """Deliver what is newest under each key; what fails comes back later and keeps no worker meanwhile."""
+        while True:
+            key = await self._waiting.get()
+            letter = self._letters[key]
+            delay = await self._deliver(letter)
+            if letter is self._letters[key] and not letter.condition_due and not letter.event_due:
+                del self._letters[key]
+            else:
+                asyncio.get_running_loop().call_later(delay, self._come_back, key)
+
+    def _come_back(self, key: Key) -> None:
+        try:
+            self._waiting.put_nowait(key)
+        except asyncio.QueueFull:
+            asyncio.get_running_loop().call_later(BACKOFF_LONGEST, self._come_back, key)
+
+    async def _deliver(self, letter: _Letter) -> float:
+        """One try; answers the seconds to wait before the next, 0 when there is nothing to wait for."""
+        delay = 0.0
+        letter.tries += 1
+        condition = letter.notice.condition
+        if condition is not None:
+            async with letter.writing:
+                if letter.condition_due:
+                    body = self._status(letter.pod, condition)
+                    delay = await self._send("PATCH", _status_path(letter.pod), body, letter.tries)
+                    letter.condition_due = delay > 0
+        if letter.event_due and not delay:
+            delay = await self._send("POST", _events_path(letter.pod), self._event(letter), letter.tries)
+            letter.event_due = delay > 0 and letter.tries < EVENT_TRIES
+        return delay
+
+    async def _send(self, method: str, path: str, body: dict[str, object], tries: int) -> float:
+        """0 when done or hopeless, else the seconds to wait."""
+        data = msgspec.json.encode(body)
+        try:
+            if method == "PATCH":
+                answer = await self._api.call("PATCH", path, body=data, content_type=STRATEGIC_MERGE)
+            else:
+                answer = await self._api.call("POST", path, body=data)
+        except NoAnswerError as error:
+            log.warning("An announcement had no answer", path=path, error=str(error))
+            return _backoff(tries, None)
+        if answer.status == TOO_MANY or answer.status >= SERVER_FAULTS:
+            return _backoff(tries, answer.retry_after)
+        if not answer.ok:
+            _log_refusal(path, answer)
+        return 0.0
+
+    def _status(self, pod: PodRef, condition: Condition) -> dict[str, object]:
+        """The uid makes this a patch of exactly that pod; conditions merge by their type."""
+        return {
+            "metadata": {"uid": pod.uid},
+            "status": {
+                "conditions": [
+                    {
+                        "type": names.CONDITION_POD_SCHEDULED,
+                        "status": condition.status,
+                        "reason": condition.reason,
+                        "message": condition.message,
+                        "lastTransitionTime": self._wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
+                    },
+                ],
+            },
+        }
+
+    def _event(self, letter: _Letter) -> dict[str, object]:
+        pod, notice = letter.pod, letter.notice
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            # As client-go names them: the object, then a number that never repeats.
+            "metadata": {"name": f"{pod.name[:200]}.{time.time_ns():x}", "namespace": pod.namespace},
+            "eventTime": self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": notice.type,
+            "reason": notice.reason,
+            "action": notice.action,
+            "note": notice.note,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance[:128],
+            "regarding": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            },
+        }
+
+
+def _backoff(tries: int, asked: float | None) -> float:
+    ceiling = min(BACKOFF_LONGEST, BACKOFF_FIRST * 2 ** min(tries, 16))
+    jittered: float = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+    return max(asked or 0.0, jittered)
+
+
+def _log_refusal(path: str, answer: Answer) -> None:
+    """A pod or namespace that went meanwhile is no fault."""
+    if answer.status not in {404, 409}:
+        log.error("An announcement was refused", path=path, status=answer.status, error=status_message(answer))
+
+
+def _status_path(pod: PodRef) -> str:
+    return f"/api/v1/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}/status"
+
+
+def _events_path(pod: PodRef) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{segment(pod.namespace)}/events"

@@ -1,0 +1,258 @@
+"""The API server over HTTP: the one module that touches the Kubernetes client, for configuration, TLS and session.
+
+Bodies are raw bytes and an answer is its HTTP status, so no reply can be misread; every call has a time-out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+JSON = "application/json"
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+CALL_TIMEOUT = 3.0
+# More than binds (64), announcements, leases, watches and lists together: none waits for another.
+CONNECTIONS = 128
+UNAUTHORIZED = 401
+
+log = get_logger(__name__)
+
+_statuses = msgspec.json.Decoder(objects.Status)
+
+
+class NoAnswerError(Exception):
+    """The API server did not answer: refused, cut, or over the time-out. What it did with the request is unknown."""
+
+
+class AccessError(Exception):
+    """Neither a kubeconfig nor a service account leads to an API server; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One reply: HTTP status, raw body, and the seconds to wait that a Retry-After header asked for."""
+
+    status: int
+    body: bytes
+    retry_after: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True for 2xx."""
+        return 200 <= self.status < 300  # noqa: PLR2004 - the HTTP standard's own numbers
+
+
+class _Rest(RESTClientObject):
+    """The client's transport; its session is used directly, because its calls insist on encoding bodies."""
+
+    def open_session(self) -> aiohttp.ClientSession:
+        return self._create_pool_manager()
+
+
+class Api:
+    """A connection to one cluster, authenticated; safe to share between tasks."""
+
+    def __init__(self, configuration: Configuration, *, reload: Reload, user_agent: str = "gpu-scheduler") -> None:
+        """`reload` makes a fresh configuration when the API server no longer accepts our credentials."""
+        configuration.connection_pool_maxsize = CONNECTIONS
+        self._configuration = configuration
+        self._reload = reload
+        self._reloading = asyncio.Lock()
+        self._rest = _Rest(configuration)
+        self._session = self._rest.open_session()
+        self._user_agent = user_agent
+
+    @property
+    def host(self) -> str:
+        """The API server's base address."""
+        return str(self._configuration.host)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def call(  # noqa: PLR0913 - the parts of an HTTP request
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - a limit for the transport, which then tells what it knows
+    ) -> Answer:
+        """One request, one Answer whatever its status; NoAnswerError when there was none within `timeout` seconds."""
+        limit = aiohttp.ClientTimeout(total=timeout)
+        try:
+            async with self._open(
+                method, path, timeouts=limit, query=query, body=body, content_type=content_type
+            ) as response:
+                return Answer(response.status, await response.read(), _retry_after(response))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise NoAnswerError(f"{method} {path}: {error or type(error).__name__}") from error
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        limit: float,
+        idle_limit: float,
+    ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+        """Open a watch: its Answer (body only when refused) and the raw chunks.
+
+        Ends after `limit` seconds or `idle_limit` seconds of silence with NoAnswerError.
+        """
+        timeouts = aiohttp.ClientTimeout(total=limit, connect=CALL_TIMEOUT, sock_read=idle_limit)
+        try:
+            async with self._open("GET", path, timeouts=timeouts, query=query) as response:
+                body = b"" if response.ok else await response.read()
+                yield Answer(response.status, body, _retry_after(response)), response.content.iter_any()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise NoAnswerError(f"watch {path}: {error or type(error).__name__}") from error
+
+    @asynccontextmanager
+    async def _open(  # noqa: PLR0913 - the parts of an HTTP request
+        self,
+        method: Method,
+        path: str,
+        *,
+        timeouts: aiohttp.ClientTimeout,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
+        for last in (False, True):
+            configuration = self._configuration
+            extra: dict[str, Any] = {
+                "proxy": configuration.proxy,
+                "proxy_headers": configuration.proxy_headers,
+            }
+            if configuration.tls_server_name:
+                extra["server_hostname"] = configuration.tls_server_name
+            response = await self._session.request(
+                method,
+                self.host + path,
+                params=query,
+                data=body,
+                headers=await self._headers(content_type),
+                timeout=timeouts,
+                allow_redirects=False,
+                **extra,
+            )
+            if response.status == UNAUTHORIZED and not last:
+                response.release()
+                await self._reload_credentials(configuration)
+                continue
+            async with response:
+                yield response
+            return
+
+    async def _headers(self, content_type: str) -> dict[str, str]:
+        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": self._user_agent}
+        token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        return headers
+
+    async def _reload_credentials(self, refused: Configuration) -> None:
+        """Read token, certificates and CA again; many calls refused at once make one reload."""
+        async with self._reloading:
+            if self._configuration is not refused:
+                return
+            log.warning("The API server refused our credentials: reading them again", host=self.host)
+            try:
+                fresh = await self._reload()
+                trust(self._rest.ssl_context, fresh)
+            except (ConfigException, AccessError, OSError, ssl.SSLError) as error:
+                raise NoAnswerError(f"cannot read credentials again: {error}") from error
+            self._configuration = fresh
+
+
+def trust(context: ssl.SSLContext, configuration: Configuration) -> None:
+    """Teach the live context a new CA and client certificate; connections that are open live on."""
+    if configuration.ssl_ca_cert or configuration.ca_cert_data:
+        context.load_verify_locations(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+
+
+class Reload:
+    """How this process finds its cluster: a kubeconfig when one is named, else the pod's service account."""
+
+    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+        """`kubeconfig` None means: inside the cluster."""
+        self._kubeconfig = kubeconfig
+        self._context = context
+
+    async def __call__(self) -> Configuration:
+        """A fresh configuration; AccessError says what is missing."""
+        configuration = Configuration()
+        # Python 3.13 turned on checks that Kubernetes' own clients do not make and that many clusters' CAs fail.
+        configuration.disable_strict_ssl_verification = True
+        try:
+            if self._kubeconfig is not None and not Path(self._kubeconfig).is_file():  # noqa: ASYNC240 - at start-up, nothing else runs yet
+                raise FileNotFoundError("no such file")
+            if self._kubeconfig is None:
+                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                await load_kube_config(  # type: ignore[no-untyped-call]
+                    config_file=self._kubeconfig,
+                    context=self._context,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+        except (ConfigException, OSError, TypeError, ValueError) as error:
+            where = "a service account" if self._kubeconfig is None else f"kubeconfig {self._kubeconfig}"
+            raise AccessError(
+                f"cannot reach a cluster through {where}: {error} "
+                "(example: gpu-scheduler run --kubeconfig ~/.kube/config --context kind-gpu-scheduler)",
+            ) from error
+        return configuration
+
+
+async def connect(kubeconfig: str | None, context: str | None, *, user_agent: str) -> Api:
+    """An Api for the cluster of `kubeconfig`, or the one this pod runs in; AccessError when there is none."""
+    reload = Reload(kubeconfig, context)
+    return Api(await reload(), reload=reload, user_agent=user_agent)
+
+
+def segment(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    """Seconds that a Retry-After header asks for; a date there (nobody sends one here) counts as none."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def status_message(answer: Answer) -> str:
+    """Find the sentence of a Status object, or the beginning of whatever else came."""
+    try:
+        message = _statuses.decode(answer.body).message
+    except msgspec.DecodeError:
+        message = None
+    return message or answer.body[:200].decode(errors="replace")

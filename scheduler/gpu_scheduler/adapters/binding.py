@@ -1,0 +1,129 @@
+"""One bind, one POST: the placement becomes durable in a single write, and every kind of answer is told apart.
+
+Unknown is never failed: after a silence only a look at the pod can tell, and an unbound pod proves nothing yet.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.api import NoAnswerError, segment, status_message
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.text import sentence
+from gpu_scheduler.ports import Binder, BindResult, Bound, Dropped, Failed, NotSent, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_scheduler.adapters.api import Answer, Api
+    from gpu_scheduler.core.decide import Bind
+    from gpu_scheduler.core.model import PodRef
+    from gpu_scheduler.ports import Fence
+
+NOT_FOUND = 404
+CONFLICT = 409
+SERVER_FAULTS = 500
+
+_pods = msgspec.json.Decoder(objects.Pod)
+
+
+class ApiBinder(Binder):
+    """Writes Bindings, only while the fence is open."""
+
+    def __init__(
+        self,
+        api: Api,
+        fence: Fence,
+        identity: str,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`identity` is the lease holder's, which the pod will carry as assigned-by."""
+        self._api = api
+        self._fence = fence
+        self._identity = identity
+        self._wall = wall
+
+    async def bind(self, bind: Bind) -> BindResult:
+        """See Binder. At most one POST and one GET, each with the API's time-out."""
+        body = msgspec.json.encode(self._binding(bind))
+        if not self._fence.may_bind():
+            return NotSent("the time in which this replica may bind is over")
+        try:
+            answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body)
+        except NoAnswerError as error:
+            return await self._look(bind, unbound=Unknown(str(error)))
+        if answer.ok:
+            return Bound()
+        if answer.status == NOT_FOUND:
+            return Dropped("the pod is gone")
+        if answer.status >= SERVER_FAULTS:
+            return await self._look(bind, unbound=Unknown(_told(answer)))
+        failed = Failed(
+            sentence(
+                Reason.BIND_FAILED,
+                f"cannot bind to {bind.placement.node}: {_told(answer)}",
+                "trying again by itself",
+            ),
+        )
+        # It has many causes: bound by our own lost request, bound by others, another pod of that name, deleting.
+        return await self._look(bind, unbound=failed) if answer.status == CONFLICT else failed
+
+    async def _look(self, bind: Bind, *, unbound: BindResult) -> BindResult:
+        """What became of the pod; `unbound` is the answer when it is still alive and without a node."""
+        try:
+            answer = await self._api.call("GET", _path(bind.pod))
+        except NoAnswerError as error:
+            return Unknown(str(error))
+        if answer.status == NOT_FOUND:
+            return Dropped("the pod is gone")
+        if not answer.ok:
+            return Unknown(_told(answer))
+        pod = _pods.decode(answer.body)
+        return _verdict(pod, bind) or unbound
+
+    def _binding(self, bind: Bind) -> dict[str, object]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": bind.pod.name,
+                "namespace": bind.pod.namespace,
+                "uid": bind.pod.uid,
+                "annotations": {
+                    **bind.placement.annotations,
+                    names.ASSIGNED_AT: self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                    names.ASSIGNED_BY: self._identity,
+                },
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.placement.node},
+        }
+
+
+def _verdict(pod: objects.Pod, bind: Bind) -> BindResult | None:
+    """What the pod itself proves; None when it is alive and without a node."""
+    if pod.metadata.uid != bind.pod.uid:
+        return Dropped("another pod has taken its name")
+    if pod.spec.node_name:
+        return Bound() if _is_ours(pod, bind) else Dropped(f"the pod is bound to {pod.spec.node_name}, not by us")
+    if pod.metadata.deletion_timestamp:
+        return Dropped("the pod is being deleted")
+    return None
+
+
+def _is_ours(pod: objects.Pod, bind: Bind) -> bool:
+    found = pod.metadata.annotations or {}
+    ours = all(found.get(key) == value for key, value in bind.placement.annotations.items())
+    return ours and pod.spec.node_name == bind.placement.node
+
+
+def _path(pod: PodRef) -> str:
+    return f"/api/v1/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
+
+
+def _told(answer: Answer) -> str:
+    return f"HTTP {answer.status}: {status_message(answer)}"

@@ -1,0 +1,69 @@
+"""Log lines: JSON on a pipe, coloured lines on a terminal; the standard library's own loggers come out the same way.
+
+Nothing here decides what is worth a line; it only decides what a line looks like.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+if "rich" not in sys.modules:
+    # structlog imports rich wherever it is installed, for tracebacks we do not use: 10 MB and 0.1 s in every process.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    import structlog
+
+    del sys.modules["rich"]
+else:
+    import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import Processor
+
+Logger = structlog.stdlib.BoundLogger
+
+# Third parties that speak on INFO of things which are ordinary here.
+_QUIET = ("aiohttp", "asyncio", "kubernetes")
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of one module; `name` becomes the field `logger`."""
+    logger: Logger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def set_up_logging(level: str, *, terminal: bool | None = None) -> None:
+    """Make every logger of this process write to standard error; `terminal` None asks whether that is one."""
+    shared: list[Processor] = [
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if sys.stderr.isatty() if terminal is None else terminal:
+        last: list[Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    else:
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
+        ),
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )

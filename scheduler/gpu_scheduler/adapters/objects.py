@@ -1,0 +1,164 @@
+"""The fields of Kubernetes' objects that we read, as msgspec Structs; whatever else an object carries is never built.
+
+Every field that the API server may send as null or leave out says so here, so nobody further in has to ask again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Read(msgspec.Struct, rename="camel", gc=False):
+    """Base of everything that is only read."""
+
+
+class OwnerReference(_Read):
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class ObjectMeta(_Read):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    generate_name: str | None = None
+    resource_version: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class FieldRef(_Read):
+    field_path: str | None = None
+
+
+class EnvSource(_Read):
+    field_ref: FieldRef | None = None
+
+
+class Env(_Read):
+    name: str
+    value: str | None = None
+    value_from: EnvSource | None = None
+
+
+class Container(_Read):
+    name: str
+    env: list[Env] | None = None
+
+
+class SchedulingGate(_Read):
+    name: str
+
+
+class PodSpec(_Read):
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    ephemeral_containers: list[Container] | None = None
+
+
+class Condition(_Read):
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+
+
+class PodStatus(_Read):
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(_Read):
+    metadata: ObjectMeta
+    spec: PodSpec
+    status: PodStatus | None = None
+
+
+class NodeSpec(_Read):
+    unschedulable: bool | None = None
+
+
+class NodeStatus(_Read):
+    conditions: list[Condition] | None = None
+
+
+class Node(_Read):
+    metadata: ObjectMeta
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+class ListMeta(_Read):
+    resource_version: str | None = None
+    # `continue` is a keyword in Python.
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class ObjectList(_Read):
+    """One page of a list; the items stay undecoded so that one odd object cannot cost the whole page."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class WatchEvent(_Read):
+    type: str
+    object: msgspec.Raw
+
+
+class Bookmark(_Read):
+    metadata: ObjectMeta
+
+
+class Status(_Read):
+    """What the API server answers instead of an object."""
+
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class LeaseMeta(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str
+    namespace: str
+    resource_version: str | None = None
+
+
+class Lease(msgspec.Struct, rename="camel"):
+    metadata: LeaseMeta
+    spec: LeaseSpec
+
+
+class AdmissionKind(_Read):
+    kind: str = ""
+
+
+class AdmissionRequest(_Read):
+    uid: str
+    kind: AdmissionKind
+    operation: str
+    sub_resource: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    # msgspec can't tell Raw from null: an absent object is empty, a null one is the word.
+    object: msgspec.Raw = msgspec.Raw()
+    old_object: msgspec.Raw = msgspec.Raw()
+
+
+class AdmissionReview(_Read):
+    request: AdmissionRequest

@@ -1,0 +1,268 @@
+"""List and watch of one resource: an observer sees every object as it is, and every one that has gone.
+
+The contract: pages, bookmarks, resumption, a list with a diff after 410, back-off with jitter, silence that shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+
+from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.api import Answer, NoAnswerError, status_message
+from gpu_scheduler.adapters.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from gpu_scheduler.adapters.api import Api
+    from gpu_scheduler.ports import Observer
+
+T = TypeVar("T")
+
+GONE = 410
+PAGE = 500
+LIST_TIMEOUT = 30.0
+
+log = get_logger(__name__)
+
+_pages = msgspec.json.Decoder(objects.ObjectList)
+_events = msgspec.json.Decoder(objects.WatchEvent)
+_bookmarks = msgspec.json.Decoder(objects.Bookmark)
+_statuses = msgspec.json.Decoder(objects.Status)
+
+
+class ExpiredError(Exception):
+    """The version we would go on from has left the server's memory: only a full list helps."""
+
+
+class RefusedError(Exception):
+    """The API server answered with an error; `retry_after` in seconds where it asked for patience."""
+
+    def __init__(self, answer: Answer) -> None:
+        """Keep what the operator needs to see."""
+        super().__init__(f"HTTP {answer.status}: {status_message(answer)}")
+        self.retry_after = answer.retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """What to watch: where, which, and how its bytes become (key, value)."""
+
+    name: str
+    path: str
+    field_selector: str | None
+    read: Callable[[msgspec.Raw], tuple[str, T]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times of a reflector, in seconds."""
+
+    idle_limit: float = 90.0
+    watch_shortest: float = 300.0
+    watch_longest: float = 600.0
+    backoff_first: float = 0.8
+    backoff_longest: float = 30.0
+    # A watch that ends sooner than this without a word is not progress, however politely it ended.
+    quick: float = 1.0
+
+
+class Reflector(Generic[T]):
+    """Keeps `observer` level with the API server; `run` never returns by itself."""
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource[T],
+        observer: Observer[T],
+        *,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is asked before `run`."""
+        self._api = api
+        self._resource = resource
+        self._observer = observer
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._known: dict[str, T] = {}
+        self._version: str | None = None
+        self._heard = clock()
+        # Whether the present watch has brought anything, or at least lasted.
+        self._moved = False
+        # Lists are numbered as they begin, so that whoever asks for one can tell it from one already under way.
+        self._begun = self._finished = self._wanted = 0
+        self._interrupt = asyncio.Event()
+        self._listed = asyncio.Condition()
+        self.synced = asyncio.Event()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the API server last said anything about this resource."""
+        return self._clock() - self._heard
+
+    async def relist(self) -> None:
+        """Return when a list that began after this call has been applied."""
+        wanted = self._wanted = self._begun + 1
+        self._interrupt.set()
+        async with self._listed:
+            await self._listed.wait_for(lambda: self._finished >= wanted)
+
+    async def run(self) -> None:
+        """List, watch, and begin again for ever; ends only by cancellation."""
+        failures = expirations = 0
+        while True:
+            self._moved = False
+            asked: float | None = None
+            try:
+                if self._version is None or self._wanted > self._finished:
+                    await self._list()
+                await self._watch_until_interrupted()
+            except ExpiredError:
+                log.info("The version has expired: listing anew", resource=self._resource.name)
+                self._version = None
+                # The server answers, so earlier silence no longer counts; only 410 after 410 is a reason to slow down.
+                failures = expirations = 1 if self._moved else expirations + 1
+            except (NoAnswerError, RefusedError, msgspec.DecodeError) as error:
+                asked = getattr(error, "retry_after", None)
+                failures = 1 if self._moved else failures + 1
+                log.warning("Watching failed", resource=self._resource.name, error=str(error), failures=failures)
+            else:
+                failures = 0 if self._moved or self._interrupt.is_set() else failures + 1
+            if failures:
+                await asyncio.sleep(self._delay(failures, asked))
+
+    def _delay(self, failures: int, asked: float | None) -> float:
+        """Doubling with jitter; never sooner than a Retry-After asked, however long that is."""
+        ceiling = min(self._pace.backoff_longest, self._pace.backoff_first * 2 ** min(failures - 1, 16))
+        jittered: float = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+        return max(asked or 0.0, jittered)
+
+    async def _list(self) -> None:
+        """Read all pages, then apply them as one difference: gone first, so that what they held is free."""
+        self._interrupt.clear()
+        self._begun += 1
+        number = self._begun
+        found: dict[str, T] = {}
+        version = await self._read_pages(found)
+        known, self._known, self._version = self._known, found, version
+        for key, value in known.items():
+            if key not in found:
+                self._observer.forgotten(value)
+        for value in found.values():
+            self._observer.applied(value)
+        self._finished = number
+        self.synced.set()
+        async with self._listed:
+            self._listed.notify_all()
+        log.info("Listed", resource=self._resource.name, objects=len(found), version=version)
+
+    async def _read_pages(self, found: dict[str, T]) -> str:
+        query = {"limit": str(PAGE)}
+        if self._resource.field_selector:
+            query["fieldSelector"] = self._resource.field_selector
+        while True:
+            answer = await self._api.call("GET", self._resource.path, query=query, timeout=LIST_TIMEOUT)
+            if answer.status == GONE:
+                raise ExpiredError
+            if not answer.ok:
+                raise RefusedError(answer)
+            self._heard = self._clock()
+            page = _pages.decode(answer.body)
+            for raw in page.items or ():
+                self._read_into(found, raw)
+            if not page.metadata.continue_:
+                return page.metadata.resource_version or ""
+            query["continue"] = page.metadata.continue_
+
+    async def _watch_until_interrupted(self) -> None:
+        """Watch; a wish for a list ends the watch at once."""
+        watching = asyncio.ensure_future(self._watch())
+        wanting = asyncio.ensure_future(self._interrupt.wait())
+        try:
+            await asyncio.wait((watching, wanting), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+        finally:
+            for task in (watching, wanting):
+                task.cancel()
+            await asyncio.gather(watching, wanting, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        seconds = random.uniform(self._pace.watch_shortest, self._pace.watch_longest)  # noqa: S311 - spreads load
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version or "",
+            "timeoutSeconds": str(int(seconds)),
+        }
+        if self._resource.field_selector:
+            query["fieldSelector"] = self._resource.field_selector
+        # The server ends the watch itself; the client's own limit is for a server that does not.
+        stream = self._api.stream(
+            self._resource.path, query=query, limit=seconds + 30, idle_limit=self._pace.idle_limit
+        )
+        async with stream as (answer, chunks):
+            if answer.status == GONE:
+                raise ExpiredError
+            if not answer.ok:
+                raise RefusedError(answer)
+            opened = self._heard = self._clock()
+            try:
+                async for line in lines(chunks):
+                    self._heard = self._clock()
+                    self._take(_events.decode(line))
+                    self._moved = True
+            finally:
+                self._moved = self._moved or self._clock() - opened > self._pace.quick
+
+    def _take(self, event: objects.WatchEvent) -> None:
+        if event.type == "ERROR":
+            status = _statuses.decode(event.object)
+            if status.code == GONE:
+                raise ExpiredError
+            raise RefusedError(Answer(status.code or 0, bytes(event.object)))
+        if event.type != "BOOKMARK":
+            self._change(event)
+        self._version = _bookmarks.decode(event.object).metadata.resource_version or self._version
+
+    def _change(self, event: objects.WatchEvent) -> None:
+        seen: dict[str, T] = {}
+        self._read_into(seen, event.object)
+        for key, value in seen.items():
+            if event.type == "DELETED":
+                self._known.pop(key, None)
+                self._observer.forgotten(value)
+            else:
+                self._known[key] = value
+                self._observer.applied(value)
+
+    def _read_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
+        """One object; one that cannot be read is told and left out, it must not stop all others."""
+        try:
+            key, value = self._resource.read(raw)
+        except msgspec.ValidationError as error:
+            start = bytes(raw)[:200].decode(errors="replace")
+            log.error("An object cannot be read", resource=self._resource.name, error=str(error), start=start)  # noqa: TRY400
+            return
+        found[key] = value
+
+
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Cut a stream into its lines; what stands after the last line feed is incomplete and dropped."""
+    rest = bytearray()
+    async for chunk in chunks:
+        if b"\n" not in chunk:
+            rest += chunk
+            continue
+        *whole, tail = (bytes(rest) + chunk).split(b"\n")
+        rest = bytearray(tail)
+        for line in whole:
+            if line:
+                yield line

@@ -1,0 +1,180 @@
+"""Wiring of `gpu-scheduler run`: watches feed the loop, the lease gates the binds, and everything stops in order.
+
+A standby keeps its caches warm and is Ready: it can take over at once, and a rollout that waits for readiness goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING
+
+from gpu_scheduler import names
+from gpu_scheduler.adapters.announcing import ApiAnnouncer
+from gpu_scheduler.adapters.api import AccessError, connect
+from gpu_scheduler.adapters.binding import ApiBinder
+from gpu_scheduler.adapters.leadership import ApiLeases, Leadership, Timing
+from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.adapters.metrics import SchedulerMetrics, new_registry, read_gauges, read_labelled_gauge
+from gpu_scheduler.adapters.reflector import Pace, Reflector, Resource
+from gpu_scheduler.adapters.server import Listener, ListenError, health_app
+from gpu_scheduler.adapters.translate import read_node, read_pod
+from gpu_scheduler.cli import own_version
+from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until_stopped
+from gpu_scheduler.core.model import Node, Pod, Policy, Sharing
+from gpu_scheduler.scheduling import Scheduler
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from gpu_scheduler.adapters.api import Api
+    from gpu_scheduler.settings import RunSettings
+
+# The parts of stopping, in seconds: together under the 5 that a stop may take.
+DRAIN = 3.0
+RELEASE = 1.0
+FLUSH = 0.5
+# A loop that has not come round for so long is not slow, it is stuck: every await in it has a time-out well below.
+STUCK = 60.0
+
+log = get_logger(__name__)
+
+
+class Replica:
+    """One running scheduler and its parts."""
+
+    def __init__(self, settings: RunSettings, api: Api) -> None:
+        """Wire everything; nothing is asked of the API server before `serve`."""
+        self._settings = settings
+        self._api = api
+        identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
+        policy = Policy(settings.scheduler_name, Sharing(settings.gpu_sharing))
+        self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
+        self.leadership = Leadership(
+            ApiLeases(api, namespace=settings.kubernetes_namespace, name=names.LEASE),
+            name=names.LEASE,
+            namespace=settings.kubernetes_namespace,
+            identity=identity,
+            timing=Timing(settings.lease_duration, settings.renew_deadline, settings.retry_period),
+            pulse=lambda: self.scheduler.pulse,
+        )
+        self.announcer = ApiAnnouncer(api, controller=settings.scheduler_name, instance=identity)
+        self.scheduler = Scheduler(
+            policy,
+            binder=ApiBinder(api, self.leadership, identity),
+            announcer=self.announcer,
+            recorder=SchedulerMetrics(self.registry, settings.scheduler_name),
+            interval=settings.scheduling_interval,
+        )
+        pace = Pace(idle_limit=settings.watch_idle_limit)
+        selector = f"spec.schedulerName={settings.scheduler_name}"
+        pods = Resource("pods", "/api/v1/pods", selector, read_pod)
+        nodes = Resource("nodes", "/api/v1/nodes", None, read_node)
+        self.pods: Reflector[Pod] = Reflector(api, pods, self.scheduler.pods, pace=pace)
+        self.nodes: Reflector[Node] = Reflector(api, nodes, self.scheduler.nodes, pace=pace)
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Run until `stop`; FatalError when a part ends by itself, ListenError when the port is taken."""
+        health = health_app(
+            alive={"decider": self._decider_problem},
+            ready={"caches": self._caches_problem, "watches": self._watches_problem},
+            registry=self._observed(),
+        )
+        listener = Listener(
+            health, address=self._settings.bind_address, port=self._settings.http_port, variable="HTTP_PORT"
+        )
+        parts = {
+            "watch of pods": self.pods.run(),
+            "watch of nodes": self.nodes.run(),
+            "announcer": self.announcer.run(),
+            "decider": self._lead(),
+            "leadership": self.leadership.run(),
+        }
+        async with listener:
+            tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
+            try:
+                await until_stopped(stop, tasks.values())
+                await self._wind_down(tasks["leadership"])
+            finally:
+                await cancel(tasks.values())
+
+    async def _lead(self) -> None:
+        """Wait for the election, list anew, because the last leader may have bound until a moment ago; then decide."""
+        await self.leadership.elected.wait()
+        await asyncio.gather(self.pods.relist(), self.nodes.relist())
+        log.info("Deciding", pending=self.scheduler.pending(), running=self.scheduler.running())
+        await self.scheduler.run()
+
+    async def _wind_down(self, leading: asyncio.Task[None]) -> None:
+        """No new decision, binds settled, then the lease given up: a successor must not start beside a bind of ours."""
+        log.info("Stopping")
+        settled = await self.scheduler.drain(DRAIN)
+        await cancel([leading])
+        if settled:
+            try:
+                async with asyncio.timeout(RELEASE):
+                    await self.leadership.release()
+            except TimeoutError:
+                log.warning("The lease could not be released in time and will expire")
+        else:
+            log.warning("A bind's outcome is unknown: the lease is kept and will expire")
+        await self.announcer.flush(FLUSH)
+
+    def _decider_problem(self) -> str | None:
+        pulse = self.scheduler.pulse
+        return f"the decider has shown no sign of life for {pulse:.0f} s" if pulse > STUCK else None
+
+    def _caches_problem(self) -> str | None:
+        missing = [name for name, watch in self._watches().items() if not watch.synced.is_set()]
+        return f"not listed yet: {', '.join(missing)}" if missing else None
+
+    def _watches_problem(self) -> str | None:
+        limit = 2 * self._settings.watch_idle_limit
+        silent = [
+            f"{name} for {watch.silence:.0f} s" for name, watch in self._watches().items() if watch.silence > limit
+        ]
+        return f"the API server says nothing of {', '.join(silent)}" if silent else None
+
+    def _watches(self) -> dict[str, Reflector[Pod] | Reflector[Node]]:
+        return {"pods": self.pods, "nodes": self.nodes}
+
+    def _observed(self) -> CollectorRegistry:
+        """Give the registry a gauge for everything that a scrape can just look at."""
+        scheduler, backlog = self.scheduler, self.scheduler.backlog
+        gauges = {
+            names.METRIC_PENDING: ("Our pods that are not bound yet", scheduler.pending),
+            names.METRIC_RUNNING: ("Our pods that are bound and not finished", scheduler.running),
+            names.METRIC_CONFLICTS: (
+                "Pairs of pods that hold one GPU against the rules",
+                lambda: len(scheduler.ledger.conflicts()),
+            ),
+            names.METRIC_DRIFT: (
+                "Bound pods that lack the annotation they read their GPUs from",
+                scheduler.ledger.drift,
+            ),
+            names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(self.leadership.leading)),
+        }
+        read_gauges(self.registry, gauges)
+        queues = {
+            queue: lambda queue=queue: backlog.counts()[queue] for queue in ("active", "backoff", "unschedulable")
+        }
+        read_labelled_gauge(self.registry, names.METRIC_QUEUES, "Pending pods by queue", "queue", queues)
+        silences = {name: lambda watch=watch: watch.silence for name, watch in self._watches().items()}
+        meaning = "Seconds since the API server last said anything about a resource"
+        read_labelled_gauge(self.registry, names.METRIC_WATCH_SILENCE, meaning, "resource", silences)
+        return self.registry
+
+
+async def run_scheduler(settings: RunSettings, kubeconfig: str | None, context: str | None) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = stop_on_signals()
+    try:
+        api = await connect(kubeconfig, context, user_agent=f"{names.SCHEDULER_NAME}/{own_version()}")
+    except AccessError as error:
+        raise UsageError(str(error)) from error
+    try:
+        await Replica(settings, api).serve(stop)
+    except ListenError as error:
+        raise UsageError(str(error)) from error
+    finally:
+        await api.close()

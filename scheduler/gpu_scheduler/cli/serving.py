@@ -1,0 +1,90 @@
+"""What every long-running command shares: settings, log, first line, signals and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from gpu_scheduler.cli import own_name, own_version
+from gpu_scheduler.settings import CommonSettings, SettingsError, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+SettingsKind = TypeVar("SettingsKind", bound=CommonSettings)
+
+FAILED = 1
+USAGE = 2
+
+
+class UsageError(Exception):
+    """The process cannot start as it was called; the text says what to change."""
+
+
+class FatalError(Exception):
+    """The process has to end now, and its successor should start from scratch; the text says why."""
+
+
+def main_loop(kind: type[SettingsKind], command: Callable[[SettingsKind], Awaitable[None]]) -> None:
+    """Read the settings, run the command, and exit: 0 when it was stopped, 2 for bad input, 1 for the rest."""
+    try:
+        settings = read_settings(kind)
+    except SettingsError as error:
+        _refuse(error)
+    from gpu_scheduler.adapters.logs import get_logger, set_up_logging
+
+    set_up_logging(settings.log_level)
+    log = get_logger(__name__)
+    log.info(own_name(settings), version=own_version(), commit=settings.gpu_scheduler_commit)
+    try:
+        asyncio.run(_frozen(command(settings)))
+    except UsageError as error:
+        _refuse(error)
+    except FatalError as error:
+        log.critical("Ending", why=str(error))
+        sys.exit(FAILED)
+    log.info("Stopped")
+
+
+def _refuse(error: Exception) -> NoReturn:
+    """Whoever called this reads standard error; a log line would bury the sentence."""
+    print(error, file=sys.stderr)  # noqa: T201 - see above
+    sys.exit(USAGE)
+
+
+async def _frozen(command: Awaitable[None]) -> None:
+    """Run `command` with all that start-up built exempt from garbage collection: it lives as long as the process."""
+    gc.collect()
+    gc.freeze()
+    await command
+
+
+async def until_stopped(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Return when `stop` is set. A task that ends before is fatal, however it ended: all are to run for ever."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+    for task in done - {stopping}:
+        error = task.exception()
+        raise FatalError(f"{task.get_name()} ended: {error or 'without an error'}") from error
+
+
+async def cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """End these tasks and wait for it."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Make an event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

@@ -1,0 +1,122 @@
+"""What the loop needs of the world, as Protocols of two methods or fewer; the tests' fakes fit them and can refuse.
+
+LAW: shapes only. Adapters fit them without importing the loop, and the loop uses them without importing an adapter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from gpu_scheduler.core.decide import Bind
+    from gpu_scheduler.core.model import Condition, PodRef
+
+Seen_contra = TypeVar("Seen_contra", contravariant=True)
+
+
+class Observer(Protocol[Seen_contra]):
+    """Is told of every object as it is now, in the order things happened."""
+
+    def applied(self, value: Seen_contra) -> None:
+        """Take note that it is there, new or changed (or the same: a list tells of everything)."""
+
+    def forgotten(self, value: Seen_contra) -> None:
+        """Take note that it is gone; `value` is the last that was seen of it."""
+
+
+class Fence(Protocol):
+    """Whether this replica may write a placement at this moment."""
+
+    def may_bind(self) -> bool:
+        """Asked right before each write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The API has the pod on our node, with our devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """This write certainly did nothing; `message` tells the pod's owner why."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Not bound by us and never will be, as the pod itself proves: it is gone, going, or bound elsewhere."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """Nothing was written this time: this replica may not bind now."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It may be bound, now or a moment from now: whatever it was to get must stay held."""
+
+    why: str
+
+
+BindResult = Bound | Failed | Dropped | NotSent | Unknown
+
+
+class Binder(Protocol):
+    """Makes a placement durable."""
+
+    async def bind(self, bind: Bind) -> BindResult:
+        """One bounded try; never raises for what the API did or did not say."""
+
+
+class EventType(StrEnum):
+    """Kubernetes' two kinds of event."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell a pod's owner: as an event, and as the pod's PodScheduled condition where there is one."""
+
+    type: EventType
+    reason: str
+    action: str
+    note: str
+    condition: Condition | None = None
+
+
+class Announcer(Protocol):
+    """Tells pods' owners, some time later and never in the way of a bind."""
+
+    def announce(self, pod: PodRef, notice: Notice) -> bool:
+        """Take it for delivery, in place of one of the same reason still waiting. False: no room, ask again later."""
+
+    async def withdraw(self, pod: PodRef) -> bool:
+        """Before a bind: its condition is soon untrue. Return when it is not being written; True when it never was."""
+
+
+class Result(StrEnum):
+    """How an attempt ended, in upstream's words."""
+
+    SCHEDULED = "scheduled"
+    UNSCHEDULABLE = "unschedulable"
+    ERROR = "error"
+
+
+class Recorder(Protocol):
+    """Counts."""
+
+    def attempted(self, result: Result, seconds: float) -> None:
+        """Count one pod that was decided on (and, where that was the decision, bound) in so many seconds."""
+
+    def placed(self, seconds: float) -> None:
+        """Count a pod that was bound so many seconds after it was first seen."""

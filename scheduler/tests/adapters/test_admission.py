@@ -1,0 +1,189 @@
+import asyncio
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import jsonpatch
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import CollectorRegistry
+
+from gpu_scheduler.adapters import admission
+from gpu_scheduler.adapters.admission import Webhook
+from gpu_scheduler.adapters.metrics import WebhookMetrics
+from tests.adapters.server import Object
+
+Client = TestClient[web.Request, web.Application]
+
+MAP = "0=node1:0,1\n1=node2:2\n"
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Client, Webhook, CollectorRegistry]]:
+    """The webhook without TLS."""
+    registry = CollectorRegistry()
+    webhook = Webhook("gpu-scheduler", WebhookMetrics(registry))
+    async with TestClient(TestServer(webhook.app())) as client:
+        yield client, webhook, registry
+
+
+def pod(text: str | None = MAP, name: str = "train-0", **spec: object) -> Object:
+    """A pod as its author wrote it."""
+    annotations = {} if text is None else {"gpu-scheduling-map": text}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"schedulerName": "gpu-scheduler", "containers": [{"name": "main"}], **spec},
+    }
+
+
+def review(body: object, **more: object) -> Object:
+    """An AdmissionReview as the API server sends it."""
+    request = {
+        "uid": "review-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "default",
+        "object": body,
+        "oldObject": None,
+        "options": {"kind": "CreateOptions"},
+        **more,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+async def ask(client: Client, path: str, body: Object) -> Object:
+    """Post a review and give the response part."""
+    async with client.post(path, json=body) as response:
+        assert response.status == 200
+        answer: Object = await response.json()
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert answer["response"]["uid"] == "review-1"
+    given: Object = answer["response"]
+    return given
+
+
+def patched(body: Object, response: Object) -> Object:
+    """Apply the response's patch as the API server does."""
+    if "patch" not in response:
+        return body
+    assert response["patchType"] == "JSONPatch"
+    result: Object = jsonpatch.apply_patch(body, json.loads(b64decode(response["patch"])))
+    return result
+
+
+async def test_a_patch_makes_the_pod_right_and_a_second_one_is_not_needed() -> None:
+    """Applied twice equals applied once, and /validate agrees with the result only."""
+    async with serving() as (client, _, _registry):
+        first = await ask(client, "/mutate", review(pod()))
+        right = patched(pod(), first)
+        again = await ask(client, "/mutate", review(right))
+
+        assert first["allowed"]
+        assert right["spec"]["containers"][0]["env"] == [
+            {"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"},
+            {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"},
+        ]
+        assert (again["allowed"], "patch" in again) == (True, False)
+        assert (await ask(client, "/validate", review(right)))["allowed"]
+        refused = await ask(client, "/validate", review(pod()))
+        assert refused["status"]["message"].startswith("EnvNotInjected: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "word"),
+    [
+        (pod("0=node1:x\n"), 400, "MapInvalid: cannot read placement map, line 1:"),
+        (pod(name="train-7"), 400, "IndexNotInMap: "),
+        (
+            pod(containers=[{"name": "main", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "9"}]}]),
+            403,
+            "EnvConflict: ",
+        ),
+    ],
+    ids=["a bad map", "an index without a line", "a variable of its own"],
+)
+async def test_a_refusal_has_a_code_a_reason_and_the_parsers_sentence(body: Object, code: int, word: str) -> None:
+    """The same words from both paths."""
+    async with serving() as (client, _, registry):
+        for path in ("/mutate", "/validate"):
+            response = await ask(client, path, review(body))
+
+            assert response["allowed"] is False
+            assert response["status"]["code"] == code
+            assert response["status"]["message"].startswith(word)
+        labels = {"path": "/mutate", "outcome": word.partition(":")[0]}
+        assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        review(pod("nonsense", schedulerName="default-scheduler")),
+        review(pod("nonsense"), kind={"kind": "Deployment"}),
+        review(pod("nonsense"), operation="UPDATE"),
+        review(None, operation="DELETE", oldObject=pod("nonsense")),
+        review(pod(None)),
+    ],
+    ids=["another scheduler's pod", "no pod", "an update", "a deletion", "no map"],
+)
+async def test_what_is_not_ours_passes_untouched(body: Object) -> None:
+    """Whoever registers us for too much does no harm."""
+    async with serving() as (client, _, _registry):
+        for path in ("/mutate", "/validate"):
+            assert await ask(client, path, body) == {"uid": "review-1", "allowed": True}
+
+
+async def test_an_unreadable_pod_is_refused_not_crashed_on() -> None:
+    """A well-formed review of something odd gets a review back."""
+    async with serving() as (client, _, _registry):
+        response = await ask(client, "/mutate", review({"metadata": 5}))
+
+        assert response["allowed"] is False
+        assert response["status"]["code"] == 400
+        assert response["status"]["message"].startswith("cannot read the pod: ")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"request": null}', b"\xff\xfe", b'{"request": {"uid": 5}}'])
+async def test_what_is_no_review_gets_a_400_and_a_sentence(body: bytes) -> None:
+    """Never a 500."""
+    async with serving() as (client, _, _registry):
+        async with client.post("/mutate", data=body) as response:
+            assert response.status == 400
+            assert (await response.text()).startswith("cannot read AdmissionReview: ")
+        async with client.get("/mutate") as response:
+            assert response.status == 405
+
+
+async def test_a_body_beyond_measure_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory stays bounded whoever sends."""
+    monkeypatch.setattr(admission, "MAX_BODY", 1000)
+    async with serving() as (client, _, _registry), client.post("/mutate", data=b"x" * 2000) as response:
+        assert response.status == 413
+
+
+async def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender may hang; the handler does not hang with it."""
+    monkeypatch.setattr(admission, "READ_TIMEOUT", 0.1)
+    never = asyncio.Event()
+
+    async def drip() -> AsyncIterator[bytes]:
+        yield b"{"
+        await never.wait()
+
+    async with serving() as (client, _, _registry):
+        posting = asyncio.create_task(client.post("/mutate", data=drip()))
+        response = await asyncio.wait_for(posting, 2)
+        assert response.status == 400
+        response.close()
+        never.set()
+
+
+async def test_a_draining_replica_sends_its_callers_elsewhere() -> None:
+    """It still answers, and asks for the connection to be closed."""
+    async with serving() as (client, webhook, _registry):
+        webhook.draining = True
+        async with client.post("/mutate", json=review(pod())) as response:
+            assert response.status == 200
+            assert response.headers["Connection"] == "close"

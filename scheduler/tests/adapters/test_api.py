@@ -1,0 +1,110 @@
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+import trustme
+from kubernetes.aio.client.configuration import Configuration
+
+from gpu_scheduler.adapters.api import AccessError, Answer, NoAnswerError, Reload, status_message, trust
+from tests.adapters.server import Reply, connected
+
+PATH = "/api/v1/pods"
+
+
+async def test_an_answer_is_its_status_and_raw_body() -> None:
+    """Whatever the API server says comes back as it is: no model can misread the reply to a Binding."""
+    async with connected() as (server, api):
+        server.on("POST", PATH, Reply(201, {"kind": "Status", "status": "Success"}))
+
+        answer = await api.call("POST", PATH, body=b'{"kind":"Binding"}')
+
+        assert (answer.ok, answer.status) == (True, 201)
+        assert b'"Success"' in answer.body
+        assert server.requests[0].headers["Authorization"] == "Bearer first"
+        assert server.requests[0].body == {"kind": "Binding"}
+
+
+async def test_refusals_are_answers_not_exceptions() -> None:
+    """A 409 is told apart from silence, and Retry-After is read."""
+    async with connected() as (server, api):
+        server.on("GET", PATH, Reply(429, {"message": "slow down"}, {"Retry-After": "7"}))
+
+        answer = await api.call("GET", PATH)
+
+        assert (answer.ok, answer.status, answer.retry_after) == (False, 429, 7.0)
+        assert status_message(answer) == "slow down"
+
+
+async def test_a_401_reads_the_credentials_again_and_asks_once_more() -> None:
+    """A rotated token costs one request, not the process."""
+    async with connected("old", "new") as (server, api):
+        server.on("GET", PATH, Reply(401), Reply(200))
+
+        answer = await api.call("GET", PATH)
+
+        assert answer.ok
+        assert [each.headers["Authorization"] for each in server.requests] == ["Bearer old", "Bearer new"]
+
+
+async def test_a_401_that_stays_is_an_answer() -> None:
+    """Two tries, then the caller decides: no loop."""
+    async with connected("old", "new") as (server, api):
+        server.on("GET", PATH, Reply(401))
+
+        answer = await api.call("GET", PATH)
+
+        assert answer.status == 401
+        assert len(server.requests) == 2
+
+
+async def test_silence_ends_at_the_time_out() -> None:
+    """Every call has one."""
+    async with connected() as (server, api):
+        server.on("GET", PATH, Reply(200, after=5))
+        began = time.monotonic()
+
+        with pytest.raises(NoAnswerError):
+            await api.call("GET", PATH, timeout=0.1)
+
+        assert time.monotonic() - began < 1
+
+
+async def test_a_refused_connection_is_no_answer() -> None:
+    """The error says what was asked."""
+    async with connected() as (server, api):
+        await server.stop()
+
+        with pytest.raises(NoAnswerError, match="GET /api/v1/pods: "):
+            await api.call("GET", PATH)
+
+
+async def test_nowhere_to_connect_is_one_sentence_with_an_example(tmp_path: Path) -> None:
+    """Outside a cluster the cure is a kubeconfig; a bad one is named."""
+    with pytest.raises(AccessError, match=r"through a service account.*example: gpu-scheduler run --kubeconfig"):
+        await Reload()()
+    missing = tmp_path / "config"
+    with pytest.raises(AccessError, match=f"kubeconfig {missing}: no such file"):
+        await Reload(str(missing))()
+    missing.write_text("[]", encoding="utf-8")
+    with pytest.raises(AccessError, match=f"kubeconfig {missing}: "):
+        await Reload(str(missing))()
+
+
+def test_a_rotated_ca_is_learnt_by_the_live_context(tmp_path: Path) -> None:
+    """The context that open connections use is taught, not replaced."""
+    context = ssl.create_default_context()
+    before = context.cert_store_stats()["x509_ca"]
+    authority = tmp_path / "ca.crt"
+    trustme.CA().cert_pem.write_to_path(str(authority))
+    configuration = Configuration()
+    configuration.ssl_ca_cert = str(authority)
+
+    trust(context, configuration)
+
+    assert context.cert_store_stats()["x509_ca"] == before + 1
+
+
+def test_a_body_that_is_no_status_is_shown_as_it_came() -> None:
+    """Proxies answer with pages; their beginning is better than nothing."""
+    assert status_message(Answer(502, b"<html>bad gateway")) == "<html>bad gateway"

@@ -1,0 +1,137 @@
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from gpu_scheduler.adapters.api import Api
+from gpu_scheduler.adapters.binding import ApiBinder
+from gpu_scheduler.core.decide import Bind
+from gpu_scheduler.core.model import Placement, PodRef
+from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
+from tests.adapters.server import FakeServer, Object, Reply, connected
+
+POD = "/api/v1/namespaces/default/pods/train-2"
+BIND = Bind(PodRef("default", "train-2", "uid-1"), Placement("node3", ("0", "1"), 2), "assigned")
+OURS = {
+    "agentaflow.gpu/assigned-devices": "0,1",
+    "agentaflow.gpu/assigned-index": "2",
+    "agentaflow.gpu/assigned-node": "node3",
+}
+
+
+@dataclass
+class Gate:
+    """A fence that can be closed."""
+
+    open: bool = True
+
+    def may_bind(self) -> bool:
+        """See Fence."""
+        return self.open
+
+
+def binder(api: Api, gate: Gate | None = None) -> ApiBinder:
+    """One that writes at a known time."""
+    when = datetime(2026, 11, 20, 8, 30, 0, 1234, tzinfo=UTC)
+    return ApiBinder(api, gate or Gate(), "replica-0_ab12", lambda: when)
+
+
+def pod(uid: str = "uid-1", node: str = "", annotations: dict[str, str] | None = None, **meta: str) -> Reply:
+    """The pod as a GET shows it."""
+    body: Object = {"metadata": {"uid": uid, "annotations": annotations, **meta}, "spec": {}}
+    if node:
+        body["spec"]["nodeName"] = node
+    return Reply(200, body)
+
+
+async def test_the_binding_carries_uid_node_and_assignment() -> None:
+    """Node and devices become durable in one write, for exactly this instance of the pod."""
+    async with connected() as (server, api):
+        server.on("POST", f"{POD}/binding", Reply(201, {"kind": "Status", "status": "Success"}))
+
+        result = await binder(api).bind(BIND)
+
+        assert result == Bound()
+        (sent,) = server.requests
+        assert sent.body["metadata"] == {
+            "name": "train-2",
+            "namespace": "default",
+            "uid": "uid-1",
+            "annotations": {
+                **OURS,
+                "agentaflow.gpu/assigned-at": "2026-11-20T08:30:00.001234Z",
+                "agentaflow.gpu/assigned-by": "replica-0_ab12",
+            },
+        }
+        assert sent.body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node3"}
+
+
+async def test_nothing_is_written_outside_the_leaders_window() -> None:
+    """The fence is asked right before the write."""
+    async with connected() as (server, api):
+        result = await binder(api, Gate(open=False)).bind(BIND)
+
+        assert isinstance(result, NotSent)
+        assert server.requests == []
+
+
+CASES: list[tuple[str, list[Reply], list[Reply], BindResult | type[BindResult]]] = [
+    ("a 404 means that the pod is gone", [Reply(404)], [], Dropped),
+    ("a 422 is told to the owner", [Reply(422, {"message": "no such target"})], [], Failed),
+    ("a 403 is told to the owner", [Reply(403, {"message": "forbidden"})], [], Failed),
+    ("a 429 certainly did nothing", [Reply(429)], [], Failed),
+    ("after a 409 our own binding is success", [Reply(409)], [pod(node="node3", annotations=OURS)], Bound()),
+    ("after a 409 another node is not ours", [Reply(409)], [pod(node="node1", annotations=OURS)], Dropped),
+    ("after a 409 other devices are not ours", [Reply(409)], [pod(node="node3")], Dropped),
+    ("after a 409 another uid is another pod", [Reply(409)], [pod(uid="uid-2")], Dropped),
+    ("after a 409 a deleting pod is let go", [Reply(409)], [pod(deletionTimestamp="2026")], Dropped),
+    ("after a 409 a free pod is tried again", [Reply(409, {"message": "changed"})], [pod()], Failed),
+    ("after a 409 the pod may be gone", [Reply(409)], [Reply(404)], Dropped),
+    ("after a 500 our own binding is success", [Reply(500)], [pod(node="node3", annotations=OURS)], Bound()),
+    ("after a 500 a free pod proves nothing", [Reply(500)], [pod()], Unknown),
+    ("after a 503 and no look nothing is known", [Reply(503)], [Reply(503)], Unknown),
+    ("after a time-out a free pod proves nothing", [Reply(201, after=9)], [pod()], Unknown),
+    (
+        "after a time-out our own binding is success",
+        [Reply(201, after=9)],
+        [pod(node="node3", annotations=OURS)],
+        Bound(),
+    ),
+]
+
+
+@pytest.mark.parametrize(("_name", "posts", "gets", "expected"), CASES, ids=[case[0] for case in CASES])
+async def test_every_kind_of_answer_is_told_apart(
+    _name: str,
+    posts: list[Reply],
+    gets: list[Reply],
+    expected: BindResult | type[BindResult],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unknown is never failed, and what a GET can settle is settled."""
+    if posts[0].after:
+        monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": 0.5})
+    async with connected() as (server, api):
+        _script(server, posts, gets)
+
+        result = await binder(api).bind(BIND)
+
+        assert result == expected if not isinstance(expected, type) else isinstance(result, expected)
+        assert len(server.asked("POST")) == 1
+
+
+async def test_a_failure_begins_with_the_reasons_word() -> None:
+    """It becomes the pod's condition as it is."""
+    async with connected() as (server, api):
+        _script(server, [Reply(422, {"message": "no such target"})], [])
+
+        result = await binder(api).bind(BIND)
+
+        assert isinstance(result, Failed)
+        assert result.message.startswith("BindFailed: cannot bind to node3: HTTP 422: no such target")
+
+
+def _script(server: FakeServer, posts: list[Reply], gets: list[Reply]) -> None:
+    server.on("POST", f"{POD}/binding", *posts)
+    if gets:
+        server.on("GET", POD, *gets)

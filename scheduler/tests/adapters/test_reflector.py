@@ -1,0 +1,257 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from gpu_scheduler.adapters.reflector import Pace, Reflector, Resource, lines
+from tests.adapters.server import FakeServer, Object, Reply, Watch, connected, until
+
+PATH = "/api/v1/things"
+QUICK = Pace(idle_limit=5, backoff_first=0.01, backoff_longest=0.05, quick=0.2)
+
+
+class Thing(msgspec.Struct):
+    """Enough of an object."""
+
+    metadata: dict[str, str]
+
+
+def read(raw: msgspec.Raw) -> tuple[str, str]:
+    """Key and value of a thing: its name, and its name with its version."""
+    meta = msgspec.json.decode(raw, type=Thing).metadata
+    return meta["name"], f"{meta['name']}@{meta['resourceVersion']}"
+
+
+@dataclass
+class Notes:
+    """An observer that writes down what it is told."""
+
+    told: list[str] = field(default_factory=list)
+
+    def applied(self, value: str) -> None:
+        """See Observer."""
+        self.told.append(f"+{value}")
+
+    def forgotten(self, value: str) -> None:
+        """See Observer."""
+        self.told.append(f"-{value}")
+
+
+def thing(name: str, version: int) -> Object:
+    """One object."""
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+def event(kind: str, name: str, version: int) -> Object:
+    """One watch event."""
+    return {"type": kind, "object": thing(name, version)}
+
+
+def page(version: int, *items: Object, more: str | None = None) -> Reply:
+    """One page of a list."""
+    return Reply(200, {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)})
+
+
+EXPIRED: Object = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+
+
+@asynccontextmanager
+async def reflecting(pace: Pace = QUICK) -> AsyncIterator[tuple[FakeServer, Reflector[str], Notes]]:
+    """A reflector that is running, its observer, and the server that it watches."""
+    async with connected() as (server, api):
+        notes = Notes()
+        reflector = Reflector(api, Resource("things", PATH, "spec.kind=ours", read), notes, pace=pace)
+        task = asyncio.create_task(_start(reflector, server))
+        try:
+            yield server, reflector, notes
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _start(reflector: Reflector[str], server: FakeServer) -> None:
+    """Run once a script is there."""
+    await until(lambda: server._scripts)
+    await reflector.run()
+
+
+async def test_a_list_is_read_in_pages_before_anything_is_decided() -> None:
+    """`synced` comes after the last page, and the watch goes on from the list's version with bookmarks."""
+    async with reflecting() as (server, reflector, notes):
+        server.on("GET", PATH, page(7, thing("a", 1), more="token"), page(7, thing("b", 2)))
+        server.on("WATCH", PATH, Watch())
+
+        await until(lambda: server.asked("WATCH"))
+
+        assert reflector.synced.is_set()
+        assert notes.told == ["+a@1", "+b@2"]
+        first, second = server.asked("GET")
+        assert first.query == {"limit": "500", "fieldSelector": "spec.kind=ours"}
+        assert second.query == {"limit": "500", "fieldSelector": "spec.kind=ours", "continue": "token"}
+        watch = server.asked("WATCH")[0].query
+        assert (watch["resourceVersion"], watch["allowWatchBookmarks"]) == ("7", "true")
+        assert 300 <= int(watch["timeoutSeconds"]) <= 600
+        assert watch["fieldSelector"] == "spec.kind=ours"
+
+
+async def test_a_watch_goes_on_where_the_last_one_ended() -> None:
+    """Events and bookmarks move the version; a watch that the server closed is resumed without a list."""
+    async with reflecting() as (server, _, notes):
+        server.on("GET", PATH, page(7, thing("a", 1)))
+        first = (event("ADDED", "b", 8), event("MODIFIED", "a", 9), event("DELETED", "b", 10))
+        server.on("WATCH", PATH, Watch((*first, event("BOOKMARK", "", 15)), close=True), Watch())
+
+        await until(lambda: len(server.asked("WATCH")) == 2)
+
+        assert notes.told == ["+a@1", "+b@8", "+a@9", "-b@10"]
+        assert server.asked("WATCH")[1].query["resourceVersion"] == "15"
+        assert len(server.asked("GET")) == 1
+
+
+@pytest.mark.parametrize(
+    "expiry", [Watch((EXPIRED,), close=True), Reply(410)], ids=["an ERROR event", "the HTTP status"]
+)
+async def test_after_410_a_list_tells_what_went_meanwhile(expiry: Watch | Reply) -> None:
+    """Deletions that nobody saw are emitted, before what is new: what they held is free by then."""
+    async with reflecting() as (server, _, notes):
+        server.on("GET", PATH, page(7, thing("a", 1), thing("b", 2)), page(20, thing("b", 2), thing("c", 19)))
+        server.on("WATCH", PATH, expiry, Watch())
+
+        await until(lambda: len(server.asked("WATCH")) == 2)
+
+        assert notes.told == ["+a@1", "+b@2", "-a@1", "+b@2", "+c@19"]
+        assert server.asked("WATCH")[1].query["resourceVersion"] == "20"
+
+
+async def test_an_expired_continue_token_begins_the_list_again() -> None:
+    """Half a list is never applied: it would delete everything on the pages that were not read."""
+    async with reflecting() as (server, _, notes):
+        server.on("GET", PATH, page(7, thing("a", 1), more="token"), Reply(410), page(9, thing("b", 8)))
+        server.on("WATCH", PATH, Watch())
+
+        await until(lambda: server.asked("WATCH"))
+
+        assert notes.told == ["+b@8"]
+        assert "continue" not in server.asked("GET")[2].query
+
+
+async def test_errors_are_met_with_patience() -> None:
+    """500, 403 and a closed connection are asked again with growing pauses, never in a hot loop."""
+    pace = Pace(idle_limit=5, backoff_first=0.05, backoff_longest=0.4, quick=1)
+    async with reflecting(pace) as (server, reflector, _):
+        server.on("GET", PATH, Reply(500), Reply(403), Reply(200, "no list"), page(7))
+        server.on("WATCH", PATH, Watch(close=True))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        await until(reflector.synced.is_set)
+        listed = loop.time() - began
+        await asyncio.sleep(0.5)
+
+        assert listed > (0.05 + 0.1 + 0.2) / 2
+        assert len(server.asked("WATCH")) < 6
+
+
+async def test_retry_after_is_honoured() -> None:
+    """An overloaded API server says when to come back."""
+    async with reflecting() as (server, reflector, _):
+        server.on("GET", PATH, Reply(429, headers={"Retry-After": "1"}), page(7))
+        server.on("WATCH", PATH, Watch())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        await until(reflector.synced.is_set)
+
+        assert loop.time() - began >= 1
+
+
+async def test_a_silent_watch_is_opened_anew() -> None:
+    """A half-open connection never speaks: after the idle limit the watch goes on from the last version."""
+    pace = Pace(idle_limit=0.1, backoff_first=0.01, backoff_longest=0.02)
+    async with reflecting(pace) as (server, _, _notes):
+        server.on("GET", PATH, page(7))
+        server.on("WATCH", PATH, Watch())
+
+        await until(lambda: len(server.asked("WATCH")) == 3)
+
+        assert {each.query["resourceVersion"] for each in server.asked("WATCH")} == {"7"}
+        assert len(server.asked("GET")) == 1
+
+
+async def test_silence_is_measured_from_the_last_word() -> None:
+    """Readiness reads it: it grows while nothing comes, and a refused list does not reset it."""
+    now = [100.0]
+    async with connected() as (server, api):
+        notes = Notes()
+        resource = Resource("things", PATH, None, read)
+        reflector = Reflector(api, resource, notes, pace=QUICK, clock=lambda: now[0])
+        server.on("GET", PATH, Reply(500))
+        task = asyncio.create_task(reflector.run())
+        now[0] = 130.0
+        await until(lambda: len(server.asked("GET")) == 3)
+
+        assert reflector.silence == 30.0
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_list_on_request_interrupts_the_watch() -> None:
+    """A new leader looks at everything anew: `relist` returns after a list that began later than the call."""
+    async with reflecting() as (server, reflector, notes):
+        server.on("GET", PATH, page(7, thing("a", 1)), page(9, thing("b", 8)))
+        server.on("WATCH", PATH, Watch())
+        await until(lambda: server.asked("WATCH"))
+
+        await reflector.relist()
+
+        assert notes.told == ["+a@1", "-a@1", "+b@8"]
+        assert len(server.asked("GET")) == 2
+
+
+async def test_a_list_under_way_does_not_satisfy_a_later_request() -> None:
+    """What it reads may be older than the wish, so another one follows."""
+    async with reflecting() as (server, reflector, notes):
+        server.on("GET", PATH, Reply(200, page(7, thing("a", 1)).body, after=0.1), page(9, thing("a", 8)))
+        server.on("WATCH", PATH, Watch())
+        await until(lambda: server.asked("GET"))
+
+        await reflector.relist()
+
+        assert notes.told == ["+a@1", "+a@8"]
+
+
+async def test_an_unreadable_object_does_not_stop_the_others() -> None:
+    """It is logged and left out, in a list and in a watch."""
+    async with reflecting() as (server, _, notes):
+        server.on("GET", PATH, page(7, {"metadata": 5}, thing("a", 1)))
+        odd: Object = {"type": "ADDED", "object": {"metadata": {"resourceVersion": "8", "name": "odd", "no": 5}}}
+        server.on("WATCH", PATH, Watch((odd, event("ADDED", "b", 9))), Watch())
+
+        await until(lambda: len(notes.told) == 2)
+
+        assert notes.told == ["+a@1", "+b@9"]
+
+
+async def test_a_garbled_stream_is_read_again() -> None:
+    """Half a line, or no JSON at all: back off and go on from the last good version."""
+    async with reflecting() as (server, _, notes):
+        server.on("GET", PATH, page(7))
+        broken = Watch((event("ADDED", "a", 8), "{nonsense\n"), close=True)
+        server.on("WATCH", PATH, broken, Watch((event("ADDED", "b", 9),)))
+
+        await until(lambda: len(notes.told) == 2)
+
+        assert server.asked("WATCH")[1].query["resourceVersion"] == "8"
+
+
+async def test_lines_are_cut_wherever_the_network_cut_them() -> None:
+    """Chunks end anywhere; an incomplete last line is dropped."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for chunk in (b"on", b"e\ntw", b"o\n\nthree\nfo", b"ur"):
+            yield chunk
+
+    assert [line async for line in lines(chunks())] == [b"one", b"two", b"three"]

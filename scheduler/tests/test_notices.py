@@ -1,0 +1,33 @@
+from gpu_scheduler.core.decide import Bind, Refuse, Wait
+from gpu_scheduler.core.model import Condition, Placement, PodRef
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.notices import notice_of
+from gpu_scheduler.ports import EventType, Notice
+
+POD = PodRef("default", "train-0", "uid-1")
+
+
+def test_a_placed_pod_has_good_news_and_no_condition() -> None:
+    """The Binding itself sets PodScheduled=True."""
+    notice = notice_of(Bind(POD, Placement("node1", ("0",), 0), "Successfully assigned"))
+
+    assert notice == Notice(EventType.NORMAL, "Scheduled", "Binding", "Successfully assigned")
+
+
+def test_waiting_and_refused_pods_are_unschedulable() -> None:
+    """Autoscalers read only that condition; note and message are one text."""
+    for decision in (
+        Wait(POD, Reason.GPU_HELD, "GpuHeld: held", frozenset()),
+        Refuse(POD, Reason.MAP_INVALID, "MapInvalid: bad"),
+    ):
+        condition = Condition("False", "Unschedulable", decision.message)
+        expected = Notice(EventType.WARNING, "FailedScheduling", "Scheduling", decision.message, condition)
+
+        assert notice_of(decision) == expected
+
+
+def test_a_fault_of_our_own_is_a_scheduler_error() -> None:
+    """A failed bind is not the pod's fault, and no autoscaler should act on it."""
+    notice = notice_of(Wait(POD, Reason.BIND_FAILED, "BindFailed: no", frozenset()))
+
+    assert notice.condition == Condition("False", "SchedulerError", "BindFailed: no")

@@ -1,0 +1,445 @@
+"""The loop with fakes around it: what it promises while the API is slow, silent or wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Condition, Node, Pod, Policy
+from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Result, Unknown
+from gpu_scheduler.scheduling import Scheduler
+from tests.core.build import pod
+from tests.fakes import FakeAnnouncer, FakeBinder, FakeRecorder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ONE_GPU = "0=node1:0\n"
+# Another workload's map that names the same GPU.
+SAME_GPU = "0=node1:0\n1=node1:1\n"
+
+
+@dataclass
+class Loop:
+    """A scheduler that runs, with the fakes around it and a clock of its own."""
+
+    scheduler: Scheduler
+    binder: FakeBinder
+    announcer: FakeAnnouncer
+    recorder: FakeRecorder
+    now: list[float]
+
+    async def settle(self) -> None:
+        """Let everything happen that can happen now."""
+        for _ in range(60):
+            await asyncio.sleep(0)
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass; the loop looks up when something stirs."""
+        self.now[0] += seconds
+        self.scheduler._stir.set()
+        await self.settle()
+
+    def see(self, *pods: Pod) -> None:
+        """Let the watch show these pods."""
+        for each in pods:
+            self.scheduler.pods.applied(each)
+
+
+@asynccontextmanager
+async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
+    """A loop that decides, with node1 and node2 there."""
+    binder, announcer, recorder = FakeBinder(list(results)), FakeAnnouncer(), FakeRecorder()  # type: ignore[arg-type]
+    now = [1000.0]
+    scheduler = Scheduler(
+        Policy(),
+        binder=binder,
+        announcer=announcer,
+        recorder=recorder,
+        clock=lambda: now[0],
+        interval=60,
+        binders=binders,
+    )
+    for name in ("node1", "node2"):
+        scheduler.nodes.applied(Node(name))
+    task = asyncio.create_task(scheduler.run())
+    loop = Loop(scheduler, binder, announcer, recorder, now)
+    await loop.settle()
+    try:
+        yield loop
+    finally:
+        await scheduler.drain(0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def bound(pending: Pod, node: str = "node1") -> Pod:
+    """The pod as the watch shows it after its bind."""
+    return replace(pending, node=node)
+
+
+async def test_a_pod_is_bound_and_announced_once() -> None:
+    """One bind, one event, no condition: and the watch's confirmation adds nothing."""
+    async with looping() as loop:
+        first = pod("a-0", ONE_GPU)
+        loop.see(first)
+        await loop.settle()
+        loop.see(first, bound(first))
+        await loop.later(1000)
+
+        assert loop.binder.names() == ["a-0"]
+        ((name, notice),) = loop.announcer.told
+        assert (name, notice.reason, notice.condition) == ("a-0", "Scheduled", None)
+        assert loop.recorder.attempts == [Result.SCHEDULED]
+        assert (loop.scheduler.pending(), loop.scheduler.running()) == (0, 1)
+
+
+async def test_a_gpu_is_held_while_its_bind_is_in_the_air() -> None:
+    """Two pods name one GPU and the watch is frozen: the second waits for the first's answer, and after it too."""
+    async with looping() as loop:
+        loop.binder.hold = asyncio.Event()
+        loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
+        await loop.settle()
+        assert loop.binder.names() == ["a-0"]
+
+        loop.binder.hold.set()
+        await loop.later(1000)
+
+        assert loop.binder.names() == ["a-0"]
+        assert loop.announcer.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
+
+
+async def test_without_assume_the_gpu_would_be_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counter-proof: with assume made a no-op the promise above breaks, so the test above can fail."""
+    monkeypatch.setattr(Ledger, "assume", lambda *_: None)
+    async with looping() as loop:
+        loop.binder.hold = asyncio.Event()
+        loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
+        await loop.settle()
+        loop.binder.hold.set()
+
+        assert loop.binder.names() == ["a-0", "b-0"]
+
+
+async def test_a_freed_gpu_wakes_who_waits_for_it() -> None:
+    """Nobody polls: the deletion of the holder is what binds the next pod, at once when it had waited long."""
+    async with looping() as loop:
+        first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
+        loop.see(bound(first), second)
+        await loop.settle()
+        await loop.later(100)
+        assert loop.binder.names() == []
+
+        loop.scheduler.pods.forgotten(first)
+        await loop.settle()
+
+        assert loop.binder.names() == ["b-0"]
+
+
+async def test_a_terminating_pod_still_holds() -> None:
+    """Its containers may still compute; the message tells since when it is going."""
+    async with looping() as loop:
+        first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
+        loop.see(bound(first), second)
+        await loop.settle()
+
+        loop.see(replace(bound(first), deleting_since="2026-11-20T08:30:00Z"))
+        await loop.later(100)
+
+        assert loop.binder.names() == []
+        assert "terminating since 2026-11-20T08:30:00Z" in loop.announcer.notes("b-0")[-1]
+
+
+async def test_an_unknown_outcome_keeps_the_gpu_and_asks_again() -> None:
+    """A time-out proves nothing: the same bind is sent again, and nobody else gets the GPU meanwhile."""
+    async with looping(Unknown("time-out"), Unknown("time-out")) as loop:
+        first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
+        loop.see(first)
+        await loop.settle()
+        loop.see(second)
+        await loop.settle()
+        assert loop.binder.names() == ["a-0"]
+
+        await loop.later(2)
+        await loop.later(4)
+
+        assert loop.binder.sent == [loop.binder.sent[0]] * 3
+        assert loop.announcer.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
+        assert loop.recorder.attempts.count(Result.SCHEDULED) == 1
+
+
+@pytest.mark.parametrize("answer", [Failed("BindFailed: HTTP 429"), NotSent("not leading")])
+async def test_what_the_second_try_hears_settles_nothing(answer: BindResult) -> None:
+    """The first try may still land after the second was refused: the GPU stays held until the pod itself tells."""
+    async with looping(Unknown("time-out"), answer, answer) as loop:
+        loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
+        await loop.settle()
+        await loop.later(2)
+        await loop.later(4)
+        assert loop.binder.names() == ["a-0"] * 3
+
+        loop.see(bound(pod("a-0", ONE_GPU)))
+        await loop.later(1000)
+
+        assert loop.binder.names() == ["a-0"] * 3
+
+
+async def test_a_bind_that_was_never_sent_holds_nothing() -> None:
+    """The lead may come back: the pod is decided anew, and so is who gets the GPU."""
+    async with looping(NotSent("not leading")) as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+
+        assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
+        assert loop.announcer.told == []
+        await loop.later(2)
+        assert loop.binder.names() == ["a-0", "a-0"]
+
+
+async def test_the_watch_settles_an_unknown_outcome() -> None:
+    """It was bound after all: nothing is sent again."""
+    async with looping(Unknown("time-out")) as loop:
+        first = pod("a-0", ONE_GPU)
+        loop.see(first)
+        await loop.settle()
+
+        loop.see(bound(first))
+        await loop.later(1000)
+
+        assert loop.binder.names() == ["a-0"]
+        assert await loop.scheduler.drain(0)
+
+
+async def test_an_unknown_outcome_is_settled_by_the_pods_end() -> None:
+    """A deleted pod can't be bound any more: its GPU goes to the next."""
+    async with looping(Unknown("time-out"), Unknown("time-out")) as loop:
+        first = pod("a-0", ONE_GPU)
+        loop.see(first, pod("b-0", SAME_GPU))
+        await loop.settle()
+        await loop.later(100)
+        assert loop.binder.names() == ["a-0", "a-0"]
+
+        loop.scheduler.pods.forgotten(first)
+        await loop.settle()
+
+        assert loop.binder.names()[-1] == "b-0"
+
+
+async def test_an_unexpected_error_counts_as_unknown() -> None:
+    """A fault of our own must not free a GPU either."""
+    async with looping(RuntimeError("a bug")) as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+        loop.see(pod("b-0", SAME_GPU))
+        await loop.settle()
+
+        assert loop.binder.names() == ["a-0"]
+        await loop.later(2)
+        assert loop.binder.names() == ["a-0", "a-0"]
+
+
+async def test_a_definite_failure_frees_the_gpu_and_tells_the_owner() -> None:
+    """BindFailed is our own kind of fault: SchedulerError; the pod is tried again, and others may have its GPU."""
+    failed = Failed("BindFailed: cannot bind to node1: HTTP 422: no; trying again by itself")
+    async with looping(failed) as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+
+        ((_, notice),) = loop.announcer.told
+        assert notice.condition == Condition("False", "SchedulerError", failed.message)
+        loop.see(pod("b-0", SAME_GPU))
+        await loop.settle()
+        assert loop.binder.names() == ["a-0", "b-0"]
+        await loop.later(2)
+        assert loop.binder.names() == ["a-0", "b-0"]
+        assert "GpuHeld" in loop.announcer.notes("a-0")[-1]
+
+
+async def test_a_failure_that_stays_the_same_is_told_once() -> None:
+    """Every try costs the API one POST, not a condition and an event too; unless what was told was never written."""
+    failed = Failed("BindFailed: cannot bind to node1: HTTP 403: no; trying again by itself")
+    async with looping(*[failed] * 4) as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+        await loop.later(2)
+        await loop.later(4)
+        assert (len(loop.binder.sent), len(loop.announcer.told)) == (3, 1)
+
+        loop.announcer.unwritten = True
+        await loop.later(8)
+        assert (len(loop.binder.sent), len(loop.announcer.told)) == (4, 2)
+
+
+async def test_a_dropped_bind_is_no_news() -> None:
+    """The pod is gone or the lead is lost: nothing to tell, nothing held."""
+    async with looping(Dropped("the pod is gone")) as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+
+        assert loop.announcer.told == []
+        assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
+
+
+async def test_a_pod_that_others_bound_keeps_what_the_watch_showed() -> None:
+    """The ledger follows the API, not our own disappointed bind."""
+    async with looping(Dropped("bound elsewhere")) as loop:
+        loop.binder.hold = asyncio.Event()
+        first = pod("a-0", ONE_GPU)
+        loop.see(first)
+        await loop.settle()
+
+        loop.see(bound(first, "node2"))
+        loop.binder.hold.set()
+        await loop.settle()
+
+        (holder,) = loop.scheduler.ledger
+        assert (holder.node, holder.assumed) == ("node2", False)
+
+
+async def test_the_same_words_are_told_once() -> None:
+    """Looking again costs the API nothing until the reason changes."""
+    async with looping() as loop:
+        first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
+        loop.see(bound(first), second)
+        await loop.settle()
+        for _ in range(5):
+            await loop.later(301)
+
+        assert len(loop.announcer.told) == 1
+        assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) > 1
+
+
+async def test_what_the_last_leader_told_is_not_told_again() -> None:
+    """A restart finds the condition on the pod and stays quiet."""
+    async with looping() as loop:
+        loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
+        await loop.settle()
+        ((_, notice),) = loop.announcer.told
+
+    async with looping() as loop:
+        loop.see(bound(pod("a-0", ONE_GPU)))
+        loop.see(replace(pod("b-0", SAME_GPU), scheduled_condition=notice.condition))
+        await loop.settle()
+
+        assert loop.announcer.told == []
+
+
+async def test_what_found_no_room_is_told_later() -> None:
+    """A full queue loses no condition for good."""
+    async with looping() as loop:
+        loop.announcer.full = True
+        loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
+        await loop.settle()
+        loop.announcer.full = False
+        await loop.later(301)
+
+        assert len(loop.announcer.told) == 1
+
+
+async def test_a_gated_pod_is_neither_decided_nor_told() -> None:
+    """Its condition is the API server's; when the gate opens, the pod is placed."""
+    async with looping() as loop:
+        gated = replace(pod("a-0", ONE_GPU), gated=True)
+        loop.see(gated)
+        await loop.later(1000)
+        assert (loop.binder.names(), loop.announcer.told) == ([], [])
+
+        loop.see(replace(gated, gated=False))
+        await loop.settle()
+
+        assert loop.binder.names() == ["a-0"]
+
+
+async def test_an_untrue_condition_is_withdrawn_before_the_bind() -> None:
+    """No write of PodScheduled=False may come after the bind's True."""
+    async with looping() as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+
+        assert loop.announcer.withdrawn == ["a-0"]
+
+
+async def test_binds_are_bounded_and_do_not_wait_for_each_other() -> None:
+    """So many at once and no more; the others follow as places come free."""
+    async with looping(binders=3) as loop:
+        loop.binder.hold = asyncio.Event()
+        text = "".join(f"{index}=node1:{index}\n" for index in range(8))
+        loop.see(*(pod(f"a-{index}", text) for index in range(8)))
+        await loop.settle()
+        assert len(loop.binder.sent) == 3
+
+        loop.binder.hold.set()
+        await loop.settle()
+
+        assert len(loop.binder.sent) == 8
+        assert loop.binder.most_at_once == 3
+
+
+async def test_stopping_waits_for_binds_and_tells_whether_all_are_settled() -> None:
+    """The lease may only be given up when no bind of ours can still land."""
+    async with looping(Bound(), Unknown("time-out")) as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+        assert await loop.scheduler.drain(0.1)
+
+    async with looping(Unknown("time-out")) as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+        assert not await loop.scheduler.drain(0.1)
+
+
+async def test_nothing_is_decided_after_the_stop() -> None:
+    """What comes in while stopping is the successor's."""
+    async with looping() as loop:
+        await loop.scheduler.drain(0)
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+
+        assert loop.binder.sent == []
+
+
+async def test_a_recreated_pod_is_a_pod_of_its_own() -> None:
+    """Same name, new uid: the old one's bind says nothing about the new one."""
+    async with looping() as loop:
+        loop.binder.hold = asyncio.Event()
+        old = pod("a-0", ONE_GPU)
+        loop.see(old)
+        await loop.settle()
+        loop.scheduler.pods.forgotten(old)
+        loop.see(replace(old, ref=replace(old.ref, uid="another")))
+        await loop.settle()
+        loop.binder.hold.set()
+        await loop.settle()
+
+        assert [bind.pod.uid for bind in loop.binder.sent] == [old.ref.uid, "another"]
+        assert loop.scheduler.ledger.holds("another")
+
+
+async def test_a_gpu_held_twice_against_the_rules_is_told_to_both() -> None:
+    """It can only come from outside; both owners hear of it once."""
+    async with looping() as loop:
+        loop.see(bound(pod("a-0", ONE_GPU)), bound(pod("b-0", SAME_GPU)))
+        for _ in range(3):
+            await loop.later(61)
+
+        assert [(name, notice.reason) for name, notice in loop.announcer.told] == [
+            ("a-0", "GpuConflict"),
+            ("b-0", "GpuConflict"),
+        ]
+        assert "held by default/a-0 and by default/b-0 at once" in loop.announcer.notes("a-0")[0]
+
+
+async def test_the_pulse_tells_how_late_the_loop_is() -> None:
+    """Leadership steps down by it: a rest of the whole interval is in order, whatever the lease lasts."""
+    async with looping() as loop:
+        loop.now[0] += 60
+        assert loop.scheduler.pulse == 0
+        loop.now[0] += 7
+        assert loop.scheduler.pulse == 7
+        await loop.later(0)
+        assert loop.scheduler.pulse == 0
