@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_scheduler_check.report import Sighting
+from gpu_scheduler_check.witness import Witness, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = ["Node Name: node3\n", "CUDA_VISIBLE_DEVICES: 0,1,2\n", "---\n"]
+
+
+@pytest.fixture
+def witness() -> Witness:
+    """Return a witness that reports into memory."""
+    return Witness(Sighting("node3", "0,1,2"), 0.01, io.StringIO())
+
+
+@pytest.fixture
+def port(witness: Witness) -> Iterator[int]:
+    """Serve the witness's probes; return the port."""
+    server = serve(witness, 0)
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """Return status and body of a GET."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_reports_until_stopped(witness: Witness) -> None:
+    """A report appears at the start and then every interval, and none after the stop."""
+    thread = threading.Thread(target=witness.run)
+    thread.start()
+    deadline = time.monotonic() + 5
+    while witness.reports < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    witness.stop()
+    thread.join(timeout=5)
+
+    assert not thread.is_alive()
+    assert witness.reports >= 3
+
+
+def test_health_tells_when_reports_stop(witness: Witness, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe answers healthy while reports appear and 503 once they have stopped."""
+    assert get(port, "/health") == (200, json.dumps({"service": "gpu-scheduler-check", "status": "healthy"}))
+
+    later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    status, text = get(port, "/health")
+
+    assert status == 503
+    assert json.loads(text)["status"] == "silent"
+
+
+def test_metrics_and_unknown_paths(port: int) -> None:
+    """Prometheus finds node and devices as labels; any other path is a 404 that names the two that exist."""
+    assert 'gpu_scheduler_check_info{node="node3",cuda_visible_devices="0,1,2"} 1' in get(port, "/metrics")[1]
+    assert get(port, "/") == (404, "try /health or /metrics\n")
+
+
+def free_port() -> str:
+    """Return a port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def start(**variables: str) -> subprocess.Popen[str]:
+    """Start the witness as the image does, its output on a pipe."""
+    environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    return subprocess.Popen(
+        (sys.executable, "-m", "gpu_scheduler_check"),
+        cwd=ROOT,
+        env={**environment, "CHECK_PORT": free_port(), **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_process_reports_unbuffered_and_stops_within_a_second() -> None:
+    """Lines reach a pipe as they are written; SIGTERM ends the process at once, far from the next report."""
+    with start(NODE_NAME="node3", CUDA_VISIBLE_DEVICES="0,1,2", CHECK_INTERVAL="3600") as process:
+        assert process.stdout
+        assert [process.stdout.readline() for _ in BLOCK] == BLOCK
+        told = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(timeout=5) == 0
+        assert time.monotonic() - told < 1
+        assert process.stdout.read() == ""
+
+
+def test_process_refuses_a_bad_interval() -> None:
+    """A bad CHECK_INTERVAL stops the start with one sentence and no traceback."""
+    with start(CHECK_INTERVAL="soon") as process:
+        output, errors = process.communicate(timeout=10)
+
+    assert process.returncode == 2
+    assert output == ""
+    assert errors == 'cannot use CHECK_INTERVAL "soon": must be 0 to 86400 seconds, not 0 (example: 10s)\n'
