@@ -1,0 +1,144 @@
+"""Ansible module: a pod network for kind nodes whose image carries no network of its own.
+
+Every node hands out addresses of its own range through the standard CNI plugins, and routes the other nodes' ranges
+to them. Routes and the address translation live in the node's kernel namespace: a restart of the engine loses them,
+and may swap the nodes' addresses, so they are compared with what should be at every run.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: kind_pod_network
+short_description: CNI configuration and routes of kind nodes
+description:
+  - Writes each node's CNI configuration and the routes to the other nodes' pods.
+  - Adds the address translation that lets pods reach beyond the cluster.
+options:
+  nodes:
+    description: Of every node its container, address and pod_cidr.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: The node's name.
+        type: str
+        required: true
+      container:
+        description: The node's container.
+        type: str
+        required: true
+      address:
+        description: The node's present address.
+        type: str
+        required: true
+      pod_cidr:
+        description: The range of its pods.
+        type: str
+        required: true
+  pod_subnet:
+    description: The range of all pods.
+    type: str
+    default: 10.244.0.0/16
+author: gpu-scheduler
+"""
+
+CONFIGURATION = "/etc/cni/net.d/10-pods.conflist"
+
+# One round trip reads all three: the configuration, the routes we own (protocol static), the translation rules.
+OBSERVE = f"""
+cat {CONFIGURATION} 2>/dev/null || true
+echo ---
+ip route show proto static
+echo ---
+iptables -t nat -S POSTROUTING
+"""
+
+Node = dict[str, str]
+
+
+def configuration(pod_cidr: str) -> str:
+    """What CNI needs to know to connect the pods of one node."""
+    ptp = {
+        "type": "ptp",
+        "ipam": {
+            "type": "host-local",
+            # On a tmpfs: a restart ends all pods, so it must also free their addresses.
+            "dataDir": "/run/cni-pods",
+            "ranges": [[{"subnet": pod_cidr}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        },
+    }
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [ptp, portmap]})
+
+
+def masquerade(pod_subnet: str) -> str:
+    """The rule for traffic that leaves the cluster, as iptables prints it."""
+    return f"POSTROUTING -s {pod_subnet} ! -d {pod_subnet} -o eth0 -j MASQUERADE"
+
+
+def steps(node: Node, nodes: list[Node], pod_subnet: str, observed: str) -> list[str]:
+    """The shell commands that bring one node from what was observed to what should be."""
+    written, routes, rules = (part.strip() for part in observed.split("---"))
+    present = {" ".join(line.split()[:3]) for line in routes.splitlines()}
+    wanted = [f"{other['pod_cidr']} via {other['address']}" for other in nodes if other is not node]
+    todo = [f"ip route replace {route} proto static" for route in wanted if route not in present]
+    if f"-A {masquerade(pod_subnet)}" not in rules.splitlines():
+        todo.append(f"iptables -t nat -A {masquerade(pod_subnet)}")
+    # Last, because a node that has its configuration counts as ready.
+    if written != configuration(node["pod_cidr"]):
+        todo.append("mkdir -p /etc/cni/net.d")
+        todo.append(f"printf %s {shlex.quote(configuration(node['pod_cidr']))} > {CONFIGURATION}")
+    return todo
+
+
+def execute(container: str, script: str) -> str:
+    """The output of a script in a node."""
+    command = ["docker", "exec", container, "sh", "-euc", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    if done.returncode:
+        raise RuntimeError(f"{container}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def settle(node: Node, nodes: list[Node], pod_subnet: str, *, dry: bool) -> list[str]:
+    """Bring one node to what should be; answers what that took."""
+    todo = steps(node, nodes, pod_subnet, execute(node["container"], OBSERVE))
+    if todo and not dry:
+        execute(node["container"], "\n".join(todo))
+    return [f"{node['name']}: {step}" for step in todo]
+
+
+def main() -> None:
+    """Answer Ansible."""
+    text = {"type": "str", "required": True}
+    node: dict[str, Any] = {"name": text, "container": text, "address": text, "pod_cidr": text}
+    module = AnsibleModule(
+        argument_spec={
+            "nodes": {"type": "list", "elements": "dict", "required": True, "options": node},
+            "pod_subnet": {"type": "str", "default": "10.244.0.0/16"},
+        },
+        supports_check_mode=True,
+    )
+    nodes = module.params["nodes"]
+    try:
+        with ThreadPoolExecutor() as pool:
+            subnet, dry = module.params["pod_subnet"], module.check_mode
+            done = pool.map(lambda node: settle(node, nodes, subnet, dry=dry), nodes)
+            todo = [step for steps_of_node in done for step in steps_of_node]
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        module.fail_json(msg=f"The pod network could not be set: {error}")
+    module.exit_json(changed=bool(todo), steps=todo)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+module gpu-scheduler.invalid/pause
+
+go 1.26.8
