@@ -1,0 +1,50 @@
+# The scheduler's image: one program, `gpu-scheduler`, with a subcommand for each Deployment.
+# It is built without network: the wheels come from an image of their own, which the role `images` makes on the
+# host from the locks in requirements/. By hand: docker build --build-arg WHEELHOUSE_IMAGE=… .
+ARG BASE_IMAGE=python:3.13-slim
+ARG WHEELHOUSE_IMAGE=gpu-scheduler/wheelhouse:latest
+
+# hadolint ignore=DL3006
+FROM ${WHEELHOUSE_IMAGE} AS wheelhouse
+
+# What the payload stands on. This environment has no pip of its own: another one's installs into it and stays behind.
+# hadolint ignore=DL3006
+FROM ${BASE_IMAGE} AS foundation
+ENV PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheelhouse PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+COPY --from=wheelhouse / /wheelhouse/
+COPY requirements/payload.txt requirements/build.txt /src/requirements/
+# Compiled here because the root is read-only at run time; unchecked, because nobody edits a source in an image.
+# The client's generated models, which we never import, stay uncompiled: 30 MB less.
+RUN python3 -m venv /opt/build \
+    && python3 -m venv --without-pip /opt/gpu-scheduler \
+    && /opt/build/bin/pip install --require-hashes --no-compile -r /src/requirements/build.txt \
+    && /opt/build/bin/pip --python /opt/gpu-scheduler install --require-hashes --no-compile -r /src/requirements/payload.txt \
+    && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash \
+        -x '/kubernetes/(aio/)?client/(api|models)/' /opt/gpu-scheduler/lib
+
+# The payload itself goes under a root of its own, so that a changed line of it makes a layer of kilobytes.
+FROM foundation AS payload
+COPY scheduler /src/scheduler
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/dist /src/scheduler \
+    && /opt/build/bin/pip --python /opt/gpu-scheduler install --no-deps --no-compile --root /payload /src/dist/*.whl \
+    && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /payload /payload
+
+# hadolint ignore=DL3006
+FROM ${BASE_IMAGE}
+COPY --from=foundation /opt/gpu-scheduler /opt/gpu-scheduler
+COPY --from=payload /payload /
+ENV PATH=/opt/gpu-scheduler/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# Numeric, so that the kubelet can check runAsNonRoot.
+USER 1000:1000
+EXPOSE 8080 8443
+ENTRYPOINT ["gpu-scheduler"]
+CMD ["--help"]
+ARG COMMIT=unknown
+ARG VERSION=unknown
+ENV GPU_SCHEDULER_COMMIT=${COMMIT}
+LABEL org.opencontainers.image.title="gpu-scheduler" \
+      org.opencontainers.image.description="Says exactly which GPU on which node each replica gets" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}"

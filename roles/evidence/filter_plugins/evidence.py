@@ -1,0 +1,231 @@
+"""Judges what a cluster says against the map as it was written; pure functions, no cluster is asked here.
+
+The map is read anew, by these few lines and not by the scheduler's parser: a proof that shares its reading
+with the suspect proves less. What goes in and out are plain dictionaries, because Ansible hands them on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from ansible.errors import AnsibleFilterError  # type: ignore[import-untyped]  # Ansible ships no types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Json = dict[str, Any]
+
+CHECK: Final = "gpu-scheduler-check"
+# The users' guide has three bare pods.
+TESTS: Final = ("webhook-test-0", "webhook-test-1", "webhook-test-2")
+ALIAS_LABEL: Final = "gpu-node-name"
+ROLE_LABEL: Final = "node-role.kubernetes.io/"
+ORDER: Final = "PCI_BUS_ID"
+
+_LINE: Final = re.compile(r"\s*(?P<index>\d+)\s*=\s*(?P<node>[^\s:]+)\s*:(?P<devices>.*)")
+_UID_CELL: Final = re.compile(r"\| [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12} \|")
+
+
+def read_map(text: str) -> dict[int, tuple[str, str]]:
+    """Return index → node and devices, as the inventory has them."""
+    slots = {}
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if not found:
+            raise AnsibleFilterError(f'cannot read "{line}" in the map to prove (example: 1=node2:0,1)')
+        slots[int(found["index"])] = (found["node"], re.sub(r"\s", "", found["devices"]))
+    return slots
+
+
+def expectations(text: str, check_namespace: str, tests_namespace: str) -> list[Json]:
+    """Return what the map promises: a check pod for each line, and the guide's pods for the first three."""
+    slots = sorted(read_map(text).items())
+    named = [(check_namespace, f"{CHECK}-{index}", slot) for index, slot in slots]
+    named += [(tests_namespace, TESTS[index], slot) for index, slot in slots if index < len(TESTS)]
+    return [
+        {"namespace": namespace, "name": name, "node": node, "devices": devices}
+        for namespace, name, (node, devices) in named
+    ]
+
+
+def containers(cluster: Json, expected: Iterable[Json]) -> list[Json]:
+    """Return the containers to ask for their environment: every one of each expected pod that exists."""
+    pods = _pods(cluster)
+    return [
+        {"namespace": wanted["namespace"], "pod": wanted["name"], "container": container["name"]}
+        for wanted in expected
+        if (pod := pods.get(_key(wanted)))
+        for container in pod["spec"]["containers"]
+    ]
+
+
+def proof(cluster: Json, expected: Iterable[Json], answers: Iterable[Json], scheduler: str) -> list[Json]:
+    """Return a row for each expected pod: its uid, expected, actual, and the verdict: `ok` or what is wrong.
+
+    `answers` are the results of reading /proc/1/environ in each container, as Ansible's loop returns them.
+    """
+    pods = _pods(cluster)
+    asked: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    for answer in answers:
+        asked[answer["item"]["namespace"], answer["item"]["pod"]].append(answer)
+    return [
+        {
+            "namespace": wanted["namespace"],
+            "name": wanted["name"],
+            "expected": f"{wanted['node']}:{wanted['devices']}",
+            **_verdict(wanted, pod, asked[_key(wanted)], _real_node(cluster, wanted["node"]), scheduler),
+        }
+        for wanted in expected
+        for pod in [pods.get(_key(wanted))]
+    ]
+
+
+def _verdict(wanted: Json, pod: Json | None, answers: list[Json], node: str, scheduler: str) -> Json:
+    if pod is None:
+        return {"uid": "none", "actual": "no such pod", "verdict": "missing"}
+    actual_node = pod["spec"].get("nodeName", "")
+    placed_by = pod["spec"].get("schedulerName")
+    seen = [_seen(answer) for answer in answers]
+    devices = list(dict.fromkeys(device for device, _ in seen))
+    # An alias names its node: told as the map tells it, where it is the right one.
+    shown = wanted["node"] if actual_node == node else actual_node or "no node"
+    faults = {
+        "wrong node": actual_node != node,
+        "wrong devices": devices != [wanted["devices"]],
+        f"CUDA_DEVICE_ORDER is not {ORDER}": any(order != ORDER for _, order in seen),
+        f"placed by {placed_by}": placed_by != scheduler,
+    }
+    return {
+        "uid": pod["metadata"]["uid"],
+        "actual": f"{shown}:{' '.join(devices)}",
+        "verdict": ", ".join(fault for fault, found in faults.items() if found) or "ok",
+    }
+
+
+def _seen(answer: Json) -> tuple[str, str]:
+    """Devices and their order as one container's first process has them."""
+    if answer.get("rc") != 0:
+        return "(not readable)", ORDER
+    variables = dict(entry.split("=", 1) for entry in answer["stdout"].split("\0") if "=" in entry)
+    return variables.get("CUDA_VISIBLE_DEVICES", "(not set)"), variables.get("CUDA_DEVICE_ORDER", "(not set)")
+
+
+def _key(pod: Json) -> tuple[str, str]:
+    return pod["namespace"], pod["name"]
+
+
+def _pods(cluster: Json) -> dict[tuple[str, str], Json]:
+    return {_key(item["metadata"]): item for item in cluster["items"] if item["kind"] == "Pod"}
+
+
+def _real_node(cluster: Json, name: str) -> str:
+    """Return the node of that name, else the one whose alias it is, else the name itself."""
+    found = [item["metadata"] for item in cluster["items"] if item["kind"] == "Node"]
+    aliased = [node["name"] for node in found if node.get("labels", {}).get(ALIAS_LABEL) == name]
+    return name if any(node["name"] == name for node in found) else "".join(aliased[:1]) or name
+
+
+def system_pods(cluster: Json, namespace: str) -> list[Json]:
+    """Return a row for each pod of the namespace: name, containers ready, uid."""
+    return [
+        {
+            "name": name,
+            "ready": f"{sum(status['ready'] for status in statuses)}/{len(pod['spec']['containers'])}",
+            "uid": pod["metadata"]["uid"],
+        }
+        for (place, name), pod in sorted(_pods(cluster).items())
+        for statuses in [pod["status"].get("containerStatuses", [])]
+        if place == namespace
+    ]
+
+
+def images(cluster: Json, expected: Iterable[Json], namespace: str) -> list[Json]:
+    """Return a row for each image of the proved pods and the namespace's: its name and its ID on the nodes."""
+    proved = {_key(wanted) for wanted in expected}
+    found = {
+        (status["image"].removeprefix("docker.io/library/"), status["imageID"].rpartition("@")[2])
+        for key, pod in _pods(cluster).items()
+        if key in proved or key[0] == namespace
+        for status in pod["status"].get("containerStatuses", [])
+    }
+    return [{"image": image, "id": identity} for image, identity in sorted(found)]
+
+
+def nodes(cluster: Json) -> list[Json]:
+    """Return a row for each node: name, role, readiness and kubelet."""
+    found = [item for item in cluster["items"] if item["kind"] == "Node"]
+    return [
+        {
+            "name": node["metadata"]["name"],
+            "role": ", ".join(_roles(node)) or "worker",
+            "status": "Ready" if any(map(_is_ready, node["status"].get("conditions", []))) else "NotReady",
+            "version": node["status"]["nodeInfo"]["kubeletVersion"],
+        }
+        for node in sorted(found, key=lambda node: str(node["metadata"]["name"]))
+    ]
+
+
+def _roles(node: Json) -> list[str]:
+    labels = node["metadata"].get("labels", {})
+    return [label.removeprefix(ROLE_LABEL) for label in labels if label.startswith(ROLE_LABEL)]
+
+
+def _is_ready(condition: Json) -> bool:
+    return bool(condition["type"] == "Ready" and condition["status"] == "True")
+
+
+def on_nodes(cluster: Json, expected: Iterable[Json], names: Iterable[str]) -> dict[str, list[Json]]:
+    """Return node, as the map names it → the check pods that run there, for their logs."""
+    pods = _pods(cluster)
+    checks = [_key(wanted) for wanted in expected if wanted["name"].startswith(CHECK)]
+    return {
+        name: [
+            {"namespace": namespace, "name": pod}
+            for namespace, pod in checks
+            if pods.get((namespace, pod), {"spec": {}})["spec"].get("nodeName") == _real_node(cluster, name)
+        ]
+        for name in names
+    }
+
+
+def table(rows: Iterable[Json], columns: Iterable[str]) -> list[str]:
+    """Return the rows as lines of aligned columns, under their names."""
+    names = tuple(columns)
+    lines = [names, *(tuple(str(row[column]) for column in names) for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def markdown(rows: Iterable[Json], columns: Iterable[str]) -> list[str]:
+    """Return the rows as the lines of a Markdown table, without its head."""
+    names = tuple(columns)
+    return [f"| {' | '.join(str(row[column]) for column in names)} |" for row in rows]
+
+
+def tells(report: str, lines: Iterable[str]) -> bool:
+    """Tell whether the report says exactly these things of pods: the same rows, none more and none less."""
+    return {line for line in report.splitlines() if _UID_CELL.search(line)} == set(lines)
+
+
+class FilterModule:
+    """The filters as Ansible finds them."""
+
+    def filters(self) -> dict[str, Callable[..., object]]:
+        """Return name → filter."""
+        functions = (
+            containers,
+            expectations,
+            images,
+            markdown,
+            nodes,
+            on_nodes,
+            proof,
+            system_pods,
+            table,
+            tells,
+        )
+        return {f"evidence_{function.__name__}": function for function in functions}
