@@ -1,0 +1,85 @@
+"""Asks the test cluster through kubectl and runs the project's playbooks against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+NAME: Final = "gpu-scheduler-test"
+HOME: Final = ROOT / ".kube" / NAME
+SYSTEM: Final = "gpu-scheduler-system"
+TESTS: Final = "gpu-scheduler-tests"
+CHECK: Final = "gpu-scheduler-check"
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The test cluster. Every call has a time-out in seconds and names its kubeconfig, never the user's own."""
+
+    kubeconfig: Path = HOME / "config"
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl; raise with its output when it fails and `check` is true."""
+        command = ("kubectl", f"--kubeconfig={self.kubeconfig}", f"--context=kind-{NAME}", *arguments)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+        return done
+
+    def get(self, *arguments: str) -> Json:
+        """Return an object, or a list of them, as the API server tells it."""
+        answer: Json = json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+        return answer
+
+    def create(self, manifest: Json, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Create the object; the caller deletes it."""
+        return self.kubectl("create", "-f", "-", stdin=json.dumps(manifest), check=check)
+
+    def exec(self, namespace: str, pod: str, *command: str, container: str = "") -> str:
+        """Return what a command prints inside the pod's container."""
+        chosen = ("-c", container) if container else ()
+        return self.kubectl("exec", "-n", namespace, pod, *chosen, "--", *command).stdout
+
+    def environment(self, namespace: str, pod: str, container: str = "") -> dict[str, str]:
+        """Return the environment of the container's first process, read inside the container."""
+        text = self.exec(namespace, pod, "cat", "/proc/1/environ", container=container)
+        return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
+
+    def condition(self, namespace: str, pod: str, kind: str = "PodScheduled") -> Json:
+        """Return the pod's condition of that kind; empty when it has none."""
+        status = self.get("pod", "-n", namespace, pod)["status"]
+        return next((c for c in status.get("conditions", []) if c["type"] == kind), {})
+
+
+def run_playbook(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook against the test cluster and return its output, whatever its exit status."""
+    command = ("ansible-playbook", *arguments, "-e", "@tests/cluster/vars.yml")
+    # YAML results and no colour, so that what a person would read can be searched.
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+
+def wait_for(what: str, seconds: float, ask: Callable[[], T | None]) -> T:
+    """Ask until the answer is truthy; fail, saying what was waited for, after that many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.25)

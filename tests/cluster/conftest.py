@@ -1,0 +1,66 @@
+"""Fixtures of the cluster ring: the cluster that `site.yml` has made just before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.clusters import CHECK, TESTS, Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """Return the running test cluster."""
+    found = Cluster()
+    assert found.kubectl("version", check=False).returncode == 0, "no test cluster: run `make test-cluster`"
+    return found
+
+
+@pytest.fixture(scope="session")
+def image(cluster: Cluster) -> str:
+    """Return the check image's reference: an image that every node holds."""
+    template = cluster.get("statefulset", "-n", "default", CHECK)["spec"]["template"]
+    reference: str = template["spec"]["containers"][0]["image"]
+    return reference
+
+
+@pytest.fixture
+def make_pod(cluster: Cluster, image: str) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Return a function that describes a pod of ours; pods of those names are deleted after the test."""
+    names: list[str] = []
+
+    def describe(name: str, text: str, *, scheduler: str = "gpu-scheduler") -> dict[str, Any]:
+        names.append(name)
+        container = {
+            "name": "test",
+            "image": image,
+            "env": [
+                {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            ],
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": True,
+                "runAsNonRoot": True,
+                "runAsUser": 1000,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": TESTS,
+                "annotations": {"gpu-scheduling-map": text},
+            },
+            "spec": {"schedulerName": scheduler, "terminationGracePeriodSeconds": 1, "containers": [container]},
+        }
+
+    yield describe
+    if names:
+        cluster.kubectl("delete", "pod", "-n", TESTS, "--ignore-not-found", "--wait", *names)

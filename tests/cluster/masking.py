@@ -1,0 +1,34 @@
+"""Masks in evidence what differs from one cluster to the next, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UID: Final = r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+# Kubernetes writes names' suffixes in this alphabet: a template hash of up to 10, then a pod's 5 characters.
+_SAFE: Final = "[bcdfghjklmnpqrstvwxz2456789]"
+
+_MASKS: Final = (
+    (_UID, "UID"),
+    (r"\bsha256:[0-9a-f]{12,64}\b", "IMAGE-ID"),
+    # Images are tagged by their content.
+    (r"(gpu-scheduler(?:-check)?:)[\w.-]+", r"\1TAG"),
+    (r"\b[0-9a-f]{40}(?:-dirty)?\b", "COMMIT"),
+    (r"\b\d{1,3}(?:\.\d{1,3}){3}\b", "ADDRESS"),
+    (r"\bgpu-scheduler-test-(control-plane|worker\d*)\b", r"gpu-scheduler-\1"),
+    (rf"-{_SAFE}{{8,10}}-{_SAFE}{{5}}\b", "-HASH"),
+    (rf"\b(kube-proxy|kindnet)-{_SAFE}{{5}}\b", r"\1-HASH"),
+    # RESTARTS, with the age of the last one, then AGE, as kubectl's table shows them after the status.
+    (r"(Running|Completed)\s+\d+(?: \([^)]* ago\))?\s+(?:\d+[dhms])+", r"\1 RESTARTS AGE"),
+    (r"\b(Ready)(\s.*?)\s(?:\d+[dhms])+\b", r"\1\2 AGE"),
+    # kube-scheduler chooses at random among equal nodes for the pods that are not ours to place.
+    (r"((?:gpu-scheduler|gpu-scheduler-webhook|coredns)-HASH .*ADDRESS\s+)\S+", r"\1ANY-NODE"),
+)
+
+
+def masked(text: str) -> str:
+    """Return the text's lines, masked, spaces folded and sorted: names with hashes sort differently each time."""
+    for pattern, mask in _MASKS:
+        text = re.sub(pattern, mask, text)
+    return "\n".join(sorted(" ".join(line.split()) for line in text.splitlines()))

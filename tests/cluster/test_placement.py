@@ -1,0 +1,146 @@
+"""The cluster is asked, not the playbook: where each replica runs and what it sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.clusters import CHECK, SYSTEM, TESTS, Cluster, run_playbook, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXPECTED = {
+    ("default", "gpu-scheduler-check-0"): ("node1", "0,1"),
+    ("default", "gpu-scheduler-check-1"): ("node2", "2"),
+    ("default", "gpu-scheduler-check-2"): ("node3", "0,1,2"),
+    ("default", "gpu-scheduler-check-3"): ("node4", "3"),
+    ("default", "gpu-scheduler-check-4"): ("node4", "3"),
+    (TESTS, "webhook-test-0"): ("node1", "0,1"),
+    (TESTS, "webhook-test-1"): ("node2", "2"),
+    (TESTS, "webhook-test-2"): ("node3", "0,1,2"),
+}
+
+
+def test_nodes_are_named_as_the_map_says(cluster: Cluster) -> None:
+    """The four workers are named node1 to node4, not just labelled so."""
+    nodes = {node["metadata"]["name"] for node in cluster.get("nodes")["items"]}
+
+    assert {"node1", "node2", "node3", "node4"} < nodes
+    assert len(nodes) == 5
+
+
+@pytest.mark.parametrize(("namespace", "pod"), EXPECTED, ids=[name for _, name in EXPECTED])
+def test_replica_runs_on_its_node_and_sees_its_devices(cluster: Cluster, namespace: str, pod: str) -> None:
+    """Each replica runs on the node of its line, and its first process sees that line's devices, in PCI order."""
+    node, devices = EXPECTED[namespace, pod]
+    found = cluster.get("pod", "-n", namespace, pod)
+    environment = cluster.environment(namespace, pod)
+
+    assert node == found["spec"]["nodeName"]
+    assert devices == environment["CUDA_VISIBLE_DEVICES"]
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert found["metadata"]["annotations"]["agentaflow.gpu/assigned-devices"] == devices
+    assert found["metadata"]["annotations"]["agentaflow.gpu/assigned-node"] == node
+
+
+def test_bound_pod_has_a_scheduled_event(cluster: Cluster) -> None:
+    """Binding is told as kube-scheduler tells it: a Normal event `Scheduled` by our scheduler's name."""
+    (event,) = cluster.get(
+        "events.events.k8s.io", "-n", "default", "--field-selector", f"reason=Scheduled,regarding.name={CHECK}-2"
+    )["items"][:1]
+
+    assert event["type"] == "Normal"
+    assert event["reportingController"] == "gpu-scheduler"
+    assert "node3" in event["note"]
+
+
+def test_bad_map_is_refused_at_admission(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
+    """A malformed map never becomes a pod: the refusal names the line, the value, the rule and an example."""
+    refused = cluster.create(make_pod("bad-map-0", "0=node1:0\n1=node2:x"), check=False)
+
+    assert refused.returncode != 0
+    assert "MapInvalid: cannot read placement map, line 2:" in refused.stderr
+    assert "example: " in refused.stderr
+    assert cluster.kubectl("get", "pod", "-n", TESTS, "bad-map-0", check=False).returncode != 0
+
+
+def test_other_schedulers_pods_are_untouched(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
+    """A pod of the default scheduler with the same annotation gets neither variable nor annotation from us."""
+    cluster.create(make_pod("foreign-0", "0=node1:0,1", scheduler="default-scheduler"))
+    pod = wait_for("foreign-0 to be bound", 30, lambda: _bound(cluster, "foreign-0"))
+
+    assert not any(key.startswith("agentaflow.gpu/") for key in pod["metadata"]["annotations"])
+    assert [entry["name"] for entry in pod["spec"]["containers"][0]["env"]] == ["NODE_NAME"]
+
+
+def _bound(cluster: Cluster, name: str) -> dict[str, Any] | None:
+    pod = cluster.get("pod", "-n", TESTS, name)
+    return pod if pod["spec"].get("nodeName") else None
+
+
+def test_held_gpu_waits_for_its_holder(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
+    """Of two workloads that name one GPU the second waits, naming the first, and is bound within 10 s of its end."""
+    # Other maps make other workloads; GPU 7 of node4 is named by nobody else.
+    cluster.create(make_pod("first-0", "0=node4:7"))
+    wait_for("first-0 to be bound", 30, lambda: _bound(cluster, "first-0"))
+    cluster.create(make_pod("second-0", "0=node4:7\n1=node4:6"))
+    condition = wait_for("second-0 to be told why", 10, lambda: cluster.condition(TESTS, "second-0"))
+
+    assert condition["status"] == "False"
+    assert condition["reason"] == "Unschedulable"
+    assert condition["message"].startswith(f"GpuHeld: GPU 7 of node4 is held by {TESTS}/first-0")
+    assert "nodeName" not in cluster.get("pod", "-n", TESTS, "second-0")["spec"]
+
+    cluster.kubectl("delete", "pod", "-n", TESTS, "first-0", "--wait")
+    pod = wait_for("second-0 to be bound", 10, lambda: _bound(cluster, "second-0"))
+
+    assert pod["spec"]["nodeName"] == "node4"
+
+
+def test_missing_node_is_told_and_stops_nobody(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
+    """A map that names no node of this cluster waits with NodeNotFound; the next pod is placed all the same."""
+    cluster.create(make_pod("lost-0", "0=node9:0"))
+    condition = wait_for("lost-0 to be told why", 10, lambda: cluster.condition(TESTS, "lost-0"))
+    cluster.create(make_pod("found-0", "0=node2:6"))
+
+    assert condition["message"].startswith("NodeNotFound: ")
+    assert "node9" in condition["message"]
+    assert wait_for("found-0 to be bound", 10, lambda: _bound(cluster, "found-0"))["spec"]["nodeName"] == "node2"
+
+
+def test_second_run_changes_nothing() -> None:
+    """`site.yml` on a healthy cluster reports changed=0 and takes under a minute."""
+    done = run_playbook("site.yml")
+
+    assert done.returncode == 0, done.stdout
+    assert "changed=0" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("component", ["scheduler", "webhook"])
+def test_component_stands_twice_on_two_nodes(cluster: Cluster, component: str) -> None:
+    """Two replicas of each component, on different nodes, without root, on a read-only root."""
+    selector = f"app.kubernetes.io/name=gpu-scheduler,app.kubernetes.io/component={component}"
+    pods = cluster.get("pods", "-n", SYSTEM, "-l", selector, "--field-selector=status.phase=Running")["items"]
+    (first, second) = (pod for pod in pods if "deletionTimestamp" not in pod["metadata"])
+
+    assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
+    for pod in (first, second):
+        (container,) = pod["spec"]["containers"]
+        assert container["name"] == component
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        status = cluster.exec(SYSTEM, pod["metadata"]["name"], "cat", "/proc/1/status")
+        fields = dict(line.split(":", 1) for line in status.splitlines())
+        assert fields["Uid"].split() == ["1000"] * 4
+        assert int(fields["CapEff"], 16) == 0
+        resident_mib = int(fields["VmRSS"].split()[0]) / 1024
+        assert resident_mib <= 90
+
+
+def test_webhook_tells_what_it_injected(cluster: Cluster) -> None:
+    """The webhook's log has one line for each injection, as the users' guides show it."""
+    selector = "app.kubernetes.io/name=gpu-scheduler,app.kubernetes.io/component=webhook"
+    logs = cluster.kubectl("logs", "-n", SYSTEM, "-l", selector, "-c", "webhook", "--tail=-1").stdout
+
+    assert "Injecting CUDA_VISIBLE_DEVICES=0,1 for pod webhook-test-0 (index 0)" in logs

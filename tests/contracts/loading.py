@@ -1,0 +1,22 @@
+"""Imports a Python file of a role: Ansible loads them alone, so they stand in no package."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from tests.contracts.roles import ROOT
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def load(role: str, *parts: str) -> ModuleType:
+    """Return the module that the role keeps at this place."""
+    path = ROOT.joinpath("roles", role, *parts)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,41 @@
+"""Reads the roles as data, for the contract tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ROLES: Final = tuple(sorted(path.name for path in (ROOT / "roles").iterdir() if (path / "tasks").is_dir()))
+
+
+class _Tagged(yaml.SafeLoader):
+    """A loader that reads Ansible's own tags (`!unsafe`, `!vault`) as plain values."""
+
+
+_Tagged.add_multi_constructor("!", lambda loader, _suffix, node: loader.construct_scalar(node))
+
+
+def read(*parts: str) -> Any:
+    """Return the YAML document of a file in the checkout; None for an empty one."""
+    return yaml.load((ROOT.joinpath(*parts)).read_text(), Loader=_Tagged)  # noqa: S506 - a SafeLoader
+
+
+def defaults(role: str) -> dict[str, Any]:
+    """Return the role's inputs and their default values."""
+    path = ROOT / "roles" / role / "defaults" / "main.yml"
+    return (read("roles", role, "defaults", "main.yml") or {}) if path.exists() else {}
+
+
+def options(role: str) -> dict[str, dict[str, Any]]:
+    """Return the role's argument specification: input → its options."""
+    spec = read("roles", role, "meta", "argument_specs.yml")
+    return spec["argument_specs"]["main"].get("options", {})  # type: ignore[no-any-return]
+
+
+def play_roles() -> dict[str, list[str]]:
+    """Return role → tags of the main play, in its order."""
+    (play,) = read("playbooks", "site.yml")
+    return {entry["role"]: entry["tags"] for entry in play["roles"]}

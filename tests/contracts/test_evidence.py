@@ -1,0 +1,223 @@
+"""The proof's judgement, on clusters that are a few lines of data."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MAP = """\
+# replica=node:devices
+0=node1:0,1
+1 = node2 : 2
+
+2=gpu-c:0, 1
+"""
+UID = "0b5ec1f4-0000-4000-8000-00000000000{}"
+
+
+def load() -> ModuleType:
+    """Import the role's filters, which stand in no package."""
+    path = ROOT / "roles" / "evidence" / "filter_plugins" / "evidence.py"
+    spec = importlib.util.spec_from_file_location("evidence_filters", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+evidence = load()
+EXPECTED = evidence.expectations(MAP, "default", "tests")
+
+
+def node(name: str, **labels: str) -> Json:
+    """Return a ready node."""
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"kubeletVersion": "v1.36.3"},
+        },
+    }
+
+
+def pod(namespace: str, name: str, on: str, number: int, *, scheduler: str = "gpu-scheduler") -> Json:
+    """Return a running pod with one container."""
+    return {
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "uid": UID.format(number)},
+        "spec": {"nodeName": on, "schedulerName": scheduler, "containers": [{"name": "check"}]},
+        "status": {
+            "containerStatuses": [
+                {
+                    "ready": True,
+                    "image": "docker.io/library/check:1",
+                    "imageID": "docker.io/library/import@sha256:abc",
+                }
+            ]
+        },
+    }
+
+
+def cluster() -> Json:
+    """Return the cluster in which everything is as the map says; node3 has the alias gpu-c."""
+    places = ("node1", "node2", "node3")
+    checks = [pod("default", f"gpu-scheduler-check-{i}", on, i) for i, on in enumerate(places)]
+    tests = [pod("tests", f"webhook-test-{i}", on, i + 3) for i, on in enumerate(places)]
+    return {"items": [node("node1"), node("node2"), node("node3", **{"gpu-node-name": "gpu-c"}), *checks, *tests]}
+
+
+def answers(**changed: str) -> list[Json]:
+    """Return what each container's environment says; `changed` is pod name (with _ for -) → its text."""
+    told = ["0,1", "2", "0,1"]
+    return [
+        {
+            "item": asked,
+            "rc": 0,
+            "stdout": changed.get(
+                asked["pod"].replace("-", "_"),
+                f"CUDA_VISIBLE_DEVICES={told[int(asked['pod'][-1])]}\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0HOME=/\0",
+            ),
+        }
+        for asked in evidence.containers(cluster(), EXPECTED)
+    ]
+
+
+def verdicts(found: Json, environments: list[Json]) -> dict[str, str]:
+    """Return pod → what is wrong with it, for the pods that are not ok."""
+    rows = evidence.proof(found, EXPECTED, environments, "gpu-scheduler")
+    return {row["name"]: row["verdict"] for row in rows if row["verdict"] != "ok"}
+
+
+def item(found: Json, name: str) -> Json:
+    """Return the cluster's object of that name."""
+    chosen: Json = next(each for each in found["items"] if each["metadata"]["name"] == name)
+    return chosen
+
+
+def test_right_placement_is_ok_also_under_an_alias() -> None:
+    """Each pod of the map is asked for, and told as the map tells it, alias included."""
+    rows = evidence.proof(cluster(), EXPECTED, answers(), "gpu-scheduler")
+
+    assert [row["verdict"] for row in rows] == ["ok"] * 6
+    assert [row["actual"] for row in rows[:3]] == ["node1:0,1", "node2:2", "gpu-c:0,1"]
+    assert [row["expected"] for row in rows] == [row["actual"] for row in rows]
+
+
+def test_pod_on_another_node_is_wrong() -> None:
+    """A pod that runs elsewhere is told with the node it runs on."""
+    found = cluster()
+    item(found, "gpu-scheduler-check-1")["spec"]["nodeName"] = "node3"
+
+    assert verdicts(found, answers()) == {"gpu-scheduler-check-1": "wrong node"}
+
+
+def test_missing_pod_is_wrong() -> None:
+    """A pod that is not there is a row, not an error."""
+    found = cluster()
+    found["items"].remove(item(found, "webhook-test-2"))
+
+    assert verdicts(found, answers()) == {"webhook-test-2": "missing"}
+
+
+def test_pending_pod_is_wrong() -> None:
+    """A pod that waits runs nowhere and can't be asked."""
+    found = cluster()
+    del item(found, "gpu-scheduler-check-0")["spec"]["nodeName"]
+    environments = answers()
+    environments[0] |= {"rc": 1, "stdout": ""}
+
+    assert verdicts(found, environments) == {"gpu-scheduler-check-0": "wrong node, wrong devices"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "verdict"),
+    [
+        ("CUDA_VISIBLE_DEVICES=1,0\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0", "wrong devices"),
+        ("CUDA_VISIBLE_DEVICES=\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0", "wrong devices"),
+        ("CUDA_DEVICE_ORDER=PCI_BUS_ID\0", "wrong devices"),
+        ("CUDA_VISIBLE_DEVICES=0,1\0", "CUDA_DEVICE_ORDER is not PCI_BUS_ID"),
+        ("", "wrong devices, CUDA_DEVICE_ORDER is not PCI_BUS_ID"),
+    ],
+    ids=["other order", "empty", "not set", "no device order", "nothing"],
+)
+def test_other_environment_is_wrong(environment: str, verdict: str) -> None:
+    """What the container's first process has is compared, order of devices and of their counting included."""
+    assert verdicts(cluster(), answers(gpu_scheduler_check_0=environment)) == {"gpu-scheduler-check-0": verdict}
+
+
+def test_pod_of_another_scheduler_is_wrong_where_it_happens_to_fit() -> None:
+    """Right node and right devices prove nothing when another scheduler chose them."""
+    found = cluster()
+    item(found, "gpu-scheduler-check-2")["spec"]["schedulerName"] = "default-scheduler"
+
+    assert verdicts(found, answers()) == {"gpu-scheduler-check-2": "placed by default-scheduler"}
+
+
+def test_every_container_is_asked() -> None:
+    """One container of two with other devices makes the pod wrong."""
+    found = cluster()
+    item(found, "webhook-test-1")["spec"]["containers"].append({"name": "side"})
+    asked = evidence.containers(found, EXPECTED)
+    side = {"item": asked[-2], "rc": 0, "stdout": "CUDA_VISIBLE_DEVICES=7\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0"}
+
+    assert asked[-2] == {"namespace": "tests", "pod": "webhook-test-1", "container": "side"}
+    assert verdicts(found, [*answers(), side]) == {"webhook-test-1": "wrong devices"}
+
+
+def test_unreadable_map_is_refused_with_its_line() -> None:
+    """The operator's own mistake is named, with an example that works."""
+    with pytest.raises(Exception, match=r'cannot read "0=node1" .*example: 1=node2:0,1'):
+        evidence.expectations("0=node1", "default", "tests")
+
+
+def test_line_without_devices_promises_an_empty_variable() -> None:
+    """`5=node1:` means this node and no GPU."""
+    (wanted,) = evidence.expectations("5=node1:", "default", "tests")
+
+    assert (wanted["name"], wanted["node"], wanted["devices"]) == ("gpu-scheduler-check-5", "node1", "")
+
+
+def test_report_is_current_until_a_pod_differs() -> None:
+    """The same rows in the report keep it; another uid, another value, one pod more or less do not."""
+    rows = evidence.proof(cluster(), EXPECTED, answers(), "gpu-scheduler")
+    lines = evidence.markdown(rows, ["name", "actual", "uid"])
+    report = "\n".join(["# Report", "| pod | actual | uid |", "|---|---|---|", *lines, "", "| node1 | Ready |"])
+
+    assert evidence.tells(report, lines)
+    assert not evidence.tells(report, lines[:-1])
+    assert not evidence.tells(report, [*lines[:-1], lines[-1].replace("0,1", "0,2")])
+    assert not evidence.tells(report.replace(UID.format(0), UID.format(9)), lines)
+
+
+def test_logs_are_of_the_check_pods_on_the_node() -> None:
+    """A node is meant as the map names it; the guide's bare pods are not asked."""
+    assert evidence.on_nodes(cluster(), EXPECTED, ["gpu-c", "node4"]) == {
+        "gpu-c": [{"namespace": "default", "name": "gpu-scheduler-check-2"}],
+        "node4": [],
+    }
+
+
+def test_report_names_images_as_the_nodes_have_them() -> None:
+    """One row an image, its ID without the name under which it was brought in."""
+    assert evidence.images(cluster(), EXPECTED, "system") == [{"image": "check:1", "id": "sha256:abc"}]
+
+
+def test_table_is_aligned() -> None:
+    """What a person reads on the terminal stands in columns."""
+    lines = evidence.table(
+        [{"name": "a", "verdict": "ok"}, {"name": "long", "verdict": "missing"}], ["name", "verdict"]
+    )
+
+    assert lines == ["name  verdict", "a     ok", "long  missing"]

@@ -1,0 +1,65 @@
+"""What every role promises, read from its files."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.contracts import roles
+from tests.contracts.roles import ROLES, ROOT
+
+LONGEST_TASK_FILE = 100
+LONGEST_MAIN = 30
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_argument_spec_equals_defaults(role: str) -> None:
+    """An input's default is the same in defaults/main.yml and in the argument specification."""
+    stated = {name: option["default"] for name, option in roles.options(role).items() if "default" in option}
+
+    assert roles.defaults(role) == stated
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_input_is_described_and_named_after_its_role(role: str) -> None:
+    """Every input begins with its role's name and says what it controls."""
+    for name, option in roles.options(role).items():
+        assert name.startswith(f"{role}_"), name
+        assert option.get("description"), name
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_default_has_a_sentence_above_it(role: str) -> None:
+    """Every default is explained by a comment on the line above it."""
+    path = ROOT / "roles" / role / "defaults" / "main.yml"
+    if not path.exists():
+        return
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"[a-z]\w*:", line):
+            assert lines[number - 1].startswith("#"), f"{role}: {line}"
+
+
+def test_play_role_tag_and_readme_row_agree() -> None:
+    """A role's tag is its name, and README's table of tags has exactly the play's roles, in its order."""
+    play = roles.play_roles()
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+
+    assert {role: [role] for role in play} == play
+    assert list(play) == table
+    assert sorted(play) == list(ROLES)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_task_files_stay_short(role: str) -> None:
+    """A role's main.yml lists its verbs in 30 lines; each verb's file has at most 100."""
+    for path in (ROOT / "roles" / role / "tasks").glob("*.yml"):
+        limit = LONGEST_MAIN if path.name == "main.yml" else LONGEST_TASK_FILE
+        assert len(path.read_text().splitlines()) <= limit, path
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_role_has_a_page(role: str) -> None:
+    """Each role's README begins with its name."""
+    assert (ROOT / "roles" / role / "README.md").read_text().startswith(f"# {role}\n")

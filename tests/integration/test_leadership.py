@@ -1,0 +1,95 @@
+"""Two replicas and one Lease: who decides, who takes over, and how a replica ends."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.bench import SYSTEM_NAMESPACE, start_scheduler
+from tests.integration.plant import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.bench import Bench, Command
+    from tests.integration.plant import ControlPlane
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"
+
+
+@pytest.fixture
+def replicas(plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Command, Command]]:
+    """A leader and a standby, both ready."""
+    first = start_scheduler(plane, tmp_path, "replica-0")
+    first.wait_ready()
+    eventually("the first leads", first.leads)
+    second = start_scheduler(plane, tmp_path, "replica-1")
+    second.wait_ready()
+    yield first, second
+    for replica in (first, second):
+        replica.process.stop()
+
+
+def test_the_standby_takes_over_when_the_leader_is_killed(replicas: tuple[Command, Command], bench: Bench) -> None:
+    """No manual step, no GPU given twice: the new leader looks first, and what the old one gave stays given."""
+    first, second = replicas
+    bench.node("node1")
+    bench.pod("before-0", "0=node1:0\n", "0")
+    bench.wait_bound("before-0", "node1")
+    assert not second.leads()
+
+    first.kill()
+    killed = time.monotonic()
+    bench.pod("after-0", "0=node1:0\n1=node1:1\n", "0")
+    bench.pod("after-1", "0=node1:2\n1=node1:1\n", "1")
+
+    bench.wait_bound("after-1", "node1", seconds=8)
+    assert time.monotonic() - killed < 3 + 2
+    assert "before-0" in bench.wait_message("after-0", "GpuHeld: ")
+    pod = bench.read("after-1")
+    assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-by"].startswith("replica-1_")
+
+
+def test_a_leader_that_is_told_to_stop_hands_over_at_once(replicas: tuple[Command, Command], bench: Bench) -> None:
+    """SIGTERM: exit code 0 within five seconds, the lease has no holder, and the standby need not wait it out."""
+    first, second = replicas
+    bench.node("node1")
+
+    began = time.monotonic()
+    code = first.process.stop()
+
+    assert code == 0
+    assert time.monotonic() - began < 5
+    eventually("the second leads", second.leads, seconds=2)
+    bench.pod("after-0", "0=node1:0\n", "0")
+    bench.wait_bound("after-0", "node1")
+
+
+def test_a_leader_that_loses_its_lease_ends(replicas: tuple[Command, Command], bench: Bench) -> None:
+    """Whoever finds another holder in the Lease stops deciding by ending its process, with exit code 1."""
+    first, _ = replicas
+    lease = bench.kube.get(LEASE)
+    assert lease is not None
+
+    bench.kube.patch(LEASE, {"spec": {"holderIdentity": "somebody-else"}})
+
+    assert first.process.wait(5) == 1
+    assert first.said("Ending")
+
+
+def test_an_idle_replica_is_small_and_soon_ready(plane: ControlPlane, tmp_path: Path) -> None:
+    """Idle memory at most 90 MB, without the client's typed classes and without rich."""
+    began = time.monotonic()
+    command = start_scheduler(plane, tmp_path, "small-0")
+    try:
+        command.wait_ready()
+        ready = time.monotonic() - began
+        time.sleep(1)
+        resident = command.resident()
+        print(f"ready after {ready:.2f} s, {resident:.0f} MB resident")  # noqa: T201 - the figure is wanted
+        assert resident <= 90
+    finally:
+        command.process.stop()
