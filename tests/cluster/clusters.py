@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "gpu-scheduler-test"
@@ -21,7 +17,6 @@ TESTS: Final = "gpu-scheduler-tests"
 CHECK: Final = "gpu-scheduler-check"
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +66,3 @@ def run_playbook(*arguments: str) -> subprocess.CompletedProcess[str]:
     # YAML results and no colour, so that what a person would read can be searched.
     environment = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
-
-
-def wait_for(what: str, seconds: float, ask: Callable[[], T | None]) -> T:
-    """Ask until the answer is truthy; fail, saying what was waited for, after that many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = ask()
-        if answer:
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:.0f} s for {what}")
-        time.sleep(0.25)

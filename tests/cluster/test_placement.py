@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.clusters import CHECK, SYSTEM, TESTS, Cluster, run_playbook, wait_for
+from tests.cluster.clusters import CHECK, SYSTEM, TESTS, Cluster, run_playbook
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 EXPECTED = {
     ("default", "gpu-scheduler-check-0"): ("node1", "0,1"),
@@ -21,6 +24,18 @@ EXPECTED = {
     (TESTS, "webhook-test-1"): ("node2", "2"),
     (TESTS, "webhook-test-2"): ("node3", "0,1,2"),
 }
+
+
+def _bound(cluster: Cluster, name: str) -> dict[str, Any] | None:
+    """Return the pod once it has a node."""
+    pod = cluster.get("pod", "-n", TESTS, name)
+    return pod if pod["spec"].get("nodeName") else None
+
+
+def _waits(cluster: Cluster, name: str, reason: str) -> dict[str, Any] | None:
+    """Return the pod's condition once it says that it waits for that reason."""
+    condition = cluster.condition(TESTS, name)
+    return condition if condition.get("message", "").startswith(reason) else None
 
 
 def test_nodes_are_named_as_the_map_says(cluster: Cluster) -> None:
@@ -69,32 +84,45 @@ def test_bad_map_is_refused_at_admission(cluster: Cluster, make_pod: Callable[..
 def test_other_schedulers_pods_are_untouched(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
     """A pod of the default scheduler with the same annotation gets neither variable nor annotation from us."""
     cluster.create(make_pod("foreign-0", "0=node1:0,1", scheduler="default-scheduler"))
-    pod = wait_for("foreign-0 to be bound", 30, lambda: _bound(cluster, "foreign-0"))
+    pod = eventually("foreign-0 to be bound", partial(_bound, cluster, "foreign-0"))
 
     assert not any(key.startswith("agentaflow.gpu/") for key in pod["metadata"]["annotations"])
     assert [entry["name"] for entry in pod["spec"]["containers"][0]["env"]] == ["NODE_NAME"]
 
 
-def _bound(cluster: Cluster, name: str) -> dict[str, Any] | None:
-    pod = cluster.get("pod", "-n", TESTS, name)
-    return pod if pod["spec"].get("nodeName") else None
+@pytest.fixture
+def rivals(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Two pods of different workloads, no observers, that name one GPU and come to be decided in one breath.
+
+    Both wait for a cordoned node; uncordoned, it wakes both, and the second is decided before the API server has
+    confirmed the first. So only what the scheduler itself assumed keeps them apart.
+    """
+    cluster.kubectl("cordon", "node4")
+    try:
+        # Other maps make other workloads; GPU 7 of node4 is named by nobody else.
+        for name, text in (("first-0", "0=node4:7"), ("second-0", "0=node4:7\n1=node4:6")):
+            cluster.create(make_pod(name, text))
+            eventually(f"{name} to wait for node4", partial(_waits, cluster, name, "NodeUnschedulable: "))
+        # Longer than the first back-off, so that both are awake when the node is.
+        time.sleep(2)
+        cluster.kubectl("uncordon", "node4")
+        yield "first-0", "second-0"
+    finally:
+        cluster.kubectl("uncordon", "node4")
 
 
-def test_held_gpu_waits_for_its_holder(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
+def test_held_gpu_waits_for_its_holder(cluster: Cluster, rivals: tuple[str, str]) -> None:
     """Of two workloads that name one GPU the second waits, naming the first, and is bound within 10 s of its end."""
-    # Other maps make other workloads; GPU 7 of node4 is named by nobody else.
-    cluster.create(make_pod("first-0", "0=node4:7"))
-    wait_for("first-0 to be bound", 30, lambda: _bound(cluster, "first-0"))
-    cluster.create(make_pod("second-0", "0=node4:7\n1=node4:6"))
-    condition = wait_for("second-0 to be told why", 10, lambda: cluster.condition(TESTS, "second-0"))
+    first, second = rivals
+    eventually(f"{first} to be bound", partial(_bound, cluster, first))
+    condition = eventually(f"{second} to be told why", partial(_waits, cluster, second, "GpuHeld: "))
 
-    assert condition["status"] == "False"
     assert condition["reason"] == "Unschedulable"
-    assert condition["message"].startswith(f"GpuHeld: GPU 7 of node4 is held by {TESTS}/first-0")
-    assert "nodeName" not in cluster.get("pod", "-n", TESTS, "second-0")["spec"]
+    assert condition["message"].startswith(f"GpuHeld: GPU 7 of node4 is held by {TESTS}/{first}")
+    assert "nodeName" not in cluster.get("pod", "-n", TESTS, second)["spec"]
 
-    cluster.kubectl("delete", "pod", "-n", TESTS, "first-0", "--wait")
-    pod = wait_for("second-0 to be bound", 10, lambda: _bound(cluster, "second-0"))
+    cluster.kubectl("delete", "pod", "-n", TESTS, first, "--wait")
+    pod = eventually(f"{second} to be bound", partial(_bound, cluster, second))
 
     assert pod["spec"]["nodeName"] == "node4"
 
@@ -102,12 +130,12 @@ def test_held_gpu_waits_for_its_holder(cluster: Cluster, make_pod: Callable[...,
 def test_missing_node_is_told_and_stops_nobody(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
     """A map that names no node of this cluster waits with NodeNotFound; the next pod is placed all the same."""
     cluster.create(make_pod("lost-0", "0=node9:0"))
-    condition = wait_for("lost-0 to be told why", 10, lambda: cluster.condition(TESTS, "lost-0"))
+    condition = eventually("lost-0 to be told why", partial(_waits, cluster, "lost-0", "NodeNotFound: "))
     cluster.create(make_pod("found-0", "0=node2:6"))
+    pod = eventually("found-0 to be bound", partial(_bound, cluster, "found-0"))
 
-    assert condition["message"].startswith("NodeNotFound: ")
     assert "node9" in condition["message"]
-    assert wait_for("found-0 to be bound", 10, lambda: _bound(cluster, "found-0"))["spec"]["nodeName"] == "node2"
+    assert pod["spec"]["nodeName"] == "node2"
 
 
 def test_second_run_changes_nothing() -> None:

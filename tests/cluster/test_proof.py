@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.clusters import CHECK, HOME, ROOT, Cluster, run_playbook, wait_for
+from tests.cluster.clusters import CHECK, HOME, ROOT, Cluster, run_playbook
 from tests.cluster.masking import masked
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ def misplaced(cluster: Cluster) -> Iterator[str]:
     cluster.kubectl("delete", "pod", "-n", "default", name, "--wait")
     healed = run_playbook("site.yml", "--tags", "check")
     assert healed.returncode == 0, healed.stdout
-    wait_for("the proof to pass again", 60, lambda: run_playbook("playbooks/verify.yml").returncode == 0)
+    eventually("the proof to pass again", lambda: run_playbook("playbooks/verify.yml").returncode == 0, 60)
 
 
 def test_proof_fails_for_a_pod_of_another_scheduler(misplaced: str) -> None:

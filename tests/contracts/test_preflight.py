@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 # A name of its own, so that no cluster of that name is found and every check of the host applies.
 CLUSTER = "no-such-cluster"
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "an unknown source of the node image": (
         {"node_image_source": "sometimes"},
         ("node_image_source is 'sometimes'", "auto, pull or build"),

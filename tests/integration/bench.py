@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.error import HTTPError
 
-from tests.integration.plant import Object, Process, eventually, free_port
+from tests.integration.plant import Object, Process, free_port
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.plant import ControlPlane, Kube

@@ -13,15 +13,13 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trustme
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.waiting import eventually
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -48,18 +46,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def eventually(what: str, ask: Callable[[], T | None], seconds: float = 10.0, pause: float = 0.05) -> T:
-    """Ask until the answer is true; fail naming `what` after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = ask()
-        if answer:
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"after {seconds:g} s still not: {what} (last answer: {answer!r})")
-        time.sleep(pause)
 
 
 class Process:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.bench import SYSTEM_NAMESPACE, start_scheduler
-from tests.integration.plant import eventually
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

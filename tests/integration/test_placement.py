@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from tests.integration.plant import eventually
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.bench import Bench, Command

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.bench import start_scheduler
 from tests.integration.link import Link
-from tests.integration.plant import eventually
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,8 @@ import pytest
 import trustme
 
 from tests.integration.bench import MAP, Bench, Command
-from tests.integration.plant import eventually, free_port
+from tests.integration.plant import free_port
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
