@@ -9,9 +9,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Final
 
 from gpu_scheduler_check.report import interval_seconds, sighting
 from gpu_scheduler_check.witness import Witness, serve
+
+STOP: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+
+
+def _stop_within(seconds: float) -> bool:
+    """Wait for a signal to stop; answer whether one came."""
+    return signal.sigtimedwait(STOP, seconds) is not None
 
 
 def main() -> int:
@@ -22,10 +30,10 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    witness = Witness(sighting(os.environ), interval, sys.stdout)
-    # The first process of a container has no default handlers: without these it would wait for SIGKILL.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: witness.stop())
+    # Blocked and waited for, not handled: a handler that sets an Event can deadlock with the wait that it interrupts.
+    # Before any thread starts, so that all inherit it; the first process of a container gets them no other way.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+    witness = Witness(sighting(os.environ), interval, sys.stdout, _stop_within)
     serve(witness, port)
     witness.run()
     return 0

@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpu_scheduler_check.report import Sighting
 
 # A report may be late by this many intervals before the probe calls the witness silent.
@@ -20,29 +22,29 @@ PATIENCE: Final = 3
 
 
 class Witness:
-    """Writes the same block every `interval` seconds until it is told to stop."""
+    """Writes the same block every `interval` seconds.
 
-    def __init__(self, sighting: Sighting, interval: float, output: TextIO) -> None:
+    `wait` sleeps for so many seconds, or less where it is told to stop, and then answers True.
+    """
+
+    def __init__(self, sighting: Sighting, interval: float, output: TextIO, wait: Callable[[float], bool]) -> None:
         self.sighting = sighting
         self.reports = 0
         self._interval = interval
         self._output = output
-        self._stopped = threading.Event()
+        self._wait = wait
         self._last = time.monotonic()
 
     def run(self) -> None:
-        """Report at once and then every interval; return when stopped."""
-        while not self._stopped.is_set():
+        """Report at once and then every interval; return when told to stop."""
+        stopped = False
+        while not stopped:
             # One write a block, so that a reader of the log never sees half of one.
             self._output.write(self.sighting.block())
             self._output.flush()
             self.reports += 1
             self._last = time.monotonic()
-            self._stopped.wait(self._interval)
-
-    def stop(self) -> None:
-        """End the loop; safe to call from a signal handler."""
-        self._stopped.set()
+            stopped = self._wait(self._interval)
 
     def healthy(self) -> bool:
         """Tell whether reports still appear."""

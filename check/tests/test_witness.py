@@ -26,9 +26,15 @@ BLOCK = ["Node Name: node3\n", "CUDA_VISIBLE_DEVICES: 0,1,2\n", "---\n"]
 
 
 @pytest.fixture
-def witness() -> Witness:
+def stop() -> threading.Event:
+    """Return what ends the witness."""
+    return threading.Event()
+
+
+@pytest.fixture
+def witness(stop: threading.Event) -> Witness:
     """Return a witness that reports into memory."""
-    return Witness(Sighting("node3", "0,1,2"), 0.01, io.StringIO())
+    return Witness(Sighting("node3", "0,1,2"), 0.01, io.StringIO(), stop.wait)
 
 
 @pytest.fixture
@@ -50,14 +56,14 @@ def get(port: int, path: str) -> tuple[int, str]:
     return answer.status, text
 
 
-def test_reports_until_stopped(witness: Witness) -> None:
+def test_reports_until_stopped(witness: Witness, stop: threading.Event) -> None:
     """A report appears at the start and then every interval, and none after the stop."""
     thread = threading.Thread(target=witness.run)
     thread.start()
     deadline = time.monotonic() + 5
     while witness.reports < 3 and time.monotonic() < deadline:
         time.sleep(0.005)
-    witness.stop()
+    stop.set()
     thread.join(timeout=5)
 
     assert not thread.is_alive()
@@ -113,6 +119,18 @@ def test_process_reports_unbuffered_and_stops_within_a_second() -> None:
         assert process.wait(timeout=5) == 0
         assert time.monotonic() - told < 1
         assert process.stdout.read() == ""
+
+
+def test_process_stops_whenever_it_is_told() -> None:
+    """SIGTERM ends the process in whatever moment it comes: between two waits as well as within one."""
+    for _ in range(10):
+        with start(NODE_NAME="node3", CHECK_INTERVAL="0.001s") as process:
+            assert process.stdout
+            process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=5)
+
+            assert process.returncode == 0
 
 
 def test_process_refuses_a_bad_interval() -> None:
