@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_scheduler import names
+from gpu_scheduler.core.decide import Decision, decide
 from gpu_scheduler.core.environment import wanted
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Node, Owner, Placement, Pod, PodRef, Policy
@@ -19,6 +20,7 @@ MAP = """\
 4=node4:3
 """
 POLICY = Policy()
+KEEP = {"agentaflow.gpu/keep-env": "true"}
 TRAIN = Owner("StatefulSet", "train")
 FIELD_REF = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
 PCI = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
@@ -87,3 +89,13 @@ def ledger(*bound: Pod, policy: Policy = POLICY) -> Ledger:
 def placed(node: str, devices: str = "", index: int = 0) -> Placement:
     """A placement from the text of its devices."""
     return Placement(node, tuple(devices.split(",")) if devices else (), index)
+
+
+def decided(
+    pending: Pod,
+    held: Ledger | None = None,
+    known: Nodes | None = None,
+    policy: Policy = POLICY,
+) -> Decision | None:
+    """Decide on a pod, in an empty cluster where nothing else is said."""
+    return decide(pending, held or ledger(), known or nodes(), policy)

@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.decide import Bind, Decision, Refuse, Wait, decide
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Container, Node, Owner, Pod, Policy
+from gpu_scheduler.core.decide import Bind, Refuse, Wait
+from gpu_scheduler.core.model import Container, Node, Owner, Pod
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.reasons import (
     REFUSED_AT_ADMISSION,
@@ -12,19 +11,19 @@ from gpu_scheduler.core.reasons import (
     Reason,
     Wake,
 )
-from tests.core.build import FIELD_REF, PCI, POLICY, container, ledger, nodes, placed, pod, running, visible
-
-KEEP = {"agentaflow.gpu/keep-env": "true"}
-
-
-def decided(
-    pending: Pod,
-    held: Ledger | None = None,
-    known: Nodes | None = None,
-    policy: Policy = POLICY,
-) -> Decision | None:
-    return decide(pending, held or ledger(), known or nodes(), policy)
-
+from tests.core.build import (
+    FIELD_REF,
+    KEEP,
+    PCI,
+    container,
+    decided,
+    ledger,
+    nodes,
+    placed,
+    pod,
+    running,
+    visible,
+)
 
 BOUND = {
     "pod 0 of the map goes to node1 and sees GPUs 0 and 1": (pod("train-0"), "node1", "0,1", 0),

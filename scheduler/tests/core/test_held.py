@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.decide import Bind, Decision, Wait, decide
-from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.decide import Bind, Wait
 from gpu_scheduler.core.model import Node, Owner, Pod, Policy, Sharing, workload_of
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.placement_map import parse_placement_map
@@ -14,22 +13,12 @@ from gpu_scheduler.core.reasons import (
     NodeChanged,
     Reason,
 )
-from tests.core.build import MAP, PCI, POLICY, container, ledger, nodes, pod, running, visible
+from tests.core.build import KEEP, MAP, PCI, container, decided, ledger, nodes, pod, running, visible
 
 ANY = {"agentaflow.gpu/sharing": "any"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
-KEEP = {"agentaflow.gpu/keep-env": "true"}
 DEPLOYMENT = Owner("Deployment", "web")
 ALONE: dict[str, Any] = {"owner": None, "namespace": "other"}
-
-
-def decided(
-    pending: Pod,
-    held: Ledger | None = None,
-    known: Nodes | None = None,
-    policy: Policy = POLICY,
-) -> Decision | None:
-    return decide(pending, held or ledger(), known or nodes(), policy)
 
 
 SHARING = {
