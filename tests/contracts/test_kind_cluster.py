@@ -73,6 +73,11 @@ def dns(started: datetime = NOW - timedelta(minutes=4), status: str = "True") ->
     }
 
 
+def kwok() -> dict[str, Any]:
+    """Return a Node object without a machine."""
+    return {"kind": "Node", "metadata": {"name": "kwok"}, "spec": {"providerID": "kwok://kwok"}, "status": {}}
+
+
 CONTROL_PLANE = [node("c-control-plane", "c-control-plane"), lease("c-control-plane", 5)]
 WHOLE = [*CONTROL_PLANE, node("node1", "c-worker"), lease("node1", 5), dns()]
 
@@ -83,6 +88,8 @@ ROWS = {
         [*CONTROL_PLANE, node("node7", "c-worker"), lease("node7", 5), dns()],
         "different",
     ),
+    "a worker's container was removed": ([*WHOLE, node("node2", "c-worker2"), lease("node2", 5)], "incomplete"),
+    "a node that kind did not make is nobody's loss": ([*WHOLE, kwok()], "ready"),
     "a kubelet went silent": ([*WHOLE[:3], lease("node1", 60), dns()], "settling"),
     "a kubelet has not spoken since its container started": ([*WHOLE[:3], lease("node1", 600), dns()], "settling"),
     "a node is not ready": ([*CONTROL_PLANE, node("node1", "c-worker", "False"), *WHOLE[3:]], "settling"),

@@ -35,8 +35,8 @@ RETURN = r"""
 state:
   description:
     - absent (no container), stopped (a container does not run), starting (the API does not answer yet),
-      incomplete (creation was interrupted), different (a whole cluster, but of other workers), settling (not everything
-      is ready) or ready.
+      incomplete (creation was interrupted, or a container was removed), different (a whole cluster, but of other
+      workers), settling (not everything is ready) or ready.
   type: str
   returned: always
 problem:
@@ -153,6 +153,14 @@ def is_system(pod: Document) -> bool:
 def judge(containers: list[Container], items: list[Document], workers: list[str], now: datetime) -> Document:
     """The state of a cluster whose containers all run and whose API server answered with these objects."""
     nodes = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in of_kind(items, "Node")}
+    lost = sorted(
+        node["metadata"]["name"]
+        for container, node in nodes.items()
+        if node["spec"].get("providerID", "").startswith("kind://")
+        and container not in {found.name for found in containers}
+    )
+    if lost:
+        return {"state": "incomplete", "problem": f"the container of {', '.join(lost)} is gone", "nodes": []}
     unjoined = [container.name for container in containers if container.name not in nodes]
     if unjoined:
         return {"state": "incomplete", "problem": f"{', '.join(unjoined)} never joined", "nodes": []}

@@ -1,0 +1,104 @@
+"""What the cache keeps and what it takes out, entry by entry."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contracts.roles import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SPEC = importlib.util.spec_from_file_location("cache_entry", ROOT / "plugins" / "modules" / "cache_entry.py")
+assert _SPEC
+assert _SPEC.loader
+module = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(module)
+
+
+@pytest.fixture(params=["file", "folder"])
+def entry(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return an entry that nobody has noted yet, a file or a folder with one."""
+    path = tmp_path / "entry"
+    if request.param == "folder":
+        path.mkdir()
+        (path / "part").write_text("all of it")
+    else:
+        path.write_text("all of it")
+    return path
+
+
+def _part(entry: Path) -> Path:
+    return entry / "part" if entry.is_dir() else entry
+
+
+def test_entry_without_a_note_is_kept_and_noted(entry: Path) -> None:
+    """What an earlier version left is taken as it is, and noted once."""
+    assert {"broken": [], "missing": [], "noted": [str(entry)]} == module.keep([entry], dry=False)
+    assert module.keep([entry], dry=False) == {"broken": [], "missing": [], "noted": []}
+    assert _part(entry).read_text() == "all of it"
+
+
+def test_truncated_entry_is_taken_out_with_its_note(entry: Path) -> None:
+    """A truncated entry is named and gone, and so is its note: the next one made is noted anew."""
+    module.keep([entry], dry=False)
+    _part(entry).write_text("all o")
+
+    assert {"broken": [str(entry)], "missing": [str(entry)], "noted": []} == module.keep([entry], dry=False)
+    assert list(entry.parent.iterdir()) == []
+
+
+def test_lost_file_breaks_a_folder(tmp_path: Path) -> None:
+    """A folder that lost one of its files is not whole."""
+    folder = tmp_path / "entry"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text(name)
+    module.keep([folder], dry=False)
+    (folder / "b").unlink()
+
+    assert [str(folder)] == module.keep([folder], dry=False)["broken"]
+
+
+def test_note_without_an_entry_is_removed(entry: Path) -> None:
+    """A note that outlived its entry goes, or it would condemn the one that is made next."""
+    module.keep([entry], dry=False)
+    _part(entry).unlink()
+    if entry.exists():
+        entry.rmdir()
+
+    assert {"broken": [], "missing": [str(entry)], "noted": []} == module.keep([entry], dry=False)
+    assert list(entry.parent.iterdir()) == []
+
+
+def test_check_mode_tells_and_touches_nothing(entry: Path) -> None:
+    """Check mode names what is broken or not noted, and leaves both where they are."""
+    assert [str(entry)] == module.keep([entry], dry=True)["noted"]
+    assert [entry] == list(entry.parent.iterdir())
+    module.keep([entry], dry=False)
+    _part(entry).write_text("all o")
+
+    assert [str(entry)] == module.keep([entry], dry=True)["broken"]
+    assert _part(entry).read_text() == "all o"
+
+
+def test_note_can_be_checked_by_hand(tmp_path: Path) -> None:
+    """A file's note is what `sha256sum --check` reads."""
+    path = tmp_path / "entry"
+    path.write_text("all of it")
+    module.keep([path], dry=False)
+
+    assert f"{hashlib.sha256(b'all of it').hexdigest()}  entry\n" == (tmp_path / "entry.sha256").read_text()
+
+
+def test_empty_note_condemns_its_entry(tmp_path: Path) -> None:
+    """A note that a power cut left empty proves nothing, so its entry is made anew."""
+    path = tmp_path / "entry"
+    path.write_text("all of it")
+    (tmp_path / "entry.sha256").write_text("")
+
+    assert [str(path)] == module.keep([path], dry=False)["broken"]
