@@ -18,22 +18,6 @@ if TYPE_CHECKING:
 CLUSTER = "no-such-cluster"
 
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "an unknown source of the node image": (
-        {"node_image_source": "sometimes"},
-        ("node_image_source is 'sometimes'", "auto, pull or build"),
-    ),
-    "an unknown provider": ({"cluster_provider": "cloud"}, ("cluster_provider is 'cloud'", "kind or existing")),
-    "an unknown issuer": ({"cert_mode": "none"}, ("cert_mode is 'none'", "managed or cert-manager")),
-    "no worker": ({"worker_nodes": []}, ("worker_nodes is empty", "for example [node1]")),
-    "a worker whose name is none": ({"worker_nodes": ["Node_1"]}, ("worker_nodes has Node_1", "lower-case")),
-    "a map line without a node": (
-        {"gpu_scheduling_map": "0=0,1"},
-        ("gpu_scheduling_map has '0=0,1'", "for example 0=node1:0,1"),
-    ),
-    "a map that names a node nobody makes": (
-        {"gpu_scheduling_map": "0=node9:0"},
-        ("gpu_scheduling_map names node9", "worker_nodes is node1"),
-    ),
     "too little memory": ({"preflight_memory_mib": 10**9}, ("MiB of memory are available", "preflight_memory_mib")),
     "too little disk": ({"preflight_cache_mib": 10**9, "preflight_engine_mib": 10**9}, ("MiB free", "make room")),
     "a registry to push to that does not answer": (
@@ -71,11 +55,3 @@ def test_taken_port_is_named(tmp_path: Path) -> None:
 
     assert done.returncode != 0
     assert f"Port {port} (kind_cluster_api_port) is taken" in " ".join(done.stdout.split())
-
-
-def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
-    """Two wrong values are told in one message."""
-    done = preflight({"cert_mode": "none", "worker_nodes": []}, tmp_path / "cache")
-
-    assert "cert_mode is 'none'" in done.stdout
-    assert "worker_nodes is empty" in done.stdout

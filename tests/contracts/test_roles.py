@@ -6,11 +6,14 @@ import re
 
 import pytest
 
+from tests import readmes
 from tests.contracts import roles
 from tests.contracts.roles import ROLES, ROOT
 
 LONGEST_TASK_FILE = 100
 LONGEST_MAIN = 30
+# `raw` is checked by the role itself.
+TYPES = {"str": str, "path": str, "int": int, "bool": bool, "list": list, "dict": dict, "raw": object}
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -30,15 +33,29 @@ def test_input_is_described_and_named_after_its_role(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
+def test_default_is_of_its_type(role: str) -> None:
+    """A default's value has the type that the argument specification asks of the user."""
+    for name, option in roles.options(role).items():
+        assert isinstance(option["default"], TYPES[option["type"]]), name
+        assert option["default"] in option.get("choices", [option["default"]]), name
+
+
+@pytest.mark.parametrize("role", ROLES)
 def test_default_has_a_sentence_above_it(role: str) -> None:
-    """Every default is explained by a comment on the line above it."""
-    path = ROOT / "roles" / role / "defaults" / "main.yml"
-    if not path.exists():
-        return
-    lines = path.read_text().splitlines()
+    """Every default is explained by a whole sentence right above it; an empty list or map shows an element below."""
+    lines = (ROOT / "roles" / role / "defaults" / "main.yml").read_text().splitlines()
     for number, line in enumerate(lines):
         if re.match(r"[a-z]\w*:", line):
-            assert lines[number - 1].startswith("#"), f"{role}: {line}"
+            assert re.fullmatch(r"# \S.*\.", lines[number - 1]), f"{role}: {line}"
+            assert not line.endswith((": []", ": {}")) or lines[number + 1].startswith("#   "), f"{role}: {line}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_page_has_the_inputs_as_they_are(role: str) -> None:
+    """The table of inputs in a role's README is what `python tests/readmes.py` writes."""
+    page = (ROOT / "roles" / role / "README.md").read_text()
+
+    assert readmes.with_inputs(page, role) == page
 
 
 def test_play_role_tag_and_readme_row_agree() -> None:

@@ -1,0 +1,197 @@
+"""What is wrong with the inventory's values, whatever their types: sentences with variable, value, rule and example.
+
+Pure functions of the values as the user gave them. The map is read by the scheduler's own parser, so in its own words.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Given = dict[str, Any]
+
+CHOICES: Final = {
+    "cluster_provider": ("kind", "existing"),
+    "node_image_source": ("auto", "pull", "build"),
+    "cert_mode": ("managed", "cert-manager"),
+}
+NAMESPACES: Final = ("system_namespace", "tests_namespace", "check_namespace")
+PATHS: Final = ("project_dir", "kubeconfig", "tools_dir", "cache_dir", "evidence_dir")
+
+LABEL: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+LABEL_RULE: Final = "up to 63 lower-case letters, digits and hyphens, a letter or digit at both ends"
+# kind appends -control-plane to it, and a host name ends at 63 characters.
+LONGEST_CLUSTER: Final = 49
+# A socket's path has at most 107 bytes, and this one ends in /docker.sock.
+LONGEST_ENGINE: Final = 95
+HIGHEST_PORT: Final = 65535
+REGISTRY: Final = r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+
+# The payload is no package of the tool environment; its core needs nothing but Python.
+PAYLOAD: Final = Path(__file__).resolve().parents[3] / "scheduler"
+
+
+def fits(value: object, pattern: str) -> bool:
+    """Whether the value is text, all of it as the pattern says."""
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+def choices(given: Given) -> Iterator[str]:
+    """One of a few words each."""
+    for name, words in CHOICES.items():
+        if given[name] not in words:
+            yield f"{name} is '{given[name]}': set it to {', '.join(words[:-1])} or {words[-1]}."
+
+
+def cluster_name(given: Given) -> Iterator[str]:
+    """What containers and nodes are named after."""
+    name = given["cluster_name"]
+    if not fits(name, LABEL) or len(name) > LONGEST_CLUSTER:
+        rule = LABEL_RULE.replace("63", str(LONGEST_CLUSTER))
+        yield f"cluster_name is '{name}': it must be text, {rule} (example: gpu-scheduler)."
+
+
+def kube_context(given: Given) -> Iterator[str]:
+    """Where everything is installed."""
+    context, cluster = given["kube_context"], given["cluster_name"]
+    if given["cluster_provider"] == "kind" and context != f"kind-{cluster}":
+        yield (
+            f"kube_context is '{context}': kind calls the context of cluster {cluster} kind-{cluster}, so leave"
+            " kube_context as it is, or set cluster_provider to existing."
+        )
+    if given["cluster_provider"] == "existing" and not fits(context, r".+"):
+        yield (
+            f"kube_context is '{context}': name the context to install on, the current one is never taken by chance"
+            " (example: -e kube_context=my-cluster; kubectl config get-contexts lists them)."
+        )
+
+
+def worker_nodes(given: Given) -> Iterator[str]:
+    """The names of the workers."""
+    workers = given["worker_nodes"]
+    if not isinstance(workers, list):
+        yield f"worker_nodes is '{workers}': it must be a list of names (example: [node1, node2])."
+        return
+    if not workers:
+        yield "worker_nodes is empty: name at least one worker (example: [node1])."
+    if any(workers.count(worker) > 1 for worker in workers):
+        yield f"worker_nodes names a node twice: {', '.join(map(str, workers))} (example: [node1, node2])."
+    for worker in workers:
+        if not fits(worker, LABEL):
+            yield f"worker_nodes has '{worker}': a node's name must be {LABEL_RULE} (example: node1)."
+    if f"{given['cluster_name']}-control-plane" in workers:
+        yield (
+            f"worker_nodes has {given['cluster_name']}-control-plane, which is the control plane's name:"
+            " choose another (example: node1)."
+        )
+
+
+def namespaces(given: Given) -> Iterator[str]:
+    """Three namespaces; two get a Pod Security level that nothing of Kubernetes' own would survive."""
+    named = [given[name] for name in NAMESPACES]
+    for name, value in zip(NAMESPACES, named, strict=True):
+        example = f"(example: gpu-scheduler-{name.partition('_')[0]})"
+        if not fits(value, LABEL):
+            yield f"{name} is '{value}': it must be {LABEL_RULE} {example}."
+        elif name != "check_namespace" and fits(value, "default|kube-.*"):
+            yield f"{name} is '{value}', a namespace of Kubernetes' own: choose another {example}."
+        elif named.count(value) > 1:
+            yield f"{name} is '{value}', and so is another: each must be of its own {example}."
+
+
+def paths(given: Given) -> Iterator[str]:
+    """Files and folders; a colon would part them in PATH and KUBECONFIG."""
+    for name in PATHS:
+        if not fits(given[name], r"/[^:\n]*"):
+            example = f"/srv/gpu-scheduler/{name}"
+            yield f"{name} is '{given[name]}': it must be one absolute path without a colon (example: {example})."
+
+
+def engine_dir(given: Given) -> Iterator[str]:
+    """The folder of an engine of our own, with its socket."""
+    folder = given["engine_dir"]
+    if folder != "" and not (fits(folder, r"/[^:\n]*") and len(folder) <= LONGEST_ENGINE):
+        yield (
+            f"engine_dir is '{folder}': it must be an absolute path of at most {LONGEST_ENGINE} characters without a"
+            " colon, as the engine's socket stands in it, or empty for the host's engine (example: /srv/engine)."
+        )
+
+
+def api_port(given: Given) -> Iterator[str]:
+    """The port of kind's API server; a number, or its digits as the command line gives them."""
+    port = str(given["kind_cluster_api_port"])
+    if not fits(port, "[0-9]{1,5}") or int(port) > HIGHEST_PORT:
+        rule = f"it must be a port from 1 to {HIGHEST_PORT}, or 0 for any free one (example: 6443)"
+        yield f"kind_cluster_api_port is '{port}': {rule}."
+
+
+def image_registry(given: Given) -> Iterator[str]:
+    """What the names of our images begin with."""
+    registry = given["image_registry"]
+    if registry != "" and not fits(registry, REGISTRY):
+        yield (
+            f"image_registry is '{registry}': it must be HOST[:PORT][/PATH] in lower case, without a scheme and"
+            " without a slash at its end, or empty (example: registry.example.com/team)."
+        )
+
+
+def gpu_scheduling_map(given: Given) -> Iterator[str]:
+    """The placement that is proved."""
+    if str(PAYLOAD) not in sys.path:
+        sys.path.append(str(PAYLOAD))
+    from gpu_scheduler.core.placement_map import MapError, parse_placement_map  # noqa: PLC0415 - found just now
+
+    text = given["gpu_scheduling_map"]
+    if not isinstance(text, str):
+        yield f"gpu_scheduling_map is '{text}': it must be text, a line for each replica (example: 0=node1:0,1)."
+        return
+    try:
+        slots = parse_placement_map(text).slots
+    except MapError as error:
+        yield f"gpu_scheduling_map: {error}"
+        return
+    indices = [slot.index for slot in slots]
+    if indices != list(range(len(indices))):
+        yield (
+            f"gpu_scheduling_map has the indices {', '.join(map(str, indices))}: they must begin with 0 and leave none"
+            " out, because the check service has a replica for each (example: 0=node1:0,1)."
+        )
+    workers = given["worker_nodes"] if isinstance(given["worker_nodes"], list) else []
+    unknown = sorted({slot.node for slot in slots} - {*map(str, workers)})
+    if unknown and workers and given["cluster_provider"] == "kind":
+        yield (
+            f"gpu_scheduling_map names {', '.join(unknown)}, and worker_nodes is {', '.join(map(str, workers))}:"
+            " let both name the same nodes (example: 0=node1:0,1 and [node1])."
+        )
+
+
+CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (
+    choices,
+    cluster_name,
+    kube_context,
+    worker_nodes,
+    namespaces,
+    paths,
+    engine_dir,
+    api_port,
+    image_registry,
+    gpu_scheduling_map,
+)
+
+
+def preflight_problems(given: Given) -> list[str]:
+    """Return everything that is wrong with these values: variable → value."""
+    return [sentence for check in CHECKS for sentence in check(given)]
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., object]]:
+        """Return name → filter."""
+        return {"preflight_problems": preflight_problems}

@@ -1,0 +1,216 @@
+"""The screen of `make status`, from clusters that are a few lines of data."""
+
+from __future__ import annotations
+
+import importlib.util
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+
+from tests.contracts.roles import ROOT
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+CURE = "make up"
+
+
+def load() -> ModuleType:
+    """Import the module, which stands in no package."""
+    spec = importlib.util.spec_from_file_location("cluster_status", ROOT / "plugins" / "modules" / "cluster_status.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+status = load()
+
+
+def stamp(**ago: float) -> str:
+    """Return a time as Kubernetes writes it."""
+    return (NOW - timedelta(**ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def node(name: str, *, ready: str = "True", cordoned: bool = False) -> Json:
+    """Return a node."""
+    return {
+        "metadata": {"name": name},
+        "spec": {"unschedulable": True} if cordoned else {},
+        "status": {
+            "conditions": [{"type": "Ready", "status": ready}],
+            "nodeInfo": {"kubeletVersion": "v1.36.3"},
+        },
+    }
+
+
+def pod(name: str, on: str = "", devices: str = "", *, message: str = "", **annotations: str) -> Json:
+    """Return a pod of ours; bound and running where `on` names a node."""
+    conditions = [{"type": "Ready", "status": "True"}] if on else []
+    if message:
+        conditions.append({"type": "PodScheduled", "status": "False", "message": message})
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "default",
+            "name": name,
+            "labels": {"app": "x"},
+            "annotations": {f"agentaflow.gpu/{key}": value for key, value in annotations.items()},
+        },
+        "spec": {
+            **({"nodeName": on} if on else {}),
+            "containers": [{"env": [{"name": "CUDA_VISIBLE_DEVICES", "value": devices}]}],
+        },
+        "status": {"phase": "Running" if on else "Pending", "conditions": conditions},
+    }
+
+
+def deployment(name: str) -> Json:
+    """Return a Deployment of two replicas, one of them ready."""
+    return {
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "x"}},
+            "template": {"spec": {"containers": [{"image": "host/team/gpu-scheduler:dev-1"}]}},
+        },
+        "status": {"readyReplicas": 1},
+    }
+
+
+def lease(holder: str, renewed: float) -> Json:
+    """Return the scheduler's Lease, acquired an hour ago and renewed so many seconds ago."""
+    spec = {"holderIdentity": f"{holder}_1a2b", "acquireTime": stamp(hours=3), "renewTime": stamp(seconds=renewed)}
+    return {"kind": "Lease", "metadata": {"name": "gpu-scheduler"}, "spec": spec}
+
+
+def test_table_of_nodes_tells_who_is_ready_and_what_is_held() -> None:
+    """A node's GPUs are held by bound pods that have not ended and observe nobody, in the order of their numbers."""
+    pods = [
+        pod("a-0", "node1", "10,2"),
+        pod("b-0", "node1", "0", observer="true"),
+        pod("c-0", "node1", "", **{"assigned-devices": "3"}),
+        pod("d-0", "", "4"),
+    ]
+
+    assert list(status.node_rows([node("node1"), node("node2", ready="Unknown", cordoned=True)], pods)) == [
+        ("NODE", "STATE", "VERSION", "GPUS HELD"),
+        ("node1", "Ready", "v1.36.3", "2,3,10"),
+        ("node2", "NotReady, cordoned", "v1.36.3", "-"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("renewed", "places"),
+    [(2, "node1 (leads for 3 h), node2"), (60, "node1, node2, nobody leads")],
+    ids=["a leader", "a Lease that ran out"],
+)
+def test_table_of_components_tells_who_leads(renewed: float, places: str) -> None:
+    """Ready replicas of those wanted, the image without registry, the nodes, and who leads while its Lease lives."""
+    system = [deployment("gpu-scheduler"), pod("s-1", "node1"), pod("s-2", "node2"), lease("s-1", renewed)]
+
+    assert list(status.component_rows(system, CURE, NOW))[1:] == [
+        ("scheduler", "1/2", "gpu-scheduler:dev-1", places),
+        ("webhook", "none", "-", "not installed: make up installs it"),
+    ]
+
+
+def test_pods_that_wait_come_first_with_their_reason() -> None:
+    """A pod that waits says why, in the scheduler's words; one that runs says where."""
+    waits = pod("z-0", message="GpuHeld: GPU 3 of node4 is held by default/train-3")
+    runs = pod("a-0", "node4", "3", observer="true")
+
+    assert list(status.pod_rows([runs, waits]))[1:] == [
+        ("default/z-0", "-", "-", "GpuHeld: GPU 3 of node4 is held by default/train-3"),
+        ("default/a-0", "node4", "3", "Running, observes"),
+    ]
+
+
+def test_container_that_cannot_start_is_told() -> None:
+    """A bound pod whose container waits says what for; one that is being deleted says since when."""
+    stuck, leaving = pod("a-0", "node1"), pod("b-0", "node1")
+    stuck["status"] |= {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z"
+
+    assert status.state(stuck) == "Pending, ErrImagePull"
+    assert status.state(leaving) == "Terminating since 2026-11-21T11:00:00Z"
+
+
+def test_certificate_tells_its_end_and_what_cures_it() -> None:
+    """Days left, or that it ended, that there is none, or that the API server does not ask the webhook."""
+    authority = trustme.CA()
+    served = authority.issue_cert("x", not_after=NOW + timedelta(days=10, hours=1)).cert_chain_pems[0].bytes()
+
+    assert status.certificate_line(served, 2, CURE, NOW) == "Certificate  10 days left, until 2026-12-01"
+    assert status.certificate_line(served, 1, CURE, NOW).endswith("; the webhook is not registered: make up does")
+    assert "ended 2026-12-01: make up renews it" in status.certificate_line(served, 2, CURE, NOW + timedelta(days=11))
+    assert status.certificate_line(b"", 0, CURE, NOW) == "Certificate  none: make up issues it"
+
+
+def test_screen_stays_within_its_width_and_its_height() -> None:
+    """Lines are cut, and of many pods the first are shown with the command that shows all."""
+    found = {
+        "nodes": [node("node1")],
+        "system": [],
+        "pods": [pod(f"p-{number}", message="GpuHeld: " + "x" * 200) for number in range(100)],
+        "certificate": b"",
+        "registrations": 0,
+    }
+    lines = list(status.cluster_lines(found, CURE, "gpu-scheduler", NOW))
+
+    assert lines[-1].startswith("… and 76 more: kubectl get pods --all-namespaces")
+    assert len(lines) < 40
+    assert list(status.cluster_lines({**found, "pods": []}, CURE, "gpu-scheduler", NOW))[-1] == (
+        "No pod has schedulerName gpu-scheduler."
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "lines"),
+    [
+        (
+            {"kind_cluster": "", "kubectl": ["kubectl", "--context="]},
+            [
+                "Cluster      kube_context names none, and the current one is never taken by chance:",
+                f"{' ' * 13}{CURE}",
+            ],
+        ),
+        (
+            {"kind_cluster": "", "kubectl": ["no-such-kubectl", "--context=far"]},
+            [
+                "Cluster      far does not answer: check kubeconfig and kube_context",
+                f"{' ' * 13}cannot run no-such-kubectl: No such file or directory",
+            ],
+        ),
+    ],
+    ids=["no context", "no kubectl"],
+)
+def test_what_is_missing_is_a_line_with_its_cure(asked: Json, lines: list[str]) -> None:
+    """Nothing that is missing is an error: the screen says so, and what to do."""
+    given = {"namespace": "s", "scheduler_name": "gpu-scheduler", "cure": CURE, **asked}
+
+    assert status.screen(given, NOW).splitlines() == lines
+
+
+def test_engine_that_is_silent_has_a_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine, an engine without the cluster, and one with stopped nodes each have their line."""
+
+    def answers(*containers: str) -> None:
+        told = {"version": "29.1", "ps": "\n".join(containers)}
+        monkeypatch.setattr(status, "said", lambda *command: told[command[1]])
+
+    monkeypatch.setattr(status, "said", lambda *_: (_ for _ in ()).throw(status.UnavailableError("refused")))
+    assert status.engine("c", CURE) == (False, ["Engine       none answers: make up starts it", f"{' ' * 13}refused"])
+    answers()
+    assert status.engine("c", CURE)[1][1:] == ["Cluster      c does not exist: make up creates it"]
+    answers("running", "exited")
+    assert status.engine("c", CURE)[1][1:] == ["Nodes        1 of 2 run: make up starts the others"]
+    answers("running", "running")
+    assert status.engine("c", CURE) == (True, ["Engine       Docker 29.1"])

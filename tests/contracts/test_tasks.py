@@ -1,0 +1,201 @@
+"""What every task promises, read from the task files: no shell, few programs, honest changes, progress, stories."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from tests.contracts.tasks import COMMAND, COMMANDS, TASKS, Task
+
+# program → verb → what no module does as well. A verb is a word of the command before anything templated decides it.
+ALLOWED: Final[dict[str, dict[str, str]]] = {
+    "kind": {
+        "create": "kind's own work, and there is no module for it",
+        "delete": "takes its entries out of a kubeconfig that others use too",
+        "export": "writes the kubeconfig",
+        "get": "names the nodes; reads only",
+        "load": "brings images into nodes",
+        "--version": "reads only",
+    },
+    "go": {"build": "compiles", "mod": "fetches a module by the locked sums", "version": "reads only"},
+    "kubeadm": {"config": "names the images of its release; reads only"},
+    "python": {
+        "pip": "downloads wheels for another Python, by hash; the module pip only installs",
+        "pytest": "asks the cluster, in molecule's verify",
+        "tests.cluster.healing.world": "makes and takes back the tests' own engine",
+    },
+    "docker": {
+        "version": "asks whether an engine answers, without the library that may not be there yet",
+        "info": "reads only",
+        "ps": "reads only",
+        "image": "inspect: reads only, several images in one go",
+        "exec": "reads inside a node: containerd's images, the journal",
+        "load": "loads an archive; the module needs twice its size in memory",
+        "pull": "pulls by digest without a tag, which the module cannot name",
+        "create": "a container to copy kubectl out of; it never runs",
+        "cp": "copies out of a container that never runs",
+        "start": "starts stopped nodes together",
+        "rm": "removes nodes with their volumes",
+        "network": "removes kind's network where nobody uses it",
+    },
+    "start-stop-daemon": {"--start": "dockerd without systemd", "--stop": "dockerd without systemd"},
+    "flock": {"debootstrap": "holds the lock that an interrupted run's debootstrap still has", "true": "waits for it"},
+    "apt-get": {"indextargets": "names the host's mirror; reads only"},
+    "mv": {"": "gives a whole folder its name in one step; no module renames"},
+    "git": {"rev-parse": "reads only", "status": "reads only"},
+    "kubectl": {
+        "get": "evidence is what kubectl prints; reads only",
+        "version": "evidence; reads only",
+        "logs": "evidence and stories; reads only",
+        "exec": "reads a container's environment inside it",
+        "{verb}": "stories, each verb from a list beside it",
+    },
+}
+
+# What `exec` may run in containers and nodes.
+READERS: Final = frozenset({"cat", "printenv", "journalctl", "ctr"})
+
+# Programs and verbs that change nothing, whatever they answer.
+READ_ONLY: Final = {
+    "docker": {"ps", "version", "info", "image", "exec"},
+    "kubectl": {"get", "logs", "exec", "version", "{verb}"},
+    "git": {"rev-parse", "status"},
+    "kind": {"get", "--version"},
+    "go": {"version"},
+    "kubeadm": {"config"},
+    "apt-get": {"indextargets"},
+    "flock": {"true"},
+    # Its cases change the cluster and put it back, and what they find is the verdict.
+    "python": {"pytest"},
+}
+
+# module → why a task of it may say that it changes nothing.
+UNCHANGED: Final = {
+    "ansible.builtin.uri": "asks a registry whether it answers",
+    "community.crypto.openssl_privatekey_pipe": "computes; the change is the Secret that holds it",
+    "community.crypto.openssl_csr_pipe": "computes; the change is the Secret that holds it",
+    "community.crypto.x509_certificate_pipe": "computes; the change is the Secret that holds it",
+    "kubernetes.core.k8s": "only in check mode: asks what the API server would make of a pod",
+}
+
+# program and verb → why a run of it is always a change: the task only runs where there is something to do.
+CHANGED: Final = {
+    ("kind", "create"): "runs where there is no cluster",
+    ("kind", "delete"): "runs where the kubeconfig names the cluster",
+    ("kind", "export"): "runs where the kubeconfig is not the cluster's",
+    ("kind", "load"): "runs where a node lacks an image",
+    ("docker", "start"): "runs where nodes are stopped",
+    ("docker", "rm"): "runs where there are containers",
+    ("docker", "create"): "runs where kubectl is not in the cache",
+    ("docker", "cp"): "runs where kubectl is not in the cache",
+    ("python", "tests.cluster.healing.world"): "makes an engine, or takes it back",
+}
+
+# What may take more than 20 seconds somewhere; its name says how long, how much, or which of how many.
+LONG_COMMANDS: Final = {
+    ("kind", "create"),
+    ("go", "build"),
+    ("docker", "pull"),
+    ("flock", "debootstrap"),
+    ("python", "pip"),
+}
+LONG_MODULES: Final = {"community.docker.docker_image", "image_archive"}
+PROGRESS: Final = re.compile(r"\d|\babout\b|' of '|\bseconds\b|\bminutes?\b")
+
+# Waits that are no k8s module's, and how they tell what happened.
+TOLD_OTHERWISE: Final = {
+    "kind_cluster": "the API server may not answer: its module tells which node is not ready, a failed task says it",
+    "container_engine": "there is no cluster yet: a failed task shows the end of the engine's log",
+}
+
+
+def verb(task: Task) -> str:
+    """The first word after the program that the table knows; empty where the program stands alone."""
+    words, known = task.argv()[1:], ALLOWED.get(task.program(), {})
+    return next((word for word in words if word in known), "")
+
+
+@pytest.mark.parametrize("task", COMMANDS, ids=str)
+def test_only_listed_programs_run(task: Task) -> None:
+    """Each command is a program of the table with one of its verbs; inside a container only readers run."""
+    assert verb(task) in ALLOWED.get(task.program(), {}), task.argv()
+    if verb(task) == "exec":
+        assert READERS & set(task.argv()), task.argv()
+
+
+def test_no_shell_and_nothing_listed_in_vain() -> None:
+    """No task runs a shell, raw or script; every program and verb of the table is used."""
+    used = {(task.program(), verb(task)) for task in COMMANDS}
+    listed = {(program, each) for program, verbs in ALLOWED.items() for each in verbs}
+
+    assert [str(task) for task in TASKS if re.search(r"\b(shell|raw|script|expect)$", task.module)] == []
+    assert listed - used == set()
+
+
+@pytest.mark.parametrize("task", [task for task in COMMANDS if task.module == COMMAND], ids=str)
+def test_command_says_what_it_changes(task: Task) -> None:
+    """Each command has a changed_when, or names the file that it makes."""
+    arguments = task.arguments if isinstance(task.arguments, dict) else {}
+
+    assert "changed_when" in task.data or {"creates", "removes"} & set(arguments)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if "changed_when" in task.data], ids=str)
+def test_change_is_denied_and_claimed_only_where_listed(task: Task) -> None:
+    """`changed_when: false` stands at listed readers only, `true` where the task runs only if there is work."""
+    told = task.data["changed_when"]
+    if task.module in (COMMAND, "ask_all"):
+        reads = verb(task) in READ_ONLY.get(task.program(), set())
+        assert told is False if reads else told is not False
+        assert told is not True or (task.program(), verb(task)) in CHANGED
+    elif told is False:
+        assert task.module in UNCHANGED
+        assert task.module != "kubernetes.core.k8s" or task.data.get("check_mode") is True
+    else:
+        # Stands in check mode for what it leaves out.
+        assert told is not True or task.data["name"].startswith("Tell what a run would ")
+
+
+@pytest.mark.parametrize("task", [task for task in COMMANDS if task.module == "ask_all"], ids=str)
+def test_questions_only_read(task: Task) -> None:
+    """The module that asks several at once never reports a change, so it is given readers only."""
+    assert verb(task) in READ_ONLY[task.program()]
+
+
+def is_long(task: Task) -> bool:
+    """Whether the task may take long."""
+    if task.module == COMMAND:
+        return (task.program(), verb(task)) in LONG_COMMANDS
+    waits = (
+        task.module == "kubernetes.core.k8s" and task.data[task.module].get("wait") and "state" not in task.arguments
+    )
+    return bool(waits) or task.module in LONG_MODULES
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if is_long(task)], ids=str)
+def test_long_task_says_how_long(task: Task) -> None:
+    """A task that may take long says in its name how long, how much, or which of how many."""
+    assert PROGRESS.search(task.data["name"])
+
+
+WAITING: Final = [
+    task for task in TASKS if task.role and ("until" in task.data or "'wait': True" in str(task.arguments))
+]
+
+
+@pytest.mark.parametrize("task", WAITING, ids=str)
+def test_wait_in_vain_ends_in_a_story(task: Task) -> None:
+    """A role that waits on the cluster rescues the wait, shows events and logs of what failed, and fails."""
+    ours = [each for each in TASKS if each.role == task.role]
+    if task.role in TOLD_OTHERWISE:
+        assert any(each.module == "ansible.builtin.fail" for each in ours)
+        return
+    file = task.file.rpartition("/")[2]
+    rescued = {
+        each.arguments for each in ours if each.rescued and each.module.endswith(("import_tasks", "include_tasks"))
+    }
+
+    assert task.rescued or file in rescued
+    assert any(each.module == "cluster_story" for each in ours)

@@ -1,0 +1,180 @@
+"""What a user may get wrong in the inventory: the values, and the sentence that preflight answers with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_DNS: Final = "it must be up to 63 lower-case letters, digits and hyphens, a letter or digit at both ends"
+_PATH: Final = "it must be one absolute path without a colon"
+_MAP: Final = "gpu_scheduling_map: cannot read placement map"
+_UUID: Final = "GPU-00000000-0000-0000-0000-000000000000"
+_EXISTING: Final = {"cluster_provider": "existing", "kube_context": "somewhere"}
+
+# variable → case → (the values, what the sentence must say)
+WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
+    "project_dir": {
+        "a relative path": ({"project_dir": "."}, f"project_dir is '.': {_PATH}"),
+    },
+    "cluster_provider": {
+        "an unknown one": ({"cluster_provider": "cloud"}, "cluster_provider is 'cloud': set it to kind or existing."),
+        "a list": ({"cluster_provider": ["kind"]}, "cluster_provider is '['kind']': set it to kind or existing."),
+    },
+    "cluster_name": {
+        "capitals": ({"cluster_name": "Gpu"}, "cluster_name is 'Gpu': it must be text, up to 49 lower-case letters"),
+        "a number": ({"cluster_name": 7}, "cluster_name is '7': it must be text"),
+        "too long for a host name": ({"cluster_name": "a" * 50}, "it must be text, up to 49 lower-case letters"),
+        "nothing": ({"cluster_name": ""}, "cluster_name is '': it must be text"),
+    },
+    "kubeconfig": {
+        "a relative path": ({"kubeconfig": "config"}, f"kubeconfig is 'config': {_PATH}"),
+        "several": ({"kubeconfig": "/a/config:/b/config"}, f"kubeconfig is '/a/config:/b/config': {_PATH}"),
+    },
+    "kube_context": {
+        "none for an existing cluster": (
+            {"cluster_provider": "existing", "kube_context": ""},
+            "kube_context is '': name the context to install on, the current one is never taken by chance",
+        ),
+        "another than kind makes": (
+            {"kube_context": "production"},
+            "kube_context is 'production': kind calls the context of cluster gpu-scheduler kind-gpu-scheduler",
+        ),
+    },
+    "tools_dir": {"a relative path": ({"tools_dir": "bin"}, f"tools_dir is 'bin': {_PATH}")},
+    "cache_dir": {
+        "a home that no shell has filled in": ({"cache_dir": "~/cache"}, f"cache_dir is '~/cache': {_PATH}"),
+        "a list": ({"cache_dir": ["/a"]}, f"cache_dir is '['/a']': {_PATH}"),
+    },
+    "engine_dir": {
+        "a relative path": (
+            {"engine_dir": "engine"},
+            "engine_dir is 'engine': it must be an absolute path of at most 95",
+        ),
+        "too long for a socket": (
+            {"engine_dir": f"/{'a' * 95}"},
+            "it must be an absolute path of at most 95 characters",
+        ),
+    },
+    "worker_nodes": {
+        "text": (
+            {"worker_nodes": "node1"},
+            "worker_nodes is 'node1': it must be a list of names (example: [node1, node2]).",
+        ),
+        "none": ({"worker_nodes": []}, "worker_nodes is empty: name at least one worker (example: [node1])."),
+        "one twice": ({"worker_nodes": ["node1", "node1"]}, "worker_nodes names a node twice: node1, node1"),
+        "no name": ({"worker_nodes": ["Node_1"]}, "worker_nodes has 'Node_1': a node's name must be up to 63"),
+        "a number": ({"worker_nodes": ["node1", 2]}, "worker_nodes has '2': a node's name must be up to 63"),
+        "the control plane's name": (
+            {"worker_nodes": ["gpu-scheduler-control-plane"]},
+            "worker_nodes has gpu-scheduler-control-plane, which is the control plane's name: choose another",
+        ),
+    },
+    "node_image_source": {
+        "an unknown one": (
+            {"node_image_source": "sometimes"},
+            "node_image_source is 'sometimes': set it to auto, pull or build.",
+        ),
+    },
+    "cert_mode": {
+        "an unknown one": ({"cert_mode": "none"}, "cert_mode is 'none': set it to managed or cert-manager."),
+    },
+    "kind_cluster_api_port": {
+        "too high": ({"kind_cluster_api_port": 65536}, "kind_cluster_api_port is '65536': it must be a port from 1"),
+        "negative": ({"kind_cluster_api_port": -1}, "kind_cluster_api_port is '-1': it must be a port from 1 to 65535"),
+        "text": (
+            {"kind_cluster_api_port": "https"},
+            "kind_cluster_api_port is 'https': it must be a port from 1 to 65535",
+        ),
+        "a truth": (
+            {"kind_cluster_api_port": True},
+            "kind_cluster_api_port is 'True': it must be a port from 1 to 65535",
+        ),
+    },
+    "image_registry": {
+        "a scheme": (
+            {"image_registry": "https://h/team"},
+            "image_registry is 'https://h/team': it must be HOST[:PORT]",
+        ),
+        "a slash at its end": (
+            {"image_registry": "h/team/"},
+            "image_registry is 'h/team/': it must be HOST[:PORT][/PATH]",
+        ),
+        "capitals": ({"image_registry": "h/Team"}, "image_registry is 'h/Team': it must be HOST[:PORT][/PATH]"),
+        "a number": ({"image_registry": 5000}, "image_registry is '5000': it must be HOST[:PORT][/PATH]"),
+    },
+    "system_namespace": {
+        "dots": ({"system_namespace": "a.b"}, f"system_namespace is 'a.b': {_DNS} (example: gpu-scheduler-system)"),
+        "Kubernetes' own": (
+            {"system_namespace": "kube-system"},
+            "system_namespace is 'kube-system', a namespace of Kubernetes' own",
+        ),
+        "another one's": (
+            {"system_namespace": "gpu-scheduler-tests"},
+            "system_namespace is 'gpu-scheduler-tests', and so is another: each must be of its own",
+        ),
+    },
+    "tests_namespace": {
+        "too long": ({"tests_namespace": "a" * 64}, f"tests_namespace is '{'a' * 64}': {_DNS}"),
+        "nothing": ({"tests_namespace": ""}, f"tests_namespace is '': {_DNS} (example: gpu-scheduler-tests)"),
+    },
+    "check_namespace": {
+        "a hyphen at its end": ({"check_namespace": "check-"}, f"check_namespace is 'check-': {_DNS}"),
+        "a number": ({"check_namespace": 5}, f"check_namespace is '5': {_DNS} (example: gpu-scheduler-check)"),
+    },
+    "evidence_dir": {"a relative path": ({"evidence_dir": "evidence"}, f"evidence_dir is 'evidence': {_PATH}")},
+    "gpu_scheduling_map": {
+        "a list": (
+            {"gpu_scheduling_map": ["0=node1:0"]},
+            "gpu_scheduling_map is '['0=node1:0']': it must be text, a line for each replica",
+        ),
+        "nothing": ({"gpu_scheduling_map": ""}, f"{_MAP}: it must have at least one line INDEX=NODE:ID,ID"),
+        "a line without a node": (
+            {"gpu_scheduling_map": "# ours\n0=0,1"},
+            f'{_MAP}, line 2: "0=0,1": a line must be INDEX=NODE:ID,ID (example: 1=node2:0,1)',
+        ),
+        "a node that is no name": (
+            {"gpu_scheduling_map": "0=Node1:0"},
+            f'{_MAP}, line 1: "0=Node1:0": node must be a DNS',
+        ),
+        "a leading zero": (
+            {"gpu_scheduling_map": "00=node1:0"},
+            f'{_MAP}, line 1: "00=node1:0": index must be a number',
+        ),
+        "a sign": ({"gpu_scheduling_map": "0=node1:-1"}, f'{_MAP}, line 1: "0=node1:-1": GPU must be a number'),
+        "an empty part": ({"gpu_scheduling_map": "0=node1:0,,1"}, "GPUs must be separated by single commas"),
+        "an index twice": (
+            {"gpu_scheduling_map": "0=node1:0\n0=node2:0"},
+            f'{_MAP}, line 2: "0=node2:0": index 0 must stand once, and line 1 has it',
+        ),
+        "a GPU twice": (
+            {"gpu_scheduling_map": "0=node1:0,0"},
+            "GPU 0 must stand once on a line (example: 1=node2:0,1)",
+        ),
+        "two kinds": ({"gpu_scheduling_map": f"0=node1:0,{_UUID}"}, "GPUs of one line must be of one kind"),
+        "a UUID that is none": (
+            {"gpu_scheduling_map": "0=node1:GPU-1"},
+            "GPU must be a number, GPU-<uuid> or MIG-<uuid>",
+        ),
+        "over 64 KiB": ({"gpu_scheduling_map": "#" * 70_000}, f"{_MAP}: it must have at most 65536 bytes"),
+        "an index left out": (
+            {"gpu_scheduling_map": "0=node1:0\n2=node1:1"},
+            "gpu_scheduling_map has the indices 0, 2: they must begin with 0 and leave none out",
+        ),
+        "a node that nobody makes": (
+            {"gpu_scheduling_map": "0=node9:0"},
+            "gpu_scheduling_map names node9, and worker_nodes is node1, node2, node3, node4",
+        ),
+    },
+}
+
+RIGHT: Final[dict[str, dict[str, Any]]] = {
+    "as it is": {},
+    "an existing cluster": _EXISTING,
+    "nodes of an existing cluster": {**_EXISTING, "gpu_scheduling_map": "0=gpu-a.example.com:0"},
+    "another cluster": {"cluster_name": "b"},
+    "a port given on the command line": {"kind_cluster_api_port": "6443"},
+    "a registry with port and path": {"image_registry": "localhost:5000/team/gpu"},
+    "an engine of our own": {"engine_dir": "/srv/engine"},
+    "UUIDs, blanks, comments and a line without GPUs": {
+        "gpu_scheduling_map": f"# ours\n\n 0 = node1 : {_UUID}\r\n1=node2:\n"
+    },
+}
