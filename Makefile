@@ -33,6 +33,10 @@ up: env-deploy ## Create the cluster, install everything, prove the placement, w
 verify: env-deploy ## Prove the placement again, on the cluster as it stands; changes nothing in it
 	@$(PLAYBOOK) playbooks/verify.yml $(ARGS)
 
+.PHONY: status
+status: env-deploy ## Tell in one screen what runs where, and what cures what is missing; changes nothing
+	@ANSIBLE_CALLBACKS_ENABLED=ansible.builtin.default $(PLAYBOOK) playbooks/status.yml $(ARGS)
+
 .PHONY: env
 env: ## Print the one line that enters the cluster
 	@printf 'Enter the cluster with:\n\n  export KUBECONFIG=%q PATH=%q:"$$PATH"\n\n' '$(CURDIR)/.kube/config' '$(CURDIR)/$(BIN)'
@@ -51,8 +55,8 @@ clean: ## Remove the cache and the tool environment; the cluster must be down
 	@echo 'Removed $(VENV) and $(CACHE). What stays: the packages that make up installed, and images in the container engine.'
 
 .PHONY: test
-test: env-dev ## Run every ring of tests: check, unit, contracts, integration, cluster
-	@$(BIN)/python tests/rings.py check unit contracts integration cluster
+test: env-dev ## Run every ring of tests: check, unit, contracts, integration, molecule
+	@$(BIN)/python tests/rings.py check unit contracts integration molecule
 
 .PHONY: test-fast
 test-fast: env-dev ## Run the rings that need neither cluster nor API server
@@ -62,17 +66,17 @@ test-fast: env-dev ## Run the rings that need neither cluster nor API server
 test-integration: env-dev ## Run the ring on real etcd and kube-apiserver processes
 	@$(BIN)/python tests/rings.py integration
 
-.PHONY: test-cluster
-test-cluster: env-dev ## Run the main job on cluster gpu-scheduler-test and ask the cluster (KEEP=1 leaves it up)
-	@$(BIN)/python tests/rings.py cluster
+.PHONY: molecule
+molecule: env-dev ## Run molecule's scenarios: the whole job on clusters of the tests' own (KEEP=1 leaves them up)
+	@$(BIN)/python tests/rings.py molecule
 
 .PHONY: check
 check: env-dev ## Lint, types, import laws and structure
 	@$(BIN)/python tests/rings.py check
 
 .PHONY: fmt
-fmt: env-dev ## Format the Python code
-	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+fmt: env-dev ## Format the Python code, and write the tables of inputs into the roles' pages
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py
 
 .PHONY: programs
 programs: env-deploy ## Build etcd, kube-apiserver and kubectl into the cache, for the integration ring

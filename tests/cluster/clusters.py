@@ -24,12 +24,13 @@ class Cluster:
     """The test cluster. Every call has a time-out in seconds and names its kubeconfig, never the user's own."""
 
     kubeconfig: Path = HOME / "config"
+    name: str = NAME
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl; raise with its output when it fails and `check` is true."""
-        command = ("kubectl", f"--kubeconfig={self.kubeconfig}", f"--context=kind-{NAME}", *arguments)
+        command = ("kubectl", f"--kubeconfig={self.kubeconfig}", f"--context=kind-{self.name}", *arguments)
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
         if check and done.returncode:
             raise AssertionError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
@@ -53,6 +54,15 @@ class Cluster:
         """Return the environment of the container's first process, read inside the container."""
         text = self.exec(namespace, pod, "cat", "/proc/1/environ", container=container)
         return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
+
+    def on_node(self, node: str, *command: str) -> str:
+        """Return what a command prints inside the container that is the node."""
+        container = self.get("node", node)["spec"]["providerID"].rsplit("/", 1)[-1]
+        done = subprocess.run(
+            ("docker", "exec", container, *command), capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def condition(self, namespace: str, pod: str, kind: str = "PodScheduled") -> Json:
         """Return the pod's condition of that kind; empty when it has none."""

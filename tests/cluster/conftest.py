@@ -1,4 +1,4 @@
-"""Fixtures of the cluster ring: the cluster that `site.yml` has made just before."""
+"""Fixtures of molecule's cases: the cluster that `site.yml` has made just before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def cluster() -> Cluster:
     """Return the running test cluster."""
     found = Cluster()
-    assert found.kubectl("version", check=False).returncode == 0, "no test cluster: run `make test-cluster`"
+    assert found.kubectl("version", check=False).returncode == 0, "no test cluster: run `molecule converge`"
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.clusters import CHECK, HOME, ROOT, Cluster, run_playbook
-from tests.cluster.masking import masked
+from tests.cluster.verify.masking import masked
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

@@ -1,0 +1,114 @@
+"""Check mode tells what would change, and changes nothing: not in the cluster, not on the host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.cluster import plays
+from tests.cluster.clusters import HOME, ROOT, Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SITE: Final = ("ansible-playbook", "site.yml", "-e", "@tests/cluster/vars.yml")
+CHECK: Final = (*SITE, "--check", "--diff")
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
+
+# The cluster itself writes these all the time.
+RESTLESS: Final = {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses", "nodes"}
+# Above this size time and length stand for the content: hashing the images would take longer than the run.
+LARGE: Final = 50_000_000
+
+
+def _versions(cluster: Cluster) -> dict[str, str]:
+    """Return every object of the cluster and its resourceVersion; of nodes what does not beat by itself."""
+    listed = cluster.kubectl("api-resources", "--verbs=list", "--output=name").stdout.split()
+    kinds = ",".join(kind for kind in listed if kind not in RESTLESS)
+    objects = cluster.get(kinds, "--all-namespaces")["items"]
+    nodes = cluster.get("nodes")["items"]
+    return {
+        f"{found['kind']} {found['metadata'].get('namespace', '')}/{found['metadata']['name']}": found["metadata"][
+            "resourceVersion"
+        ]
+        for found in objects
+    } | {
+        f"Node {node['metadata']['name']}": json.dumps([node["spec"], node["metadata"]["labels"]], sort_keys=True)
+        for node in nodes
+    }
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return str(path.readlink())
+    size = path.stat().st_size
+    return f"{size} {path.stat().st_mtime_ns}" if size > LARGE else hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _files() -> dict[str, str]:
+    """Return every file of the host that a run may write, with its content's checksum."""
+    folders = (ROOT / ".kube", ROOT / ".venv" / "bin", ROOT / "evidence", CACHE)
+    found = (path for folder in folders for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    # The engine's own log grows by itself; Go's caches are compiled programs' leftovers.
+    skipped = (CACHE / "engine" / "dockerd.log", CACHE / "go")
+    return {
+        str(path): _content(path) for path in found if not any(path.is_relative_to(excepted) for excepted in skipped)
+    }
+
+
+def _objects(run: plays.Run) -> list[str]:
+    """Return kind and name of each object that a changed task of the run reported as changed."""
+    named = []
+    for event in plays.events(run.output):
+        if event["_event"] != "v2_runner_on_ok":
+            continue
+        for result in event["hosts"].values():
+            if result.get("changed"):
+                parts: list[dict[str, Any]] = result["result"].get("results", [result])
+                named += [
+                    f"{part['result']['kind']}/{part['result']['metadata']['name']}"
+                    for part in parts
+                    if part.get("changed")
+                ]
+    return named
+
+
+@pytest.fixture
+def unregistered(cluster: Cluster) -> Iterator[None]:
+    """Delete the webhook's mutating registration; bring it back afterwards."""
+    cluster.kubectl("delete", "mutatingwebhookconfiguration", "gpu-scheduler-webhook")
+    yield
+    plays.run(*SITE, "--tags", "webhook").succeeded()
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_check_mode_names_exactly_what_is_missing(cluster: Cluster) -> None:
+    """With one object deleted, check mode names that object and no other, and writes nothing anywhere."""
+    versions, files = _versions(cluster), _files()
+    run = plays.run(*CHECK).succeeded()
+
+    assert {"webhook"} == set(run.changed)
+    assert _objects(run) == ["MutatingWebhookConfiguration/gpu-scheduler-webhook"]
+    assert versions == _versions(cluster)
+    assert files == _files()
+
+
+def test_check_mode_without_a_cluster_tells_that_one_would_be_made(cluster: Cluster) -> None:
+    """Where there is no cluster yet, check mode says that it would be created, and succeeds."""
+    versions, files = _versions(cluster), _files()
+    nowhere = HOME.parent / "gpu-scheduler-nowhere" / "config"
+    run = plays.run(*CHECK, "-e", "cluster_name=gpu-scheduler-nowhere", "-e", f"kubeconfig={nowhere}").succeeded()
+
+    assert {"kind_cluster"} == set(run.changed)
+    assert versions == _versions(cluster)
+    assert files == _files()
+
+
+def test_check_mode_on_a_healthy_cluster_tells_of_nothing() -> None:
+    """On a healthy cluster check mode goes through every role and reports changed=0."""
+    assert dict(plays.run(*CHECK).succeeded().changed) == {}

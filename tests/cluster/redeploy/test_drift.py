@@ -1,0 +1,103 @@
+"""A second run changes nothing, and it could: what is taken from one role is put back by that role and no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.cluster import plays
+from tests.cluster.clusters import CHECK, HOME, ROOT, SYSTEM, TESTS, Cluster
+from tests.contracts.roles import play_roles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SITE: Final = ("ansible-playbook", "site.yml", "-e", "@tests/cluster/vars.yml")
+
+# preflight owns nothing: it only looks. The engine is killed in scenario healing, where it is the tests' own.
+ELSEWHERE: Final = {"preflight", "container_engine"}
+# The evidence names the pods that it saw.
+DEPENDENTS: Final = {"check": {"evidence"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that a role owns, and how it is lost."""
+
+    what: str
+    do: Callable[[Cluster], object]
+
+
+def _lose_route(cluster: Cluster) -> None:
+    """Take node4's way to node1's pods."""
+    network = cluster.get("node", "node1")["spec"]["podCIDR"]
+    cluster.on_node("node4", "ip", "route", "del", network)
+
+
+def _lose_image(cluster: Cluster) -> None:
+    """Take the check service's image from one node, whatever runs from it."""
+    template = cluster.get("statefulset", "-n", "default", CHECK)["spec"]["template"]
+    name = f"docker.io/library/{template['spec']['containers'][0]['image']}"
+    cluster.on_node("node2", "ctr", "--namespace=k8s.io", "images", "remove", "--sync", name)
+
+
+# No two of a round touch the same objects, and each role is left alone in the other rounds: a role that changed
+# something without a cause of its own would be seen there.
+ROUNDS: Final[tuple[Mapping[str, Damage], ...]] = (
+    {
+        "node_image": Damage("the link to kind", lambda _: (ROOT / ".venv" / "bin" / "kind").unlink()),
+        "certificates": Damage(
+            "the serving pair",
+            lambda cluster: cluster.kubectl("delete", "secret", "-n", SYSTEM, "gpu-scheduler-webhook-tls"),
+        ),
+        "check": Damage(
+            "a bare pod", lambda cluster: cluster.kubectl("delete", "pod", "-n", TESTS, "webhook-test-1", "--wait")
+        ),
+    },
+    {
+        "kind_cluster": Damage("a route of the pod network", _lose_route),
+        "scheduler": Damage(
+            "the disruption budget",
+            lambda cluster: cluster.kubectl("delete", "poddisruptionbudget", "-n", SYSTEM, "gpu-scheduler"),
+        ),
+        "evidence": Damage("a log", lambda _: (HOME / "evidence" / "node4.log").unlink()),
+    },
+    {
+        "images": Damage("an image on one node", _lose_image),
+        "webhook": Damage(
+            "a value in its registration",
+            lambda cluster: cluster.kubectl(
+                "patch",
+                "mutatingwebhookconfiguration",
+                "gpu-scheduler-webhook",
+                "--type=json",
+                '--patch=[{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 29}]',
+            ),
+        ),
+    },
+)
+
+
+def test_every_role_is_damaged_once() -> None:
+    """The rounds name every role of the play but those that are damaged elsewhere."""
+    damaged = [role for damages in ROUNDS for role in damages]
+
+    assert sorted(set(play_roles()) - ELSEWHERE) == sorted(damaged)
+
+
+@pytest.mark.parametrize("damages", ROUNDS, ids=["-".join(damages) for damages in ROUNDS])
+def test_run_repairs_what_was_damaged_and_no_more(cluster: Cluster, damages: Mapping[str, Damage]) -> None:
+    """Each role reports its own repair; the others, those that depend on it apart, report nothing."""
+    expected = set(damages).union(*(DEPENDENTS.get(role, set()) for role in damages))
+    for damage in damages.values():
+        damage.do(cluster)
+    run = plays.run(*SITE).succeeded()
+
+    assert expected == set(run.changed), run.changed
+
+
+def test_second_run_changes_nothing() -> None:
+    """After the repairs the next run reports changed=0."""
+    assert dict(plays.run(*SITE).succeeded().changed) == {}

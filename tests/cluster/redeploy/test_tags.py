@@ -1,0 +1,133 @@
+"""Redeploying in parts: each tag runs alone, and a code change rolls out exactly what it touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.cluster import plays
+from tests.cluster.clusters import CHECK, HOME, ROOT, SYSTEM, TESTS, Cluster
+from tests.contracts.roles import play_roles
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SITE: Final = ("ansible-playbook", "site.yml", "-e", f"@{ROOT}/tests/cluster/vars.yml")
+PRODUCT: Final = "app.kubernetes.io/name=gpu-scheduler"
+
+
+def _pods(cluster: Cluster, namespace: str, selector: str) -> dict[str, tuple[str, int]]:
+    """Return the living pods: name → uid and how often its containers were restarted."""
+    pods = cluster.get("pods", "-n", namespace, "-l", selector)["items"]
+    return {
+        pod["metadata"]["name"]: (
+            pod["metadata"]["uid"],
+            sum(status["restartCount"] for status in pod["status"]["containerStatuses"]),
+        )
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def _scheduler_image(cluster: Cluster) -> str:
+    template: dict[str, Any] = cluster.get("deployment", "-n", SYSTEM, "gpu-scheduler")["spec"]["template"]
+    image: str = template["spec"]["containers"][0]["image"]
+    return image
+
+
+@pytest.mark.parametrize("tag", play_roles())
+def test_tag_runs_alone(tag: str) -> None:
+    """Each tag of README's table runs by itself on a healthy cluster; only the evidence may be written anew."""
+    run = plays.run(*SITE, "--tags", tag).succeeded()
+
+    assert set(run.changed) <= {"evidence"} & {tag}
+
+
+def test_evidence_is_captured_anew_when_asked() -> None:
+    """Nothing of the proof differs, so only the tag makes the evidence be written: what was there is gone."""
+    pods = HOME / "evidence" / "pods.txt"
+    pods.write_text("a list of yesterday\n")
+    run = plays.run(*SITE, "--tags", "evidence").succeeded()
+
+    assert {"evidence"} == set(run.changed)
+    assert f"{CHECK}-0" in pods.read_text()
+    assert "a list of yesterday" not in pods.read_text()
+
+
+@pytest.fixture
+def edited_checkout(tmp_path: Path) -> Path:
+    """Return a copy of the checkout in which one line of the scheduler differs."""
+    command = ("git", "ls-files", "--cached", "--others", "--exclude-standard")
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    copy = tmp_path / "checkout"
+    for name in listed.splitlines():
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    with (copy / "scheduler" / "gpu_scheduler" / "__init__.py").open("a") as module:
+        module.write("# A change of one line.\n")
+    return copy
+
+
+@pytest.fixture
+def redeploy(cluster: Cluster, edited_checkout: Path) -> Iterator[Callable[[], plays.Run]]:
+    """Return a function that deploys the edited scheduler; the checkout's own is brought back afterwards."""
+    before = _scheduler_image(cluster)
+
+    def deploy() -> plays.Run:
+        return plays.run(
+            *SITE,
+            *("-e", f"kubeconfig={HOME}/config", "-e", f"evidence_dir={HOME}/evidence"),
+            *("--tags", "images,scheduler"),
+            cwd=edited_checkout,
+            environment={"ANSIBLE_CONFIG": os.fspath(edited_checkout / "ansible.cfg")},
+        )
+
+    yield deploy
+    edited = _scheduler_image(cluster)
+    restored = plays.run(*SITE, "--tags", "images,scheduler").succeeded()
+    # The former image is still where it was, so nothing is built or loaded.
+    assert {"scheduler"} == set(restored.changed)
+    assert before == _scheduler_image(cluster)
+    subprocess.run(("docker", "image", "rm", edited), check=True, capture_output=True)
+
+
+def test_code_change_rolls_out_the_scheduler_alone(
+    cluster: Cluster, redeploy: Callable[[], plays.Run], make_pod: Callable[..., dict[str, Any]]
+) -> None:
+    """After a change of the scheduler's code its pods are new, and no other pod is touched; the next pod is placed."""
+    cluster.create(make_pod("bystander-0", "0=node3:6"))
+    cluster.kubectl("wait", "--for=condition=Ready", "-n", TESTS, "pod/bystander-0", "--timeout=60s")
+    # Only one line of the map is ours, and the pod is no observer: the new scheduler has to learn that GPU 6 is held.
+    stay = (
+        ("default", f"app.kubernetes.io/name={CHECK}"),
+        (TESTS, ""),
+        (SYSTEM, f"{PRODUCT},app.kubernetes.io/component=webhook"),
+    )
+    untouched = [_pods(cluster, *where) for where in stay]
+    replaced = _pods(cluster, SYSTEM, f"{PRODUCT},app.kubernetes.io/component=scheduler")
+    image = _scheduler_image(cluster)
+    run = redeploy().succeeded()
+
+    assert {"images", "scheduler"} == set(run.changed)
+    assert image != _scheduler_image(cluster)
+    assert not set(replaced) & set(_pods(cluster, SYSTEM, f"{PRODUCT},app.kubernetes.io/component=scheduler"))
+    assert untouched == [_pods(cluster, *where) for where in stay]
+
+    cluster.create(make_pod("rival-0", "0=node3:6\n1=node3:7"))
+    told = eventually(
+        "rival-0 to be told who holds the GPU",
+        lambda: (
+            cluster.condition(TESTS, "rival-0").get("message", "").startswith("GpuHeld: ")
+            and cluster.condition(TESTS, "rival-0")
+        ),
+    )
+
+    assert f"{TESTS}/bystander-0" in told["message"]

@@ -1,0 +1,84 @@
+"""Fixtures of the tests that hurt the system: workloads that go away again, and a system that is well again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.clusters import TESTS, Cluster, Json
+from tests.cluster.verify import system
+from tests.cluster.verify.pods import selected
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.cluster.verify.pods import MakePod
+
+
+@pytest.fixture
+def healthy(cluster: Cluster) -> Iterator[None]:
+    """Two replicas of each component, before and after."""
+    system.wait_healthy(cluster)
+    yield
+    system.wait_healthy(cluster)
+
+
+@pytest.fixture
+def make_workload(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[..., None]]:
+    """Return a function that creates a controller of pods of ours; controllers and pods go after the test."""
+    made: list[str] = []
+
+    def create(kind: str, name: str, text: str, /, **spec: Json) -> None:
+        api, pod = "batch/v1" if kind == "Job" else "apps/v1", make_pod(name, text)
+        labels = {"app": name}
+        annotations = {**pod["metadata"]["annotations"], **spec.pop("annotations", {})}
+        template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod["spec"]}
+        if kind == "Job":
+            template["spec"]["restartPolicy"] = "Never"
+        else:
+            spec["selector"] = {"matchLabels": labels}
+        made.append(f"{kind}/{name}")
+        manifest = {
+            "apiVersion": api,
+            "kind": kind,
+            "metadata": {"name": name, "namespace": TESTS},
+            "spec": {**spec, "template": template},
+        }
+        cluster.create(manifest)
+
+    yield create
+    if made:
+        cluster.kubectl("delete", "-n", TESTS, "--ignore-not-found", "--wait", "--cascade=foreground", *made)
+
+
+@pytest.fixture
+def describe_many(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[..., Json]]:
+    """Return a function that describes a list of numbered pods of ours, each with a map; all go after the test."""
+    crowds: dict[str, Json] = {}
+
+    def describe(name: str, numbers: Iterable[int], text: Callable[[int], str]) -> Json:
+        if name not in crowds:
+            crowds[name] = make_pod(name, "")
+        items = []
+        for number in numbers:
+            metadata = {
+                "name": f"{name}-{number}",
+                "namespace": TESTS,
+                "labels": {"app": name},
+                "annotations": {"gpu-scheduling-map": text(number)},
+            }
+            items.append({**crowds[name], "metadata": metadata})
+        return {"apiVersion": "v1", "kind": "List", "items": items}
+
+    yield describe
+    for name in crowds:
+        # One request: kubectl on its own deletes five a second.
+        cluster.kubectl("delete", "--raw", f"/api/v1/namespaces/{TESTS}/pods?labelSelector=app%3D{name}")
+        eventually(f"the pods {name} to be gone", partial(_gone, cluster, name), 90, 0.5)
+
+
+def _gone(cluster: Cluster, name: str) -> bool:
+    return not selected(cluster, f"app={name}")

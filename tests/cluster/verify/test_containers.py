@@ -1,0 +1,52 @@
+"""Every container of a pod is asked, of whatever kind: init, sidecar, ordinary, and one for debugging."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.cluster.clusters import TESTS, Cluster
+from tests.cluster.verify.pods import runs
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.cluster.verify.pods import MakePod
+
+PRINT = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'])"
+# Not the witness: its port is one for the whole pod.
+SLEEP = ("sleep", "infinity")
+
+
+def _running(cluster: Cluster, name: str) -> dict[str, Any] | None:
+    pod = cluster.get("pod", "-n", TESTS, name)
+    return pod if runs(pod) else None
+
+
+def _debugged(cluster: Cluster, name: str) -> bool:
+    status = cluster.get("pod", "-n", TESTS, name)["status"]
+    return any("running" in container["state"] for container in status.get("ephemeralContainerStatuses", []))
+
+
+def test_every_container_sees_the_devices(cluster: Cluster, make_pod: MakePod, image: str) -> None:
+    """A pod with an init container, a sidecar and two others: each one's process sees the line's devices, in order.
+
+    So does a container that is put into the running pod for debugging.
+    """
+    pod = make_pod("many-0", "0=node3:41,40")
+    container = {**pod["spec"]["containers"][0], "command": SLEEP}
+    prepare = {**container, "name": "prepare", "command": ["python3", "-c", PRINT]}
+    sidecar = {**container, "name": "sidecar", "restartPolicy": "Always"}
+    pod["spec"]["initContainers"] = [prepare, sidecar]
+    pod["spec"]["containers"] = [{**container, "name": "main"}, {**container, "name": "second"}]
+    cluster.create(pod)
+    found = eventually("many-0 to run", partial(_running, cluster, "many-0"), 60)
+    options = (f"--image={image}", "--container=debug", "--profile=restricted")
+    cluster.kubectl("debug", "-n", TESTS, "many-0", *options, "--", *SLEEP)
+    eventually("the debug container to run", partial(_debugged, cluster, "many-0"), 30)
+
+    assert found["spec"]["nodeName"] == "node3"
+    assert cluster.kubectl("logs", "-n", TESTS, "many-0", "-c", "prepare").stdout == "41,40 PCI_BUS_ID\n"
+    for name in ("sidecar", "main", "second", "debug"):
+        environment = cluster.environment(TESTS, "many-0", name)
+        assert environment["CUDA_VISIBLE_DEVICES"] == "41,40", name
+        assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", name

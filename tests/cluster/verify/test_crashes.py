@@ -1,0 +1,119 @@
+"""Schedulers die at the worst moments: every pod is placed all the same, and no GPU is given twice."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.clusters import SYSTEM, TESTS, Cluster
+from tests.cluster.verify import system
+from tests.cluster.verify.pods import ASSIGNED, bound, held_twice, runs, selected, waits
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cluster.verify.pods import Json, MakePod
+
+NODES = ("node1", "node2", "node3", "node4")
+# A lease lasts 15 s, and a killed holder has just renewed it; then everything is bound and has to start on few cores.
+PATIENCE = 120
+
+
+def _safe(cluster: Cluster) -> list[Json]:
+    """Return all pods of the tests' namespace, having made sure that no GPU is held twice in the whole cluster."""
+    pods: list[Json] = cluster.get("pods", "-A")["items"]
+    assert held_twice(pods) == {}
+    return [pod for pod in pods if pod["metadata"]["namespace"] == TESTS]
+
+
+def _held(cluster: Cluster, thief: str, keeper: str) -> None:
+    """Make sure that the second pod still waits for the GPU which the first has held since before the crash."""
+    condition = eventually(f"{thief} to be told why", partial(waits, cluster, thief, "GpuHeld"))
+    assert f"is held by {TESTS}/{keeper}" in condition["message"]
+    assert bound(cluster, thief) is None
+
+
+def _new(cluster: Cluster, name: str, old: set[str]) -> list[Json]:
+    """Return the workload's running pods that the rollout has made, as long as all is safe."""
+    pods = [pod for pod in _safe(cluster) if pod["metadata"].get("labels", {}).get("app") == name]
+    return [pod for pod in pods if runs(pod) and pod["metadata"]["uid"] not in old]
+
+
+@pytest.mark.timeout(400)
+def test_rollout_survives_the_death_of_every_scheduler(
+    cluster: Cluster,
+    healthy: None,
+    make_pod: MakePod,
+    make_workload: Callable[..., None],
+) -> None:
+    """All schedulers are killed in the middle of a rollout: each replica is still placed, no GPU is held twice.
+
+    A pod that comes just then and wants a GPU which was given before is told who holds it: nothing was forgotten.
+    """
+    lines = {f"rolled-{i}": (NODES[i % 4], str(50 + i)) for i in range(6)}
+    text = "\n".join(f"{i}={node}:{device}" for i, (node, device) in enumerate(lines.values()))
+    make_workload("StatefulSet", "rolled", text, replicas=6, serviceName="rolled", podManagementPolicy="Parallel")
+    cluster.create(make_pod("keeper-0", "0=node1:60"))
+    eventually("keeper-0 to be bound", partial(bound, cluster, "keeper-0"))
+    eventually("six replicas", lambda: len(_new(cluster, "rolled", set())) == 6, PATIENCE, 0.5)
+    old = {pod["metadata"]["uid"] for pod in selected(cluster, "app=rolled")}
+
+    cluster.kubectl("rollout", "restart", "-n", TESTS, "statefulset/rolled")
+    eventually("the first new replica", lambda: _new(cluster, "rolled", old), 60)
+    before = system.lease(cluster)["holderIdentity"]
+    cluster.kubectl("delete", "pods", "-n", SYSTEM, "-l", system.SCHEDULER, "--force", "--grace-period=0")
+    assert len(_new(cluster, "rolled", old)) < 6
+    cluster.create(make_pod("thief-0", "0=node1:60\n1=node1:61"))
+    eventually("six new replicas", lambda: len(_new(cluster, "rolled", old)) == 6, PATIENCE, 0.5)
+
+    placed = {pod["metadata"]["name"]: pod for pod in selected(cluster, "app=rolled")}
+    devices = {name: pod["metadata"]["annotations"][f"{ASSIGNED}devices"] for name, pod in placed.items()}
+    assert lines == {name: (pod["spec"]["nodeName"], devices[name]) for name, pod in placed.items()}
+    assert system.lease(cluster)["holderIdentity"] not in {before, ""}
+    _held(cluster, "thief-0", "keeper-0")
+
+
+def _fifty_run(cluster: Cluster) -> list[Json] | None:
+    """Return the pods once all of them run, as long as all is safe."""
+    pods = [pod for pod in _safe(cluster) if pod["metadata"].get("labels", {}).get("app") == "storm"]
+    return pods if len(pods) == 50 and all(runs(pod) for pod in pods) else None
+
+
+@pytest.mark.timeout(400)
+def test_killed_leader_is_succeeded_while_fifty_pods_are_created(
+    cluster: Cluster, healthy: None, make_pod: MakePod, describe_many: Callable[..., Json]
+) -> None:
+    """SIGKILL to the leader's process on its node, while 50 pods that claim GPUs are being created: all 50 run.
+
+    Who leads then has another identity and signs what it binds; what its forerunner gave stays given.
+    """
+    text = "\n".join(f"{i}={NODES[i % 4]}:{100 + i}" for i in range(50))
+    first, rest = (describe_many("storm", numbers, lambda _: text) for numbers in (range(5), range(5, 50)))
+    old = system.lease(cluster)["holderIdentity"]
+    node, pid = system.leader_process(cluster)
+    cluster.create(first)
+    eventually("the first five to be bound", lambda: all(bound(cluster, f"storm-{i}") for i in range(5)))
+
+    with ThreadPoolExecutor(1) as pool:
+        creating = pool.submit(cluster.create, rest)
+        eventually("more to be created", lambda: len(selected(cluster, "app=storm")) > 5)
+        cluster.on_node(node, "kill", "-KILL", pid)
+        assert len(selected(cluster, "app=storm")) < 50
+        creating.result()
+    # Names the GPU of storm-0, as another workload.
+    cluster.create(make_pod("thief-1", "1=node1:100"))
+    found = eventually("50 pods to run", partial(_fifty_run, cluster), PATIENCE, 0.5)
+
+    lease = system.lease(cluster)
+    new = lease["holderIdentity"]
+    told = {pod["metadata"]["name"]: pod["metadata"]["annotations"] for pod in found}
+    later = {name for name, notes in told.items() if notes[f"{ASSIGNED}at"] > lease["acquireTime"]}
+    assert new not in {old, ""}
+    assert {told[f"storm-{i}"][f"{ASSIGNED}by"] for i in range(5)} == {old}
+    assert {told[name][f"{ASSIGNED}by"] for name in later} == {new}
+    assert new not in {told[name][f"{ASSIGNED}by"] for name in told.keys() - later}
+    _held(cluster, "thief-1", "storm-0")

@@ -1,0 +1,150 @@
+"""The webhook is away: our pods wait for it, everyone else's never notice."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.clusters import SYSTEM, TESTS, Cluster, run_playbook
+from tests.cluster.verify import system
+from tests.cluster.verify.pods import bound, literals, runs, selected, waits
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.cluster.verify.pods import Json, MakePod
+
+NAME = "gpu-scheduler-webhook"
+CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+
+
+@pytest.fixture
+def restore(cluster: Cluster, healthy: None) -> Iterator[Callable[[], None]]:
+    """Take every replica of the webhook away, and return what brings them back."""
+
+    def scale(count: int) -> None:
+        cluster.kubectl("scale", "deployment", "-n", SYSTEM, NAME, f"--replicas={count}")
+
+    try:
+        scale(0)
+        eventually("no replica is left", lambda: not system.replicas(cluster, system.WEBHOOK), 60)
+        yield partial(scale, 2)
+    finally:
+        scale(2)
+
+
+def _refused(cluster: Cluster, kind: str, name: str) -> bool:
+    """Tell whether the controller has been refused a pod because the webhook did not answer."""
+    uid = cluster.get(kind, "-n", TESTS, name)["metadata"]["uid"]
+    about = f"reason=FailedCreate,involvedObject.uid={uid}"
+    events = cluster.get("events", "-n", TESTS, "--field-selector", about)["items"]
+    return any("mutate.gpu-scheduler.agentaflow.io" in event["message"] for event in events)
+
+
+def _four_run(cluster: Cluster, selector: str) -> list[Json] | None:
+    pods = selected(cluster, selector)
+    return pods if len(pods) == 4 and all(runs(pod) for pod in pods) else None
+
+
+@pytest.mark.timeout(400)
+def test_webhook_away_holds_our_pods_and_nobody_elses(
+    cluster: Cluster,
+    make_pod: MakePod,
+    make_workload: Callable[..., None],
+    restore: Callable[[], None],
+) -> None:
+    """With no replica of the webhook our pods are refused, and controllers make them once it is back.
+
+    Meanwhile a pod of the default scheduler with the same annotation is created and runs.
+    """
+    refused = cluster.create(make_pod("early-0", "0=node1:42"), check=False)
+    assert refused.returncode != 0
+    assert 'failed calling webhook "mutate.gpu-scheduler.agentaflow.io"' in refused.stderr
+
+    made = {"StatefulSet": "held-set", "ReplicaSet": "held-replicas", "Job": "held-job"}
+    make_workload("StatefulSet", "held-set", "0=node1:43\n1=node2:43", replicas=2, serviceName="held")
+    # A ReplicaSet's pods have no index of their own.
+    index = {"agentaflow.gpu/index": "0"}
+    make_workload("ReplicaSet", "held-replicas", "0=node3:43", replicas=1, annotations=index)
+    make_workload("Job", "held-job", "0=node4:43", completions=1, completionMode="Indexed")
+    cluster.create(make_pod("foreign-1", "0=node1:43", scheduler="default-scheduler"))
+    for kind, name in made.items():
+        eventually(f"{name} to be refused its pod", partial(_refused, cluster, kind, name), 30)
+    foreign = partial(lambda: runs(cluster.get("pod", "-n", TESTS, "foreign-1")))
+    eventually("the pod of the default scheduler to run", foreign, 30)
+    held = "app in (held-set,held-replicas,held-job)"
+    assert selected(cluster, held) == []
+
+    restore()
+    # Each controller asks again in steps that grow as long as it has been refused.
+    pods = eventually("all four pods to run", partial(_four_run, cluster, held), 120, 0.5)
+
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["node1", "node2", "node3", "node4"]
+    assert [literals(pod) for pod in pods] == [{"43"}] * 4
+
+
+@pytest.fixture
+def unregistered(cluster: Cluster, make_pod: MakePod) -> Iterator[None]:
+    """Take the webhook's registrations away, as a hand that slips would; the playbook's tag brings them back."""
+    probe = make_pod("probe-0", "0=node1:44")
+
+    def forgotten() -> bool:
+        options = ("-f", "-", "--dry-run=server", "--output=json")
+        answer = cluster.kubectl("create", *options, stdin=json.dumps(probe), check=False)
+        # Refused as long as only the one that adds is forgotten, and not the one that looks whether it has been added.
+        return not answer.returncode and literals(json.loads(answer.stdout)) == {"absent"}
+
+    try:
+        for kind in CONFIGURATIONS:
+            cluster.kubectl("delete", kind, NAME)
+        eventually("the API server to forget the webhook", forgotten)
+        yield
+    finally:
+        missing = [kind for kind in CONFIGURATIONS if cluster.kubectl("get", kind, NAME, check=False).returncode]
+        if missing:
+            run_playbook("site.yml", "--tags", "webhook").check_returncode()
+
+
+def _told(cluster: Cluster, name: str) -> list[str]:
+    """Return the notes of the events that say why the pod waits."""
+    uid = cluster.get("pod", "-n", TESTS, name)["metadata"]["uid"]
+    about = f"reason=FailedScheduling,regarding.uid={uid}"
+    events = cluster.get("events.events.k8s.io", "-n", TESTS, "--field-selector", about)["items"]
+    return [event["note"] for event in events if event["reportingController"] == "gpu-scheduler"]
+
+
+@pytest.mark.timeout(400)
+def test_unregistered_webhook_lets_no_pod_run_without_its_variable(
+    cluster: Cluster,
+    make_pod: MakePod,
+    unregistered: None,
+) -> None:
+    """Without its registrations a pod gets in bare and is never bound; condition and event name the cure.
+
+    The playbook's tag `webhook` registers again, and the cure works: deleted and made anew, the pod is placed.
+    """
+    pod = make_pod("bare-0", "0=node1:45")
+    cluster.create(pod)
+    condition = eventually("bare-0 to be told why", partial(waits, cluster, "bare-0", "EnvNotInjected"))
+    notes = eventually("bare-0 to have an event", partial(_told, cluster, "bare-0"))
+
+    assert condition["status"] == "False"
+    assert condition["reason"] == "Unschedulable"
+    assert "delete the pod" in condition["message"]
+    assert notes == [condition["message"]]
+
+    done = run_playbook("site.yml", "--tags", "webhook")
+    assert done.returncode == 0, done.stdout
+    found = cluster.get("pod", "-n", TESTS, "bare-0")
+    assert literals(found) == {"absent"}
+    assert "nodeName" not in found["spec"]
+
+    cluster.kubectl("delete", "pod", "-n", TESTS, "bare-0", "--wait")
+    cluster.create(pod)
+    found = eventually("bare-0, made anew, to be bound", partial(bound, cluster, "bare-0"))
+    assert literals(found) == {"45"}
+    assert found["spec"]["nodeName"] == "node1"
