@@ -77,10 +77,11 @@ def _molecule() -> Ring:
     # molecule destroys what it made, but not after Ctrl-C; where there is nothing left these take seconds.
     unmake = Step("unmake healing's engine", (sys.executable, "-m", "tests.cluster.healing.world", "unmake"))
     destroy = Step("destroy", ("ansible-playbook", "playbooks/destroy.yml", *TEST_CLUSTER))
-    # What molecule noted of a run that was interrupted would make it skip steps.
-    reset = Step("molecule reset", ("molecule", "reset", "--all"))
+    # What molecule noted of a run that was interrupted would make it skip steps. Scenarios that share their state share
+    # its folder too, and one reset removes it for both.
+    forget = (Step(f"molecule reset {name}", ("molecule", "reset", "-s", name)) for name in ("default", "healing"))
     return Ring(
-        (reset, _scenarios("default", "redeploy"), _scenarios("healing")),
+        (*forget, _scenarios("default", "redeploy"), _scenarios("healing")),
         cleanup=() if os.environ.get("KEEP") else (unmake, destroy),
     )
 
