@@ -1,4 +1,4 @@
-"""Imports a Python file of a role: Ansible loads them alone, so they stand in no package."""
+"""Imports a Python file of a role or a plugin: Ansible loads them alone, so they stand in no package."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def load(role: str, *parts: str) -> ModuleType:
-    """Return the module that the role keeps at this place."""
-    path = ROOT.joinpath("roles", role, *parts)
+def load(*parts: str) -> ModuleType:
+    """Return the module at this place in the checkout."""
+    path = ROOT.joinpath(*parts)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec
     assert spec.loader

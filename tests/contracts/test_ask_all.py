@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from types import ModuleType
+from tests.contracts.loading import load
 
 MODULE = Path(__file__).resolve().parents[2] / "plugins" / "modules" / "ask_all.py"
 SHOUT = ["sh", "-c", 'echo "$0" | tr a-z A-Z; echo oops >&2; exit {rc}', "{word}"]
-
-
-def load() -> ModuleType:
-    """Import the module, which stands in no package."""
-    spec = importlib.util.spec_from_file_location("ask_all", MODULE)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(**arguments: object) -> dict[str, Any]:
@@ -42,7 +30,7 @@ def run(**arguments: object) -> dict[str, Any]:
 
 def test_each_item_fills_the_command() -> None:
     """A dictionary's keys are put in by name, anything else as `item`; other braces stay."""
-    filled = load().filled
+    filled = load("plugins", "modules", "ask_all.py").filled
 
     assert filled(["get", "{name}", "{}{{other}}"], {"name": "a-0"}) == ["get", "a-0", "{}{{other}}"]
     assert filled(["exec", "{item}"], "node1") == ["exec", "node1"]

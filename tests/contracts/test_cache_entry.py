@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contracts.roles import ROOT
+from tests.contracts.loading import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SPEC = importlib.util.spec_from_file_location("cache_entry", ROOT / "plugins" / "modules" / "cache_entry.py")
-assert _SPEC
-assert _SPEC.loader
-module = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(module)
+module = load("plugins", "modules", "cache_entry.py")
 
 
 @pytest.fixture(params=["file", "folder"])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trustme
 
-from tests.contracts.roles import ROOT
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from tests.contracts.loading import load
 
 Json = dict[str, Any]
 
@@ -20,17 +16,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CURE = "make up"
 
 
-def load() -> ModuleType:
-    """Import the module, which stands in no package."""
-    spec = importlib.util.spec_from_file_location("cluster_status", ROOT / "plugins" / "modules" / "cluster_status.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-status = load()
+status = load("plugins", "modules", "cluster_status.py")
 
 
 def stamp(**ago: float) -> str:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.contracts.loading import load
+from tests.contracts.roles import ROOT
+
 if TYPE_CHECKING:
-    from types import ModuleType
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load() -> ModuleType:
-    """Import the lookup, which stands in no package."""
-    spec = importlib.util.spec_from_file_location("content_tag", ROOT / "plugins" / "lookup" / "content_tag.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-content_tag = load().content_tag
+content_tag = load("plugins", "lookup", "content_tag.py").content_tag
 
 
 @pytest.fixture

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from types import ModuleType
+from tests.contracts.loading import load
 
 Json = dict[str, Any]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 MAP = """\
 # replica=node:devices
@@ -25,18 +20,7 @@ MAP = """\
 UID = "0b5ec1f4-0000-4000-8000-00000000000{}"
 
 
-def load() -> ModuleType:
-    """Import the role's filters, which stand in no package."""
-    path = ROOT / "roles" / "evidence" / "filter_plugins" / "evidence.py"
-    spec = importlib.util.spec_from_file_location("evidence_filters", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-evidence = load()
+evidence = load("roles", "evidence", "filter_plugins", "evidence.py")
 EXPECTED = evidence.expectations(MAP, "default", "tests")
 
 

@@ -15,7 +15,7 @@ from tests.contracts.loading import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-archive = load("node_image", "library", "image_archive.py")
+archive = load("roles", "node_image", "library", "image_archive.py")
 
 
 @pytest.fixture

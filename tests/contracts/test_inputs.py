@@ -13,7 +13,7 @@ from tests.contracts.loading import load
 from tests.contracts.roles import ROOT
 from tests.contracts.wrong_values import RIGHT, WRONG
 
-preflight = load("preflight", "filter_plugins", "preflight.py")
+preflight = load("roles", "preflight", "filter_plugins", "preflight.py")
 
 CASES = [pytest.param(*told, id=f"{name}: {case}") for name, cases in WRONG.items() for case, told in cases.items()]
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.contracts.loading import load
 
-info = load("kind_cluster", "library", "kind_cluster_info.py")
-network = load("kind_cluster", "library", "kind_pod_network.py")
+info = load("roles", "kind_cluster", "library", "kind_cluster_info.py")
+network = load("roles", "kind_cluster", "library", "kind_pod_network.py")
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 STARTED = NOW - timedelta(minutes=5)

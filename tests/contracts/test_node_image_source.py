@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.loading import load
 from tests.contracts.roles import ROOT, defaults
 
-rule = load("node_image", "filter_plugins", "node_image_source.py")
+rule = load("roles", "node_image", "filter_plugins", "node_image_source.py")
 
 ROWS = {
     "the inventory's word counts, whatever else holds": ("pull", "build", True, False, "pull"),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.loading import load
 
-runtime = load("container_engine", "files", "oci_runtime.py")
+runtime = load("roles", "container_engine", "files", "oci_runtime.py")
 
 WITHOUT_RESOURCE = "Name:\tcat\nCapBnd:\t000001fffeffffff\nCapAmb:\t0000000000000000\n"
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import signal
@@ -14,9 +13,10 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tests.cluster import plays
+from tests.contracts.loading import load
 from tests.contracts.roles import ROOT
 from tests.waiting import eventually
 
@@ -43,17 +43,7 @@ RULE: Final = ("FORWARD", "-i", BRIDGE, "-o", BRIDGE, "-j", "ACCEPT")
 STRANGER: Final = "stranger"
 
 
-def _load_cache_entry() -> Any:
-    path = ROOT / "plugins" / "modules" / "cache_entry.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-entries: Final = _load_cache_entry()
+entries: Final = load("plugins", "modules", "cache_entry.py")
 
 
 def docker(*arguments: str, check: bool = True) -> str:
