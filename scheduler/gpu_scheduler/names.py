@@ -20,6 +20,7 @@ KEEP_ENV: Final = "agentaflow.gpu/keep-env"
 ASSIGNED_DEVICES: Final = "agentaflow.gpu/assigned-devices"
 ASSIGNED_INDEX: Final = "agentaflow.gpu/assigned-index"
 ASSIGNED_NODE: Final = "agentaflow.gpu/assigned-node"
+ASSIGNED_UUIDS: Final = "agentaflow.gpu/assigned-uuids"
 ASSIGNED_AT: Final = "agentaflow.gpu/assigned-at"
 ASSIGNED_BY: Final = "agentaflow.gpu/assigned-by"
 
@@ -39,6 +40,15 @@ POD_LABELS: Final = frozenset({POD_INDEX, COMPLETION_INDEX, POD_TEMPLATE_HASH, R
 
 NODE_ALIAS: Final = "gpu-node-name"
 """The node label by which a map may name a node that it cannot name by its real name."""
+
+DEVICES: Final = "agentaflow.gpu/devices"
+"""The node annotation in which a monitor lists the node's cards."""
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+"""What NVIDIA's device plugin advertises; a limit of it is answered by the plugin, card by card."""
+
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+"""The annotation by which a scheduler tells a claim's provisioner where its pod will run."""
 
 # What containers read.
 VISIBLE_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
@@ -68,6 +78,7 @@ METRIC_ATTEMPT_DURATION: Final = "scheduler_scheduling_attempt_duration_seconds"
 METRIC_QUEUES: Final = "scheduler_pending_pods"
 METRIC_CONFLICTS: Final = "gpu_scheduler_conflicts"
 METRIC_DRIFT: Final = "gpu_scheduler_drift"
+METRIC_REPAIRS: Final = "gpu_scheduler_ledger_repairs"
 METRIC_BUILD_INFO: Final = "gpu_scheduler_build_info"
 METRIC_LEADER: Final = "gpu_scheduler_leader"
 METRIC_WATCH_SILENCE: Final = "gpu_scheduler_watch_silence_seconds"

@@ -15,7 +15,8 @@ from gpu_scheduler.core.text import sentence
 from gpu_scheduler.ports import EventType, Notice
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.ledger import Conflict, Holder
+    from gpu_scheduler.core.devices import Conflict
+    from gpu_scheduler.core.holding import Holder
 
 # The actions that kube-scheduler's own events carry.
 _BINDING: Final = "Binding"

@@ -76,6 +76,13 @@ class Binder(Protocol):
         """One bounded try; never raises for what the API did or did not say."""
 
 
+class ClaimSelector(Protocol):
+    """Tells a claim's provisioner where the pod will run."""
+
+    async def select(self, namespace: str, claim: str, node: str) -> str | None:
+        """One bounded try; None: done, else why not, for a retry; never raises for what the API did or did not say."""
+
+
 class EventType(StrEnum):
     """Kubernetes' two kinds of event."""
 
@@ -113,10 +120,28 @@ class Result(StrEnum):
 
 
 class Recorder(Protocol):
-    """Counts."""
+    """Counts what the loop does."""
 
     def attempted(self, result: Result, seconds: float) -> None:
         """Count one pod that was decided on (and, where that was the decision, bound) in so many seconds."""
 
     def placed(self, seconds: float) -> None:
         """Count a pod that was bound so many seconds after it was first seen."""
+
+
+class RepairRecorder(Protocol):
+    """Counts what should never happen."""
+
+    def repaired(self, entries: int) -> None:
+        """Count entries of the ledger that were found wrong and made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The loop's ways out."""
+
+    binder: Binder
+    claims: ClaimSelector
+    announcer: Announcer
+    recorder: Recorder
+    repairs: RepairRecorder

@@ -40,6 +40,7 @@ LogLevel = Annotated[
     BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value),
 ]
 
+_DURATION_RULE = "must be a positive Go duration"
 _PORT_RULE = "must be a TCP port, 0 to 65535"
 
 
@@ -98,16 +99,48 @@ class RunSettings(CommonSettings):
         description="must be one of same-workload, any, none",
         examples=["same-workload"],
     )
-    scheduling_interval: Seconds = Field(default=5, description="must be a positive Go duration", examples=["5s"])
-    lease_duration: Seconds = Field(default=15, description="must be a positive Go duration", examples=["15s"])
-    renew_deadline: Seconds = Field(default=10, description="must be a positive Go duration", examples=["10s"])
-    retry_period: Seconds = Field(default=2, description="must be a positive Go duration", examples=["2s"])
+    scheduling_interval: Seconds = Field(default=5, description=_DURATION_RULE, examples=["5s"])
+    pod_initial_backoff: Seconds = Field(default=1, description=_DURATION_RULE, examples=["1s"])
+    pod_max_backoff: Seconds = Field(default=10, description=_DURATION_RULE, examples=["10s"])
+    pod_resync: Seconds = Field(
+        # Every change that could help wakes a pod; this is for the one that nobody thought of.
+        default=300,
+        description=_DURATION_RULE,
+        examples=["5m"],
+    )
+    audit_interval: Seconds = Field(
+        # A look at all pods at once, so not too often.
+        default=300,
+        description=_DURATION_RULE,
+        examples=["5m"],
+    )
+    debug_endpoints: bool = Field(
+        # Names of pods and of the GPUs they hold are nobody's business by default.
+        default=False,
+        description="must be true or false: whether /debug/ledger tells who holds what",
+        examples=["true"],
+    )
+    lease_duration: Seconds = Field(default=15, description=_DURATION_RULE, examples=["15s"])
+    renew_deadline: Seconds = Field(default=10, description=_DURATION_RULE, examples=["10s"])
+    retry_period: Seconds = Field(default=2, description=_DURATION_RULE, examples=["2s"])
     watch_idle_limit: Seconds = Field(
         # The API server sends a bookmark about every minute, so a quiet watch still speaks within this time.
         default=90,
         description="must be a positive Go duration: a watch silent for so long is opened anew",
         examples=["90s"],
     )
+
+    @model_validator(mode="after")
+    def _backoff_grows(self) -> RunSettings:
+        """Make sure that the first back-off is not the longest."""
+        if self.pod_initial_backoff > self.pod_max_backoff:
+            told = f"{self.pod_initial_backoff:g}s, {self.pod_max_backoff:g}s"
+            message = (
+                f'cannot use POD_INITIAL_BACKOFF, POD_MAX_BACKOFF "{told}": the first must not exceed the second '
+                "(example: POD_INITIAL_BACKOFF=1s POD_MAX_BACKOFF=10s)"
+            )
+            raise ValueError(message)
+        return self
 
     @model_validator(mode="after")
     def _lease_times_nest(self) -> RunSettings:
@@ -132,11 +165,11 @@ class WebhookSettings(CommonSettings):
         description="must be a directory with tls.crt and tls.key",
         examples=["/etc/gpu-scheduler/tls"],
     )
-    certificate_poll: Seconds = Field(default=10, description="must be a positive Go duration", examples=["10s"])
+    certificate_poll: Seconds = Field(default=10, description=_DURATION_RULE, examples=["10s"])
     drain_period: Seconds = Field(
         # Time for the endpoint's removal to reach every kube-proxy before the listener closes.
         default=3,
-        description="must be a positive Go duration",
+        description=_DURATION_RULE,
         examples=["3s"],
     )
 

@@ -71,11 +71,29 @@ class FakeAnnouncer:
 
 
 @dataclass
+class FakeClaims:
+    """Writes selections down, and answers with `failures` first."""
+
+    selected: list[tuple[str, str, str]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    async def select(self, namespace: str, claim: str, node: str) -> str | None:
+        """See ClaimSelector."""
+        self.selected.append((namespace, claim, node))
+        return self.failures.pop(0) if self.failures else None
+
+
+@dataclass
 class FakeRecorder:
     """Counts."""
 
     attempts: list[Result] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+    repairs: list[int] = field(default_factory=list)
+
+    def repaired(self, entries: int) -> None:
+        """See RepairRecorder."""
+        self.repairs.append(entries)
 
     def attempted(self, result: Result, seconds: float) -> None:
         """See Recorder."""

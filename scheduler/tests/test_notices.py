@@ -17,8 +17,8 @@ def test_a_placed_pod_has_good_news_and_no_condition() -> None:
 def test_waiting_and_refused_pods_are_unschedulable() -> None:
     """Autoscalers read only that condition; note and message are one text."""
     for decision in (
-        Wait(POD, Reason.GPU_HELD, "GpuHeld: held", frozenset()),
-        Refuse(POD, Reason.MAP_INVALID, "MapInvalid: bad"),
+        Wait(POD, Reason.GPU_HELD, "GpuHeld: held", frozenset(), "GpuHeld"),
+        Refuse(POD, Reason.MAP_INVALID, "MapInvalid: bad", "MapInvalid"),
     ):
         condition = Condition("False", "Unschedulable", decision.message)
         expected = Notice(EventType.WARNING, "FailedScheduling", "Scheduling", decision.message, condition)
@@ -28,6 +28,6 @@ def test_waiting_and_refused_pods_are_unschedulable() -> None:
 
 def test_a_fault_of_our_own_is_a_scheduler_error() -> None:
     """A failed bind is not the pod's fault, and no autoscaler should act on it."""
-    notice = notice_of(Wait(POD, Reason.BIND_FAILED, "BindFailed: no", frozenset()))
+    notice = notice_of(Wait(POD, Reason.BIND_FAILED, "BindFailed: no", frozenset(), "BindFailed"))
 
     assert notice.condition == Condition("False", "SchedulerError", "BindFailed: no")

@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpu_scheduler import scheduling
+from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.demand import Demand
 from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Condition, Node, Pod, Policy
-from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Result, Unknown
+from gpu_scheduler.core.model import Condition, Pod, PodRef, Policy, Resident
+from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Ports, Result, Unknown
+from gpu_scheduler.rhythm import Rhythm
 from gpu_scheduler.scheduling import Scheduler
-from tests.core.build import pod
-from tests.fakes import FakeAnnouncer, FakeBinder, FakeRecorder
+from tests.core.build import node, pod
+from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+
+    from gpu_scheduler.core.decide import Cluster, Decision
 
 ONE_GPU = "0=node1:0\n"
 # Another workload's map that names the same GPU.
@@ -32,6 +39,7 @@ class Loop:
     binder: FakeBinder
     announcer: FakeAnnouncer
     recorder: FakeRecorder
+    claims: FakeClaims
     now: list[float]
 
     async def settle(self) -> None:
@@ -55,20 +63,18 @@ class Loop:
 async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
     """A loop that decides, with node1 and node2 there."""
     binder, announcer, recorder = FakeBinder(list(results)), FakeAnnouncer(), FakeRecorder()  # type: ignore[arg-type]
-    now = [1000.0]
+    claims, now = FakeClaims(), [1000.0]
     scheduler = Scheduler(
         Policy(),
-        binder=binder,
-        announcer=announcer,
-        recorder=recorder,
+        Ports(binder, claims, announcer, recorder, recorder),
+        rhythm=Rhythm(interval=60),
         clock=lambda: now[0],
-        interval=60,
         binders=binders,
     )
     for name in ("node1", "node2"):
-        scheduler.nodes.applied(Node(name))
+        scheduler.world.nodes.applied(node(name))
     task = asyncio.create_task(scheduler.run())
-    loop = Loop(scheduler, binder, announcer, recorder, now)
+    loop = Loop(scheduler, binder, announcer, recorder, claims, now)
     await loop.settle()
     try:
         yield loop
@@ -96,7 +102,7 @@ async def test_a_pod_is_bound_and_announced_once() -> None:
         ((name, notice),) = loop.announcer.told
         assert (name, notice.reason, notice.condition) == ("a-0", "Scheduled", None)
         assert loop.recorder.attempts == [Result.SCHEDULED]
-        assert (loop.scheduler.pending(), loop.scheduler.running()) == (0, 1)
+        assert (loop.scheduler.tracked.pending(), loop.scheduler.tracked.running()) == (0, 1)
 
 
 async def test_a_gpu_is_held_while_its_bind_is_in_the_air() -> None:
@@ -149,7 +155,9 @@ async def test_a_terminating_pod_still_holds() -> None:
         await loop.settle()
 
         loop.see(replace(bound(first), deleting_since="2026-11-20T08:30:00Z"))
-        await loop.later(100)
+        await loop.settle()
+        assert len(loop.announcer.told) == 1
+        await loop.later(1)
 
         assert loop.binder.names() == []
         assert "terminating since 2026-11-20T08:30:00Z" in loop.announcer.notes("b-0")[-1]
@@ -443,3 +451,179 @@ async def test_the_pulse_tells_how_late_the_loop_is() -> None:
         assert loop.scheduler.pulse == 7
         await loop.later(0)
         assert loop.scheduler.pulse == 0
+
+
+async def test_a_corrupted_ledger_is_made_anew_within_a_period() -> None:
+    """An entry that the objects do not bear out is counted and repaired, and who it kept waiting is bound."""
+    async with looping() as loop:
+        ghost = pod("ghost-0", ONE_GPU)
+        loop.scheduler.ledger.apply(bound(ghost))
+        loop.see(pod("a-0", SAME_GPU))
+        await loop.later(299)
+        assert loop.binder.names() == []
+
+        await loop.later(1)
+
+        assert loop.binder.names() == ["a-0"]
+        assert len(loop.recorder.repairs) == 1
+        assert loop.recorder.repairs[0] > 0
+        await loop.later(300)
+        assert len(loop.recorder.repairs) == 1
+
+
+LOST = {
+    "a pod's hold": lambda ledger, uid: ledger.forget(uid),
+    "a pod's GPU": lambda ledger, _: ledger.devices.drop(next(iter(ledger))),
+    "a pod's index": lambda ledger, uid: ledger.indices.release(next(iter(ledger)).workload, 0, uid),
+    "a pod's room": lambda ledger, uid: ledger.occupancy.drop(uid),
+}
+
+
+@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
+async def test_a_lost_entry_is_found_again(lose: Callable[[Ledger, str], object]) -> None:
+    """Every table of the ledger is looked after, and what was promised and is not confirmed stays promised."""
+    async with looping() as loop:
+        first, second = pod("a-0", ONE_GPU), pod("b-1", SAME_GPU)
+        loop.see(bound(first), second)
+        await loop.settle()
+        whole = loop.scheduler._rebuilt()
+        lose(loop.scheduler.ledger, first.ref.uid)
+        assert loop.scheduler.ledger.differences(whole) > 0
+
+        await loop.later(300)
+
+        assert loop.scheduler.ledger.differences(whole) == 0
+        assert {str(holder.ref) for holder in loop.scheduler.ledger} == {"default/a-0", "default/b-1"}
+        assert loop.binder.names() == ["b-1"]
+
+
+async def test_a_sound_ledger_is_left_alone() -> None:
+    """The audit of a busy cluster repairs nothing: binds in the air and unconfirmed ones are no corruption."""
+    async with looping(Bound(), Unknown("time-out")) as loop:
+        loop.see(
+            pod("a-0", ONE_GPU), pod("b-1", SAME_GPU), pod("c-0", ONE_GPU), bound(pod("d-3", "3=node2:0"), "node2")
+        )
+        for _ in range(3):
+            await loop.later(300)
+
+        assert loop.recorder.repairs == []
+
+
+CLAIM = Claim("default", "data", storage_class="local")
+
+
+async def test_a_claim_is_told_its_node_while_the_pod_waits() -> None:
+    """The provisioner makes the volume where the map says; the watch of claims brings the pod its turn."""
+    async with looping() as loop:
+        world = loop.scheduler.world
+        world.classes.applied(StorageClass("local", waits_for_consumer=True))
+        world.claims.applied(CLAIM)
+        loop.see(replace(pod("a-0", ONE_GPU), claims=("data",)))
+        await loop.settle()
+        assert loop.claims.selected == [("default", "data", "node1")]
+        world.claims.applied(replace(CLAIM, selected_node="node1"))
+        await loop.settle()
+        assert (loop.binder.names(), len(loop.announcer.told)) == ([], 1)
+
+        world.volumes.applied(Volume("pv-1"))
+        world.claims.applied(replace(CLAIM, selected_node="node1", volume="pv-1"))
+        await loop.settle()
+
+        assert loop.binder.names() == ["a-0"]
+        assert loop.claims.selected == [("default", "data", "node1")]
+
+
+async def test_a_claim_that_could_not_be_told_is_told_again() -> None:
+    """After a back-off; the pod waits meanwhile."""
+    async with looping() as loop:
+        loop.claims.failures = ["HTTP 500"]
+        loop.scheduler.world.classes.applied(StorageClass("local", waits_for_consumer=True))
+        loop.scheduler.world.claims.applied(CLAIM)
+        loop.see(replace(pod("a-0", ONE_GPU), claims=("data",)))
+        await loop.settle()
+        assert len(loop.claims.selected) == 1
+
+        await loop.later(2)
+
+        assert len(loop.claims.selected) == 2
+
+
+async def test_an_error_of_our_own_costs_one_pod_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong with one pod, the others are placed; it is looked at again later."""
+    sound = decide
+
+    def bug(given: Pod, cluster: Cluster) -> Decision | None:
+        if given.ref.name == "a-0":
+            raise RuntimeError("a bug")
+        return sound(given, cluster)
+
+    monkeypatch.setattr(scheduling, "decide", bug)
+    async with looping() as loop:
+        loop.see(pod("a-0", ONE_GPU), pod("b-1", SAME_GPU))
+        await loop.settle()
+        assert loop.binder.names() == ["b-1"]
+
+        monkeypatch.undo()
+        await loop.later(1)
+
+        assert loop.binder.names() == ["b-1", "a-0"]
+
+
+async def test_what_others_take_of_a_node_counts() -> None:
+    """A pod of another scheduler fills the node; when it goes, ours is placed."""
+    async with looping() as loop:
+        full = Resident(PodRef("other", "web", "uid-web"), "node1", Demand({"cpu": 8000}))
+        loop.scheduler.world.residents.applied(full)
+        loop.see(replace(pod("a-0", ONE_GPU), demand=Demand({"cpu": 1000})))
+        await loop.settle()
+        assert loop.binder.names() == []
+        assert loop.announcer.notes("a-0")[0].startswith("InsufficientResources: ")
+
+        loop.scheduler.world.residents.forgotten(full)
+        await loop.settle()
+
+        assert loop.binder.names() == ["a-0"]
+
+
+async def test_numbers_that_change_are_not_told_again() -> None:
+    """The reason is the same; rewriting its numbers would cost two writes for each pod that comes or goes."""
+    async with looping() as loop:
+        loop.see(replace(pod("a-0", ONE_GPU), demand=Demand({"cpu": 9000})))
+        for number in range(3):
+            other = Resident(PodRef("other", f"web-{number}", f"uid-{number}"), "node1", Demand({"cpu": 100 * number}))
+            loop.scheduler.world.residents.applied(other)
+            await loop.later(301)
+
+        assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) > 1
+        assert len(loop.announcer.told) == 1
+
+
+async def test_an_index_that_failed_to_bind_stays_claimed() -> None:
+    """Its pod will be tried again, and it can use no other index: a pod that takes any must leave it alone."""
+    async with looping(Failed("BindFailed: HTTP 422")) as loop:
+        static, dynamic = (
+            pod("web-0", "0=node1:0\n1=node1:1", owner=None),
+            pod("web", "0=node1:0\n1=node1:1", owner=None),
+        )
+        loop.see(static)
+        await loop.settle()
+        loop.see(dynamic)
+        await loop.settle()
+
+        assert [(bind.pod.name, bind.placement.index) for bind in loop.binder.sent] == [("web-0", 0), ("web", 1)]
+
+
+async def test_a_deletion_without_grace_is_told_to_nobody() -> None:
+    """Terminating and gone come in one breath: who waits is bound, and hears of nothing in between."""
+    async with looping() as loop:
+        first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
+        loop.see(bound(first), second)
+        await loop.settle()
+
+        loop.see(replace(bound(first), deleting_since="2026-11-20T08:30:00Z"))
+        await loop.settle()
+        loop.scheduler.pods.forgotten(first)
+        await loop.settle()
+
+        assert loop.binder.names() == ["b-0"]
+        assert len(loop.announcer.notes("b-0")) == 2

@@ -17,7 +17,7 @@ from tests.contracts.roles import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROLES = ("certificates", "scheduler", "webhook", "check")
+ROLES = ("certificates", "scheduler", "policies", "webhook", "check")
 
 RENDER = """\
 ---
@@ -36,6 +36,9 @@ RIGHTS = {
     ("ClusterRole", "", "pods/binding", ""): {"create"},
     ("ClusterRole", "", "pods/status", ""): {"patch"},
     ("ClusterRole", "events.k8s.io", "events", ""): {"create"},
+    ("ClusterRole", "", "persistentvolumeclaims", ""): {"list", "watch", "patch"},
+    ("ClusterRole", "", "persistentvolumes", ""): {"list", "watch"},
+    ("ClusterRole", "storage.k8s.io", "storageclasses", ""): {"list", "watch"},
     ("Role", "coordination.k8s.io", "leases", ""): {"create"},
     ("Role", "coordination.k8s.io", "leases", "gpu-scheduler"): {"get", "update"},
 }

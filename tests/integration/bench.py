@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import sys
-import urllib.request
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.error import HTTPError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from tests.integration.plant import Object, Process, free_port
+from tests.integration import shapes
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.integration.plant import ControlPlane, Kube
+    from tests.integration.plant import Kube, Object
 
 SYSTEM_NAMESPACE: Final = "gpu-scheduler-system"
-SCHEDULER: Final = Path(__file__).resolve().parents[2] / "scheduler"
-# Shipped values are 15, 10 and 2 s; tests can't wait for those to run out.
-QUICK_LEASE: Final = {"LEASE_DURATION": "3s", "RENEW_DEADLINE": "2s", "RETRY_PERIOD": "400ms"}
+MAP: Final = shapes.MAP
 
-MAP: Final = "gpu-scheduling-map"
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What a Binding gave a pod."""
+
+    node: str
+    devices: str
+    index: int
 
 
 class Bench:
@@ -33,26 +32,57 @@ class Bench:
         self.kube = kube
         self.namespace = namespace
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
+        self.claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+        self._nodes: list[str] = []
         kube.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
 
-    def node(self, name: str, *, ready: bool = True, unschedulable: bool = False, alias: str | None = None) -> None:
-        """Make a node."""
-        self.kube.create(
-            "/api/v1/nodes",
-            {
-                "metadata": {"name": name, "labels": {"gpu-node-name": alias} if alias else {}},
-                "spec": {"unschedulable": unschedulable},
-                "status": {"conditions": [_ready(ready)]},
-            },
-        )
+    def node(self, name: str, *, alias: str | None = None, **more: Any) -> None:
+        """Make a node; `more` as for shapes.node."""
+        labels = {"gpu-node-name": alias} if alias else {}
+        self.add(shapes.node(name, **{"labels": labels, **more}))
+
+    def add(self, body: Object) -> None:
+        """Make a node of this shape."""
+        self.kube.create("/api/v1/nodes", body)
+        self._nodes.append(body["metadata"]["name"])
+
+    def patch_node(self, name: str, body: Object) -> None:
+        """Change a node, its status too where `body` has one."""
+        path = f"/api/v1/nodes/{name}"
+        self.kube.patch(f"{path}/status" if "status" in body else path, body)
+
+    def storage(self, mode: str) -> None:
+        """Make a storage class of the namespace's name, with this binding mode."""
+        body = {"metadata": {"name": self.namespace}, "provisioner": "example.com", "volumeBindingMode": mode}
+        self.kube.create("/apis/storage.k8s.io/v1/storageclasses", body)
+
+    def claim(self, name: str) -> None:
+        """Claim storage of that class."""
+        self.kube.create(self.claims, shapes.claim(name, self.namespace))
+
+    def provision(self, name: str, *nodes: str) -> None:
+        """Do a provisioner's work: a volume that these nodes reach, bound to the claim."""
+        volume = f"{self.namespace}-{name}"
+        self.kube.create("/api/v1/persistentvolumes", shapes.volume(volume, self.namespace, *nodes))
+        path = f"{self.claims}/{name}"
+        bound = {"pv.kubernetes.io/bind-completed": "yes"}
+        self.kube.patch(path, {"metadata": {"annotations": bound}, "spec": {"volumeName": volume}})
+        self.kube.patch(f"{path}/status", {"status": {"phase": "Bound"}})
+
+    def provision_selected(self, name: str) -> None:
+        """Do it where the scheduler said that the pod will run."""
+        claim = self.kube.get(f"{self.claims}/{name}")
+        assert claim is not None
+        assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "node1"
+        self.provision(name)
 
     def set_ready(self, name: str, *, ready: bool) -> None:
         """Let a node's kubelet speak."""
-        self.kube.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [_ready(ready)]}})
+        self.patch_node(name, {"status": {"conditions": [shapes.ready_condition(ready=ready)]}})
 
     def cordon(self, name: str, *, cordoned: bool) -> None:
         """`kubectl cordon` or `uncordon`."""
-        self.kube.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": cordoned}})
+        self.patch_node(name, {"spec": {"unschedulable": cordoned}})
 
     def pod(  # noqa: PLR0913 - each has its test
         self,
@@ -65,17 +95,14 @@ class Bench:
         annotations: dict[str, str] | None = None,
     ) -> str:
         """Make a pod as the webhook would have left it (`devices` None: as if it had not been there). Gives its uid."""
-        container: Object = {"name": "main", "image": "registry.invalid/none"}
-        if devices is not None:
-            container["env"] = [
-                {"name": "CUDA_VISIBLE_DEVICES", "value": devices},
-                {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"},
-            ]
-        mapped = {} if text is None else {MAP: text}
-        spec: Object = {"schedulerName": scheduler, "containers": [container]}
-        if gated:
-            spec["schedulingGates"] = [{"name": "example.com/wait"}]
-        body = {"metadata": {"name": name, "annotations": {**mapped, **(annotations or {})}}, "spec": spec}
+        gates = [{"name": "example.com/wait"}] if gated else []
+        env = None if devices is None else shapes.literal(devices)
+        return self.make(
+            shapes.pod(name, text, env, scheduler=scheduler, annotations=annotations, schedulingGates=gates)
+        )
+
+    def make(self, body: Object) -> str:
+        """Make a pod of this shape. Gives its uid."""
         return str(self.kube.create(self.pods, body)["metadata"]["uid"])
 
     def read(self, name: str) -> Object:
@@ -88,6 +115,21 @@ class Bench:
         """Delete a pod without grace."""
         self.kube.delete(f"{self.pods}/{name}")
 
+    def terminate(self, name: str) -> None:
+        """Delete a bound pod as kubectl does: with no kubelet here, it goes on terminating."""
+        status, answer = self.kube.call("DELETE", f"{self.pods}/{name}", {"gracePeriodSeconds": 30})
+        assert status in {200, 202}, answer
+
+    def finish(self, name: str, phase: str = "Succeeded") -> None:
+        """Let a pod's kubelet say that it has ended."""
+        self.kube.patch(f"{self.pods}/{name}/status", {"status": {"phase": phase}})
+
+    def clear(self) -> None:
+        """Take away its pods and nodes."""
+        self.kube.call("DELETE", f"{self.pods}?gracePeriodSeconds=0")
+        for name in self._nodes:
+            self.kube.delete(f"/api/v1/nodes/{name}")
+
     def node_of(self, name: str) -> str:
         """Tell where the pod is bound; empty when it is not."""
         return str(self.read(name)["spec"].get("nodeName", ""))
@@ -98,6 +140,21 @@ class Bench:
         pod = self.read(name)
         assert pod["spec"]["nodeName"] == node
         return pod
+
+    def placed(self, name: str, seconds: float = 10.0) -> Placed:
+        """Wait until the pod is bound; tell what it was given."""
+        eventually(f"pod {name} is bound", lambda: self.node_of(name), seconds)
+        pod = self.read(name)
+        given = pod["metadata"]["annotations"]
+        return Placed(
+            pod["spec"]["nodeName"],
+            given["agentaflow.gpu/assigned-devices"],
+            int(given["agentaflow.gpu/assigned-index"]),
+        )
+
+    def indices(self, *names: str) -> list[int]:
+        """Tell the indices of pods that are bound, or soon will be."""
+        return [self.placed(name).index for name in names]
 
     def condition(self, name: str) -> Object:
         """Give the pod's PodScheduled condition; empty when there is none."""
@@ -127,83 +184,3 @@ class Bench:
             return next((event for event in self.events(name) if event["reason"] == reason), None)
 
         return eventually(f"{name} has event {reason}", found)
-
-
-class Command:
-    """`gpu-scheduler COMMAND` as a process of its own, with its HTTP port."""
-
-    def __init__(self, folder: Path, name: str, arguments: list[str], env: dict[str, str]) -> None:
-        """Start it at once."""
-        self.port = free_port()
-        environment = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(SCHEDULER),
-            "PYTHONUNBUFFERED": "1",
-            "BIND_ADDRESS": "127.0.0.1",
-            "HTTP_PORT": str(self.port),
-            "POD_NAME": name,
-            **env,
-        }
-        command = [sys.executable, "-m", "gpu_scheduler", *arguments]
-        self.process = Process(name, command, folder / f"{name}.log", environment)
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Ask its HTTP port; status 0 when nobody listens."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
-                return response.status, response.read().decode()
-        except HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
-
-    def wait_ready(self) -> None:
-        """Wait until it says so itself."""
-
-        def ready() -> bool:
-            assert self.process.alive(), self.process.output()[-3000:]
-            return self.get("/readyz")[0] == 200
-
-        eventually(f"{self.process.name} is ready", ready, seconds=20)
-
-    def metric(self, name: str) -> float:
-        """Give one sample's value, by its full name with labels."""
-        for line in self.get("/metrics")[1].splitlines():
-            if line.startswith(f"{name} "):
-                return float(line.rpartition(" ")[2])
-        raise AssertionError(f"no metric {name}")
-
-    def leads(self) -> bool:
-        """Tell whether this replica decides."""
-        return self.metric("gpu_scheduler_leader") == 1
-
-    def lines(self) -> list[Object]:
-        """Give its log, line by line."""
-        return [json.loads(line) for line in self.process.output().splitlines() if line.startswith("{")]
-
-    def said(self, text: str) -> bool:
-        """Tell whether a log line's event holds `text`."""
-        return any(text in str(line.get("event")) for line in self.lines())
-
-    def resident(self) -> float:
-        """Give its resident memory in MB."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        self.process.send(signal.SIGKILL)
-        self.process.wait()
-
-
-def start_scheduler(plane: ControlPlane, folder: Path, name: str, port: int | None = None, **env: str) -> Command:
-    """Start a replica under the rights that the roles give it; `port` leads to the API server by a detour."""
-    token = plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
-    kubeconfig = plane.kubeconfig(folder / f"{name}.kubeconfig", token, port)
-    settings = {"KUBERNETES_NAMESPACE": SYSTEM_NAMESPACE, **QUICK_LEASE, **env}
-    return Command(folder, name, ["run", "--kubeconfig", str(kubeconfig)], settings)
-
-
-def _ready(ready: bool) -> Object:  # noqa: FBT001 - the value is the condition
-    return {"type": "Ready", "status": "True" if ready else "False"}

@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jinja2
 import pytest
-import yaml
 
-from tests.integration.bench import SYSTEM_NAMESPACE, Bench, Command, start_scheduler
-from tests.integration.plant import ControlPlane
+from tests.integration.bench import Bench
+from tests.integration.command import Command, start_scheduler
+from tests.integration.shipped import control_plane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.plant import Object
-
-RBAC = Path(__file__).resolve().parents[2] / "roles" / "scheduler" / "templates" / "rbac.yaml.j2"
-COLLECTIONS = {
-    "ServiceAccount": f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/roles",
-    "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/rolebindings",
-}
+    from tests.integration.plant import ControlPlane
 
 _numbers = itertools.count(1)
-
-
-def shipped_rights() -> list[Object]:
-    """What the role applies: with a right too few, no test here passes."""
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701 - YAML, no HTML
-    environment.filters["to_json"] = json.dumps
-    template = environment.from_string(RBAC.read_text(encoding="utf-8"))
-    rendered = template.render(scheduler_namespace=SYSTEM_NAMESPACE, _scheduler_labels={})
-    return [body for body in yaml.safe_load_all(rendered) if body]
 
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """The processes etcd and kube-apiserver, with the service account and the rights that the role gives it."""
-    plane = ControlPlane(tmp_path_factory.mktemp("plane"))
-    try:
-        kube = plane.kube
-        kube.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-        for body in shipped_rights():
-            kube.create(COLLECTIONS[body["kind"]], body)
-        yield plane
-    finally:
-        plane.stop()
+    plane = control_plane(tmp_path_factory.mktemp("plane"))
+    yield plane
+    plane.stop()
 
 
 @pytest.fixture

@@ -7,82 +7,25 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import re
 import signal
-import socket
 import ssl
-import subprocess
+import threading
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trustme
 
+from tests.integration.programs import Process, free_port, program
 from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Object = dict[str, Any]
 T = TypeVar("T")
 
-CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
 ADMIN_TOKEN: Final = "the-test-admin"  # noqa: S105 - opens a control plane that lives for one test run
 MISSING: Final = 404
-
-
-def program(name: str) -> Path:
-    """Find the newest `name` that `make programs` built."""
-    found = sorted((CACHE / "bin").glob(f"{name}-v*/{name}"), key=lambda path: _version(path.parent.name))
-    if not found:
-        raise FileNotFoundError(f"cannot find {name} under {CACHE / 'bin'}: build it first (example: make programs)")
-    return found[-1]
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
-
-
-def free_port() -> int:
-    """Ask the kernel for a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Process:
-    """A program under test, with its output in a file."""
-
-    def __init__(self, name: str, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
-        """Start it at once."""
-        self.name = name
-        self.log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env)
-        self.pid = self._process.pid
-
-    def output(self) -> str:
-        """Tell what it has said so far."""
-        return self.log.read_text(encoding="utf-8", errors="replace")
-
-    def alive(self) -> bool:
-        """Tell whether it is running."""
-        return self._process.poll() is None
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        self._process.send_signal(number)
-
-    def wait(self, seconds: float = 10.0) -> int:
-        """Wait for its end and give its exit code."""
-        return self._process.wait(seconds)
-
-    def stop(self, seconds: float = 10.0) -> int:
-        """End it with SIGTERM, after so many seconds with SIGKILL."""
-        if self.alive():
-            self._process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                return self._process.wait(seconds)
-            self._process.kill()
-        return self._process.wait()
 
 
 class Kube:
@@ -93,19 +36,56 @@ class Kube:
         self._port = port
         self._token = token
         self._tls = ssl.create_default_context(cafile=ca)
+        # Each thread has a connection of its own, kept open: a handshake costs more than most requests.
+        self._own = threading.local()
+        self._made: list[http.client.HTTPSConnection] = []
 
     def call(
         self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
     ) -> tuple[int, Object]:
         """One request: status and decoded body."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=15)
+        status, text = self.raw(method, path, None if body is None else json.dumps(body).encode(), content_type)
+        return status, json.loads(text) if text.startswith(b"{") else {"text": text.decode()}
+
+    def raw(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
+    ) -> tuple[int, bytes]:
+        """One request: status and body as bytes."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
+        kept: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
+        if kept is not None:
+            # One that the server has closed since is no fault: the request never left.
+            with suppress(ConnectionError, ssl.SSLEOFError):
+                return self._exchange(kept, method, path, body, headers)
+        fresh = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=15)
+        self._made.append(fresh)
+        return self._exchange(fresh, method, path, body, headers)
+
+    def _exchange(
+        self,
+        connection: http.client.HTTPSConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+    ) -> tuple[int, bytes]:
+        self._own.connection = None
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             text = response.read()
-            return response.status, json.loads(text) if text.startswith(b"{") else {"text": text.decode()}
-        finally:
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._own.connection = connection
+        return response.status, text
+
+    def close(self) -> None:
+        """End every thread's connection."""
+        for connection in self._made:
             connection.close()
 
     def get(self, path: str) -> Object | None:
@@ -135,9 +115,10 @@ class Kube:
 class ControlPlane:
     """etcd and kube-apiserver; `restart_api` gives a server that remembers nothing of what was watched before."""
 
-    def __init__(self, folder: Path) -> None:
-        """Make certificates and keys, start both, and wait until the API server is ready."""
+    def __init__(self, folder: Path, *flags: str) -> None:
+        """Make certificates and keys, start both, and wait until the API server, with these flags more, is ready."""
         self._folder = folder
+        self._flags = flags
         self._authority = trustme.CA()
         self.ca = folder / "ca.crt"
         self._authority.cert_pem.write_to_path(str(self.ca))
@@ -163,7 +144,11 @@ class ControlPlane:
             folder / "etcd.log",
         )
         self.kube = Kube(self.port, str(self.ca), ADMIN_TOKEN)
-        self._api = self._start_api()
+        try:
+            self._api = self._start_api()
+        except BaseException:
+            self._etcd.stop()
+            raise
 
     def _start_api(self) -> Process:
         folder = self._folder
@@ -185,10 +170,15 @@ class ControlPlane:
                 # Bare nodes and pods: no controller makes service accounts, no kubelet takes taints away.
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
                 "--profiling=false",
+                *self._flags,
             ],
             folder / "kube-apiserver.log",
         )
-        eventually("kube-apiserver is ready", lambda: self._ready(api), seconds=30)
+        try:
+            eventually("kube-apiserver is ready", lambda: self._ready(api), seconds=30)
+        except BaseException:
+            api.stop()
+            raise
         return api
 
     def _ready(self, api: Process) -> bool:
@@ -254,5 +244,6 @@ class ControlPlane:
 
     def stop(self) -> None:
         """End both."""
+        self.kube.close()
         self._api.stop()
         self._etcd.stop()

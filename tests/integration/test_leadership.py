@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.bench import SYSTEM_NAMESPACE, start_scheduler
+from tests.integration.bench import SYSTEM_NAMESPACE
+from tests.integration.command import start_scheduler
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.bench import Bench, Command
+    from tests.integration.bench import Bench
+    from tests.integration.command import Command
     from tests.integration.plant import ControlPlane
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"
@@ -33,6 +35,7 @@ def replicas(plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Command, Com
         replica.process.stop()
 
 
+@pytest.mark.promise("lead-1", "lead-3", "lead-4", "hold-8")
 def test_the_standby_takes_over_when_the_leader_is_killed(replicas: tuple[Command, Command], bench: Bench) -> None:
     """No manual step, no GPU given twice: the new leader looks first, and what the old one gave stays given."""
     first, second = replicas
@@ -53,6 +56,7 @@ def test_the_standby_takes_over_when_the_leader_is_killed(replicas: tuple[Comman
     assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-by"].startswith("replica-1_")
 
 
+@pytest.mark.promise("lead-1")
 def test_a_leader_that_is_told_to_stop_hands_over_at_once(replicas: tuple[Command, Command], bench: Bench) -> None:
     """SIGTERM: exit code 0 within five seconds, the lease has no holder, and the standby need not wait it out."""
     first, second = replicas
@@ -68,6 +72,7 @@ def test_a_leader_that_is_told_to_stop_hands_over_at_once(replicas: tuple[Comman
     bench.wait_bound("after-0", "node1")
 
 
+@pytest.mark.promise("lead-1")
 def test_a_leader_that_loses_its_lease_ends(replicas: tuple[Command, Command], bench: Bench) -> None:
     """Whoever finds another holder in the Lease stops deciding by ending its process, with exit code 1."""
     first, _ = replicas

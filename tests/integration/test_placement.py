@@ -6,12 +6,14 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from tests.waiting import eventually
+import pytest
 
 if TYPE_CHECKING:
-    from tests.integration.bench import Bench, Command
+    from tests.integration.bench import Bench
+    from tests.integration.command import Command
 
 
+@pytest.mark.promise("map-1", "env-6", "place-6")
 def test_a_pod_lands_where_its_line_says(bench: Bench, scheduler: Command) -> None:
     """Node, devices and index become durable in the one write of the Binding, and the owner reads a Scheduled event."""
     bench.node("node3")
@@ -33,6 +35,7 @@ def test_a_pod_lands_where_its_line_says(bench: Bench, scheduler: Command) -> No
     assert scheduler.metric("gpu_scheduler_conflicts") == 0
 
 
+@pytest.mark.promise("map-6", "text-1", "text-2", "text-3", "text-7")
 def test_a_bad_map_is_shown_with_its_line(bench: Bench, scheduler: Command) -> None:
     """Where a malformed map slipped by admission, condition and event carry the parser's sentence."""
     bench.node("node1")
@@ -49,6 +52,7 @@ def test_a_bad_map_is_shown_with_its_line(bench: Bench, scheduler: Command) -> N
     assert (event["type"], event["action"]) == ("Warning", "Scheduling")
 
 
+@pytest.mark.promise("share-2", "hold-1", "wait-1")
 def test_a_held_gpu_is_given_on_when_its_holder_goes(bench: Bench, scheduler: Command) -> None:
     """The second pod waits with GpuHeld naming the first, and is bound within seconds of its deletion."""
     bench.node("node4")
@@ -66,6 +70,7 @@ def test_a_held_gpu_is_given_on_when_its_holder_goes(bench: Bench, scheduler: Co
     assert [event["reason"] for event in bench.events("second-0")].count("FailedScheduling") == 1
 
 
+@pytest.mark.promise("fit-1", "wait-1")
 def test_a_missing_node_may_still_come(bench: Bench, scheduler: Command) -> None:
     """NodeNotFound names the node; its arrival is what wakes the pod."""
     bench.pod("train-0", "0=later:0\n", "0")
@@ -76,6 +81,7 @@ def test_a_missing_node_may_still_come(bench: Bench, scheduler: Command) -> None
     bench.wait_bound("train-0", "later")
 
 
+@pytest.mark.promise("map-10")
 def test_a_node_may_be_named_by_its_label(bench: Bench, scheduler: Command) -> None:
     """The map names an alias; the pod lands on the real node."""
     bench.node("aks-pool-1-vmss000000", alias="gpu-a")
@@ -86,6 +92,7 @@ def test_a_node_may_be_named_by_its_label(bench: Bench, scheduler: Command) -> N
     assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-node"] == "aks-pool-1-vmss000000"
 
 
+@pytest.mark.promise("fit-3", "wait-1")
 def test_a_cordoned_node_gets_nothing_until_it_is_uncordoned(bench: Bench, scheduler: Command) -> None:
     """The API server checks nothing about the node of a Binding: this promise is ours alone."""
     bench.node("node1", unschedulable=True)
@@ -97,6 +104,7 @@ def test_a_cordoned_node_gets_nothing_until_it_is_uncordoned(bench: Bench, sched
     bench.wait_bound("train-0", "node1")
 
 
+@pytest.mark.promise("fit-2", "wait-1")
 def test_a_node_that_is_not_ready_gets_nothing_until_it_is(bench: Bench, scheduler: Command) -> None:
     """A pod bound to a dead node would wait for its kubelet in silence."""
     bench.node("node1", ready=False)
@@ -108,6 +116,7 @@ def test_a_node_that_is_not_ready_gets_nothing_until_it_is(bench: Bench, schedul
     bench.wait_bound("train-0", "node1")
 
 
+@pytest.mark.promise("gate-2")
 def test_a_pod_without_its_environment_is_not_bound(bench: Bench, scheduler: Command) -> None:
     """Where the webhook was not there, the pod would run on all GPUs: it waits with the cure."""
     bench.node("node1")
@@ -118,6 +127,7 @@ def test_a_pod_without_its_environment_is_not_bound(bench: Bench, scheduler: Com
     assert bench.node_of("train-0") == ""
 
 
+@pytest.mark.promise("place-1")
 def test_other_schedulers_pods_are_left_alone(bench: Bench, scheduler: Command) -> None:
     """A map on a pod of another scheduler means nothing to us: not bound, not told, not counted."""
     bench.node("node1")
@@ -131,6 +141,7 @@ def test_other_schedulers_pods_are_left_alone(bench: Bench, scheduler: Command) 
     assert bench.events("foreign-0") == []
 
 
+@pytest.mark.promise("place-3", "text-1")
 def test_a_gated_pod_is_left_alone_until_its_gate_opens(bench: Bench, scheduler: Command) -> None:
     """A gated pod's condition belongs to the API server; when the gate is gone the pod is placed."""
     bench.node("node1")
@@ -143,49 +154,3 @@ def test_a_gated_pod_is_left_alone_until_its_gate_opens(bench: Bench, scheduler:
     bench.kube.patch(f"{bench.pods}/train-0", {"spec": {"schedulingGates": []}})
 
     bench.wait_bound("train-0", "node1")
-
-
-def test_a_pod_costs_a_bind_and_an_event(bench: Bench, scheduler: Command) -> None:
-    """Twenty pods placed at first sight cost twenty Bindings and twenty events: no reads, no conditions."""
-    count = 20
-    bench.node("node1")
-    before = _requests(bench)
-    text = "".join(f"{index}=node1:{index}\n" for index in range(count))
-    for index in range(count):
-        bench.pod(f"train-{index}", text, str(index))
-
-    def settled() -> bool:
-        status, answer = bench.kube.call("GET", bench.pods)
-        assert status == 200
-        return all(pod["spec"].get("nodeName") for pod in answer["items"])
-
-    eventually("all are bound", settled)
-    eventually("all events are written", lambda: _requests(bench)["events"] - before["events"] >= count)
-    after = _requests(bench)
-
-    assert {key: after[key] - before[key] for key in after} == {
-        "bindings": count,
-        "events": count,
-        "conditions": 0,
-        "reads": 0,
-    }
-
-
-def _requests(bench: Bench) -> dict[str, int]:
-    """What the API server counted so far; the tests' own polling is LIST."""
-    _, answer = bench.kube.call("GET", "/metrics")
-    wanted = {
-        "bindings": ("POST", "pods", "binding"),
-        "events": ("POST", "events", ""),
-        "conditions": ("PATCH", "pods", "status"),
-        "reads": ("GET", "pods", ""),
-    }
-    counts = dict.fromkeys(wanted, 0)
-    for line in str(answer["text"]).splitlines():
-        if line.startswith("apiserver_request_total{"):
-            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
-            seen = (labels["verb"], labels["resource"], labels["subresource"])
-            for key, expected in wanted.items():
-                if seen == expected:
-                    counts[key] += int(float(line.rpartition(" ")[2]))
-    return counts

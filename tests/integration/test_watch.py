@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.bench import start_scheduler
+from tests.integration.command import start_scheduler
 from tests.integration.link import Link
 from tests.waiting import eventually
 
@@ -26,6 +26,7 @@ def link(plane: ControlPlane) -> Iterator[Link]:
     link.close()
 
 
+@pytest.mark.promise("hold-8")
 def test_a_deletion_lost_to_compaction_is_found_by_the_next_list(
     plane: ControlPlane, bench: Bench, link: Link, tmp_path: Path
 ) -> None:

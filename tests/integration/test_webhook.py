@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from tests.integration.bench import MAP, Bench, Command
-from tests.integration.plant import free_port
+from tests.integration.bench import MAP, Bench
+from tests.integration.command import Command
+from tests.integration.programs import free_port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def calling(bench: Bench, served: Served) -> Bench:
     return bench
 
 
+@pytest.mark.promise("env-1", "env-2", "map-2")
 def test_devices_are_injected_at_admission(calling: Bench, served: Served) -> None:
     """Every container, init containers too, gets both variables in front of its own; the log says what and for whom."""
     status, pod = _create(
@@ -140,6 +142,7 @@ def test_devices_are_injected_at_admission(calling: Bench, served: Served) -> No
     assert served.command.said("Injecting CUDA_VISIBLE_DEVICES=0,1 for pod webhook-test-0 (index 0)")
 
 
+@pytest.mark.promise("map-6", "text-6")
 def test_a_bad_map_is_refused_with_its_line(calling: Bench) -> None:
     """`kubectl apply` shows the parser's sentence: line, what was wrong, and an example that works."""
     status, answer = _create(calling, "train-0", "0=node1:0\n1=node9:x\n")
@@ -152,6 +155,7 @@ def test_a_bad_map_is_refused_with_its_line(calling: Bench) -> None:
     assert "(example: 1=node2:0,1)" in answer["message"]
 
 
+@pytest.mark.promise("env-10", "text-6")
 def test_a_container_that_sets_the_variable_itself_is_refused(calling: Bench) -> None:
     """EnvConflict is no typing mistake but something we do not allow: 403."""
     container = {"name": "main", "image": "none", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "7"}]}
@@ -162,6 +166,7 @@ def test_a_container_that_sets_the_variable_itself_is_refused(calling: Bench) ->
     assert "EnvConflict: " in answer["message"]
 
 
+@pytest.mark.promise("env-3")
 def test_a_debug_container_sees_what_its_pod_sees(calling: Bench) -> None:
     """`kubectl debug` goes through pods/ephemeralcontainers, which is reviewed too."""
     _create(calling, "train-0", "0=node1:2\n")
@@ -179,6 +184,7 @@ def test_a_debug_container_sees_what_its_pod_sees(calling: Bench) -> None:
     assert {"name": "CUDA_VISIBLE_DEVICES", "value": "2"} in debug["env"]
 
 
+@pytest.mark.promise("index-5")
 def test_generated_names_are_no_index(calling: Bench) -> None:
     """A bare generated pod has no static index, whatever digits its suffix brings: refused with the cure."""
     body = _body("", "0=node1:0\n")
@@ -192,6 +198,7 @@ def test_generated_names_are_no_index(calling: Bench) -> None:
     assert "agentaflow.gpu/index" in answer["message"]
 
 
+@pytest.mark.promise("hook-2")
 def test_other_schedulers_pods_never_ask_us(calling: Bench, served: Served) -> None:
     """The matchConditions keep everybody else independent of the webhook, even while it does not answer."""
     served.command.process.send(signal.SIGSTOP)
@@ -201,6 +208,7 @@ def test_other_schedulers_pods_never_ask_us(calling: Bench, served: Served) -> N
         served.command.process.send(signal.SIGCONT)
 
 
+@pytest.mark.promise("hook-5")
 def test_a_new_certificate_is_served_without_a_restart(calling: Bench, served: Served) -> None:
     """The directory changes, the trust in the registration changes, and the same process goes on answering."""
     pid = served.command.process.pid

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gpu_scheduler.adapters.metrics import WebhookMetrics
     from gpu_scheduler.core.model import Pod
 
+    _Answer = Callable[[objects.AdmissionRequest], tuple[str, dict[str, object]]]
+
 # The API server takes objects up to 3 MiB, and an update carries two of them.
 MAX_BODY = 8 * 1024 * 1024
 READ_TIMEOUT = 5.0
@@ -41,6 +43,9 @@ MALFORMED = "malformed"
 _FORBIDDEN = frozenset({Reason.ENV_CONFLICT, Reason.UNSUPPORTED})
 
 log = get_logger(__name__)
+
+# Wrong types, wrong JSON, wrong UTF-8, and nesting beyond what a decoder follows.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _reviews = msgspec.json.Decoder(objects.AdmissionReview)
 _pods = msgspec.json.Decoder(objects.Pod)
@@ -64,7 +69,7 @@ class Webhook:
 
     def _handler(
         self,
-        answer: Callable[[objects.AdmissionRequest], tuple[str, dict[str, object]]],
+        answer: _Answer,
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             outcome, response = MALFORMED, web.Response()
@@ -72,14 +77,11 @@ class Webhook:
                 async with asyncio.timeout(READ_TIMEOUT):
                     body = await request.read()
                 review = _reviews.decode(body)
-                try:
-                    outcome, said = answer(review.request)
-                except msgspec.DecodeError as error:
-                    said = _refusal(BAD_REQUEST, f"cannot read the pod: {error}")
+                outcome, said = _answered(answer, review.request)
                 response = _respond(review.request.uid, said)
             except web.HTTPRequestEntityTooLarge:
                 response = web.Response(status=TOO_LARGE, text=f"cannot read AdmissionReview: over {MAX_BODY} bytes")
-            except (msgspec.DecodeError, UnicodeDecodeError, TimeoutError) as error:
+            except (*_UNREADABLE, TimeoutError) as error:
                 text = f"cannot read AdmissionReview: {error or 'it took too long to arrive'}"
                 response = web.Response(status=BAD_REQUEST, text=text)
             self._metrics.reviewed(request.path, outcome)
@@ -129,6 +131,16 @@ class Webhook:
         if pod is None or pod.scheduler_name != self._scheduler_name:
             return Admit()
         return review_pod(pod, subresource, self._scheduler_name, _pod(request, request.old_object))
+
+
+def _answered(answer: _Answer, request: objects.AdmissionRequest) -> tuple[str, dict[str, object]]:
+    """What `answer` says; a pod that cannot be read is refused in its author's terms."""
+    try:
+        return answer(request)
+    except _UNREADABLE as error:
+        cure = "write it as the API defines it: kubectl explain pod --recursive"
+        text = sentence(Reason.REQUEST_INVALID, f"cannot read the pod: {error}", cure)
+        return _deny(request, Deny(Reason.REQUEST_INVALID, text))
 
 
 def _pod(request: objects.AdmissionRequest, raw: msgspec.Raw) -> Pod | None:

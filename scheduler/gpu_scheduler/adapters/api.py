@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 JSON = "application/json"
+MERGE = "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 CALL_TIMEOUT = 3.0
 # More than binds (64), announcements, leases, watches and lists together: none waits for another.

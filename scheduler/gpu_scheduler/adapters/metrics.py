@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
 
 from gpu_scheduler import names
-from gpu_scheduler.ports import Recorder
+from gpu_scheduler.ports import Recorder, RepairRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ def read_labelled_gauge(
         gauge.labels(value).set_function(read)
 
 
-class SchedulerMetrics(Recorder):
+class SchedulerMetrics(Recorder, RepairRecorder):
     """What the loop counts."""
 
     def __init__(self, registry: CollectorRegistry, profile: str) -> None:
@@ -80,6 +80,12 @@ class SchedulerMetrics(Recorder):
             registry=registry,
         )
 
+        self._repairs = Counter(
+            names.METRIC_REPAIRS,
+            "Entries of the ledger that differed from the cluster and were made anew",
+            registry=registry,
+        )
+
     def attempted(self, result: Result, seconds: float) -> None:
         """See Recorder."""
         self._attempts.labels(result.value, self._profile).inc()
@@ -88,6 +94,10 @@ class SchedulerMetrics(Recorder):
     def placed(self, seconds: float) -> None:
         """See Recorder."""
         self._placed.observe(seconds)
+
+    def repaired(self, entries: int) -> None:
+        """See RepairRecorder."""
+        self._repairs.inc(entries)
 
 
 class WebhookMetrics:

@@ -1,6 +1,8 @@
 """The fields of Kubernetes' objects that we read, as msgspec Structs; whatever else an object carries is never built.
 
 Every field that the API server may send as null or leave out says so here, so nobody further in has to ask again.
+Parts that many pods have in common stay Raw: translation reads each distinct text once, and one that cannot be read
+costs that part alone.
 """
 
 from __future__ import annotations
@@ -10,6 +12,18 @@ import msgspec
 
 class _Read(msgspec.Struct, rename="camel", gc=False):
     """Base of everything that is only read."""
+
+
+class Identity(_Read):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+
+
+class Identified(_Read):
+    """All that is read of an object that cannot be read."""
+
+    metadata: Identity
 
 
 class OwnerReference(_Read):
@@ -45,9 +59,29 @@ class Env(_Read):
     value_from: EnvSource | None = None
 
 
-class Container(_Read):
+class Consumer(_Read):
+    """What a container takes of its node."""
+
+    resources: msgspec.Raw = msgspec.Raw()
+    ports: msgspec.Raw = msgspec.Raw()
+    restart_policy: str | None = None
+
+
+class Container(Consumer, kw_only=True):
     name: str
     env: list[Env] | None = None
+
+
+class ResourceRequirements(_Read):
+    requests: dict[str, object] | None = None
+    limits: dict[str, object] | None = None
+
+
+class ContainerPort(_Read):
+    host_port: int | None = None
+    protocol: str | None = None
+    # `hostIP` and not `hostIp`.
+    host_ip: str | None = msgspec.field(name="hostIP", default=None)
 
 
 class SchedulingGate(_Read):
@@ -61,6 +95,70 @@ class PodSpec(_Read):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     ephemeral_containers: list[Container] | None = None
+    overhead: msgspec.Raw = msgspec.Raw()
+    resources: msgspec.Raw = msgspec.Raw()
+    volumes: msgspec.Raw = msgspec.Raw()
+    node_selector: msgspec.Raw = msgspec.Raw()
+    affinity: msgspec.Raw = msgspec.Raw()
+    tolerations: msgspec.Raw = msgspec.Raw()
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw()
+    resource_claims: msgspec.Raw = msgspec.Raw()
+
+
+class ClaimSource(_Read):
+    claim_name: str | None = None
+
+
+class EphemeralSource(_Read):
+    """That it is there is all that counts: the claim's name follows from the pod's and the volume's."""
+
+
+class Volume(_Read):
+    name: str | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
+class SelectorRequirement(_Read):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class SelectorTerm(_Read):
+    match_expressions: list[SelectorRequirement] | None = None
+    match_fields: list[SelectorRequirement] | None = None
+
+
+class NodeSelector(_Read):
+    node_selector_terms: list[SelectorTerm] | None = None
+
+
+class NodeAffinity(_Read):
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class PodAffinity(_Read):
+    required: list[msgspec.Raw] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(_Read):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(_Read):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class TopologySpreadConstraint(_Read):
+    when_unsatisfiable: str | None = None
 
 
 class Condition(_Read):
@@ -81,12 +179,36 @@ class Pod(_Read):
     status: PodStatus | None = None
 
 
+class ResidentSpec(_Read):
+    node_name: str | None = None
+    containers: list[Consumer] | None = None
+    init_containers: list[Consumer] | None = None
+    overhead: msgspec.Raw = msgspec.Raw()
+    resources: msgspec.Raw = msgspec.Raw()
+
+
+class Resident(_Read):
+    """A pod of another scheduler: of the thousands that there may be, only what they take is read."""
+
+    metadata: Identity
+    spec: ResidentSpec
+
+
+class Taint(_Read):
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
 class NodeSpec(_Read):
     unschedulable: bool | None = None
+    taints: list[Taint] | None = None
 
 
 class NodeStatus(_Read):
     conditions: list[Condition] | None = None
+    allocatable: dict[str, object] | None = None
+    capacity: dict[str, object] | None = None
 
 
 class Node(_Read):

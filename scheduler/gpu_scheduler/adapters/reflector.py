@@ -34,6 +34,7 @@ log = get_logger(__name__)
 _pages = msgspec.json.Decoder(objects.ObjectList)
 _events = msgspec.json.Decoder(objects.WatchEvent)
 _bookmarks = msgspec.json.Decoder(objects.Bookmark)
+_identified = msgspec.json.Decoder(objects.Identified)
 _statuses = msgspec.json.Decoder(objects.Status)
 
 
@@ -52,12 +53,16 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """What to watch: where, which, and how its bytes become (key, value)."""
+    """What to watch: where, which, and how its bytes become (key, value).
+
+    `key` makes the same key from an object of which no more than its identity can be read.
+    """
 
     name: str
     path: str
     field_selector: str | None
     read: Callable[[msgspec.Raw], tuple[str, T]]
+    key: Callable[[objects.Identity], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,7 @@ class Reflector(Generic[T]):
                 self._version = None
                 # The server answers, so earlier silence no longer counts; only 410 after 410 is a reason to slow down.
                 failures = expirations = 1 if self._moved else expirations + 1
-            except (NoAnswerError, RefusedError, msgspec.DecodeError) as error:
+            except (NoAnswerError, RefusedError, msgspec.DecodeError, RecursionError) as error:
                 asked = getattr(error, "retry_after", None)
                 failures = 1 if self._moved else failures + 1
                 log.warning("Watching failed", resource=self._resource.name, error=str(error), failures=failures)
@@ -154,9 +159,9 @@ class Reflector(Generic[T]):
         known, self._known, self._version = self._known, found, version
         for key, value in known.items():
             if key not in found:
-                self._observer.forgotten(value)
+                self._hand_over(self._observer.forgotten, value)
         for value in found.values():
-            self._observer.applied(value)
+            self._hand_over(self._observer.applied, value)
         self._finished = number
         self.synced.set()
         async with self._listed:
@@ -238,20 +243,37 @@ class Reflector(Generic[T]):
         for key, value in seen.items():
             if event.type == "DELETED":
                 self._known.pop(key, None)
-                self._observer.forgotten(value)
+                self._hand_over(self._observer.forgotten, value)
             else:
                 self._known[key] = value
-                self._observer.applied(value)
+                self._hand_over(self._observer.applied, value)
+
+    def _hand_over(self, take: Callable[[T], None], value: T) -> None:
+        """An error of our own over one object must not cost everybody the watch."""
+        try:
+            take(value)
+        except Exception:
+            log.exception("An object could not be taken in", resource=self._resource.name, object=str(value)[:200])
 
     def _read_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
-        """One object; one that cannot be read is told and left out, it must not stop all others."""
+        """One object; one that cannot be read is told and stays as it was known, it must not stop all others."""
         try:
             key, value = self._resource.read(raw)
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             start = bytes(raw)[:200].decode(errors="replace")
             log.error("An object cannot be read", resource=self._resource.name, error=str(error), start=start)  # noqa: TRY400
+            self._keep(found, raw)
+        else:
+            found[key] = value
+
+    def _keep(self, found: dict[str, T], raw: msgspec.Raw) -> None:
+        """What was known of it before is nearer to the truth than that it is gone: it may hold a GPU."""
+        try:
+            key = self._resource.key(_identified.decode(raw).metadata)
+        except (msgspec.DecodeError, RecursionError):
             return
-        found[key] = value
+        if key in self._known:
+            found[key] = self._known[key]
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -13,11 +13,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from prometheus_client import CollectorRegistry
 
     Checks = Mapping[str, Callable[[], str | None]]
+    Dumps = Mapping[str, Callable[[], object]]
 
 SERVICE = "gpu-scheduler"
 OK = 200
@@ -30,8 +31,13 @@ class ListenError(Exception):
     """The address cannot be listened on; the text names it and the variable that changes it."""
 
 
-def health_app(*, alive: Checks, ready: Checks, registry: CollectorRegistry) -> web.Application:
-    """`alive` fails when only a restart helps, `ready` when traffic should wait; /ready and /readyz ask both."""
+def health_app(
+    *, alive: Checks, ready: Checks, registry: CollectorRegistry, dumps: Dumps | None = None
+) -> web.Application:
+    """`alive` fails when only a restart helps, `ready` when traffic should wait; /ready and /readyz ask both.
+
+    `dumps` are further paths, and the functions that give the JSON they answer.
+    """
     everything = {**alive, **ready}
 
     async def health(_: web.Request) -> web.Response:
@@ -55,7 +61,16 @@ def health_app(*, alive: Checks, ready: Checks, registry: CollectorRegistry) -> 
         app.router.add_get(path, live)
     for path in ("/readyz", "/ready"):
         app.router.add_get(path, readiness)
+    for path, read in (dumps or {}).items():
+        app.router.add_get(path, _dump(read))
     return app
+
+
+def _dump(read: Callable[[], object]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def dump(_: web.Request) -> web.Response:
+        return web.json_response(read())
+
+    return dump
 
 
 def _report(request: web.Request, checks: Checks) -> web.Response:

@@ -6,38 +6,48 @@ Only what a decision reads is kept: a cache of these values costs a fraction of 
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
-from gpu_scheduler.core.model import Condition, Container, ContainerKind, EnvVar, Node, Owner, Pod, PodRef
+from gpu_scheduler.adapters.decoding import decode_object
+from gpu_scheduler.adapters.translate_demand import demand_of, wants_of
+from gpu_scheduler.adapters.translate_nodes import node_value, read_node
+from gpu_scheduler.adapters.translate_wishes import claims_of, wishes_of
+from gpu_scheduler.core.model import Condition, Container, ContainerKind, EnvVar, Owner, Pod, PodRef, Resident
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+__all__ = ["node_value", "pod_value", "read_node", "read_pod", "read_resident"]
+
 _pods = msgspec.json.Decoder(objects.Pod)
-_nodes = msgspec.json.Decoder(objects.Node)
+_residents = msgspec.json.Decoder(objects.Resident)
 _CUDA = frozenset({names.VISIBLE_DEVICES, names.DEVICE_ORDER})
 
 
 def read_pod(raw: bytes | msgspec.Raw) -> tuple[str, Pod]:
     """JSON of a pod to (uid, Pod). msgspec.ValidationError when it is no pod."""
-    pod = pod_value(_pods.decode(raw))
+    pod = pod_value(decode_object(_pods, raw))
     return pod.ref.uid, pod
 
 
-def read_node(raw: bytes | msgspec.Raw) -> tuple[str, Node]:
-    """JSON of a node to (name, Node). msgspec.ValidationError when it is no node."""
-    node = node_value(_nodes.decode(raw))
-    return node.name, node
+def read_resident(raw: bytes | msgspec.Raw) -> tuple[str, Resident]:
+    """JSON of another scheduler's bound pod to (uid, Resident). msgspec.ValidationError when it is no pod."""
+    pod = decode_object(_residents, raw)
+    meta = pod.metadata
+    ref = PodRef(sys.intern(meta.namespace or ""), meta.name or "", meta.uid or "")
+    return ref.uid, Resident(ref, sys.intern(pod.spec.node_name or ""), demand_of(pod.spec))
 
 
 def pod_value(pod: objects.Pod, namespace: str = "") -> Pod:
     """A pod as placement sees it; `namespace` stands in for the one that a pod under admission may not carry yet."""
     meta, spec = pod.metadata, pod.spec
     status = pod.status or objects.PodStatus()
+    constraints, unsupported = wishes_of(spec)
     return Pod(
         ref=PodRef(sys.intern(meta.namespace or namespace), meta.name or "", meta.uid or ""),
         scheduler_name=sys.intern(spec.scheduler_name or ""),
@@ -54,18 +64,12 @@ def pod_value(pod: objects.Pod, namespace: str = "") -> Pod:
             *_containers(ContainerKind.INIT, spec.init_containers),
             *_containers(ContainerKind.EPHEMERAL, spec.ephemeral_containers),
         ),
+        demand=demand_of(spec),
+        constraints=constraints,
+        claims=claims_of(meta.name or "", spec),
+        gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
+        unsupported=unsupported,
         scheduled_condition=_scheduled(status.conditions or ()),
-    )
-
-
-def node_value(node: objects.Node) -> Node:
-    """A node as placement sees it; a node that has not said Ready is not."""
-    conditions = node.status.conditions if node.status else None
-    return Node(
-        name=node.metadata.name or "",
-        ready=any(condition.type == "Ready" and condition.status == "True" for condition in conditions or ()),
-        unschedulable=bool(node.spec and node.spec.unschedulable),
-        alias=(node.metadata.labels or {}).get(names.NODE_ALIAS) or None,
     )
 
 
@@ -81,6 +85,11 @@ def _controller(owners: Iterable[objects.OwnerReference]) -> Owner | None:
 def _containers(kind: ContainerKind, containers: list[objects.Container] | None) -> Iterable[Container]:
     for position, container in enumerate(containers or ()):
         yield Container(kind, position, sys.intern(container.name), _env(container.env))
+
+
+def _gpu_limits(containers: Iterable[objects.Container]) -> tuple[tuple[str, int], ...]:
+    limits = ((container.name, wants_of(container.resources).gpu_limit) for container in containers)
+    return tuple((sys.intern(name), limit) for name, limit in limits if limit > 0)
 
 
 def _env(env: list[objects.Env] | None) -> tuple[EnvVar, ...] | None:

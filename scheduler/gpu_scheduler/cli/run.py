@@ -13,15 +13,17 @@ from gpu_scheduler import names
 from gpu_scheduler.adapters.announcing import ApiAnnouncer
 from gpu_scheduler.adapters.api import AccessError, connect
 from gpu_scheduler.adapters.binding import ApiBinder
+from gpu_scheduler.adapters.claims import ApiClaims
 from gpu_scheduler.adapters.leadership import ApiLeases, Leadership, Timing
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.metrics import SchedulerMetrics, new_registry, read_gauges, read_labelled_gauge
-from gpu_scheduler.adapters.reflector import Pace, Reflector, Resource
 from gpu_scheduler.adapters.server import Listener, ListenError, health_app
-from gpu_scheduler.adapters.translate import read_node, read_pod
 from gpu_scheduler.cli import own_version
 from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until_stopped
-from gpu_scheduler.core.model import Node, Pod, Policy, Sharing
+from gpu_scheduler.cli.watching import Watches
+from gpu_scheduler.core.model import Policy, Sharing
+from gpu_scheduler.ports import Ports
+from gpu_scheduler.rhythm import Rhythm
 from gpu_scheduler.scheduling import Scheduler
 
 if TYPE_CHECKING:
@@ -59,33 +61,39 @@ class Replica:
             pulse=lambda: self.scheduler.pulse,
         )
         self.announcer = ApiAnnouncer(api, controller=settings.scheduler_name, instance=identity)
+        metrics = SchedulerMetrics(self.registry, settings.scheduler_name)
         self.scheduler = Scheduler(
             policy,
-            binder=ApiBinder(api, self.leadership, identity),
-            announcer=self.announcer,
-            recorder=SchedulerMetrics(self.registry, settings.scheduler_name),
-            interval=settings.scheduling_interval,
+            Ports(
+                binder=ApiBinder(api, self.leadership, identity),
+                claims=ApiClaims(api, self.leadership),
+                announcer=self.announcer,
+                recorder=metrics,
+                repairs=metrics,
+            ),
+            rhythm=Rhythm(
+                settings.scheduling_interval,
+                settings.audit_interval,
+                settings.pod_initial_backoff,
+                settings.pod_max_backoff,
+                settings.pod_resync,
+            ),
         )
-        pace = Pace(idle_limit=settings.watch_idle_limit)
-        selector = f"spec.schedulerName={settings.scheduler_name}"
-        pods = Resource("pods", "/api/v1/pods", selector, read_pod)
-        nodes = Resource("nodes", "/api/v1/nodes", None, read_node)
-        self.pods: Reflector[Pod] = Reflector(api, pods, self.scheduler.pods, pace=pace)
-        self.nodes: Reflector[Node] = Reflector(api, nodes, self.scheduler.nodes, pace=pace)
+        self.watches = Watches(api, self.scheduler, settings)
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Run until `stop`; FatalError when a part ends by itself, ListenError when the port is taken."""
         health = health_app(
             alive={"decider": self._decider_problem},
-            ready={"caches": self._caches_problem, "watches": self._watches_problem},
+            ready={"caches": self.watches.unlisted, "watches": self.watches.silent},
             registry=self._observed(),
+            dumps={"/debug/ledger": self._dump} if self._settings.debug_endpoints else {},
         )
         listener = Listener(
             health, address=self._settings.bind_address, port=self._settings.http_port, variable="HTTP_PORT"
         )
         parts = {
-            "watch of pods": self.pods.run(),
-            "watch of nodes": self.nodes.run(),
+            **self.watches.parts(),
             "announcer": self.announcer.run(),
             "decider": self._lead(),
             "leadership": self.leadership.run(),
@@ -101,8 +109,9 @@ class Replica:
     async def _lead(self) -> None:
         """Wait for the election, list anew, because the last leader may have bound until a moment ago; then decide."""
         await self.leadership.elected.wait()
-        await asyncio.gather(self.pods.relist(), self.nodes.relist())
-        log.info("Deciding", pending=self.scheduler.pending(), running=self.scheduler.running())
+        await self.watches.relist()
+        tracked = self.scheduler.tracked
+        log.info("Deciding", pending=tracked.pending(), running=tracked.running())
         await self.scheduler.run()
 
     async def _wind_down(self, leading: asyncio.Task[None]) -> None:
@@ -124,26 +133,31 @@ class Replica:
         pulse = self.scheduler.pulse
         return f"the decider has shown no sign of life for {pulse:.0f} s" if pulse > STUCK else None
 
-    def _caches_problem(self) -> str | None:
-        missing = [name for name, watch in self._watches().items() if not watch.synced.is_set()]
-        return f"not listed yet: {', '.join(missing)}" if missing else None
-
-    def _watches_problem(self) -> str | None:
-        limit = 2 * self._settings.watch_idle_limit
-        silent = [
-            f"{name} for {watch.silence:.0f} s" for name, watch in self._watches().items() if watch.silence > limit
-        ]
-        return f"the API server says nothing of {', '.join(silent)}" if silent else None
-
-    def _watches(self) -> dict[str, Reflector[Pod] | Reflector[Node]]:
-        return {"pods": self.pods, "nodes": self.nodes}
+    def _dump(self) -> object:
+        """Who holds what, for who debugs: as the ledger has it."""
+        devices = self.scheduler.ledger.devices
+        return {
+            "holders": [
+                {
+                    "pod": str(holder.ref),
+                    "uid": holder.ref.uid,
+                    "node": holder.node,
+                    "devices": holder.devices,
+                    "unnamed": devices.unnamed(holder),
+                    "index": holder.index,
+                    "workload": None if holder.workload is None else str(holder.workload),
+                    "assumed": holder.assumed,
+                }
+                for holder in self.scheduler.ledger
+            ]
+        }
 
     def _observed(self) -> CollectorRegistry:
         """Give the registry a gauge for everything that a scrape can just look at."""
         scheduler, backlog = self.scheduler, self.scheduler.backlog
         gauges = {
-            names.METRIC_PENDING: ("Our pods that are not bound yet", scheduler.pending),
-            names.METRIC_RUNNING: ("Our pods that are bound and not finished", scheduler.running),
+            names.METRIC_PENDING: ("Our pods that are not bound yet", scheduler.tracked.pending),
+            names.METRIC_RUNNING: ("Our pods that are bound and not finished", scheduler.tracked.running),
             names.METRIC_CONFLICTS: (
                 "Pairs of pods that hold one GPU against the rules",
                 lambda: len(scheduler.ledger.conflicts()),
@@ -159,9 +173,8 @@ class Replica:
             queue: lambda queue=queue: backlog.counts()[queue] for queue in ("active", "backoff", "unschedulable")
         }
         read_labelled_gauge(self.registry, names.METRIC_QUEUES, "Pending pods by queue", "queue", queues)
-        silences = {name: lambda watch=watch: watch.silence for name, watch in self._watches().items()}
         meaning = "Seconds since the API server last said anything about a resource"
-        read_labelled_gauge(self.registry, names.METRIC_WATCH_SILENCE, meaning, "resource", silences)
+        read_labelled_gauge(self.registry, names.METRIC_WATCH_SILENCE, meaning, "resource", self.watches.silences())
         return self.registry
 
 

@@ -18,6 +18,8 @@ SettingsKind = TypeVar("SettingsKind", bound=CommonSettings)
 
 FAILED = 1
 USAGE = 2
+# The API server takes JSON that is nested 10,000 deep; a pod of that kind must cost nobody his watch.
+DEPTH = 25_000
 
 
 class UsageError(Exception):
@@ -39,6 +41,7 @@ def main_loop(kind: type[SettingsKind], command: Callable[[SettingsKind], Awaita
     set_up_logging(settings.log_level)
     log = get_logger(__name__)
     log.info(own_name(settings), version=own_version(), commit=settings.gpu_scheduler_commit)
+    sys.setrecursionlimit(DEPTH)
     try:
         asyncio.run(_frozen(command(settings)))
     except UsageError as error:

@@ -15,6 +15,10 @@ from gpu_scheduler.core.reasons import Wake
 _SLACK: Final = 64
 """How many outdated timers there may be, beside one for each pod, before they are cleaned out."""
 
+_PROMPT: Final = 3
+"""How many wake-ups of a waiting pod are answered at once before they serve the back-off. A node that flaps, or where
+others come and go, is soon slowed down."""
+
 
 class _State(Enum):
     ACTIVE = auto()
@@ -32,6 +36,8 @@ class _Entry:
     state: _State
     queued: bool = False
     """Whether the heap of active pods has it, active or not."""
+    waits: int = 0
+    """How many attempts in a row ended in waiting."""
     backoff: float = 0.0
     """Seconds it had to leave alone after its last attempt."""
     resting_until: float = 0.0
@@ -73,7 +79,15 @@ class Backlog:
 
     def wait(self, uid: str, wakes: Iterable[Wake], now: float) -> None:
         """After a Wait or Refuse: unschedulable until one of `wakes`, a change of its own (`add`), or the resync."""
-        entry = self._attempted(uid, now)
+        entry = self._entry(uid)
+        if self._long_ago(entry, now):
+            entry.waits = 0
+        entry.waits += 1
+        if entry.waits > _PROMPT:
+            self._rest(uid, entry, now)
+        else:
+            self._stop_waiting(uid, entry)
+            entry.resting_until = now
         entry.state = _State.UNSCHEDULABLE
         entry.wakes = tuple(dict.fromkeys(wakes))
         for wake in entry.wakes:
@@ -82,7 +96,8 @@ class Backlog:
 
     def retry(self, uid: str, now: float) -> None:
         """After an error: active again by itself when its back-off is over."""
-        entry = self._attempted(uid, now)
+        entry = self._entry(uid)
+        self._rest(uid, entry, now)
         entry.state = _State.BACKOFF
         self._set_timer(uid, entry, entry.resting_until)
 
@@ -97,6 +112,15 @@ class Backlog:
                     self._stop_waiting(uid, entry)
                     entry.state = _State.BACKOFF
                     self._set_timer(uid, entry, entry.resting_until)
+
+    def hint(self, wakes: Iterable[Wake], now: float) -> None:
+        """Something changed that frees nothing: who waits for it is looked at soon, to be told another story."""
+        for wake in wakes:
+            for uid in self._waiting.get(wake, ()):
+                entry = self._entries[uid]
+                soon = max(now + self._initial, entry.resting_until)
+                if soon < entry.due:
+                    self._set_timer(uid, entry, soon)
 
     def remove(self, uid: str) -> None:
         """The pod is bound, gone, or no longer ours; an unknown uid is fine."""
@@ -129,16 +153,16 @@ class Backlog:
             entry.queued = True
             heappush(self._active, (entry.turn, uid))
 
-    def _attempted(self, uid: str, now: float) -> _Entry:
-        """Count an attempt: each doubles the back-off, until the pod has been left alone for long."""
-        entry = self._entry(uid)
+    def _rest(self, uid: str, entry: _Entry, now: float) -> None:
+        """Each time in a row doubles the back-off, until the pod has been left alone for long."""
         self._stop_waiting(uid, entry)
-        # Without this, a pod that waited for hours would be late for its GPU: told that the holder is terminating, it
-        # would still rest when the GPU is free.
-        long_ago = now >= entry.resting_until + self._maximum
-        entry.backoff = min(2 * entry.backoff, self._maximum) if entry.backoff and not long_ago else self._initial
+        again = entry.backoff and not self._long_ago(entry, now)
+        entry.backoff = min(2 * entry.backoff, self._maximum) if again else self._initial
         entry.resting_until = now + entry.backoff
-        return entry
+
+    def _long_ago(self, entry: _Entry, now: float) -> bool:
+        """Whether nothing has been tried for so long that what was tried before counts no more."""
+        return now >= entry.resting_until + self._maximum
 
     def _stop_waiting(self, uid: str, entry: _Entry) -> None:
         for wake in entry.wakes:

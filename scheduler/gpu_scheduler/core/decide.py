@@ -4,14 +4,36 @@ LAW: reads values and answers with a value that explains itself; event, conditio
 from it. Nothing is changed here: who asked books the placement with `Ledger.assume`.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 
-from gpu_scheduler.core.feasible import gate_open, gpu_free, index_free, node_usable
-from gpu_scheduler.core.ledger import Ledger, claim_of
-from gpu_scheduler.core.model import Placement, Pod, PodRef, Policy
+from gpu_scheduler.core import feasible, fitting
+from gpu_scheduler.core.holding import claim_of
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Node, Placement, Pod, PodRef, Policy, workload_of
 from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, NodeChanged, Obstacle, Reason, Wake
-from gpu_scheduler.core.request import read_request
+from gpu_scheduler.core.placement_map import PlacementMap, Slot
+from gpu_scheduler.core.reasons import (
+    REFUSED_AT_ADMISSION,
+    Aspect,
+    LineFreed,
+    NodeChanged,
+    Obstacle,
+    Reason,
+    Wake,
+)
+from gpu_scheduler.core.request import limit_fits, read_request
+from gpu_scheduler.core.volumes import Selection, Volumes
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """All that a decision reads beside the pod."""
+
+    ledger: Ledger
+    nodes: Nodes
+    volumes: Volumes
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +47,17 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The cluster is not ready for this pod; any of `wakes` may change that."""
+    """The cluster is not ready for this pod; any of `wakes` may change that.
+
+    Waits with one `topic` say the same. `selection` is what to write into the pod's claims meanwhile.
+    """
 
     pod: PodRef
     reason: Reason
     message: str
     wakes: frozenset[Wake]
+    topic: str
+    selection: Selection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +67,19 @@ class Refuse:
     pod: PodRef
     reason: Reason
     message: str
+    topic: str
 
 
 Decision = Bind | Wait | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    """A line that the pod cannot have now."""
+
+    obstacle: Obstacle
+    wakes: frozenset[Wake]
+    selection: Selection | None = None
 
 
 def awaits_placement(pod: Pod, policy: Policy) -> bool:
@@ -56,37 +93,103 @@ def awaits_placement(pod: Pod, policy: Policy) -> bool:
     )
 
 
-def decide(pod: Pod, ledger: Ledger, nodes: Nodes, policy: Policy) -> Decision | None:
+def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     """What to do with `pod`; None when there is nothing to decide: it awaits no placement, or its bind is under way."""
-    if not awaits_placement(pod, policy) or ledger.holds(pod.ref.uid):
+    if not awaits_placement(pod, cluster.policy) or cluster.ledger.holds(pod.ref.uid):
         return None
     request = read_request(pod)
     if isinstance(request, Obstacle):
-        return _put_off(pod, request)
-    slot = request.slot
-    closed = gate_open(pod, slot.value)
-    if closed is not None:
-        return _put_off(pod, closed)
-    node = nodes.resolve(slot.node)
+        return _put_off(pod, _Blocked(request, request.wakes))
+    if request.slot is None:
+        return _any_line(pod, request.map, cluster)
+    found = _line(pod, request.slot, cluster)
+    return _put_off(pod, found) if isinstance(found, _Blocked) else _bind(pod, found)
+
+
+def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decision:
+    """The lowest line that nobody has and that can be had now; else what is in the way of the lowest."""
+    workload = workload_of(pod, placement_map)
+    first: _Blocked | None = None
+    wakes: set[Wake] = {LineFreed(workload)}
+    with closing(cluster.ledger.indices.free(workload)) as free:
+        for index in free:
+            slot = placement_map.get(index)
+            found = None if slot is None else _line(pod, slot, cluster)
+            if isinstance(found, Placement):
+                return _bind(pod, found)
+            if found is not None:
+                first = first or found
+                wakes |= found.wakes
+    if first is None:
+        none_left = feasible.no_line_left(workload, cluster.ledger, cluster.nodes)
+        return _wait(pod, _Blocked(none_left, none_left.wakes | wakes))
+    return _wait(pod, _Blocked(first.obstacle, frozenset(wakes), first.selection))
+
+
+def _line(pod: Pod, slot: Slot, cluster: Cluster) -> Placement | _Blocked:
+    """The place that the line gives the pod, or what is in the way."""
+    node = cluster.nodes.resolve(slot.node)
     if isinstance(node, Obstacle):
-        return _put_off(pod, node)
-    placement = Placement(node.name, slot.devices, slot.index)
+        # The gate first: its cure is a new pod, and that can be had before the node is there.
+        closed = feasible.gate_open(pod, slot.value)
+        return _Blocked(closed or node, frozenset({NodeChanged(slot.node, Aspect.IDENTITY)}))
+    placement = _placement(pod, slot, node)
+    found = _obstacle(pod, slot, node, placement, cluster)
+    if found is None:
+        return placement
+    obstacle = found.obstacle if isinstance(found, Selection) else found
+    asked = {NodeChanged(name, Aspect.IDENTITY) for name in (slot.node, node.name)}
+    return _Blocked(obstacle, obstacle.wakes | asked, found if isinstance(found, Selection) else None)
+
+
+def _obstacle(pod: Pod, slot: Slot, node: Node, placement: Placement, cluster: Cluster) -> Obstacle | Selection | None:
+    """The first question that has an answer.
+
+    Who holds it before what ails the node: of a dead node, the pod that still terminates there is the better story.
+    """
+    ledger, nodes = cluster.ledger, cluster.nodes
     claim = claim_of(pod, placement)
-    # Who holds it before what ails the node: of a dead node, the pod that still terminates there is the better story.
-    obstacle = index_free(claim, ledger, nodes) or gpu_free(claim, ledger, nodes, policy) or node_usable(node)
-    if obstacle is not None:
-        return _put_off(pod, obstacle, slot.node, node.name)
-    return Bind(pod.ref, placement, _success(pod, placement))
+    plugin = bool(node.advertised and claim.limit)
+    return (
+        limit_fits(pod, slot)
+        or feasible.gate_open(pod, placement.value)
+        or (None if plugin else feasible.cards_exist(slot, node))
+        or feasible.index_free(claim, ledger, nodes)
+        or (None if plugin else feasible.gpu_free(claim, ledger, nodes, cluster.policy))
+        or feasible.plugin_apart(claim, node, ledger)
+        or feasible.cards_left(pod, node, nodes, ledger.occupancy)
+        or fitting.node_usable(pod, node)
+        or fitting.taints_tolerated(pod, node)
+        or fitting.node_selected(pod, node)
+        or fitting.room_left(pod, node, ledger.occupancy)
+        or fitting.ports_free(pod, node, ledger.occupancy)
+        or cluster.volumes.look(pod, node)
+    )
 
 
-def _put_off(pod: Pod, obstacle: Obstacle, *asked: str) -> Wait | Refuse:
-    """Refuse for a fault of the pod's text, else wait: for what the obstacle names, and for the nodes `asked` about."""
-    if obstacle.reason in REFUSED_AT_ADMISSION:
-        return Refuse(pod.ref, obstacle.reason, obstacle.message)
-    return Wait(pod.ref, obstacle.reason, obstacle.message, obstacle.wakes.union(map(NodeChanged, asked)))
+def _placement(pod: Pod, slot: Slot, node: Node) -> Placement:
+    """Where the line puts the pod; where a device plugin chooses the cards, they are numbered from the container."""
+    if node.advertised and pod.gpu_limits:
+        return Placement(node.name, tuple(map(str, range(pod.gpu_limit))), slot.index)
+    uuids = None if node.inventory is None else node.inventory.uuids(slot.devices)
+    return Placement(node.name, slot.devices, slot.index, uuids)
 
 
-def _success(pod: Pod, placement: Placement) -> str:
+def _bind(pod: Pod, placement: Placement) -> Bind:
     """As Kubernetes says it, and what Kubernetes does not know."""
     devices = {0: "no GPU", 1: f"GPU {placement.value}"}.get(len(placement.devices), f"GPUs {placement.value}")
-    return f"Successfully assigned {pod.ref} to {placement.node} with {devices} (index {placement.index})"
+    message = f"Successfully assigned {pod.ref} to {placement.node} with {devices} (index {placement.index})"
+    return Bind(pod.ref, placement, message)
+
+
+def _put_off(pod: Pod, blocked: _Blocked) -> Wait | Refuse:
+    """Refuse for a fault of the pod's text, else wait."""
+    obstacle = blocked.obstacle
+    if obstacle.reason in REFUSED_AT_ADMISSION:
+        return Refuse(pod.ref, obstacle.reason, obstacle.message, obstacle.topic)
+    return _wait(pod, blocked)
+
+
+def _wait(pod: Pod, blocked: _Blocked) -> Wait:
+    obstacle = blocked.obstacle
+    return Wait(pod.ref, obstacle.reason, obstacle.message, blocked.wakes, obstacle.topic, blocked.selection)

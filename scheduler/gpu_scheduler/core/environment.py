@@ -13,11 +13,15 @@ from gpu_scheduler.core.reasons import Obstacle, Reason
 from gpu_scheduler.core.text import quote
 
 _BY_FIELD: Final = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
+_BY_BUS: Final = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
+
+BY_FIELD: Final = (_BY_FIELD, _BY_BUS)
+"""What a container needs to see the devices that are decided when its pod is placed."""
 
 
 def wanted(value: str) -> tuple[EnvVar, EnvVar]:
     """What a container needs to see the devices `value`, numbered as the map numbers them."""
-    return EnvVar(names.VISIBLE_DEVICES, value), EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
+    return EnvVar(names.VISIBLE_DEVICES, value), _BY_BUS
 
 
 def missing(container: Container, needed: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:

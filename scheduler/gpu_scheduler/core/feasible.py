@@ -1,17 +1,35 @@
 """Whether a pod can have what its map line asks for: one function a question, which answers None or an Obstacle.
 
-LAW: a question reads and answers; it changes nothing and knows no other question. A new check is one more function
-here.
+LAW: a question reads and answers; it changes nothing and knows no other question. What a node must have beside its
+GPUs is asked in fitting.py.
 """
 
 from itertools import chain
 
 from gpu_scheduler import names
 from gpu_scheduler.core.environment import conflict, lacks, wanted
-from gpu_scheduler.core.ledger import Holder, Ledger, may_share
-from gpu_scheduler.core.model import Node, Pod, Policy, Sharing
+from gpu_scheduler.core.holding import Holder
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Sharing, WorkloadKey
 from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.reasons import GpuChanged, IndexChanged, NodeChanged, Obstacle, Reason, Wake
+from gpu_scheduler.core.occupancy import Occupancy
+from gpu_scheduler.core.placement_map import Slot, device_kind
+from gpu_scheduler.core.reasons import (
+    Aspect,
+    GpuChanged,
+    IndexChanged,
+    LineFreed,
+    NodeChanged,
+    Obstacle,
+    Reason,
+    RoomFreed,
+    Wake,
+)
+
+_ROLLING = (
+    "in a rolling update the old pod must go first: maxUnavailable of at least 1, "
+    "OnDelete where lines swap GPUs, or a spare line in the map"
+)
 
 
 def gate_open(pod: Pod, value: str) -> Obstacle | None:
@@ -23,6 +41,25 @@ def gate_open(pod: Pod, value: str) -> Obstacle | None:
         (lacks(container, needed) for container in pod.containers),
     )
     return next((obstacle for obstacle in obstacles if obstacle is not None), None)
+
+
+def cards_exist(slot: Slot, node: Node) -> Obstacle | None:
+    """The node has the devices of the line, as far as its inventory can tell."""
+    inventory = node.inventory
+    if inventory is None:
+        return None
+    for device in slot.devices:
+        checked = inventory.has_uuids or device_kind(device) == "number"
+        if checked and inventory.find(device) is None:
+            have = f"cards 0 to {len(inventory.cards) - 1}" if inventory.cards else "no cards"
+            return Obstacle(
+                Reason.GPU_NOT_FOUND,
+                f"cannot find GPU {device} on node {node.name}: its inventory has {have}",
+                f"name one that it has: kubectl get node {node.name} -o jsonpath="
+                f"'{{.metadata.annotations.agentaflow\\.gpu/devices}}{{.status.capacity.nvidia\\.com/gpu}}'",
+                frozenset({NodeChanged(node.name, Aspect.INVENTORY)}),
+            )
+    return None
 
 
 def index_free(claim: Holder, ledger: Ledger, nodes: Nodes) -> Obstacle | None:
@@ -43,37 +80,80 @@ def index_free(claim: Holder, ledger: Ledger, nodes: Nodes) -> Obstacle | None:
     )
 
 
+def no_line_left(workload: WorkloadKey, ledger: Ledger, nodes: Nodes) -> Obstacle:
+    """Why a pod that would take any line of the map finds none."""
+    lines = len(workload.map.slots)
+    every = f"every index of the map ({lines} line{'s' if lines > 1 else ''}) is held or claimed"
+    holders = (ledger.index_holder(workload, slot.index) for slot in workload.map.slots)
+    holder = next((each for each in holders if each is not None), None)
+    if holder is None:
+        cure = "add a line to the map, or run fewer replicas"
+        return Obstacle(Reason.NO_FREE_INDEX, every, cure, frozenset({LineFreed(workload)}))
+    return _held(
+        Reason.NO_FREE_INDEX,
+        f"{every}, and index {holder.index}",
+        holder,
+        f"run fewer replicas than the map has lines; {_ROLLING}",
+        nodes,
+        LineFreed(workload),
+    )
+
+
 def gpu_free(claim: Holder, ledger: Ledger, nodes: Nodes, policy: Policy) -> Obstacle | None:
     """Nobody else holds the devices, except those that may share them."""
     for device in claim.devices:
-        for holder in ledger.holders(claim.node, device):
-            if not may_share(claim, holder, device, policy.sharing):
-                return _held(
-                    Reason.GPU_HELD,
-                    f"GPU {device} of {claim.node}",
-                    holder,
-                    _cure(claim, holder, policy),
-                    nodes,
-                    GpuChanged(claim.node, device),
-                )
+        for holder in ledger.devices.rivals(claim.node, device):
+            if holder.ref.uid == claim.ref.uid or ledger.devices.may_share(claim, holder, device, policy.sharing):
+                continue
+            if device in holder.devices:
+                thing = f"GPU {device} of {claim.node}"
+            else:
+                thing = f"GPU {device} of {claim.node}, as {','.join(holder.devices)},"
+            card = ledger.devices.card(claim.node, device) if device in holder.devices else ""
+            wake = GpuChanged(claim.node, card)
+            return _held(Reason.GPU_HELD, thing, holder, _cure(claim, holder, policy), nodes, wake)
     return None
 
 
-def node_usable(node: Node) -> Obstacle | None:
-    """The node is Ready, and pods may be put on it."""
-    if not node.ready:
-        return Obstacle(
-            Reason.NODE_NOT_READY,
-            f"cannot use node {node.name}: it is not Ready",
-            f"see why: kubectl describe node {node.name}",
-        )
-    if node.unschedulable:
-        return Obstacle(
-            Reason.NODE_UNSCHEDULABLE,
-            f"cannot use node {node.name}: it is cordoned",
-            f"kubectl uncordon {node.name}",
-        )
-    return None
+def plugin_apart(claim: Holder, node: Node, ledger: Ledger) -> Obstacle | None:
+    """Where a device plugin hands out cards, nobody may hold one by name: the plugin would not know of it."""
+    if not node.advertised:
+        return None
+    other: PodRef | None = None
+    if claim.limit:
+        holder = ledger.devices.named_holder(node.name)
+        other = None if holder is None else holder.ref
+    elif claim.devices:
+        other = ledger.occupancy.plugin_user(node.name)
+    if other is None:
+        return None
+    held = "by its name" if claim.limit else "of the device plugin's choice"
+    return Obstacle(
+        Reason.GPU_HELD,
+        f"GPUs of {node.name} are held by {other} {held}, and nobody can tell whether they are this pod's",
+        f"wait until it ends, name another node, or give all pods of a node a limit of {names.GPU_RESOURCE}, or none",
+        frozenset({GpuChanged(node.name, "")}),
+    )
+
+
+def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: Occupancy) -> Obstacle | None:
+    """The device plugin has as many cards left as the pod's limit asks for."""
+    asked = pod.gpu_limit
+    if not asked or (not node.advertised and (node.inventory is not None or not nodes.advertising)):
+        # Nobody hands out cards here: the limit is only a count.
+        return None
+    total = node.allocatable.get(names.GPU_RESOURCE, 0)
+    used = occupancy.used(node.name, names.GPU_RESOURCE)
+    if asked <= total - used:
+        return None
+    return Obstacle(
+        Reason.NOT_ENOUGH_GPUS,
+        f"cannot get {asked} {names.GPU_RESOURCE} on node {node.name}: "
+        f"{used} of {total} are used, {max(total - used, 0)} are free",
+        "wait until pods there end, or name another node",
+        frozenset({RoomFreed(node.name, names.GPU_RESOURCE), NodeChanged(node.name, Aspect.ALLOCATABLE)}),
+        about=node.name,
+    )
 
 
 def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
@@ -84,7 +164,9 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     if holder.deleting_since is None:
         return Obstacle(reason, what, cure, frozenset({freed}))
     what = f"{what}, terminating since {holder.deleting_since}"
-    wakes = frozenset({freed, NodeChanged(holder.node)})
+    wakes = frozenset(
+        {freed, NodeChanged(holder.node, Aspect.IDENTITY), NodeChanged(holder.node, Aspect.READY)},
+    )
     node = nodes.resolve(holder.node)
     if isinstance(node, Node) and node.ready:
         cure = (
@@ -105,10 +187,7 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
 def _cure(claim: Holder, holder: Holder, policy: Policy) -> str:
     """What helps against a holder that is alive."""
     if _one_owner(claim, holder):
-        return (
-            "in a rolling update the old pod must go first: maxUnavailable of at least 1, "
-            "OnDelete where lines swap GPUs, or a spare line in the map"
-        )
+        return _ROLLING
     cure = "wait until it ends, delete it, or name another GPU in the map"
     if policy.sharing is Sharing.SAME_WORKLOAD:
         cure += f'; to share it, both pods need annotation {names.SHARING}: "any"'

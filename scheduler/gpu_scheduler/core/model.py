@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpu_scheduler import names
+from gpu_scheduler.core.constraints import ANYWHERE, Constraints, Taint
+from gpu_scheduler.core.demand import NOTHING, Demand
+from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.placement_map import PlacementMap
 
 
@@ -114,6 +117,14 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     containers: tuple[Container, ...] = ()
+    demand: Demand = NOTHING
+    constraints: Constraints = ANYWHERE
+    claims: tuple[str, ...] = ()
+    """Names of the PersistentVolumeClaims that it mounts, in its own namespace; of generic ephemeral volumes too."""
+    gpu_limits: tuple[tuple[str, int], ...] = ()
+    """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
+    unsupported: tuple[str, ...] = ()
+    """Fields that ask for something we do not decide, by their path in the pod."""
     scheduled_condition: Condition | None = field(default=None, compare=False)
 
     @property
@@ -146,6 +157,11 @@ class Pod:
         """It shares its devices with whoever says the same."""
         return self.annotations.get(names.SHARING) == "any"
 
+    @property
+    def gpu_limit(self) -> int:
+        """How many cards it wants from a device plugin; 0 when it does not ask for any that way."""
+        return sum(limit for _, limit in self.gpu_limits)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -155,6 +171,23 @@ class Node:
     ready: bool = True
     unschedulable: bool = False
     alias: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    taints: tuple[Taint, ...] = ()
+    allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """By resource, in the units of demand.py; `pods` is how many it takes."""
+    inventory: Inventory | None = None
+    """Its cards, from the monitor's annotation, else from the number that a device plugin advertises."""
+    advertised: int = 0
+    """How many cards a device plugin hands out there (`nvidia.com/gpu` in its capacity)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A bound pod of another scheduler: not ours to touch, but what it takes is gone."""
+
+    ref: PodRef
+    node: str
+    demand: Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +200,8 @@ class Placement:
     node: str
     devices: tuple[str, ...]
     index: int
+    uuids: tuple[str, ...] | None = None
+    """Of the devices, in their order, where they are known."""
 
     @property
     def value(self) -> str:
@@ -179,10 +214,12 @@ class Placement:
 
         The ledger reads it back.
         """
+        known = {} if self.uuids is None else {names.ASSIGNED_UUIDS: ",".join(self.uuids)}
         return {
             names.ASSIGNED_DEVICES: self.value,
             names.ASSIGNED_INDEX: str(self.index),
             names.ASSIGNED_NODE: self.node,
+            **known,
         }
 
 
@@ -197,6 +234,10 @@ class WorkloadKey:
     owner_kind: str
     owner_name: str
     map: PlacementMap
+
+    def __str__(self) -> str:
+        """The controller as kubectl's users write it; empty for bare pods."""
+        return f"{self.owner_kind}/{self.owner_name}" if self.owner_kind else ""
 
 
 def workload_of(pod: Pod, placement_map: PlacementMap) -> WorkloadKey:

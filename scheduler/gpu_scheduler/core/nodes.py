@@ -4,21 +4,35 @@ LAW: answers by name in constant time; says what changed only when a placement c
 wake nobody.
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
 from gpu_scheduler import names
 from gpu_scheduler.core.model import Node
-from gpu_scheduler.core.reasons import NodeChanged, Obstacle, Reason, Wake
+from gpu_scheduler.core.reasons import Aspect, NodeChanged, Obstacle, Reason, Wake
 from gpu_scheduler.core.text import quote
+
+_ASKED: Final[Mapping[Aspect, Callable[[Node], object]]] = {
+    Aspect.READY: lambda node: node.ready,
+    Aspect.UNSCHEDULABLE: lambda node: node.unschedulable,
+    Aspect.TAINTS: lambda node: node.taints,
+    Aspect.LABELS: lambda node: node.labels,
+    Aspect.ALLOCATABLE: lambda node: node.allocatable,
+    Aspect.INVENTORY: lambda node: (node.inventory, node.advertised),
+}
 
 
 class Nodes:
     """The nodes of the cluster, by name and by alias."""
 
-    __slots__ = ("_aliases", "_nodes")
+    __slots__ = ("_aliases", "_nodes", "advertising")
 
     def __init__(self) -> None:
         """Begin with none."""
         self._nodes: dict[str, Node] = {}
         self._aliases: dict[str, dict[str, None]] = {}
+        self.advertising = 0
+        """How many nodes have a device plugin that hands out cards."""
 
     def apply(self, node: Node) -> frozenset[Wake]:
         """Take `node` as it is now; answers who may want to know."""
@@ -27,17 +41,25 @@ class Nodes:
             return frozenset()
         if before is not None:
             self._drop_alias(before)
+            self.advertising -= before.advertised > 0
+        self.advertising += node.advertised > 0
         self._nodes[node.name] = node
         if node.alias is not None:
             self._aliases.setdefault(node.alias, {})[node.name] = None
-        return _changed(before, node)
+        return _changed(before, node) if before is not None else _known_as(node)
 
     def forget(self, name: str) -> frozenset[Wake]:
         """Take the node as gone; answers who may want to know."""
         before = self._nodes.pop(name, None)
-        if before is not None:
-            self._drop_alias(before)
-        return _changed(before)
+        if before is None:
+            return frozenset()
+        self._drop_alias(before)
+        self.advertising -= before.advertised > 0
+        return _known_as(before)
+
+    def __iter__(self) -> Iterator[Node]:
+        """All nodes."""
+        return iter(self._nodes.values())
 
     def resolve(self, name: str) -> Node | Obstacle:
         """The node that a map calls `name`: by its real name, else by its alias, which must be on one node only."""
@@ -47,7 +69,7 @@ class Nodes:
         aliased = self._aliases.get(name, {})
         if len(aliased) == 1:
             return self._nodes[next(iter(aliased))]
-        wakes = frozenset({NodeChanged(name)})
+        wakes = frozenset({NodeChanged(name, Aspect.IDENTITY)})
         if not aliased:
             return Obstacle(
                 Reason.NODE_NOT_FOUND,
@@ -74,6 +96,15 @@ class Nodes:
                 del self._aliases[node.alias]
 
 
-def _changed(*views: Node | None) -> frozenset[Wake]:
-    called = {name for view in views if view is not None for name in (view.name, view.alias)}
-    return frozenset(NodeChanged(name) for name in called if name is not None)
+def _known_as(*views: Node) -> frozenset[Wake]:
+    """It came or went, or its name means another node: whoever asks for it asks anew."""
+    called = {name for view in views for name in (view.name, view.alias) if name is not None}
+    return frozenset(NodeChanged(name, Aspect.IDENTITY) for name in called)
+
+
+def _changed(before: Node, node: Node) -> frozenset[Wake]:
+    """What is different about it, told under its real name; an alias is resolved before anything else is asked."""
+    wakes: frozenset[Wake] = frozenset(
+        NodeChanged(node.name, aspect) for aspect, ask in _ASKED.items() if ask(before) != ask(node)
+    )
+    return wakes if before.alias == node.alias else wakes | _known_as(before, node)

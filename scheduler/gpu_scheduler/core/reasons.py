@@ -5,7 +5,7 @@ that can be said of it.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final
 
 from gpu_scheduler.core.model import WorkloadKey
@@ -16,16 +16,25 @@ class Reason(StrEnum):
     """The closed list. The value is the word that users see."""
 
     MAP_INVALID = "MapInvalid"
+    REQUEST_INVALID = "RequestInvalid"
     NOTHING_REQUESTED = "NothingRequested"
     UNSUPPORTED = "Unsupported"
     INDEX_UNKNOWN = "IndexUnknown"
     INDEX_NOT_IN_MAP = "IndexNotInMap"
     INDEX_HELD = "IndexHeld"
+    NO_FREE_INDEX = "NoFreeIndex"
     NODE_NOT_FOUND = "NodeNotFound"
     NODE_AMBIGUOUS = "NodeAmbiguous"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    TAINT_NOT_TOLERATED = "TaintNotTolerated"
+    NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
+    PORT_IN_USE = "PortInUse"
+    VOLUME_NOT_BOUND = "VolumeNotBound"
+    GPU_NOT_FOUND = "GpuNotFound"
     GPU_HELD = "GpuHeld"
+    NOT_ENOUGH_GPUS = "NotEnoughGpus"
     ENV_NOT_INJECTED = "EnvNotInjected"
     ENV_CONFLICT = "EnvConflict"
     BIND_FAILED = "BindFailed"
@@ -34,6 +43,7 @@ class Reason(StrEnum):
 REFUSED_AT_ADMISSION: Final = frozenset(
     {
         Reason.MAP_INVALID,
+        Reason.REQUEST_INVALID,
         Reason.UNSUPPORTED,
         Reason.INDEX_UNKNOWN,
         Reason.INDEX_NOT_IN_MAP,
@@ -45,10 +55,10 @@ REFUSED_AT_ADMISSION: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GpuChanged:
-    """A device of a real node became free, or what holds it changed."""
+    """Who holds a card of a real node changed; an empty `card` stands for the node's cards as a whole."""
 
     node: str
-    device: str
+    card: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +70,80 @@ class IndexChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeChanged:
-    """Something about the node with this name or alias changed that a placement asks about."""
+class LineFreed:
+    """Some index of a workload became free: a pod that takes any may have it."""
 
+    workload: WorkloadKey
+
+
+class Aspect(Enum):
+    """What a placement asks about a node."""
+
+    IDENTITY = auto()
+    """That it exists, and which node its name or alias means."""
+    READY = auto()
+    UNSCHEDULABLE = auto()
+    TAINTS = auto()
+    LABELS = auto()
+    ALLOCATABLE = auto()
+    INVENTORY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """One aspect of the node with this name or alias changed."""
+
+    name: str
+    aspect: Aspect
+
+
+@dataclass(frozen=True, slots=True)
+class RoomFreed:
+    """A pod left a node and gave back some of a resource; `resource` is its name, or `ports`."""
+
+    node: str
+    resource: str
+
+
+class Storage(Enum):
+    """The kinds of storage object that a placement asks about."""
+
+    CLAIM = auto()
+    VOLUME = auto()
+    CLASS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class StorageChanged:
+    """A claim (`name` is NAMESPACE/NAME), a volume or a storage class changed."""
+
+    kind: Storage
     name: str
 
 
-Wake = GpuChanged | IndexChanged | NodeChanged
+Wake = GpuChanged | IndexChanged | LineFreed | NodeChanged | RoomFreed | StorageChanged
 """What can cure a wait. That a change of the pod itself can goes without saying."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One reason why a pod cannot be placed: what is the case, what its owner can do, and which changes may help."""
+    """One reason why a pod cannot be placed: what is the case, what its owner can do, and which changes may help.
+
+    `about` is what makes it the same obstacle next time, where `what` has numbers that change by the minute.
+    """
 
     reason: Reason
     what: str
     cure: str
     wakes: frozenset[Wake] = frozenset()
+    about: str = ""
 
     @property
     def message(self) -> str:
         """The text of condition, event, log line and refusal; it begins with the reason's word and a colon."""
         return sentence(self.reason, self.what, self.cure)
+
+    @property
+    def topic(self) -> str:
+        """Two obstacles with one topic are one obstacle: it is told once."""
+        return f"{self.reason}: {self.about or self.what}"

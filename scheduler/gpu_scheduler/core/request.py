@@ -16,17 +16,24 @@ from gpu_scheduler.core.text import quote
 _EXAMPLE: Final = f'annotation {names.MAP}, example: "0=node1:0,1"'
 _MAX_RANGES: Final = 8
 
+# The annotations that say yes or no, and those that know one word.
+_CHOICES: Final = (
+    (names.OBSERVER, ("true", "false")),
+    (names.KEEP_ENV, ("true", "false")),
+    (names.SHARING, ("any",)),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A pod's map, and the line of it that is the pod's."""
+    """A pod's map, and the line of it that is the pod's; without a `slot` any free line will do."""
 
     map: PlacementMap
-    slot: Slot
+    slot: Slot | None
 
 
 def read_request(pod: Pod) -> Request | Obstacle:
-    """The line of the map that `pod` asks for, or what is wrong with the asking."""
+    """What `pod` asks for, or what is wrong with the asking."""
     text = pod.map_text
     if text is None:
         return _without_map(pod)
@@ -34,16 +41,16 @@ def read_request(pod: Pod) -> Request | Obstacle:
         placement_map = parse_placement_map(text)
     except MapError as error:
         return Obstacle(Reason.MAP_INVALID, str(error), f"correct annotation {names.MAP} in the pod's template")
+    return _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod) or _on_map(pod, placement_map)
+
+
+def _on_map(pod: Pod, placement_map: PlacementMap) -> Request | Obstacle:
+    """The line of the map that is the pod's by its index; a pod without one takes any."""
     index = static_index(pod)
     if isinstance(index, Obstacle):
         return index
     if index is None:
-        return Obstacle(
-            Reason.UNSUPPORTED,
-            "cannot tell which line of the map is this pod's: its name was generated or does not end in -N, "
-            "and no label or annotation gives it an index",
-            f'set annotation {names.INDEX} (example: "0"), or use a StatefulSet or an Indexed Job',
-        )
+        return Request(placement_map, None)
     slot = placement_map.get(index)
     if slot is None:
         return Obstacle(
@@ -51,7 +58,64 @@ def read_request(pod: Pod) -> Request | Obstacle:
             f"cannot find index {index} in the map: it has lines for {_ranges(placement_map)}",
             f"add a line (example: {index}=node1:0), or run fewer replicas",
         )
-    return Request(placement_map, slot)
+    return limit_fits(pod, slot) or Request(placement_map, slot)
+
+
+def limit_fits(pod: Pod, slot: Slot) -> Obstacle | None:
+    """A limit of cards, where there is one, is as many as the line names; a line may leave the choice to the plugin."""
+    named = len(slot.devices)
+    if not pod.gpu_limits or not named or pod.gpu_limit == named:
+        return None
+    container, limit = pod.gpu_limits[0]
+    return _wrong_limit(
+        container,
+        limit,
+        f"it must be as many as the map's line for index {slot.index} names, which are {named}",
+        f"correct it (example: {names.GPU_RESOURCE}: {named}), or correct the line",
+    )
+
+
+def _odd_choice(pod: Pod) -> Obstacle | None:
+    """An annotation that knows a few words says another one."""
+    for key, words in _CHOICES:
+        given = pod.annotations.get(key)
+        if given is not None and given not in words:
+            rule = " or ".join(f'"{word}"' for word in words)
+            return Obstacle(
+                Reason.REQUEST_INVALID,
+                f"cannot read annotation {key}: {quote(given)}: it must be {rule}",
+                f'correct it (example: {key}: "{words[0]}"), or leave it out',
+            )
+    return None
+
+
+def _scattered_limit(pod: Pod) -> Obstacle | None:
+    """Two containers have a limit of cards; but all containers of a pod see the same ones."""
+    if len(pod.gpu_limits) <= 1:
+        return None
+    (first, wanted), (second, limit) = pod.gpu_limits[:2]
+    return _wrong_limit(
+        second,
+        limit,
+        f"one container of a pod must have that limit, and {quote(first)} has it",
+        f"leave it out of all but one (example: {names.GPU_RESOURCE}: {wanted} in {quote(first)})",
+    )
+
+
+def _wrong_limit(container: str, limit: int, rule: str, cure: str) -> Obstacle:
+    what = f"cannot read limit {names.GPU_RESOURCE}: {limit} of container {quote(container)}: {rule}"
+    return Obstacle(Reason.REQUEST_INVALID, what, cure)
+
+
+def _unsupported(pod: Pod) -> Obstacle | None:
+    """The pod asks for something that we do not decide."""
+    if not pod.unsupported:
+        return None
+    return Obstacle(
+        Reason.UNSUPPORTED,
+        f"cannot place a pod by {', '.join(pod.unsupported)}: this scheduler does not read it",
+        f"leave it out: the map already says the node ({_EXAMPLE})",
+    )
 
 
 def _without_map(pod: Pod) -> Obstacle:

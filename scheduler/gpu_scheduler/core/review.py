@@ -5,12 +5,16 @@ LAW: no API and no state. A pod that is right already is left alone, so that a s
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.environment import conflict, missing, wanted
+from gpu_scheduler.core.environment import BY_FIELD, conflict, missing, wanted
 from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Pod
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
-from gpu_scheduler.core.request import read_request
+from gpu_scheduler.core.request import Request, read_request
+from gpu_scheduler.core.text import quote
+
+_MAX_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +50,41 @@ def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None 
     request = read_request(pod)
     if isinstance(request, Obstacle):
         return _deny(request) if request.reason in REFUSED_AT_ADMISSION else Admit()
-    slot = request.slot
-    named = pod.ref.name or f"{pod.generate_name or ''}?"
-    log = f"Injecting {names.VISIBLE_DEVICES}={slot.value} for pod {named} (index {slot.index})"
-    return _complete(pod, pod.containers, wanted(slot.value), log)
+    needed = _needed(pod, request)
+    index = "index decided when it is placed" if request.slot is None else f"index {request.slot.index}"
+    return _complete(pod, pod.containers, needed, f"Injecting {_shown(needed)} for pod {_named(pod)} ({index})")
+
+
+def _needed(pod: Pod, request: Request) -> tuple[EnvVar, EnvVar]:
+    """The devices as the line names them; by our annotation where line or devices are decided later."""
+    return BY_FIELD if request.slot is None or pod.gpu_limits else wanted(request.slot.value)
 
 
 def _review_debugging(pod: Pod, old: Pod | None) -> Admit | Deny:
     """A new ephemeral container sees what its pod sees; one without anything decided is not ours to complete."""
     known = {container.name for container in _ephemeral(old)} if old is not None else set()
     new = tuple(container for container in _ephemeral(pod) if container.name not in known)
-    seen = _seen(pod)
-    if seen is None:
+    needed = _seen(pod)
+    if needed is None:
         return Admit()
-    shown = seen.value if seen.value is not None else f"(annotation {names.ASSIGNED_DEVICES})"
-    log = f"Injecting {names.VISIBLE_DEVICES}={shown} for ephemeral containers of pod {pod.ref.name}"
-    return _complete(pod, new, (seen, EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)), log)
+    return _complete(pod, new, needed, f"Injecting {_shown(needed)} for ephemeral containers of pod {_named(pod)}")
 
 
 def _ephemeral(pod: Pod) -> Iterator[Container]:
     return (container for container in pod.containers if container.kind is ContainerKind.EPHEMERAL)
 
 
-def _seen(pod: Pod) -> EnvVar | None:
+def _seen(pod: Pod) -> tuple[EnvVar, EnvVar] | None:
     """What the pod's own containers have, else what its map line says."""
     for container in pod.containers:
         if container.kind is not ContainerKind.EPHEMERAL:
-            for entry in container.env or ():
-                known = entry.value is not None or entry.field_path == names.DEVICES_FIELD
-                if entry.name == names.VISIBLE_DEVICES and known:
-                    return entry
+            # Of two entries with one name the last wins.
+            has = {entry.name: entry for entry in container.env or ()}
+            seen, order = has.get(names.VISIBLE_DEVICES), has.get(names.DEVICE_ORDER)
+            if seen is not None and (seen.value is not None or seen == BY_FIELD[0]):
+                return seen, BY_FIELD[1] if order is None or order.value is None else order
     request = read_request(pod)
-    return None if isinstance(request, Obstacle) else wanted(request.slot.value)[0]
+    return None if isinstance(request, Obstacle) else _needed(pod, request)
 
 
 def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, ...], log: str) -> Admit | Deny:
@@ -100,6 +107,17 @@ def _additions(container: Container, entries: tuple[EnvVar, ...]) -> list[AddOp]
     if container.env is None:
         return [AddOp(path, values)]
     return [AddOp(f"{path}/0", value) for value in reversed(values)]
+
+
+def _named(pod: Pod) -> str:
+    """For a log line; the API server looks at names only after us."""
+    name = pod.ref.name or f"{pod.generate_name or ''}?"
+    return name if name.isprintable() and len(name) <= _MAX_NAME else quote(name)
+
+
+def _shown(needed: tuple[EnvVar, EnvVar]) -> str:
+    value = needed[0].value
+    return f"{names.VISIBLE_DEVICES}={f'(annotation {names.ASSIGNED_DEVICES})' if value is None else value}"
 
 
 def _json(entry: EnvVar) -> dict[str, object]:

@@ -2,66 +2,13 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import jsonpatch
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
-from prometheus_client import CollectorRegistry
 
 from gpu_scheduler.adapters import admission
-from gpu_scheduler.adapters.admission import Webhook
-from gpu_scheduler.adapters.metrics import WebhookMetrics
+from tests.adapters.reviews import ask, pod, review, serving
 from tests.adapters.server import Object
-
-Client = TestClient[web.Request, web.Application]
-
-MAP = "0=node1:0,1\n1=node2:2\n"
-
-
-@asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Client, Webhook, CollectorRegistry]]:
-    """The webhook without TLS."""
-    registry = CollectorRegistry()
-    webhook = Webhook("gpu-scheduler", WebhookMetrics(registry))
-    async with TestClient(TestServer(webhook.app())) as client:
-        yield client, webhook, registry
-
-
-def pod(text: str | None = MAP, name: str = "train-0", **spec: object) -> Object:
-    """A pod as its author wrote it."""
-    annotations = {} if text is None else {"gpu-scheduling-map": text}
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"schedulerName": "gpu-scheduler", "containers": [{"name": "main"}], **spec},
-    }
-
-
-def review(body: object, **more: object) -> Object:
-    """An AdmissionReview as the API server sends it."""
-    request = {
-        "uid": "review-1",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "operation": "CREATE",
-        "namespace": "default",
-        "object": body,
-        "oldObject": None,
-        "options": {"kind": "CreateOptions"},
-        **more,
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-
-
-async def ask(client: Client, path: str, body: Object) -> Object:
-    """Post a review and give the response part."""
-    async with client.post(path, json=body) as response:
-        assert response.status == 200
-        answer: Object = await response.json()
-    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    assert answer["response"]["uid"] == "review-1"
-    given: Object = answer["response"]
-    return given
 
 
 def patched(body: Object, response: Object) -> Object:
@@ -142,7 +89,10 @@ async def test_an_unreadable_pod_is_refused_not_crashed_on() -> None:
 
         assert response["allowed"] is False
         assert response["status"]["code"] == 400
-        assert response["status"]["message"].startswith("cannot read the pod: ")
+        assert response["status"]["message"] == (
+            "RequestInvalid: cannot read the pod: Expected `object`, got `int` - at `$.metadata`; "
+            "write it as the API defines it: kubectl explain pod --recursive"
+        )
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"request": null}', b"\xff\xfe", b'{"request": {"uid": 5}}'])
@@ -154,6 +104,35 @@ async def test_what_is_no_review_gets_a_400_and_a_sentence(body: bytes) -> None:
             assert (await response.text()).startswith("cannot read AdmissionReview: ")
         async with client.get("/mutate") as response:
             assert response.status == 405
+
+
+async def test_a_pod_that_takes_any_line_reads_our_annotation() -> None:
+    """Its name is yet to be made up at /mutate, and is there at /validate: both say the same of it."""
+    generated = pod(name="")
+    generated["metadata"]["generateName"] = "web-"
+    async with serving() as (client, _, _registry):
+        right = patched(generated, await ask(client, "/mutate", review(generated)))
+        right["metadata"]["name"] = "web-24567"
+
+        assert right["spec"]["containers"][0]["env"][0] == {
+            "name": "CUDA_VISIBLE_DEVICES",
+            "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['agentaflow.gpu/assigned-devices']"}},
+        }
+        assert await ask(client, "/mutate", review(right)) == {"uid": "review-1", "allowed": True}
+        assert await ask(client, "/validate", review(right)) == {"uid": "review-1", "allowed": True}
+
+
+async def test_a_debug_container_is_completed_and_then_valid() -> None:
+    """An update of the subresource is looked at as a creation is."""
+    async with serving() as (client, _, _registry):
+        old = patched(pod(), await ask(client, "/mutate", review(pod())))
+        new = {**old, "spec": {**old["spec"], "ephemeralContainers": [{"name": "debugger"}]}}
+        about = {"operation": "UPDATE", "subResource": "ephemeralcontainers", "oldObject": old}
+        right = patched(new, await ask(client, "/mutate", review(new, **about)))
+
+        assert right["spec"]["ephemeralContainers"][0]["env"] == old["spec"]["containers"][0]["env"]
+        assert (await ask(client, "/validate", review(right, **about)))["allowed"]
+        assert not (await ask(client, "/validate", review(new, **about)))["allowed"]
 
 
 async def test_a_body_beyond_measure_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

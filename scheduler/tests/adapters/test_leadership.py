@@ -202,7 +202,13 @@ async def test_a_leader_whose_decider_died_steps_down() -> None:
 async def test_the_window_counts_from_the_start_of_the_renewal() -> None:
     """An answer that took long is worth less: the other side counts from when it was asked, too."""
     now = [0.0]
-    leases = FakeLeases()
+
+    class SlowLeases(FakeLeases):
+        async def write(self, lease: Lease) -> Lease:
+            now[0] = 4.0
+            return await super().write(lease)
+
+    leases = SlowLeases()
     timing = Timing(duration=15, renew_deadline=10, retry_period=2)
     me = Leadership(
         leases,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
+from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.reflector import Pace, Reflector, Resource, lines
 from tests.adapters.server import FakeServer, Object, Reply, Watch, connected, until
 
@@ -25,14 +26,22 @@ def read(raw: msgspec.Raw) -> tuple[str, str]:
     return meta["name"], f"{meta['name']}@{meta['resourceVersion']}"
 
 
+def named(identity: objects.Identity) -> str:
+    """The key of a thing."""
+    return identity.name or ""
+
+
 @dataclass
 class Notes:
     """An observer that writes down what it is told."""
 
     told: list[str] = field(default_factory=list)
+    fails_on: str = ""
 
     def applied(self, value: str) -> None:
         """See Observer."""
+        if value == self.fails_on:
+            raise RuntimeError("a bug")
         self.told.append(f"+{value}")
 
     def forgotten(self, value: str) -> None:
@@ -63,7 +72,7 @@ async def reflecting(pace: Pace = QUICK) -> AsyncIterator[tuple[FakeServer, Refl
     """A reflector that is running, its observer, and the server that it watches."""
     async with connected() as (server, api):
         notes = Notes()
-        reflector = Reflector(api, Resource("things", PATH, "spec.kind=ours", read), notes, pace=pace)
+        reflector = Reflector(api, Resource("things", PATH, "spec.kind=ours", read, named), notes, pace=pace)
         task = asyncio.create_task(_start(reflector, server))
         try:
             yield server, reflector, notes
@@ -186,7 +195,7 @@ async def test_silence_is_measured_from_the_last_word() -> None:
     now = [100.0]
     async with connected() as (server, api):
         notes = Notes()
-        resource = Resource("things", PATH, None, read)
+        resource = Resource("things", PATH, None, read, named)
         reflector = Reflector(api, resource, notes, pace=QUICK, clock=lambda: now[0])
         server.on("GET", PATH, Reply(500))
         task = asyncio.create_task(reflector.run())
@@ -255,3 +264,48 @@ async def test_lines_are_cut_wherever_the_network_cut_them() -> None:
             yield chunk
 
     assert [line async for line in lines(chunks())] == [b"one", b"two", b"three"]
+
+
+UNREADABLE: Object = {"metadata": {"name": "a", "resourceVersion": "8", "no": 5}}
+STAYS = {
+    "when it changes into something unreadable": [
+        Watch(({"type": "MODIFIED", "object": UNREADABLE},), close=True),
+        Watch(),
+    ],
+    "when a list shows it unreadable": [Watch((EXPIRED,)), Watch()],
+}
+
+
+@pytest.mark.parametrize("watches", STAYS.values(), ids=STAYS)
+async def test_what_can_no_longer_be_read_stays_as_it_was_known(watches: list[Watch]) -> None:
+    """It may hold a GPU: nothing that cannot be read is taken to be gone."""
+    async with reflecting() as (server, _, notes):
+        server.on("GET", PATH, page(7, thing("a", 1)), page(9, UNREADABLE, {"metadata": 5}))
+        server.on("WATCH", PATH, *watches)
+
+        await until(lambda: len(server.asked("WATCH")) == 2)
+
+        assert "-a@1" not in notes.told
+
+
+async def test_an_unreadable_object_that_goes_is_gone() -> None:
+    """What was known of it is what is forgotten."""
+    async with reflecting() as (server, _, notes):
+        server.on("GET", PATH, page(7, thing("a", 1)))
+        server.on("WATCH", PATH, Watch(({"type": "DELETED", "object": UNREADABLE},)), Watch())
+
+        await until(lambda: len(notes.told) == 2)
+
+        assert notes.told == ["+a@1", "-a@1"]
+
+
+async def test_an_error_of_our_own_over_one_object_does_not_stop_the_watch() -> None:
+    """The others are told of, and the watch goes on from where it is."""
+    async with reflecting() as (server, _, notes):
+        notes.fails_on = "a@1"
+        server.on("GET", PATH, page(7, thing("a", 1), thing("b", 1)))
+        server.on("WATCH", PATH, Watch((event("ADDED", "c", 8),)), Watch())
+
+        await until(lambda: len(notes.told) == 2)
+
+        assert notes.told == ["+b@1", "+c@8"]

@@ -12,8 +12,9 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run `gpu-scheduler` with these arguments and nothing else in its environment."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), **env}
+    """Run `gpu-scheduler` with these arguments and nothing else in its environment, but for who measures coverage."""
+    measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), **measured, **env}
     return subprocess.run(
         [sys.executable, "-m", "gpu_scheduler", *arguments],
         env=environment,

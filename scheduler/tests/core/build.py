@@ -5,12 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_scheduler import names
-from gpu_scheduler.core.decide import Decision, decide
-from gpu_scheduler.core.environment import wanted
+from gpu_scheduler.core.decide import Cluster, Decision, decide
+from gpu_scheduler.core.environment import BY_FIELD, wanted
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Node, Owner, Placement, Pod, PodRef, Policy
 from gpu_scheduler.core.nodes import Nodes
+from gpu_scheduler.core.reasons import Aspect, NodeChanged
 from gpu_scheduler.core.request import Request, read_request
+from gpu_scheduler.core.volumes import Volumes
 
 MAP = """\
 0=node1:0,1
@@ -20,6 +22,7 @@ MAP = """\
 4=node4:3
 """
 POLICY = Policy()
+ROOM = {"pods": 110, "cpu": 8000, "memory": 2**34}
 KEEP = {"agentaflow.gpu/keep-env": "true"}
 TRAIN = Owner("StatefulSet", "train")
 FIELD_REF = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
@@ -56,8 +59,9 @@ def pod(
     if "containers" in others:
         return made
     request = read_request(made)
-    value = request.slot.value if isinstance(request, Request) else ""
-    return replace(made, containers=(container(wanted(value)),))
+    slot = request.slot if isinstance(request, Request) else None
+    env = BY_FIELD if slot is None or made.gpu_limits else wanted(slot.value)
+    return replace(made, containers=(container(env),))
 
 
 def running(name: str, node: str, text: str | None = MAP, **others: Any) -> Pod:
@@ -70,17 +74,29 @@ def own(*values: str) -> tuple[Container, ...]:
     return tuple(container((visible(value), PCI), position=number) for number, value in enumerate(values))
 
 
+def node(name: str = "node1", **others: Any) -> Node:
+    """A node with room for everybody."""
+    return Node(name, **{"allocatable": ROOM, **others})
+
+
 def nodes(*known: Node) -> Nodes:
     """These nodes, or node1 to node4."""
     result = Nodes()
-    for node in known or (Node("node1"), Node("node2"), Node("node3"), Node("node4")):
-        result.apply(node)
+    for each in known or (node("node1"), node("node2"), node("node3"), node("node4")):
+        result.apply(each)
     return result
 
 
-def ledger(*bound: Pod, policy: Policy = POLICY) -> Ledger:
-    """A ledger that has seen these pods."""
+def exists(name: str) -> NodeChanged:
+    """What wakes who asks for the node at all."""
+    return NodeChanged(name, Aspect.IDENTITY)
+
+
+def ledger(*bound: Pod, policy: Policy = POLICY, known: Nodes | None = None) -> Ledger:
+    """A ledger that has seen these pods, and these nodes."""
     result = Ledger(policy)
+    for one in known or ():
+        result.learn(one)
     for each in bound:
         result.apply(each)
     return result
@@ -98,4 +114,5 @@ def decided(
     policy: Policy = POLICY,
 ) -> Decision | None:
     """Decide on a pod, in an empty cluster where nothing else is said."""
-    return decide(pending, held or ledger(), known or nodes(), policy)
+    known = known or nodes()
+    return decide(pending, Cluster(held or ledger(known=known), known, Volumes(), policy))

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.backlog import Backlog
-from gpu_scheduler.core.reasons import GpuChanged, NodeChanged, Wake
+from gpu_scheduler.core.reasons import Aspect, GpuChanged, NodeChanged, Wake
 
 GPU = GpuChanged("node4", "3")
 OTHER = GpuChanged("node4", "2")
-NODE = NodeChanged("node4")
+NODE = NodeChanged("node4", Aspect.READY)
 ALL: list[Wake] = [GPU, OTHER, NODE]
 
 
@@ -40,6 +40,8 @@ class Story:
                 self.backlog.wait(words[0], words[1:], self.now)
             elif verb == "wake":
                 self.backlog.wake(words, self.now)
+            elif verb == "hint":
+                self.backlog.hint(words, self.now)
             elif verb == "retry":
                 self.backlog.retry(words[0], self.now)
             else:
@@ -48,6 +50,8 @@ class Story:
 
 
 WAITS = ("wait", "a", GPU)
+
+IN_VAIN: list[Step] = [WAITS, ("wake", GPU), "pop"]
 
 STORIES = {
     "who came first is looked at first": (["add b", "add a", "pop", "pop", "pop"], ["b", "a", None]),
@@ -63,11 +67,19 @@ STORIES = {
         ["a", "a"],
     ),
     "a pod is woken once": (["add a", "pop", WAITS, 9, ("wake", GPU), "pop", ("wake", GPU), "pop"], ["a", "a", None]),
-    "woken early, it serves out its back-off": (
-        ["add a", "pop", WAITS, 0.4, ("wake", GPU), "pop", 0.5, "pop", 0.1, "pop"],
-        ["a", None, None, "a"],
+    "woken, it is looked at at once": (["add a", "pop", WAITS, ("wake", GPU), "pop"], ["a", "a"]),
+    "woken in vain a third time, it serves a back-off": (
+        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, ("wake", GPU), "pop", 0.9, "pop", 0.1, "pop"],
+        ["a", "a", "a", "a", None, None, "a"],
     ),
-    "woken after its back-off, it is looked at at once": (["add a", "pop", WAITS, 1, ("wake", GPU), "pop"], ["a", "a"]),
+    "after that, woken when its back-off is over, it is looked at at once": (
+        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, 1, ("wake", GPU), "pop"],
+        ["a", "a", "a", "a", "a"],
+    ),
+    "left alone for long, wake-ups in vain are forgotten": (
+        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, 11, ("wake", GPU), "pop", *IN_VAIN],
+        ["a", "a", "a", "a", "a", "a"],
+    ),
     "its own change does not wait for any back-off": (["add a", "pop", WAITS, "add a", "pop"], ["a", "a"]),
     "its own change ends its wait": (
         ["add a", "pop", WAITS, "add a", "pop", 9, ("wake", GPU), "pop"],
@@ -138,9 +150,17 @@ STORIES = {
         ],
         ["a", "a", "a", "a", "a"],
     ),
-    "a pod that waited long is bound a second after its holder went, though told before that it terminates": (
-        ["add a", "pop", WAITS, 100, ("wake", GPU), "pop", WAITS, 0.1, ("wake", GPU), 0.9, "pop"],
-        ["a", "a", "a"],
+    "news that cure nothing are looked at in a second": (
+        ["add a", "pop", WAITS, 100, ("hint", GPU), 0.9, "pop", 0.1, "pop"],
+        ["a", None, "a"],
+    ),
+    "news do not keep from the cure": (
+        ["add a", "pop", WAITS, 100, ("hint", GPU), 0.1, ("wake", GPU), "pop", 2, "pop"],
+        ["a", "a", None],
+    ),
+    "a pod that waits for something else hears no news": (
+        ["add a", "pop", WAITS, 100, ("hint", OTHER), 9, "pop"],
+        ["a", None],
     ),
     "a pod in back-off that changes itself is looked at once": (
         ["add a", "pop", "retry a", "add a", "pop", 20, "pop"],

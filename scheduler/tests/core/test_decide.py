@@ -3,10 +3,11 @@ from dataclasses import replace
 import pytest
 
 from gpu_scheduler.core.decide import Bind, Refuse, Wait
-from gpu_scheduler.core.model import Container, Node, Owner, Pod
+from gpu_scheduler.core.model import Container, Pod
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.reasons import (
     REFUSED_AT_ADMISSION,
+    Aspect,
     NodeChanged,
     Reason,
     Wake,
@@ -17,7 +18,9 @@ from tests.core.build import (
     PCI,
     container,
     decided,
+    exists,
     ledger,
+    node,
     nodes,
     placed,
     pod,
@@ -100,8 +103,6 @@ def test_a_pod_whose_bind_is_under_way_is_not_decided_again() -> None:
     assert None is decided(pending, held)
 
 
-GENERATED = replace(pod("web-5d9f7c-24567", owner=Owner("ReplicaSet", "web-5d9f7c")), generate_name="web-5d9f7c-")
-
 TEXT_FAULTS = {
     "a map that cannot be read": (
         pod("train-1", "0=node1:0\n1=node9:x"),
@@ -129,14 +130,6 @@ TEXT_FAULTS = {
         (
             "IndexNotInMap: cannot find index 7 in the map: it has lines for 0, 2-3, 9; "
             "add a line (example: 7=node1:0), or run fewer replicas"
-        ),
-    ),
-    "a map without any index": (
-        GENERATED,
-        (
-            "Unsupported: cannot tell which line of the map is this pod's: its name was generated or does not end in "
-            "-N, and no label or annotation gives it an index; "
-            'set annotation agentaflow.gpu/index (example: "0"), or use a StatefulSet or an Indexed Job'
         ),
     ),
     "a count instead of a map": (
@@ -224,30 +217,30 @@ def test_a_pod_that_asks_for_nothing_waits() -> None:
 
 NODE_FAULTS = {
     "a node that does not exist": (
-        nodes(Node("node9")),
+        nodes(node("node9")),
         (
             'NodeNotFound: cannot find node "node2" of the map: no node has that name, nor the label '
             "gpu-node-name=node2; name an existing node, or label one: kubectl label node NODE gpu-node-name=node2"
         ),
-        {NodeChanged("node2")},
+        {exists("node2")},
     ),
     "an alias on two nodes": (
-        nodes(Node("a", alias="node2"), Node("b", alias="node2"), Node("c", alias="node2")),
+        nodes(node("a", alias="node2"), node("b", alias="node2"), node("c", alias="node2")),
         (
             'NodeAmbiguous: cannot tell which node "node2" of the map is: label gpu-node-name=node2 is on a, b and 1 '
             "more; leave it on one node: kubectl label node b gpu-node-name-"
         ),
-        {NodeChanged("node2")},
+        {exists("node2")},
     ),
     "a node that is not Ready": (
-        nodes(Node("node2", ready=False)),
+        nodes(node("node2", ready=False)),
         "NodeNotReady: cannot use node node2: it is not Ready; see why: kubectl describe node node2",
-        {NodeChanged("node2")},
+        {exists("node2"), NodeChanged("node2", Aspect.READY)},
     ),
     "a cordoned node, named by its alias": (
-        nodes(Node("vmss2", unschedulable=True, alias="node2")),
+        nodes(node("vmss2", unschedulable=True, alias="node2")),
         "NodeUnschedulable: cannot use node vmss2: it is cordoned; kubectl uncordon vmss2",
-        {NodeChanged("node2"), NodeChanged("vmss2")},
+        {exists("node2"), exists("vmss2"), NodeChanged("vmss2", Aspect.UNSCHEDULABLE)},
     ),
 }
 
@@ -264,7 +257,7 @@ def test_wait_for_a_node(known: Nodes, message: str, wakes: set[Wake]) -> None:
 
 def test_a_real_name_wins_over_an_alias() -> None:
     """A label cannot draw pods away from the node that bears the name."""
-    decision = decided(pod("train-1"), known=nodes(Node("node2"), Node("node9", alias="node2")))
+    decision = decided(pod("train-1"), known=nodes(node("node2"), node("node9", alias="node2")))
 
     assert isinstance(decision, Bind)
     assert decision.placement.node == "node2"
@@ -277,11 +270,11 @@ def test_messages_of_hostile_names_fit_an_event() -> None:
     pending = pod(
         f"{'p' * 250}-0", f"0={long}:{uuids}", containers=(container((visible("9" * 9999), PCI), name="c" * 63),)
     )
-    refused = decided(pending, known=nodes(Node(long)))
+    refused = decided(pending, known=nodes(node(long)))
     held = decided(
         pod(f"{'p' * 250}-0", f"0={long}:0", owner=None),
         ledger(replace(running(f"{'q' * 250}-0", long, f"0={long}:0"), deleting_since="2026-11-21T01:00:00Z")),
-        nodes(Node(long, ready=False)),
+        nodes(node(long, ready=False)),
     )
 
     for decision in (refused, held):

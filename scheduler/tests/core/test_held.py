@@ -4,16 +4,15 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.core.decide import Bind, Wait
-from gpu_scheduler.core.model import Node, Owner, Pod, Policy, Sharing, workload_of
+from gpu_scheduler.core.model import Owner, Pod, Policy, Sharing, workload_of
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.placement_map import parse_placement_map
 from gpu_scheduler.core.reasons import (
     GpuChanged,
     IndexChanged,
-    NodeChanged,
     Reason,
 )
-from tests.core.build import KEEP, MAP, PCI, container, decided, ledger, nodes, pod, running, visible
+from tests.core.build import KEEP, MAP, PCI, container, decided, exists, ledger, node, nodes, pod, running, visible
 
 ANY = {"agentaflow.gpu/sharing": "any"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
@@ -157,7 +156,7 @@ def test_who_may_share_a_gpu(pending: Pod, holder: Pod, sharing: Sharing, free: 
 
 SINCE = "2026-11-21T01:00:00Z"
 UP = nodes()
-DOWN = nodes(Node("node4", ready=False))
+DOWN = nodes(node("node4", ready=False))
 
 HELD = {
     "by a stranger": (
@@ -252,11 +251,11 @@ def test_who_waits_for_a_gpu_is_woken_by_all_that_can_help() -> None:
     decision = decided(
         pod("a-0", "0=gpus:3", owner=None),
         ledger(running("train-3", "node4")),
-        nodes(Node("node4", alias="gpus")),
+        nodes(node("node4", alias="gpus")),
     )
 
     assert isinstance(decision, Wait)
-    assert {GpuChanged("node4", "3"), NodeChanged("node4"), NodeChanged("gpus")} == decision.wakes
+    assert {GpuChanged("node4", "3"), exists("node4"), exists("gpus")} == decision.wakes
 
 
 def test_who_waits_for_an_index_is_woken_by_it() -> None:
@@ -266,7 +265,7 @@ def test_who_waits_for_an_index_is_woken_by_it() -> None:
 
     assert isinstance(decision, Wait)
     workload = workload_of(pending, parse_placement_map(MAP))
-    assert {IndexChanged(workload, 3), NodeChanged("node4")} == decision.wakes
+    assert {IndexChanged(workload, 3), exists("node4")} == decision.wakes
 
 
 def test_a_pod_keeps_its_place_when_its_name_is_used_again() -> None:

@@ -7,7 +7,7 @@ from gpu_scheduler.core.environment import devices_in
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Pod, WorkloadKey
 from gpu_scheduler.core.placement_map import parse_placement_map
-from gpu_scheduler.core.reasons import GpuChanged, IndexChanged
+from gpu_scheduler.core.reasons import GpuChanged, IndexChanged, LineFreed, RoomFreed
 from tests.core.build import FIELD_REF, MAP, PCI, POLICY, container, ledger, own, placed, pod, running
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"
@@ -91,9 +91,9 @@ def test_an_assumption_holds_until_the_watch_confirms_it() -> None:
     pending, held = pod("train-3"), ledger()
     place = placed("node4", "3", 3)
     held.assume(pending, place)
-    (assumed,) = held.holders("node4", "3")
+    (assumed,) = held.devices.rivals("node4", "3")
     wakes = held.apply(replace(pending, node="node4", annotations={**pending.annotations, **place.annotations}))
-    (confirmed,) = held.holders("node4", "3")
+    (confirmed,) = held.devices.rivals("node4", "3")
 
     assert (True, frozenset(), replace(assumed, assumed=False)) == (assumed.assumed, wakes, confirmed)
 
@@ -124,7 +124,7 @@ def test_an_observer_that_is_assumed_claims_nothing() -> None:
     held = ledger()
     held.assume(pod("train-3", annotations=OBSERVER), placed("node4", "3", 3))
 
-    assert held.holders("node4", "3") == ()
+    assert held.devices.rivals("node4", "3") == ()
 
 
 def test_an_assumption_by_alias_is_confirmed_by_our_annotation() -> None:
@@ -157,7 +157,8 @@ def test_a_stale_view_of_a_bound_pod_releases_nothing() -> None:
     assert before == set(held)
 
 
-FREED = frozenset({GpuChanged("node4", "3"), IndexChanged(TRAIN, 3)})
+NEWS = frozenset({GpuChanged("node4", "3"), GpuChanged("node4", ""), IndexChanged(TRAIN, 3), LineFreed(TRAIN)})
+FREED = NEWS | {RoomFreed("node4", "pods")}
 
 
 def test_a_definite_failure_frees() -> None:
@@ -181,9 +182,9 @@ def test_a_terminating_pod_holds_on_and_says_so() -> None:
     """Nothing is free yet, but who waits wants to hear since when the holder is terminating."""
     held = ledger(running("train-3", "node4"))
     wakes = held.apply(replace(running("train-3", "node4"), deleting_since="2026-11-21T01:00:00Z"))
-    (holder,) = held.holders("node4", "3")
+    (holder,) = held.devices.rivals("node4", "3")
 
-    assert (wakes, holder.deleting_since) == (FREED, "2026-11-21T01:00:00Z")
+    assert (wakes, holder.deleting_since) == (NEWS, "2026-11-21T01:00:00Z")
 
 
 def test_the_same_view_twice_is_no_news() -> None:
@@ -203,7 +204,7 @@ def test_a_pod_bound_elsewhere_than_assumed_is_booked_where_it_is() -> None:
     wakes = held.apply(running("train-3", "node2", containers=own("7")))
 
     assert GpuChanged("node4", "3") in wakes
-    assert (held.holders("node4", "3"), len(held.holders("node2", "7"))) == ((), 1)
+    assert (held.devices.rivals("node4", "3"), len(held.devices.rivals("node2", "7"))) == ((), 1)
 
 
 def test_an_observer_holds_its_index_and_no_device() -> None:
@@ -211,7 +212,7 @@ def test_an_observer_holds_its_index_and_no_device() -> None:
     held = ledger(running("train-3", "node4", annotations=OBSERVER))
     holder = held.index_holder(TRAIN, 3)
 
-    assert held.holders("node4", "3") == ()
+    assert held.devices.rivals("node4", "3") == ()
     assert holder is not None
     assert str(holder.ref) == "default/train-3"
 
@@ -250,7 +251,7 @@ def _seconds(others: int) -> float:
     for _ in range(50):
         began = time.perf_counter()
         held.assume(base, placed("node4", "3", 3))
-        held.holders("node4", "3")
+        held.devices.rivals("node4", "3")
         held.conflicts()
         held.forget(base.ref.uid)
         tries.append(time.perf_counter() - began)

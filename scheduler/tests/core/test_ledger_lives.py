@@ -9,13 +9,27 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gpu_scheduler.core import decide as deciding
 from gpu_scheduler.core.decide import Bind, decide
+from gpu_scheduler.core.inventory import Card, Inventory, counted
 from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Node, Owner, Pod, Policy, Sharing
+from gpu_scheduler.core.model import Owner, Pod, Policy, Sharing, workload_of
+from gpu_scheduler.core.placement_map import parse_placement_map
 from gpu_scheduler.core.reasons import GpuChanged
-from tests.core.build import PCI, container, nodes, pod, visible
+from gpu_scheduler.core.volumes import Volumes
+from tests.core.build import PCI, container, node, nodes, pod, visible
 
-MAPS = ["0=node1:0\n1=node1:0,1\n2=node2:0", "0=node1:1\n1=node1:1\n2=gpus:0,1"]
+GPU_0 = "GPU-00000000-0000-0000-0000-000000000000"
+SLICES = [f"MIG-11111111-0000-0000-0000-00000000000{number}" for number in (1, 2)]
+# What every node really has, whatever its inventory lets us know of it: a card and a slice of it.
+PLACES = {"0": (0, None), "1": (1, None), GPU_0: (0, None), **{uuid: (1, uuid) for uuid in SLICES}}
+KNOWN = Inventory((Card(0, GPU_0), Card(1, "GPU-11111111-0000-0000-0000-000000000000", tuple(SLICES))))
+INVENTORIES = [None, counted(2), KNOWN]
+MAPS = [
+    "0=node1:0\n1=node1:0,1\n2=node2:0",
+    "0=node1:1\n1=node1:1\n2=gpus:0,1",
+    f"0=node1:{GPU_0}\n1=node1:{SLICES[0]}\n2=node1:{SLICES[1]}\n3=node1:{GPU_0}",
+]
 OWNERS = [None, Owner("StatefulSet", "a"), Owner("StatefulSet", "b")]
 EXTRAS = [
     {},
@@ -26,13 +40,15 @@ EXTRAS = [
     {"agentaflow.gpu/keep-env": "true"},
 ]
 NUMBER = st.integers(0, 5)
+# A pod without a number of its own takes any line.
 PODS = st.tuples(
-    st.integers(0, 2),
+    st.sampled_from(["0", "1", "2", "any", "other"]),
     st.sampled_from(MAPS),
     st.sampled_from(OWNERS),
     st.sampled_from(EXTRAS),
     st.sampled_from([0, 1, 2, 3, 3, 3]),
 )
+Given = tuple[str, str, Owner | None, dict[str, str], int]
 KEPT = (container((visible("1"), PCI)),)
 
 
@@ -43,11 +59,12 @@ class Cluster(RuleBasedStateMachine):
         sharing=st.sampled_from([*Sharing, Sharing.SAME_WORKLOAD]),
         first=st.lists(PODS, min_size=2, max_size=4),
     )
-    def start(self, sharing: Sharing, first: list[tuple[int, str, Owner | None, dict[str, str], int]]) -> None:
+    def start(self, sharing: Sharing, first: list[Given]) -> None:
         """A cluster of two nodes, one of which has an alias, and the first pods."""
         self.policy = Policy(sharing=sharing)
-        self.nodes = nodes(Node("node1"), Node("node2", alias="gpus"))
-        self.ledger = Ledger(self.policy)
+        self.nodes = nodes(node("node1"), node("node2", alias="gpus"))
+        self.volumes = Volumes()
+        self.ledger = self.rebuilt()
         self.api: dict[str, Pod] = {}
         self.seen: dict[str, Pod] = {}
         self.flying: dict[str, Bind] = {}
@@ -62,11 +79,11 @@ class Cluster(RuleBasedStateMachine):
         self.events.append((value.ref.uid, value))
 
     @rule(given=PODS)
-    def create(self, given: tuple[int, str, Owner | None, dict[str, str], int]) -> None:
+    def create(self, given: Given) -> None:
         """Somebody creates a pod, perhaps under an old name; it gets some way at once, or all."""
-        index, text, owner, extra, speed = given
+        name, text, owner, extra, speed = given
         self.made += 1
-        new = pod(f"pod-{index}", text, owner=owner, annotations=extra)
+        new = pod(f"pod-{name}", text, owner=owner, annotations=extra)
         if new.keep_env:
             new = replace(new, containers=KEPT)
         uid = f"uid-{self.made}"
@@ -103,8 +120,15 @@ class Cluster(RuleBasedStateMachine):
             self.seen[uid] = value
             if value.bound or value.finished:
                 self.flying.pop(uid, None)
-        freed = {GpuChanged(node, device) for node, device in before - self.taken()}
+        freed = {GpuChanged(node, self.ledger.devices.card(node, device)) for node, device in before - self.taken()}
         assert freed <= wakes
+
+    @rule(which=st.sampled_from(INVENTORIES), name=st.sampled_from(["node1", "node2"]))
+    def learn(self, which: Inventory | None, name: str) -> None:
+        """A node's monitor tells what it has, or falls silent."""
+        changed = node(name, inventory=which, alias="gpus" if name == "node2" else None)
+        self.nodes.apply(changed)
+        self.ledger.learn(changed)
 
     @precondition(lambda self: self.seen)
     @rule()
@@ -115,7 +139,8 @@ class Cluster(RuleBasedStateMachine):
 
     def look_at(self, uid: str) -> None:
         """One pod's turn."""
-        decision = decide(self.seen[uid], self.ledger, self.nodes, self.policy)
+        cluster = deciding.Cluster(self.ledger, self.nodes, self.volumes, self.policy)
+        decision = decide(self.seen[uid], cluster)
         if isinstance(decision, Bind):
             self.ledger.assume(self.seen[uid], decision.placement)
             self.flying[uid] = decision
@@ -130,6 +155,7 @@ class Cluster(RuleBasedStateMachine):
         elif not (uid in self.api and self.api[uid].bound):
             del self.flying[uid]
             self.ledger.forget(uid)
+            self.ledger.apply(self.seen[uid])
 
     def land(self, uid: str) -> None:
         """The API takes a bind if the pod is still there, not deleting and unbound. Its answer is lost."""
@@ -156,12 +182,19 @@ class Cluster(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The scheduler dies with all it knew, and another lists. What was flying never lands: its time is over."""
-        self.ledger = Ledger(self.policy)
         self.events.clear()
         self.flying.clear()
         self.seen = dict(self.api)
-        for value in self.api.values():
-            self.ledger.apply(value)
+        self.ledger = self.rebuilt()
+
+    def rebuilt(self) -> Ledger:
+        """A ledger made of the nodes and pods as they were seen, and of nothing else."""
+        ledger = Ledger(self.policy)
+        for each in self.nodes:
+            ledger.learn(each)
+        for value in getattr(self, "seen", {}).values():
+            ledger.apply(value)
+        return ledger
 
     def taken(self) -> set[tuple[str, str]]:
         """Devices that somebody holds, found the slow way."""
@@ -169,12 +202,12 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def a_rebuilt_ledger_equals_the_live_one(self) -> None:
-        """All but what is assumed follows from the pods as they were seen."""
-        rebuilt = Ledger(self.policy)
-        for value in self.seen.values():
-            rebuilt.apply(value)
+        """Every entry of every table follows from the pods and nodes as they were seen, and from binds in the air."""
+        rebuilt = self.rebuilt()
+        for uid, bind in self.flying.items():
+            rebuilt.assume(self.seen[uid], bind.placement)
 
-        assert set(rebuilt) == {holder for holder in self.ledger if not holder.assumed}
+        assert self.ledger.differences(rebuilt) == 0
 
     @invariant()
     def an_assumption_lives_as_long_as_its_bind(self) -> None:
@@ -183,16 +216,23 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def the_answers_agree_with_a_slow_search(self) -> None:
-        """The tables by device and by index say what a walk over all holders says."""
-        everyone = set(self.ledger)
-        for node, device in self.taken() | {("node1", "0"), ("node2", "1")}:
-            assert {holder for holder in everyone if holder.node == node and device in holder.devices} == set(
-                self.ledger.holders(node, device)
-            )
-        for holder in everyone:
+        """The table of indices says what a walk over all holders says, the lowest free one included."""
+        for holder in self.ledger:
             assert holder.workload is not None
             assert holder.index is not None
             assert holder == self.ledger.index_holder(holder.workload, holder.index)
+            busy = {each.index for each in self.ledger if each.workload == holder.workload}
+            busy |= {
+                int(value.ref.name[-1])
+                for uid, value in self.seen.items()
+                if value.ref.name[-1].isdigit()
+                and group(value) == (holder.workload.namespace, value.owner, value.map_text)
+                and workload_of(value, holder.workload.map) == holder.workload
+                and not (value.finished or value.deleting_since or self.ledger.holds(uid))
+                and parse_placement_map(value.map_text or "") == holder.workload.map
+            }
+            every = [slot.index for slot in holder.workload.map.slots]
+            assert [index for index in every if index not in busy] == list(self.ledger.indices.free(holder.workload))
 
     @invariant()
     def nobody_holds_against_the_rules(self) -> None:
@@ -206,17 +246,30 @@ class Cluster(RuleBasedStateMachine):
     def check_index(self, one: Pod, other: Pod) -> None:
         """A small reference model: two pods of a workload have two indices."""
         if group(one) == group(other):
-            assert one.ref.name != other.ref.name
+            assert index(one) != index(other)
 
     def check_devices(self, one: Pod, other: Pod) -> None:
         """A small reference model: two pods of a node have no device in common, or may share it."""
-        common = devices(one) & devices(other) if one.node == other.node else set()
-        if not common or self.policy.sharing is Sharing.ANY:
+        met = [(a, b) for a in devices(one) for b in devices(other) if one.node == other.node and overlap(a, b)]
+        if not met or self.policy.sharing is Sharing.ANY:
             return
         assert self.policy.sharing is Sharing.SAME_WORKLOAD
         opted_in = one.sharing_any and other.sharing_any
-        lines_agree = group(one) == group(other) and common <= (line(one) & line(other))
+        lines_agree = group(one) == group(other) and all(
+            PLACES[a] == PLACES[b] and a in line(one) and b in line(other) for a, b in met
+        )
         assert opted_in or lines_agree
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two names mean silicon in common."""
+    (card, part), (other_card, other_part) = PLACES[one], PLACES[other]
+    return card == other_card and (part == other_part or None in {part, other_part})
+
+
+def index(value: Pod) -> str:
+    """What the Binding said."""
+    return value.annotations["agentaflow.gpu/assigned-index"]
 
 
 def one_of(among: Iterable[str], number: int) -> str:

@@ -1,13 +1,21 @@
+from dataclasses import replace
+
 import pytest
 
+from gpu_scheduler.core.constraints import Taint
+from gpu_scheduler.core.inventory import counted
 from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.reasons import NodeChanged, Obstacle, Reason
+from gpu_scheduler.core.reasons import Aspect, NodeChanged, Obstacle, Reason
 from tests.core.build import nodes
 
 
-def wakes(*names: str) -> frozenset[NodeChanged]:
-    return frozenset(map(NodeChanged, names))
+def exists(*names: str) -> frozenset[NodeChanged]:
+    return frozenset(NodeChanged(name, Aspect.IDENTITY) for name in names)
+
+
+def only(aspect: Aspect) -> frozenset[NodeChanged]:
+    return frozenset({NodeChanged("a", aspect)})
 
 
 def test_a_heartbeat_wakes_nobody() -> None:
@@ -15,27 +23,44 @@ def test_a_heartbeat_wakes_nobody() -> None:
     assert frozenset() == nodes(Node("a")).apply(Node("a"))
 
 
+TAINT = Taint("gpu", "", "NoSchedule")
+OLD = Node("a", alias="old")
 CHANGES = {
-    "a new node": (Node("b"), wakes("b")),
-    "a new node with an alias": (Node("b", alias="gpus"), wakes("b", "gpus")),
-    "a node that is Ready no more": (Node("a", ready=False, alias="old"), wakes("a", "old")),
-    "a cordoned node": (Node("a", unschedulable=True, alias="old"), wakes("a", "old")),
-    "an alias that changes": (Node("a", alias="new"), wakes("a", "old", "new")),
-    "an alias that goes": (Node("a"), wakes("a", "old")),
+    "a new node": (Node("b"), exists("b")),
+    "a new node with an alias": (Node("b", alias="gpus"), exists("b", "gpus")),
+    "a node that is Ready no more": (replace(OLD, ready=False), only(Aspect.READY)),
+    "a cordoned node": (replace(OLD, unschedulable=True), only(Aspect.UNSCHEDULABLE)),
+    "a taint": (replace(OLD, taints=(TAINT,)), only(Aspect.TAINTS)),
+    "a label": (replace(OLD, labels={"zone": "b"}), only(Aspect.LABELS)),
+    "more room": (replace(OLD, allocatable={"pods": 250}), only(Aspect.ALLOCATABLE)),
+    "an inventory": (replace(OLD, inventory=counted(4)), only(Aspect.INVENTORY)),
+    "a device plugin": (replace(OLD, advertised=4), only(Aspect.INVENTORY)),
+    "an alias that changes": (replace(OLD, alias="new"), exists("a", "old", "new")),
+    "an alias that goes": (Node("a"), exists("a", "old")),
 }
 
 
-@pytest.mark.parametrize(("node", "expected"), CHANGES.values(), ids=CHANGES)
-def test_a_change_wakes_whom_it_may_help(node: Node, expected: frozenset[NodeChanged]) -> None:
-    """Who waits for the node by its name or by an alias it had or has is woken."""
-    assert expected == nodes(Node("a", alias="old")).apply(node)
+@pytest.mark.parametrize(("changed", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_change_wakes_whom_it_may_help(changed: Node, expected: frozenset[NodeChanged]) -> None:
+    """Who waits for another aspect of the node is left alone."""
+    assert expected == nodes(OLD).apply(changed)
+
+
+def test_nodes_with_a_device_plugin_are_counted() -> None:
+    """A limit of cards means something only where somebody hands cards out."""
+    known = nodes(Node("a", advertised=4), Node("b", advertised=2), Node("c"))
+    known.apply(Node("a"))
+
+    assert known.advertising == 1
+    known.forget("b")
+    assert known.advertising == 0
 
 
 def test_a_node_that_goes_wakes_too() -> None:
     """Its alias may be unambiguous from now on."""
     known = nodes(Node("a", alias="gpus"), Node("b", alias="gpus"))
 
-    assert wakes("a", "gpus") == known.forget("a")
+    assert exists("a", "gpus") == known.forget("a")
     assert Node("b", alias="gpus") == known.resolve("gpus")
 
 

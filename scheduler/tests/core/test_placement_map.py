@@ -92,6 +92,7 @@ REFUSED = {
     "a GPU with an underscore": ("0=a:1_0", 1, ID),
     "a GPU with a leading zero, which would be a second name for it": ("0=a:00", 1, ID),
     "a GPU in other digits than ASCII": ("0=a:\uff11", 1, ID),
+    "a GPU that begins in ASCII and ends in other digits": ("0=a:1\uff11", 1, ID),
     "a GPU over 2147483647": ("0=a:2147483648", 1, ID),
     "a UUID in capitals, which would be a second name for it": (f"0=a:{GPU.upper()}", 1, ID),
     "a UUID that is cut short": (f"0=a:{GPU[:-1]}", 1, ID),

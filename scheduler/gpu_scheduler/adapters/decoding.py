@@ -1,0 +1,27 @@
+"""JSON that anybody may have written becomes a Struct, or one kind of error, or nothing."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+def decode_object(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
+    """A whole object; msgspec.ValidationError when it is no such thing, however deep it nests."""
+    try:
+        return decoder.decode(raw)
+    except RecursionError as error:
+        raise msgspec.ValidationError("the object nests too deep") from error
+
+
+def decode_part(decoder: msgspec.json.Decoder[T | None], data: bytes) -> T | None:
+    """One part of an object; None when it is absent, null or no such thing, which then costs that part alone."""
+    if not data:
+        return None
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,90 @@
+"""A node becomes a core value here, with the cards that its monitor or its device plugin tells of."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.decoding import decode_object, decode_part
+from gpu_scheduler.adapters.translate_demand import amounts
+from gpu_scheduler.core.constraints import Taint
+from gpu_scheduler.core.inventory import MAX_CARDS, Card, Inventory, counted
+from gpu_scheduler.core.model import Node
+from gpu_scheduler.core.placement_map import MAX_NUMBER, device_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class _MigDevice(msgspec.Struct, gc=False):
+    """A slice of a card, as a monitor lists it."""
+
+    uuid: str
+
+
+class _Device(msgspec.Struct, rename="camel", gc=False):
+    """A card, as a monitor lists it."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+    uuid: str | None = None
+    mig_devices: list[_MigDevice] | None = None
+
+
+_nodes = msgspec.json.Decoder(objects.Node)
+_devices = msgspec.json.Decoder(list[_Device] | None)
+
+
+def read_node(raw: bytes | msgspec.Raw) -> tuple[str, Node]:
+    """JSON of a node to (name, Node). msgspec.ValidationError when it is no node."""
+    node = node_value(decode_object(_nodes, raw))
+    return node.name, node
+
+
+def node_value(node: objects.Node) -> Node:
+    """A node as placement sees it; a node that has not said Ready is not."""
+    meta, spec, status = node.metadata, node.spec or objects.NodeSpec(), node.status or objects.NodeStatus()
+    advertised = amounts(status.capacity).get(names.GPU_RESOURCE, 0)
+    listed = (meta.annotations or {}).get(names.DEVICES)
+    inventory = None if listed is None else _inventory(listed)
+    if inventory is None and advertised:
+        inventory = counted(advertised)
+    return Node(
+        name=meta.name or "",
+        ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ()),
+        unschedulable=bool(spec.unschedulable),
+        alias=(meta.labels or {}).get(names.NODE_ALIAS) or None,
+        labels={sys.intern(key): sys.intern(value) for key, value in (meta.labels or {}).items()},
+        taints=tuple(Taint(taint.key or "", taint.value or "", taint.effect or "") for taint in spec.taints or ()),
+        allocatable=amounts(status.allocatable),
+        inventory=inventory,
+        advertised=advertised,
+    )
+
+
+def _inventory(text: str) -> Inventory | None:
+    """The cards that a monitor lists; None when the list cannot be believed."""
+    devices = decode_part(_devices, text.encode())
+    if devices is None or len(devices) > MAX_CARDS:
+        return None
+    cards = tuple(
+        Card(
+            device.index,
+            next(_uuids("GPU", (device.uuid,)), None),
+            tuple(_uuids("MIG", (each.uuid for each in device.mig_devices or ()))),
+        )
+        for device in devices
+    )
+    uuids = [uuid for card in cards for uuid in (card.uuid, *card.slices) if uuid is not None]
+    if len({card.index for card in cards}) < len(cards) or len(set(uuids)) < len(uuids):
+        return None
+    return Inventory(cards)
+
+
+def _uuids(kind: str, given: Iterable[str | None]) -> Iterator[str]:
+    """Those that a map can name, spelled as it spells them."""
+    spelled = (uuid[:4] + uuid[4:].lower() for uuid in given if uuid)
+    return (uuid for uuid in spelled if device_kind(uuid) == kind)

@@ -1,0 +1,121 @@
+"""Where a pod may go, as its author wrote it: tolerations, node selector and required node affinity.
+
+LAW: pure matching with Kubernetes' own meaning; whatever a selector says, it answers yes or no and never fails.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's `spec.taints` entry; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        """As kubectl writes it: `dedicated=ml:NoSchedule`."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's `spec.tolerations` entry; an empty key with Exists tolerates all, an empty effect every effect."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def covers(self, taint: Taint) -> bool:
+        """Whether the pod may run in spite of `taint`."""
+        if self.effect not in {"", taint.effect} or self.key not in {"", taint.key}:
+            return False
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression of a node selector term: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is meant; one that Kubernetes would not accept never holds."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return bool(self.values) and value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+            case _:
+                return False
+
+    def __str__(self) -> str:
+        """As people say it: `zone In a, b`."""
+        return f"{self.key} {self.operator} {', '.join(self.values)}".rstrip()
+
+    def _compares(self, value: str | None) -> bool:
+        found, limit = _integer(value), _integer(self.values[0] if len(self.values) == 1 else None)
+        if found is None or limit is None:
+            return False
+        return found > limit if self.operator == "Gt" else found < limit
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """All of its expressions must hold; one without any matches no node."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    def unmet(self, labels: Mapping[str, str], name: str) -> Requirement | None:
+        """The first expression that does not hold for the node `name` with these labels."""
+        for requirement in self.labels:
+            if not requirement.holds(labels):
+                return requirement
+        # A node has one field that can be asked for.
+        fields = {"metadata.name": name}
+        return next((requirement for requirement in self.fields if not requirement.holds(fields)), None)
+
+    def matches(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether the node `name` with these labels is meant."""
+        return bool(self.labels or self.fields) and self.unmet(labels, name) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """`affinity` None is no wish; else one of its terms must match (none of zero ever does)."""
+
+    selector: Mapping[str, str] = field(default_factory=dict, hash=False)
+    affinity: tuple[Term, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether the pod may run in spite of `taint`."""
+        return any(toleration.covers(taint) for toleration in self.tolerations)
+
+
+ANYWHERE: Final = Constraints()
+
+
+def _integer(text: str | None) -> int | None:
+    """A label's value as a number of 64 bits; None when it is none."""
+    if text is None or _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None

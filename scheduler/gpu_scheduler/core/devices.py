@@ -1,0 +1,202 @@
+"""Who holds which card of which node, whatever name the card goes by.
+
+LAW: holders are kept by real node and card; index, UUID and MIG slices of one card meet there. Where the node's
+inventory cannot tell two kinds of name apart, they are taken to mean the same card.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final
+
+from gpu_scheduler.core.holding import Holder
+from gpu_scheduler.core.inventory import Inventory, Spot
+from gpu_scheduler.core.model import Node, Sharing
+from gpu_scheduler.core.placement_map import device_kind
+from gpu_scheduler.core.reasons import GpuChanged, Wake
+
+_NOBODY: Final[frozenset[Wake]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two pods that hold one device against the rules."""
+
+    node: str
+    device: str
+    first: Holder
+    second: Holder
+
+
+@dataclass(slots=True)
+class _Rack:
+    """The cards of one node."""
+
+    inventory: Inventory | None = None
+    plugin: bool = False
+    """Whether a device plugin hands out cards here."""
+    holders: dict[str, Holder] = field(default_factory=dict)
+    cards: dict[str, dict[str, Holder]] = field(default_factory=dict)
+    kinds: dict[str, dict[str, Holder]] = field(default_factory=dict)
+
+    @property
+    def vague(self) -> bool:
+        """Whether a number and a UUID may mean one card without anybody knowing."""
+        return self.inventory is None or not self.inventory.has_uuids
+
+    def spot(self, device: str) -> tuple[str, Spot | None]:
+        """The card's key, and where the inventory has it; a device unknown to it is a card of its own."""
+        spot = None if self.inventory is None else self.inventory.find(device)
+        return (device if spot is None else str(spot.card)), spot
+
+    def named(self, holder: Holder) -> tuple[str, ...]:
+        """What it claims by name: nothing where the device plugin chooses its cards."""
+        return () if self.plugin and holder.limit else holder.devices
+
+    def same(self, device: str, other: str) -> bool:
+        """Whether two names mean one device, or devices that overlap."""
+        (key, spot), (other_key, other_spot) = self.spot(device), self.spot(other)
+        return key == other_key and (spot is None or other_spot is None or spot.overlaps(other_spot))
+
+    def insert(self, holder: Holder) -> None:
+        self.holders[holder.ref.uid] = holder
+        for device in self.named(holder):
+            self.cards.setdefault(self.spot(device)[0], {})[holder.ref.uid] = holder
+            self.kinds.setdefault(device_kind(device) or "", {})[holder.ref.uid] = holder
+
+    def remove(self, uid: str) -> set[str]:
+        """Answers the keys of the cards that it had."""
+        holder = self.holders.pop(uid)
+        keys = {self.spot(device)[0] for device in self.named(holder)}
+        for key in keys:
+            _discard(self.cards, key, uid)
+        for kind in {device_kind(device) or "" for device in self.named(holder)}:
+            _discard(self.kinds, kind, uid)
+        return keys
+
+
+class Devices:
+    """All holders by node and card."""
+
+    __slots__ = ("_crowded", "_racks")
+
+    def __init__(self) -> None:
+        self._racks: dict[str, _Rack] = {}
+        self._crowded: set[str] = set()
+        """Nodes with a card that two pods hold."""
+
+    def learn(self, node: Node) -> frozenset[Wake]:
+        """Take the node's inventory as it is now; answers whose question may have another answer."""
+        rack = self._racks.setdefault(node.name, _Rack())
+        plugin = node.advertised > 0
+        if (rack.inventory, rack.plugin) == (node.inventory, plugin):
+            self._tidy(node.name)
+            return _NOBODY
+        keys = {"", *rack.cards}
+        fresh = self._racks[node.name] = _Rack(node.inventory, plugin)
+        for holder in rack.holders.values():
+            fresh.insert(holder)
+        self._tidy(node.name)
+        return frozenset(GpuChanged(node.name, key) for key in keys)
+
+    def put(self, holder: Holder) -> None:
+        """The pod holds its devices from now on."""
+        self._racks.setdefault(holder.node, _Rack()).insert(holder)
+        self._tidy(holder.node)
+
+    def drop(self, holder: Holder) -> frozenset[Wake]:
+        """The pod holds them no longer; answers what is free."""
+        keys = self._racks[holder.node].remove(holder.ref.uid)
+        self._tidy(holder.node)
+        return frozenset(GpuChanged(holder.node, key) for key in {"", *keys}) if keys else _NOBODY
+
+    def card(self, node: str, device: str) -> str:
+        """The key by which GpuChanged names the card of a device."""
+        rack = self._racks.get(node)
+        return device if rack is None else rack.spot(device)[0]
+
+    def rivals(self, node: str, device: str) -> tuple[Holder, ...]:
+        """Who claims this device, or one that may be the same, in order of name."""
+        rack = self._racks.get(node)
+        if rack is None:
+            return ()
+        found = {
+            uid: holder
+            for uid, holder in rack.cards.get(rack.spot(device)[0], {}).items()
+            if any(rack.same(device, other) for other in rack.named(holder))
+        }
+        if rack.vague:
+            kind = device_kind(device)
+            for other, holders in rack.kinds.items():
+                if other != kind:
+                    found.update(holders)
+        return _ordered(found)
+
+    def named_holder(self, node: str) -> Holder | None:
+        """Who claims a device of the node by its name (the first by name)."""
+        rack = self._racks.get(node)
+        holders = {} if rack is None else {uid: each for uses in rack.cards.values() for uid, each in uses.items()}
+        return next(iter(_ordered(holders)), None)
+
+    def may_share(self, one: Holder, other: Holder, device: str, sharing: Sharing) -> bool:
+        """Whether `other` may hold `device` of its node beside `one`."""
+        if sharing is Sharing.NONE:
+            return False
+        if sharing is Sharing.ANY or (one.sharing_any and other.sharing_any):
+            return True
+        if one.workload is None or one.workload != other.workload or one.index == other.index:
+            return False
+        rack = self._racks.get(other.node) or _Rack()
+        return all(any(rack.spot(name) == rack.spot(device) for name in holder.named) for holder in (one, other))
+
+    def conflicts(self, sharing: Sharing) -> tuple[Conflict, ...]:
+        """Pairs that hold one device against the rules, in a stable order. Costs what the shared nodes hold."""
+        return tuple(conflict for node in sorted(self._crowded) for conflict in self._conflicts_of(node, sharing))
+
+    def unnamed(self, holder: Holder) -> int:
+        """How many cards it has of the device plugin's choice."""
+        rack = self._racks.get(holder.node)
+        return holder.limit if rack is not None and rack.plugin else 0
+
+    def entries(self) -> Iterator[tuple[object, object]]:
+        """Everything that is noted, as pairs of key and value, for who compares two of these."""
+        for node, rack in self._racks.items():
+            yield ("rack", node), (rack.inventory, rack.plugin)
+            for word, table in (("card", rack.cards), ("kind", rack.kinds)):
+                for key, holders in table.items():
+                    yield (word, node, key), frozenset(holders)
+        for node in self._crowded:
+            yield ("crowded", node), True
+
+    def _conflicts_of(self, node: str, sharing: Sharing) -> Iterator[Conflict]:
+        rack = self._racks[node]
+        for one, other in combinations(_ordered(rack.holders), 2):
+            for device in rack.named(one):
+                # Names that may or may not mean one card are no proof of anything.
+                met = any(rack.same(device, claimed) for claimed in rack.named(other))
+                if met and not self.may_share(one, other, device, sharing):
+                    yield Conflict(node, device, one, other)
+                    break
+
+    def _tidy(self, node: str) -> None:
+        """Note whether the node is crowded, and forget it when nothing is known of it."""
+        rack = self._racks[node]
+        if any(len(holders) > 1 for holders in rack.cards.values()):
+            self._crowded.add(node)
+        else:
+            self._crowded.discard(node)
+        if not rack.holders and rack.inventory is None and not rack.plugin:
+            del self._racks[node]
+
+
+def _ordered(holders: dict[str, Holder]) -> tuple[Holder, ...]:
+    if len(holders) < 2:  # noqa: PLR2004 - one alone is in order
+        return tuple(holders.values())
+    return tuple(sorted(holders.values(), key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))
+
+
+def _discard(table: dict[str, dict[str, Holder]], key: str, uid: str) -> None:
+    holders = table[key]
+    del holders[uid]
+    if not holders:
+        del table[key]

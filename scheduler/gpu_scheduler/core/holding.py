@@ -1,0 +1,128 @@
+"""What one pod holds, as far as its own text tells: from assume until it is gone or finished, terminating included.
+
+LAW: derived from the pod alone, so that every replica and every restart derives the same.
+"""
+
+from dataclasses import dataclass
+
+from gpu_scheduler import names
+from gpu_scheduler.core.environment import devices_in, literals, reads_annotation
+from gpu_scheduler.core.model import Placement, Pod, PodRef, WorkloadKey, workload_of
+from gpu_scheduler.core.placement_map import MapError, PlacementMap, parse_number, parse_placement_map
+from gpu_scheduler.core.pod_index import static_index
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What one pod holds."""
+
+    ref: PodRef
+    node: str
+    devices: tuple[str, ...]
+    """What it claims, as it names them; an observer claims none."""
+    named: frozenset[str]
+    """Those of them that its own map line names on this node: what other lines of its map may share."""
+    limit: int
+    """Its limit of `nvidia.com/gpu`; where a device plugin answers that, it claims so many cards and none by name."""
+    workload: WorkloadKey | None
+    """None when the pod has no readable map."""
+    index: int | None
+    sharing_any: bool
+    deleting_since: str | None
+    assumed: bool
+    """True until the watch shows the pod bound."""
+
+
+def claim_of(pod: Pod, placement: Placement) -> Holder:
+    """What `pod` will hold at `placement`, the place that its map line gives it."""
+    kept = literals(pod) if pod.keep_env else None
+    devices = placement.devices + tuple(device for device in kept or () if device not in placement.devices)
+    workload = workload_in(pod)
+    slot = None if workload is None else workload.map.get(placement.index)
+    return Holder(
+        pod.ref,
+        placement.node,
+        () if pod.observer else devices,
+        frozenset() if pod.observer or slot is None else frozenset(devices).intersection(slot.devices),
+        pod.gpu_limit,
+        workload,
+        placement.index,
+        pod.sharing_any,
+        # It was not when this was decided; the watch will tell.
+        None,
+        assumed=True,
+    )
+
+
+def holder_of(pod: Pod, node: str) -> Holder:
+    """What a live pod holds that is bound to `node`."""
+    placement_map = _map_of(pod)
+    index = _index_of(pod)
+    slot = placement_map.get(index) if placement_map is not None and index is not None else None
+    # A line may name the node by an alias; then our own annotation says what it meant.
+    agrees = slot is not None and node in {slot.node, pod.annotations.get(names.ASSIGNED_NODE)}
+    line = slot.devices if slot is not None and agrees else ()
+    devices = () if pod.observer else _devices_of(pod, line)
+    return Holder(
+        pod.ref,
+        node,
+        devices,
+        frozenset(devices).intersection(line),
+        pod.gpu_limit,
+        None if placement_map is None else workload_of(pod, placement_map),
+        index,
+        pod.sharing_any,
+        pod.deleting_since,
+        assumed=False,
+    )
+
+
+def drifts(pod: Pod) -> bool:
+    """Whether a bound pod reads its devices from an annotation it does not have: it sees no GPU and holds none."""
+    return names.ASSIGNED_DEVICES not in pod.annotations and literals(pod) is None and reads_annotation(pod)
+
+
+def static_claim(pod: Pod) -> tuple[WorkloadKey, int] | None:
+    """The one index that a pending pod can use, where its own text says which."""
+    index = static_index(pod)
+    workload = workload_in(pod)
+    return (workload, index) if workload is not None and isinstance(index, int) else None
+
+
+def workload_in(pod: Pod) -> WorkloadKey | None:
+    """The pod's workload; None without a readable map."""
+    placement_map = _map_of(pod)
+    return None if placement_map is None else workload_of(pod, placement_map)
+
+
+def _devices_of(pod: Pod, line: tuple[str, ...]) -> tuple[str, ...]:
+    """The first that exists: the annotation of our Binding, a literal in its spec, its map line.
+
+    A literal that the pod keeps beside the map comes on top.
+    """
+    assigned = pod.annotations.get(names.ASSIGNED_DEVICES)
+    own = literals(pod)
+    if assigned is not None:
+        devices = devices_in(assigned)
+    elif own is not None and not pod.keep_env:
+        return own
+    else:
+        devices = () if reads_annotation(pod) else line
+    if not pod.keep_env:
+        return devices
+    return devices + tuple(device for device in own or () if device not in devices)
+
+
+def _map_of(pod: Pod) -> PlacementMap | None:
+    try:
+        return None if pod.map_text is None else parse_placement_map(pod.map_text)
+    except MapError:
+        return None
+
+
+def _index_of(pod: Pod) -> int | None:
+    assigned = pod.annotations.get(names.ASSIGNED_INDEX)
+    if assigned is not None:
+        return parse_number(assigned)
+    index = static_index(pod)
+    return index if isinstance(index, int) else None

@@ -1,0 +1,81 @@
+"""What the watches have shown beside our own pods: nodes, other schedulers' pods, storage; all that decisions read.
+
+LAW: takes what is shown and tells what it may cure; decides nothing and asks nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from gpu_scheduler.core.decide import Cluster
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.nodes import Nodes
+from gpu_scheduler.core.volumes import Volumes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpu_scheduler.core.model import Node, Placement, Pod, Policy, Resident
+    from gpu_scheduler.core.reasons import Wake
+
+T = TypeVar("T")
+Wakes = frozenset["Wake"]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed(Generic[T]):
+    """Where a watch delivers: fits ports.Observer."""
+
+    applied: Callable[[T], None]
+    forgotten: Callable[[T], None]
+
+
+class World:
+    """The cluster as the watches show it, and a feed for each watch but that of our own pods."""
+
+    def __init__(self, policy: Policy, wake: Callable[[Wakes], None]) -> None:
+        """`wake` is told what each change may cure."""
+        self._wake = wake
+        self._residents: dict[str, Resident] = {}
+        volumes = Volumes()
+        self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy)
+        self.nodes = self._feed(self._node_applied, self._node_forgotten)
+        self.residents = self._feed(self._resident_applied, self._resident_forgotten)
+        self.claims = self._feed(volumes.claim_applied, volumes.claim_forgotten)
+        self.volumes = self._feed(volumes.volume_applied, volumes.volume_forgotten)
+        self.classes = self._feed(volumes.class_applied, volumes.class_forgotten)
+
+    def rebuilt(self, pods: Iterable[Pod], assumed: Iterable[tuple[Pod, Placement]]) -> Ledger:
+        """Make the ledger anew from the objects alone, and from what was promised and is not settled yet."""
+        ledger = Ledger(self.cluster.policy)
+        for node in self.cluster.nodes:
+            ledger.learn(node)
+        for resident in self._residents.values():
+            ledger.resident_applied(resident)
+        for pod in pods:
+            ledger.apply(pod)
+        for pod, placement in assumed:
+            ledger.assume(pod, placement)
+        return ledger
+
+    def replace(self, ledger: Ledger) -> None:
+        """Decide by this ledger from now on."""
+        self.cluster = Cluster(ledger, self.cluster.nodes, self.cluster.volumes, self.cluster.policy)
+
+    def _feed(self, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]) -> Feed[T]:
+        return Feed(lambda value: self._wake(applied(value)), lambda value: self._wake(forgotten(value)))
+
+    def _node_applied(self, node: Node) -> Wakes:
+        return self.cluster.nodes.apply(node) | self.cluster.ledger.learn(node)
+
+    def _node_forgotten(self, node: Node) -> Wakes:
+        return self.cluster.nodes.forget(node.name) | self.cluster.ledger.unlearn(node.name)
+
+    def _resident_applied(self, resident: Resident) -> Wakes:
+        self._residents[resident.ref.uid] = resident
+        return self.cluster.ledger.resident_applied(resident)
+
+    def _resident_forgotten(self, resident: Resident) -> Wakes:
+        self._residents.pop(resident.ref.uid, None)
+        return self.cluster.ledger.resident_forgotten(resident)

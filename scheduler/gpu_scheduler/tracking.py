@@ -1,0 +1,57 @@
+"""What the loop remembers of each of our pods beside what the ledger has.
+
+LAW: when it came, what its owner was told last, and the bind that is on its way; nothing of pods that are gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_scheduler.core.decide import awaits_placement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpu_scheduler.core.decide import Bind
+    from gpu_scheduler.core.model import Condition, Placement, Pod, Policy
+
+
+@dataclass(slots=True)
+class Tracked:
+    """One pod."""
+
+    pod: Pod
+    first_seen: float
+    told: Condition | None
+    # What the last telling was about: the same again, with other numbers, is not told again.
+    topic: str | None = None
+    # What it was promised: from the decision until the watch shows it, or a definite failure takes it back.
+    promised: Bind | None = None
+    flying: bool = False
+    # The API has not settled what became of the bind: it is sent again as it is, never decided anew.
+    unsettled: bool = False
+
+
+class Tracker(dict[str, Tracked]):
+    """All of our pods, by uid."""
+
+    def pending(self) -> int:
+        """How many have no node yet and are not finished."""
+        return sum(not (tracked.pod.bound or tracked.pod.finished) for tracked in self.values())
+
+    def running(self) -> int:
+        """How many have a node and are not finished."""
+        return sum(tracked.pod.bound and not tracked.pod.finished for tracked in self.values())
+
+    def waiting(self, policy: Policy) -> Iterator[str]:
+        """Who awaits a decision, and has no bind on its way."""
+        for uid, tracked in self.items():
+            if tracked.promised is None and awaits_placement(tracked.pod, policy):
+                yield uid
+
+    def promised(self) -> Iterator[tuple[Pod, Placement]]:
+        """Who was promised a place that the watch has not shown yet."""
+        for tracked in self.values():
+            if tracked.promised is not None:
+                yield tracked.pod, tracked.promised.placement

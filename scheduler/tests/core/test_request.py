@@ -1,0 +1,234 @@
+"""What a pod asks for: every fault of its text, in the order in which they are told."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.core.model import Owner, Pod, PodRef
+from gpu_scheduler.core.placement_map import Slot, parse_placement_map
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
+from gpu_scheduler.core.request import Request, limit_fits, read_request
+
+MAP = "0=node1:0,1\n1=node2:2\n5=node1:\n"
+KEEP = "agentaflow.gpu/keep-env"
+OBSERVER = "agentaflow.gpu/observer"
+SHARING = "agentaflow.gpu/sharing"
+INDEX = "agentaflow.gpu/index"
+COUNT = "agentaflow.gpu/count"
+
+
+def pod(name: str = "train-0", text: str | None = MAP, more: Mapping[str, str] | None = None, **others: Any) -> Pod:
+    annotations = {**({} if text is None else {"gpu-scheduling-map": text}), **(more or {})}
+    return Pod(PodRef("default", name, ""), annotations=annotations, **others)
+
+
+def fault(given: Pod) -> Obstacle:
+    read = read_request(given)
+    assert isinstance(read, Obstacle)
+    return read
+
+
+REPLICA = Owner("ReplicaSet", "web-5d9f7c")
+ASKED: dict[str, tuple[Pod, Slot | None]] = {
+    "a name with a number asks for its line": (pod("train-1"), Slot(1, "node2", ("2",), 2)),
+    "a generated name asks for any line": (pod("web-5d9f7c-x7k2q", generate_name="web-5d9f7c-", owner=REPLICA), None),
+    "a name that is yet to be generated asks for any line": (pod("", generate_name="web-"), None),
+    "a given name without a number asks for any line": (pod("train"), None),
+    "a Kubeflow replica asks for any line": (
+        pod("job-worker-0", labels={"training.kubeflow.org/replica-type": "worker"}),
+        None,
+    ),
+    "an annotated Kubeflow replica asks for its line": (
+        pod("job-worker-0", more={INDEX: "1"}, labels={"training.kubeflow.org/replica-type": "worker"}),
+        Slot(1, "node2", ("2",), 2),
+    ),
+    "a limit may be as many as the line names": (pod(gpu_limits=(("main", 2),)), Slot(0, "node1", ("0", "1"), 1)),
+    "a line without GPUs leaves them to the limit": (pod("t-5", gpu_limits=(("main", 3),)), Slot(5, "node1", (), 3)),
+    "a limit says nothing yet about a pod that takes any line": (pod("train", gpu_limits=(("main", 7),)), None),
+    "choices may be yes": (pod(more={OBSERVER: "true", KEEP: "true", SHARING: "any"}), Slot(0, "node1", ("0", "1"), 1)),
+    "choices may be no": (pod(more={OBSERVER: "false", KEEP: "false"}), Slot(0, "node1", ("0", "1"), 1)),
+    "a count beside a map is not read": (pod(more={COUNT: "x"}), Slot(0, "node1", ("0", "1"), 1)),
+}
+
+
+@pytest.mark.parametrize(("given", "slot"), ASKED.values(), ids=ASKED)
+def test_asked(given: Pod, slot: Slot | None) -> None:
+    """A map, and its line where the pod says which."""
+    assert Request(parse_placement_map(MAP), slot) == read_request(given)
+
+
+FAULTS = {
+    "a map that cannot be read": (
+        pod(text="0=node1:x"),
+        (
+            'MapInvalid: cannot read placement map, line 1: "0=node1:x": GPU must be a number, GPU-<uuid> or '
+            "MIG-<uuid> (example: 1=node2:0,1); correct annotation gpu-scheduling-map in the pod's template"
+        ),
+    ),
+    "an observer that is neither yes nor no": (
+        pod(more={OBSERVER: "yes"}),
+        (
+            'RequestInvalid: cannot read annotation agentaflow.gpu/observer: "yes": it must be "true" or "false"; '
+            'correct it (example: agentaflow.gpu/observer: "true"), or leave it out'
+        ),
+    ),
+    "keep-env in capitals": (
+        pod(more={KEEP: "True"}),
+        (
+            'RequestInvalid: cannot read annotation agentaflow.gpu/keep-env: "True": it must be "true" or "false"; '
+            'correct it (example: agentaflow.gpu/keep-env: "true"), or leave it out'
+        ),
+    ),
+    "sharing with a word that only the operator may say": (
+        pod(more={SHARING: "none"}),
+        (
+            'RequestInvalid: cannot read annotation agentaflow.gpu/sharing: "none": it must be "any"; '
+            'correct it (example: agentaflow.gpu/sharing: "any"), or leave it out'
+        ),
+    ),
+    "an empty choice": (
+        pod(more={OBSERVER: ""}),
+        (
+            'RequestInvalid: cannot read annotation agentaflow.gpu/observer: "": it must be "true" or "false"; '
+            'correct it (example: agentaflow.gpu/observer: "true"), or leave it out'
+        ),
+    ),
+    "limits in two containers": (
+        pod(gpu_limits=(("main", 1), ("side", 2), ("third", 1))),
+        (
+            'RequestInvalid: cannot read limit nvidia.com/gpu: 2 of container "side": one container of a pod must have '
+            'that limit, and "main" has it; leave it out of all but one (example: nvidia.com/gpu: 1 in "main")'
+        ),
+    ),
+    "a limit of fewer than the line names": (
+        pod(gpu_limits=(("main", 1),)),
+        (
+            'RequestInvalid: cannot read limit nvidia.com/gpu: 1 of container "main": it must be as many as the map\'s '
+            "line for index 0 names, which are 2; correct it (example: nvidia.com/gpu: 2), or correct the line"
+        ),
+    ),
+    "a limit of more than the line names": (
+        pod("train-1", gpu_limits=(("main", 8),)),
+        (
+            'RequestInvalid: cannot read limit nvidia.com/gpu: 8 of container "main": it must be as many as the map\'s '
+            "line for index 1 names, which are 1; correct it (example: nvidia.com/gpu: 1), or correct the line"
+        ),
+    ),
+    "fields that we do not decide": (
+        pod(unsupported=("spec.resourceClaims", "spec.topologySpreadConstraints[0]")),
+        (
+            "Unsupported: cannot place a pod by spec.resourceClaims, spec.topologySpreadConstraints[0]: this scheduler "
+            "does not read it; leave it out: the map already says the node "
+            '(annotation gpu-scheduling-map, example: "0=node1:0,1")'
+        ),
+    ),
+    "a count instead of a map": (
+        pod(text=None, more={COUNT: "2"}),
+        (
+            'Unsupported: cannot place a pod by annotation agentaflow.gpu/count: "2": automatic placement is not in '
+            'this version; write a map (annotation gpu-scheduling-map, example: "0=node1:0,1")'
+        ),
+    ),
+    "an index that is no number": (
+        pod(more={INDEX: "one"}),
+        (
+            'IndexUnknown: cannot read annotation agentaflow.gpu/index: "one": an index must be a number without sign '
+            'or leading zero, at most 2147483647; correct it (example: agentaflow.gpu/index: "0")'
+        ),
+    ),
+    "an index without a line": (
+        pod("train-7"),
+        (
+            "IndexNotInMap: cannot find index 7 in the map: it has lines for 0-1, 5; add a line (example: 7=node1:0), "
+            "or run fewer replicas"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), FAULTS.values(), ids=FAULTS)
+def test_fault(given: Pod, message: str) -> None:
+    """Cannot + value + rule + valid example; all of them are refused before the pod exists."""
+    obstacle = fault(given)
+
+    assert message == obstacle.message
+    assert obstacle.reason in REFUSED_AT_ADMISSION
+
+
+NOTHING = {
+    "neither map nor count": pod(text=None),
+    "odd choices, but no map": pod(text=None, more={OBSERVER: "yes", KEEP: "x", SHARING: "x"}),
+    "an odd index, but no map": pod(text=None, more={INDEX: "x"}),
+    "two limits, but no map": pod(text=None, gpu_limits=(("a", 1), ("b", 1))),
+    "a field that we do not decide, but no map": pod(text=None, unsupported=("spec.resourceClaims",)),
+}
+
+
+@pytest.mark.parametrize("given", NOTHING.values(), ids=NOTHING)
+def test_nothing_requested(given: Pod) -> None:
+    """Such a pod is let in and waits for ever, saying so: it may be somebody's mistake, but it breaks no rule."""
+    obstacle = fault(given)
+
+    assert obstacle.message == (
+        'NothingRequested: cannot place a pod that asks for nothing: it has schedulerName "gpu-scheduler" but no map; '
+        'write one (annotation gpu-scheduling-map, example: "0=node1:0,1"), or leave out schedulerName'
+    )
+    assert obstacle.reason not in REFUSED_AT_ADMISSION
+
+
+WORST_FIRST = (
+    ({"text": "nonsense"}, Reason.MAP_INVALID),
+    ({"more": {OBSERVER: "x", INDEX: "x"}}, Reason.REQUEST_INVALID),
+    ({"more": {INDEX: "x"}, "gpu_limits": (("a", 1), ("b", 1))}, Reason.REQUEST_INVALID),
+    ({"more": {INDEX: "x"}, "gpu_limits": ()}, Reason.UNSUPPORTED),
+    ({"unsupported": (), "more": {INDEX: "x"}}, Reason.INDEX_UNKNOWN),
+    ({"unsupported": (), "name": "train-9"}, Reason.INDEX_NOT_IN_MAP),
+    ({"unsupported": ()}, Reason.REQUEST_INVALID),
+)
+
+
+def test_one_fault_is_told_at_a_time_and_always_the_same_first() -> None:
+    """A pod with all faults hears of them in one order, whoever asks; each cured one uncovers the next."""
+    everything: dict[str, Any] = {
+        "more": {OBSERVER: "x", INDEX: "x"},
+        "gpu_limits": (("a", 7),),
+        "unsupported": ("spec.resourceClaims",),
+    }
+
+    assert [reason for _, reason in WORST_FIRST] == [
+        fault(pod(**{**everything, "more": {}, **changes})).reason for changes, _ in WORST_FIRST
+    ]
+
+
+RANGES = {
+    "one line": ("3=a:0", "3"),
+    "a run": ("0=a:0\n1=a:1\n2=a:2", "0-2"),
+    "gaps": ("0=a:0\n2=a:1\n3=a:2\n9=a:3", "0, 2-3, 9"),
+    "eight runs": ("\n".join(f"{2 * n}=a:0" for n in range(8)), "0, 2, 4, 6, 8, 10, 12, 14"),
+    "more runs than fit a sentence": ("\n".join(f"{2 * n}=a:0" for n in range(9)), "0, 2, 4, 6, 8, 10, 12, 14, …"),
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), RANGES.values(), ids=RANGES)
+def test_the_lines_that_there_are_read_as_people_write_them(text: str, shown: str) -> None:
+    """Who is not in the map hears who is."""
+    assert f"it has lines for {shown}; " in fault(pod("train-99", text)).message
+
+
+LIMITS = {
+    "no limit": ((), ("0", "1"), True),
+    "as many": ((("main", 2),), ("0", "1"), True),
+    "no GPU named": ((("main", 2),), (), True),
+    "one too many": ((("main", 3),), ("0", "1"), False),
+    "one too few": ((("main", 1),), ("0", "1"), False),
+}
+
+
+@pytest.mark.parametrize(("limits", "devices", "fits"), LIMITS.values(), ids=LIMITS)
+def test_a_limit_fits_a_line(limits: tuple[tuple[str, int], ...], devices: tuple[str, ...], fits: bool) -> None:  # noqa: FBT001
+    """The same question for a line of the pod's own and for one that it may take."""
+    obstacle = limit_fits(pod("train", gpu_limits=limits), Slot(4, "node1", devices, 1))
+
+    assert fits is (obstacle is None)
+    assert obstacle is None or obstacle.reason is Reason.REQUEST_INVALID

@@ -1,0 +1,36 @@
+"""What the API server counted: requests by verb, resource and subresource."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.integration.plant import Kube
+
+# What a scheduler may ask for. The API server's own parts ask for other things, and a lease is renewed all the time.
+OURS: Final = frozenset(
+    {
+        "pods",
+        "nodes",
+        "events",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "storageclasses",
+        "configmaps",
+        "bindings",
+    }
+)
+
+
+def requests(kube: Kube) -> Counter[str]:
+    """Count the requests so far, as `POST pods/binding`."""
+    counts: Counter[str] = Counter()
+    for line in str(kube.call("GET", "/metrics")[1]["text"]).splitlines():
+        if line.startswith("apiserver_request_total{"):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
+            if labels["resource"] in OURS:
+                counts[f"{labels['verb']} {what}"] += int(float(line.rpartition(" ")[2]))
+    return counts

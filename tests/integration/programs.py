@@ -1,0 +1,72 @@
+"""Programs under test: where they are, and processes that end with who started them."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import signal
+
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
+
+
+def program(name: str) -> Path:
+    """Find the newest `name` that `make programs` built."""
+    found = sorted((CACHE / "bin").glob(f"{name}-v*/{name}"), key=lambda path: _version(path.parent.name))
+    if not found:
+        raise FileNotFoundError(f"cannot find {name} under {CACHE / 'bin'}: build it first (example: make programs)")
+    return found[-1]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text))
+
+
+def free_port() -> int:
+    """Ask the kernel for a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """A program under test, with its output in a file."""
+
+    def __init__(self, name: str, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+        """Start it at once."""
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env)
+        self.pid = self._process.pid
+
+    def output(self) -> str:
+        """Tell what it has said so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def alive(self) -> bool:
+        """Tell whether it is running."""
+        return self._process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = 10.0) -> int:
+        """Wait for its end and give its exit code."""
+        return self._process.wait(seconds)
+
+    def stop(self, seconds: float = 10.0) -> int:
+        """End it with SIGTERM, after so many seconds with SIGKILL."""
+        if self.alive():
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(seconds)
+            self._process.kill()
+        return self._process.wait()

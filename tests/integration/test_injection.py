@@ -1,0 +1,259 @@
+"""`injection: policy`: the API server itself lets every container of ours read its devices, and no webhook is asked."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.integration.bench import MAP, Bench
+from tests.integration.manifests import SCHEDULER, Someone, annotated, apply, binding, null_pod, pod_of
+from tests.integration.plant import ControlPlane
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.integration.command import Command
+    from tests.integration.plant import Object
+
+PODS: Final = "/api/v1/namespaces/injected/pods"
+DEVICES: Final[Object] = {
+    "name": "CUDA_VISIBLE_DEVICES",
+    "valueFrom": {
+        "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['agentaflow.gpu/assigned-devices']"}
+    },
+}
+ORDER: Final[Object] = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
+OURS: Final[list[Object]] = [DEVICES, ORDER]
+MINE: Final[Object] = {"name": "MINE", "value": "yes"}
+KEEP: Final = {"agentaflow.gpu/keep-env": "true"}
+LISTS: Final = ("containers", "initContainers", "ephemeralContainers")
+
+LITERAL: Final[Object] = {"name": "CUDA_VISIBLE_DEVICES", "value": "7"}
+OTHER_ORDER: Final[Object] = {"name": "CUDA_DEVICE_ORDER", "value": "FASTEST_FIRST"}
+OTHER_FIELD: Final[Object] = {"name": "CUDA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+FROM_MAP: Final[Object] = {
+    "name": "CUDA_VISIBLE_DEVICES",
+    "valueFrom": {"configMapKeyRef": {"name": "devices", "key": "devices"}},
+}
+EMPTY: Final[Object] = {"name": "CUDA_VISIBLE_DEVICES", "value": ""}
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def injected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: a pod with a debug container from before, then every policy in force."""
+    plane = ControlPlane(tmp_path_factory.mktemp("injected"))
+    try:
+        kube = plane.kube
+        kube.create("/api/v1/namespaces", {"metadata": {"name": "injected"}})
+        kube.create(PODS, pod_of("elder"))
+        assert _debugged(Someone(plane, "admin"), "elder", _container("before"))[0] == 200
+        apply(kube, "guards", "injection", "environment")
+
+        def in_force() -> bool:
+            status, answer = kube.call("POST", f"{PODS}?dryRun=All", pod_of("probe"))
+            assert status == 201, answer
+            refused = kube.call("POST", f"{PODS}?dryRun=All", pod_of("probe", containers=[_container("c", LITERAL)]))
+            return "env" in answer["spec"]["containers"][0] and refused[0] == 403
+
+        eventually("both policies are in force", in_force, seconds=20)
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture
+def admin(injected: ControlPlane) -> Someone:
+    """Who may do everything."""
+    return Someone(injected, "admin")
+
+
+def _container(name: str, *env: Object, **more: object) -> Object:
+    return {"name": name, "image": "none", **({"env": list(env)} if env else {}), **more}
+
+
+def _created(who: Someone, **pod: Any) -> Object:
+    status, answer = who.call("POST", PODS, pod_of(f"pod-{next(_numbers)}", **pod))
+    assert status == 201, answer
+    return answer
+
+
+def _debugged(who: Someone, name: str, container: Object) -> tuple[int, Object]:
+    """`kubectl debug`."""
+    body = {"spec": {"ephemeralContainers": [container]}}
+    path = f"{PODS}/{name}/ephemeralcontainers"
+    return who.call("PATCH", path, body, "application/strategic-merge-patch+json")
+
+
+def _env(pod: Object, *lists: str) -> dict[str, list[Object]]:
+    """Container → its variables."""
+    return {each["name"]: each.get("env", []) for key in lists or LISTS for each in pod["spec"].get(key, [])}
+
+
+@pytest.mark.promise("policy-1", "env-2", "env-5")
+def test_every_container_reads_its_devices(admin: Someone) -> None:
+    """Containers, init containers and sidecars: ours stand in front of their own, whatever a map may say."""
+    pod = _created(
+        admin,
+        annotations={MAP: "nonsense"},
+        containers=[_container("bare"), _container("own", MINE), _container("third")],
+        initContainers=[_container("first", MINE, MINE), _container("sidecar", restartPolicy="Always")],
+    )
+
+    assert _env(pod) == {
+        "bare": OURS,
+        "own": [*OURS, MINE],
+        "third": OURS,
+        "first": [*OURS, MINE, MINE],
+        "sidecar": OURS,
+    }
+
+
+@pytest.mark.promise("policy-2")
+def test_what_is_there_is_left_as_it_is(admin: Someone) -> None:
+    """Each of the two variables is added only where it is missing, and stands where its owner put it."""
+    pod = _created(
+        admin,
+        containers=[_container("both", MINE, *OURS), _container("devices", DEVICES), _container("order", MINE, ORDER)],
+    )
+
+    assert _env(pod) == {"both": [MINE, *OURS], "devices": [ORDER, DEVICES], "order": [DEVICES, MINE, ORDER]}
+
+
+@pytest.mark.promise("policy-1", "hook-4")
+def test_applied_twice_is_applied_once(admin: Someone) -> None:
+    """A pod that has been through is created anew from what came out, and nothing is added."""
+    first = _created(admin, containers=[_container("bare"), _container("own", MINE)], initContainers=[_container("i")])
+    containers = {key: first["spec"][key] for key in ("containers", "initContainers")}
+
+    assert _env(_created(admin, **containers)) == _env(first)
+
+
+@pytest.mark.promise("policy-1", "env-3")
+def test_debug_containers_read_their_pods_devices(admin: Someone) -> None:
+    """Each new ephemeral container gets both variables, and the ones before it stay as they are."""
+    name = _created(admin)["metadata"]["name"]
+
+    for number, variables in enumerate(([], [MINE], [DEVICES])):
+        status, pod = _debugged(admin, name, _container(f"debug-{number}", *variables))
+        assert status == 200, pod
+
+    assert _env(pod, "ephemeralContainers") == {
+        "debug-0": OURS,
+        "debug-1": [*OURS, MINE],
+        "debug-2": [ORDER, DEVICES],
+    }
+
+
+def test_a_pod_from_before_the_policy_can_be_debugged(admin: Someone) -> None:
+    """A debug container that stands already can't be changed, and is not: the new one alone is completed."""
+    status, pod = _debugged(admin, "elder", _container("after"))
+
+    assert status == 200, pod
+    assert _env(pod) == {"main": [], "before": [], "after": OURS}
+
+
+CONFLICTS: Final[dict[str, Object]] = {
+    "a literal": LITERAL,
+    "an empty literal": EMPTY,
+    "another field": OTHER_FIELD,
+    "a config map": FROM_MAP,
+    "another order": OTHER_ORDER,
+}
+
+
+@pytest.mark.promise("policy-2", "env-10")
+@pytest.mark.parametrize("where", LISTS)
+@pytest.mark.parametrize("what", CONFLICTS)
+def test_another_value_is_refused(admin: Someone, what: str, where: str) -> None:
+    """A container that sets one of the variables otherwise is refused by its name, wherever it stands in the pod."""
+    container = _container("stubborn", MINE, CONFLICTS[what])
+    if where == "ephemeralContainers":
+        status, answer = _debugged(admin, _created(admin)["metadata"]["name"], container)
+    else:
+        pod = pod_of("stubborn-0", **{"containers": [_container("main")], where: [container]})
+        status, answer = admin.call("POST", PODS, pod)
+
+    assert status == 403
+    assert (
+        'denied request: EnvConflict: cannot set CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER in container "stubborn"'
+        in (answer["message"])
+    )
+    assert 'annotation agentaflow.gpu/keep-env: "true"' in answer["message"]
+
+
+@pytest.mark.promise("policy-2", "env-11")
+@pytest.mark.parametrize("what", CONFLICTS)
+def test_a_pod_may_keep_its_environment(admin: Someone, what: str) -> None:
+    """With keep-env the value stays, and what is missing beside it is added."""
+    kept = CONFLICTS[what]
+    pod = _created(admin, annotations=KEEP, containers=[_container("main", kept)], initContainers=[_container("i")])
+    main, init = _env(pod)["main"], _env(pod)["i"]
+
+    assert {each["name"] for each in main} == {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
+    assert main[-1].get("value") == (kept.get("value") or None)
+    assert len(main) == 2
+    assert init == OURS
+
+
+def test_keep_env_is_said_by_true_alone(admin: Someone) -> None:
+    """Any other word keeps nothing."""
+    pod = pod_of("stubborn-0", annotations={"agentaflow.gpu/keep-env": "True"}, containers=[_container("c", LITERAL)])
+
+    assert admin.call("POST", PODS, pod)[0] == 403
+
+
+@pytest.mark.promise("guard-6", "hook-2")
+def test_others_pods_are_untouched(injected: ControlPlane, admin: Someone) -> None:
+    """Pods of other schedulers, as bare as the API lets them be, stay as they came, and kube-scheduler binds them."""
+    status, bare = admin.call("POST", PODS, null_pod("foreign-0"))
+    assert status == 201, bare
+    status, own = admin.call("POST", PODS, pod_of("foreign-1", "other", containers=[_container("main", LITERAL)]))
+    assert status == 201, own
+    status, answer = Someone(injected, "system:kube-scheduler").call(
+        "POST", f"{PODS}/foreign-0/binding", binding("foreign-0")
+    )
+    assert status == 201, answer
+    status, debugged = _debugged(admin, "foreign-1", _container("debug"))
+    assert status == 200, debugged
+
+    assert _env(bare) == {"main": []}
+    assert _env(debugged) == {"main": [LITERAL], "debug": []}
+
+
+def test_null_lists_and_many_containers_are_no_obstacle(admin: Someone) -> None:
+    """A pod of ours with null where lists belong, and one with sixty containers, get their variables."""
+    bare = null_pod("bare-0")
+    bare["spec"]["schedulerName"] = "gpu-scheduler"
+    status, pod = admin.call("POST", PODS, bare)
+    assert status == 201, pod
+    own = [{"name": f"V{n}", "value": "x" * 100} for n in range(50)]
+    crowd = _created(admin, containers=[_container(f"c-{n}", *own) for n in range(60)])
+
+    assert _env(pod) == {"main": OURS}
+    assert all(env == [*OURS, *own] for env in _env(crowd).values())
+
+
+@pytest.mark.promise("env-6")
+def test_the_binding_brings_what_containers_read(injected: ControlPlane, admin: Someone) -> None:
+    """The guards stand beside the injection: the scheduler alone gives the annotation that the containers refer to."""
+    name = _created(admin, annotations={MAP: "0=node1:2"})["metadata"]["name"]
+    assigned = {"agentaflow.gpu/assigned-devices": "2"}
+
+    assert admin.merge(f"{PODS}/{name}", annotated(assigned))[0] == 403
+    answer = Someone(injected, SCHEDULER).call("POST", f"{PODS}/{name}/binding", binding(name, assigned))
+    assert answer[0] == 201, answer
+
+
+@pytest.mark.promise("policy-3")
+def test_a_wrong_map_is_told_by_the_scheduler(bench: Bench, scheduler: Command) -> None:
+    """Nobody reads the map at admission; the pod waits, and its condition has the parser's sentence."""
+    assert scheduler.process.alive()
+    body = pod_of("train-0", annotations={MAP: "0=node1:x"}, containers=[_container("main", *OURS)])
+    bench.kube.create(bench.pods, body)
+
+    assert "line 1" in bench.wait_message("train-0", "MapInvalid: ")
