@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gpu_scheduler.core import feasible, fitting
 from gpu_scheduler.core.holding import claim_of
+from gpu_scheduler.core.inventory import MAX_CARDS
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Node, Placement, Pod, PodRef, Policy, workload_of
 from gpu_scheduler.core.nodes import Nodes
@@ -102,7 +103,7 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
         return _put_off(pod, _Blocked(request, request.wakes))
     if request.slot is None:
         return _any_line(pod, request.map, cluster)
-    found = _line(pod, request.slot, cluster)
+    found = _line(pod, request.slot, cluster, by_field=bool(pod.gpu_limits))
     return _put_off(pod, found) if isinstance(found, _Blocked) else _bind(pod, found)
 
 
@@ -114,7 +115,7 @@ def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decisi
     with closing(cluster.ledger.indices.free(workload)) as free:
         for index in free:
             slot = placement_map.get(index)
-            found = None if slot is None else _line(pod, slot, cluster)
+            found = None if slot is None else _line(pod, slot, cluster, by_field=True)
             if isinstance(found, Placement):
                 return _bind(pod, found)
             if found is not None:
@@ -126,15 +127,19 @@ def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decisi
     return _wait(pod, _Blocked(first.obstacle, frozenset(wakes), first.selection))
 
 
-def _line(pod: Pod, slot: Slot, cluster: Cluster) -> Placement | _Blocked:
+def _line(pod: Pod, slot: Slot, cluster: Cluster, *, by_field: bool) -> Placement | _Blocked:
     """The place that the line gives the pod, or what is in the way."""
     node = cluster.nodes.resolve(slot.node)
     if isinstance(node, Obstacle):
-        # The gate first: its cure is a new pod, and that can be had before the node is there.
-        closed = feasible.gate_open(pod, slot.value)
-        return _Blocked(closed or node, frozenset({NodeChanged(slot.node, Aspect.IDENTITY)}))
+        # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
+        fault = limit_fits(pod, slot) or feasible.gate_open(pod, slot.value, by_field=by_field)
+        return _Blocked(fault or node, frozenset({NodeChanged(slot.node, Aspect.IDENTITY)}))
     placement = _placement(pod, slot, node)
-    found = _obstacle(pod, slot, node, placement, cluster)
+    found = (
+        limit_fits(pod, slot)
+        or feasible.gate_open(pod, placement.value, by_field=by_field)
+        or _obstacle(pod, placement, slot, node, cluster)
+    )
     if found is None:
         return placement
     obstacle = found.obstacle if isinstance(found, Selection) else found
@@ -142,7 +147,7 @@ def _line(pod: Pod, slot: Slot, cluster: Cluster) -> Placement | _Blocked:
     return _Blocked(obstacle, obstacle.wakes | asked, found if isinstance(found, Selection) else None)
 
 
-def _obstacle(pod: Pod, slot: Slot, node: Node, placement: Placement, cluster: Cluster) -> Obstacle | Selection | None:
+def _obstacle(pod: Pod, placement: Placement, slot: Slot, node: Node, cluster: Cluster) -> Obstacle | Selection | None:
     """The first question that has an answer.
 
     Who holds it before what ails the node: of a dead node, the pod that still terminates there is the better story.
@@ -151,9 +156,7 @@ def _obstacle(pod: Pod, slot: Slot, node: Node, placement: Placement, cluster: C
     claim = claim_of(pod, placement)
     plugin = bool(node.advertised and claim.limit)
     return (
-        limit_fits(pod, slot)
-        or feasible.gate_open(pod, placement.value)
-        or (None if plugin else feasible.cards_exist(slot, node))
+        (None if plugin else feasible.cards_exist(slot, node))
         or feasible.index_free(claim, ledger, nodes)
         or (None if plugin else feasible.gpu_free(claim, ledger, nodes, cluster.policy))
         or feasible.plugin_apart(claim, node, ledger)
@@ -170,7 +173,8 @@ def _obstacle(pod: Pod, slot: Slot, node: Node, placement: Placement, cluster: C
 def _placement(pod: Pod, slot: Slot, node: Node) -> Placement:
     """Where the line puts the pod; where a device plugin chooses the cards, they are numbered from the container."""
     if node.advertised and pod.gpu_limits:
-        return Placement(node.name, tuple(map(str, range(pod.gpu_limit))), slot.index)
+        # A limit beyond all cards is refused by another question; here it must not fill the memory.
+        return Placement(node.name, tuple(map(str, range(min(pod.gpu_limit, MAX_CARDS)))), slot.index)
     uuids = None if node.inventory is None else node.inventory.uuids(slot.devices)
     return Placement(node.name, slot.devices, slot.index, uuids)
 

@@ -7,7 +7,7 @@ GPUs is asked in fitting.py.
 from itertools import chain
 
 from gpu_scheduler import names
-from gpu_scheduler.core.environment import conflict, lacks, wanted
+from gpu_scheduler.core.environment import BY_FIELD, conflict, lacks, wanted
 from gpu_scheduler.core.holding import Holder
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Sharing, WorkloadKey
@@ -32,13 +32,17 @@ _ROLLING = (
 )
 
 
-def gate_open(pod: Pod, value: str) -> Obstacle | None:
-    """Every container carries the devices `value`, or reads them from our annotation. After the bind it is too late."""
+def gate_open(pod: Pod, value: str, *, by_field: bool) -> Obstacle | None:
+    """Every container carries the devices `value`, or reads them from our annotation. After the bind it is too late.
+
+    `by_field`: the webhook had to write the annotation's name, because it could not know the value.
+    """
     needed = wanted(value)
+    written = BY_FIELD if by_field else needed
     # A conflict first, wherever it stands: the webhook would refuse it, with the same words.
     obstacles = chain(
-        (conflict(pod, container, needed) for container in pod.containers),
-        (lacks(container, needed) for container in pod.containers),
+        (conflict(pod, each, written) for each in pod.containers if conflict(pod, each, needed) is not None),
+        (lacks(container, written) for container in pod.containers),
     )
     return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
