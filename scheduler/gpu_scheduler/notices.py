@@ -23,13 +23,17 @@ _BINDING: Final = "Binding"
 _SCHEDULING: Final = "Scheduling"
 
 
-def notice_of(decision: Bind | Wait | Refuse) -> Notice:
-    """Make the event of a decision and, where the pod is not placed, the condition with the same text."""
+def notice_of(decision: Bind | Wait | Refuse, before: Condition | None = None) -> Notice:
+    """Make the event of a decision and, where the pod is not placed, the condition with the same text.
+
+    `before` is the condition that the pod has: another reason for the same status is no transition.
+    """
     if isinstance(decision, Bind):
         return Notice(EventType.NORMAL, names.EVENT_SCHEDULED, _BINDING, decision.message)
     ours = decision.reason is Reason.BIND_FAILED
     reason = names.CONDITION_SCHEDULER_ERROR if ours else names.CONDITION_UNSCHEDULABLE
-    condition = Condition("False", reason, decision.message)
+    since = before.since if before is not None and before.status == "False" else None
+    condition = Condition("False", reason, decision.message, since)
     return Notice(EventType.WARNING, names.EVENT_FAILED, _SCHEDULING, decision.message, condition)
 
 

@@ -274,7 +274,7 @@ class Scheduler:
 
     def _tell(self, tracked: Tracked, decision: Wait | Refuse) -> None:
         """Say it once: the same again would only cost writes."""
-        notice = notice_of(decision)
+        notice = notice_of(decision, tracked.pod.scheduled_condition)
         if decision.topic == tracked.topic or notice.condition == tracked.told:
             tracked.topic = decision.topic
             return

@@ -1,3 +1,5 @@
+import pytest
+
 from gpu_scheduler.core.decide import Bind, Refuse, Wait
 from gpu_scheduler.core.model import Condition, Placement, PodRef
 from gpu_scheduler.core.reasons import Reason
@@ -31,3 +33,19 @@ def test_a_fault_of_our_own_is_a_scheduler_error() -> None:
     notice = notice_of(Wait(POD, Reason.BIND_FAILED, "BindFailed: no", frozenset(), "BindFailed"))
 
     assert notice.condition == Condition("False", "SchedulerError", "BindFailed: no")
+
+
+SINCE = {
+    "another reason for the same status is no transition": (Condition("False", "Unschedulable", "x", "12:00"), "12:00"),
+    "a first reason is one": (None, None),
+    "a status that changes is one": (Condition("True", "", "", "12:00"), None),
+}
+
+
+@pytest.mark.parametrize(("before", "since"), SINCE.values(), ids=SINCE)
+def test_a_condition_says_since_when_its_status_holds(before: Condition | None, since: str | None) -> None:
+    """As Kubernetes counts it; None lets the writer say now."""
+    condition = notice_of(Wait(POD, Reason.GPU_HELD, "GpuHeld: held", frozenset(), "GpuHeld"), before).condition
+
+    assert condition is not None
+    assert condition.since == since

@@ -169,7 +169,7 @@ class ApiAnnouncer(Announcer):
                         "status": condition.status,
                         "reason": condition.reason,
                         "message": condition.message,
-                        "lastTransitionTime": self._wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
+                        "lastTransitionTime": condition.since or self._wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
                     },
                 ],
             },

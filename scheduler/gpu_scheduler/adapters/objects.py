@@ -166,6 +166,7 @@ class Condition(_Read):
     status: str
     reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = None
 
 
 class PodStatus(_Read):

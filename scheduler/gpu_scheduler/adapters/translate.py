@@ -110,5 +110,7 @@ def _variable(entry: objects.Env) -> EnvVar:
 def _scheduled(conditions: Iterable[objects.Condition]) -> Condition | None:
     for condition in conditions:
         if condition.type == names.CONDITION_POD_SCHEDULED:
-            return Condition(condition.status, condition.reason or "", condition.message or "")
+            return Condition(
+                condition.status, condition.reason or "", condition.message or "", condition.last_transition_time
+            )
     return None

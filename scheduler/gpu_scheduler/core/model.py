@@ -90,11 +90,12 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The pod's `PodScheduled` condition."""
+    """The pod's `PodScheduled` condition; `since` is its lastTransitionTime, as read."""
 
     status: str
     reason: str
     message: str
+    since: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
