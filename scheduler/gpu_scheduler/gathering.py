@@ -14,10 +14,11 @@ from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.volumes import Volumes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from gpu_scheduler.core.model import Node, Placement, Pod, Policy, Resident
+    from gpu_scheduler.core.model import Node, Policy, Resident
     from gpu_scheduler.core.reasons import Wake
+    from gpu_scheduler.tracking import Tracker
 
 T = TypeVar("T")
 Wakes = frozenset["Wake"]
@@ -46,16 +47,18 @@ class World:
         self.volumes = self._feed(volumes.volume_applied, volumes.volume_forgotten)
         self.classes = self._feed(volumes.class_applied, volumes.class_forgotten)
 
-    def rebuilt(self, pods: Iterable[Pod], assumed: Iterable[tuple[Pod, Placement]]) -> Ledger:
+    def rebuilt(self, tracker: Tracker) -> Ledger:
         """Make the ledger anew from the objects alone, and from what was promised and is not settled yet."""
         ledger = Ledger(self.cluster.policy)
         for node in self.cluster.nodes:
             ledger.learn(node)
         for resident in self._residents.values():
             ledger.resident_applied(resident)
-        for pod in pods:
-            ledger.apply(pod)
-        for pod, placement in assumed:
+        for tracked in tracker.values():
+            ledger.apply(tracked.pod)
+        for uid, workload, index in tracker.reserved():
+            ledger.reserve(uid, (workload, index))
+        for pod, placement in tracker.promised():
             ledger.assume(pod, placement)
         return ledger
 

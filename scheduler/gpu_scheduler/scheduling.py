@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from gpu_scheduler.auditing import Audit
 from gpu_scheduler.core.backlog import Backlog
 from gpu_scheduler.core.decide import Bind, Refuse, Wait, awaits_placement, decide
-from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.gathering import Feed, World
-from gpu_scheduler.notices import notice_of
-from gpu_scheduler.ports import Bound, Dropped, Failed, NotSent, Result, Unknown
+from gpu_scheduler.landing import Landing
+from gpu_scheduler.ports import Result, Unknown
 from gpu_scheduler.rhythm import Rhythm
+from gpu_scheduler.telling import Teller
 from gpu_scheduler.tracking import Tracked, Tracker
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Scheduler:
             ports.announcer, ports.repairs, now=clock(), look=self._rhythm.interval, rebuild=self._rhythm.audit
         )
         self.tracked = Tracker()
+        self._teller = Teller(ports.announcer)
+        self._landing = Landing(ports, self._teller, world=self.world, backlog=self.backlog, wake=self._wake)
         self._slots = asyncio.Semaphore(binders)
         self._flights: set[asyncio.Task[None]] = set()
         self._stir = asyncio.Event()
@@ -110,8 +112,11 @@ class Scheduler:
         # It holds what it held: that it is terminating, say, is news but no cure.
         held, tracked.pod = tracked.pod.bound and not pod.finished, pod
         self._wake(self.ledger.apply(pod), self.backlog.hint if held else self.backlog.wake)
-        if pod.bound:
-            tracked.promised, tracked.unsettled = None, False
+        if pod.bound or pod.finished:
+            tracked.promised, tracked.unsettled, tracked.reserved = None, False, None
+        elif pod.deleting_since is not None and tracked.unsettled and not tracked.flying:
+            # The API server binds no such pod, so no earlier try can land any more.
+            self._landing.release(tracked, self._clock())
         if not awaits_placement(pod, self._policy):
             self.backlog.remove(uid)
         elif tracked.promised is None:
@@ -164,7 +169,7 @@ class Scheduler:
                 self.backlog.remove(uid)
             case Bind():
                 self.ledger.assume(tracked.pod, decision.placement)
-                tracked.promised = decision
+                tracked.promised, tracked.reserved = decision, None
                 self._take_off(tracked, decision, began)
                 return True
             case Wait(selection=selection, wakes=wakes):
@@ -177,8 +182,12 @@ class Scheduler:
         return False
 
     def _put_off(self, tracked: Tracked, decision: Wait | Refuse, wakes: frozenset[Wake], began: float) -> None:
-        self._tell(tracked, decision)
+        self._teller.tell(tracked, decision)
         self.backlog.wait(decision.pod.uid, wakes, self._clock())
+        reserve = decision.reserve if isinstance(decision, Wait) else None
+        if reserve != tracked.reserved:
+            tracked.reserved = reserve
+            self._wake(self.ledger.reserve(decision.pod.uid, reserve))
         self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
 
     def _launch(self, flight: Coroutine[None, None, None]) -> None:
@@ -214,87 +223,27 @@ class Scheduler:
     async def _fly(self, tracked: Tracked, bind: Bind, began: float) -> None:
         result: BindResult = Unknown("the bind was cut short")
         try:
-            if await self._ports.announcer.withdraw(bind.pod):
-                tracked.told = tracked.topic = None
+            await self._teller.hush(tracked)
             result = await self._ports.binder.bind(bind)
         except Exception:
             log.exception("A bind ended in an error of our own: its outcome is unknown", extra={"pod": str(bind.pod)})
         finally:
             tracked.flying = False
             self._slots.release()
-            self._land(tracked, bind, result, began)
+            # Gone meanwhile, its hold went with it.
+            if self.tracked.get(bind.pod.uid) is tracked:
+                self._landing.land(tracked, bind, result, began=began, now=self._clock())
             self._stir.set()
-
-    def _land(self, tracked: Tracked, bind: Bind, result: BindResult, began: float) -> None:
-        """Confirm, release or keep what was assumed."""
-        uid, now = bind.pod.uid, self._clock()
-        if self.tracked.get(uid) is not tracked:
-            # Gone meanwhile; its hold went with it.
-            return
-        if tracked.unsettled and isinstance(result, Failed | NotSent):
-            # This write did nothing, but the one before it may still land: only the pod itself can settle that.
-            result = Unknown(f"still, after {result}")
-        tracked.unsettled = False
-        if tracked.pod.bound:
-            # The watch was quicker than the answer, and the ledger already has what it showed.
-            result = (
-                Bound()
-                if tracked.pod.node == bind.placement.node
-                else Dropped(f"bound to {tracked.pod.node}, not by us")
-            )
-        details = {"pod": str(bind.pod), "node": bind.placement.node, "devices": bind.placement.value}
-        match result:
-            case Bound():
-                log.info("Bound %s to %s", bind.pod, bind.placement.node, extra=details)
-                self._ports.announcer.announce(bind.pod, notice_of(bind))
-                self._ports.recorder.attempted(Result.SCHEDULED, now - began)
-                self._ports.recorder.placed(now - tracked.first_seen)
-            case Failed(message):
-                log.warning("Binding failed", extra={**details, "error": message})
-                self._release(tracked)
-                self._tell(tracked, Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=message))
-                self._ports.recorder.attempted(Result.ERROR, now - began)
-            case Dropped(why) | NotSent(why):
-                log.info("A bind was dropped", extra={**details, "why": why})
-                self._release(tracked)
-            case Unknown(why):
-                log.warning("A bind's outcome is unknown: its devices stay held", extra={**details, "why": why})
-                tracked.unsettled = True
-                self.backlog.retry(uid, now)
-                self._ports.recorder.attempted(Result.ERROR, now - began)
-
-    def _release(self, tracked: Tracked) -> None:
-        """Take the assumption back; the pod itself is looked at again when its back-off is over."""
-        uid = tracked.pod.ref.uid
-        if not tracked.pod.bound:
-            tracked.promised = None
-            # Told again of the pod as it is, the ledger knows which index it still waits for.
-            self._wake(self.ledger.forget(uid) | self.ledger.apply(tracked.pod))
-            self.backlog.retry(uid, self._clock())
-
-    def _tell(self, tracked: Tracked, decision: Wait | Refuse) -> None:
-        """Say it once: the same again would only cost writes."""
-        notice = notice_of(decision, tracked.pod.scheduled_condition)
-        if decision.topic == tracked.topic or notice.condition == tracked.told:
-            tracked.topic = decision.topic
-            return
-        log.info(
-            "%s waits: %s",
-            decision.pod,
-            decision.message,
-            extra={"pod": str(decision.pod), "reason": decision.reason},
-        )
-        if self._ports.announcer.announce(decision.pod, notice):
-            tracked.told, tracked.topic = notice.condition, decision.topic
 
     def _look_after(self, now: float) -> None:
         """Conflicts and corruption are looked for also while there is work."""
-        ledger = self._audit.run(now, self.ledger, self._rebuilt)
+        try:
+            ledger = self._audit.run(now, self.ledger, lambda: self.world.rebuilt(self.tracked))
+        except Exception:
+            log.exception("The audit ended in an error of our own")
+            return
         if ledger is not self.ledger:
             self.world.replace(ledger)
             # What the wrong entries kept waiting can't be told: everybody has another turn.
             for uid in self.tracked.waiting(self._policy):
                 self.backlog.add(uid)
-
-    def _rebuilt(self) -> Ledger:
-        return self.world.rebuilt((tracked.pod for tracked in self.tracked.values()), self.tracked.promised())

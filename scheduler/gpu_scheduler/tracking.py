@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu_scheduler.core.decide import Bind
-    from gpu_scheduler.core.model import Condition, Placement, Pod, Policy
+    from gpu_scheduler.core.model import Condition, Placement, Pod, Policy, WorkloadKey
 
 
 @dataclass(slots=True)
@@ -29,6 +29,8 @@ class Tracked:
     # What it was promised: from the decision until the watch shows it, or a definite failure takes it back.
     promised: Bind | None = None
     flying: bool = False
+    # The line that a pod which takes any line has its volumes made for.
+    reserved: tuple[WorkloadKey, int] | None = None
     # The API has not settled what became of the bind: it is sent again as it is, never decided anew.
     unsettled: bool = False
 
@@ -55,3 +57,9 @@ class Tracker(dict[str, Tracked]):
         for tracked in self.values():
             if tracked.promised is not None:
                 yield tracked.pod, tracked.promised.placement
+
+    def reserved(self) -> Iterator[tuple[str, WorkloadKey, int]]:
+        """Who waits for volumes on a line that is kept for it."""
+        for uid, tracked in self.items():
+            if tracked.reserved is not None:
+                yield uid, *tracked.reserved

@@ -486,7 +486,7 @@ async def test_a_lost_entry_is_found_again(lose: Callable[[Ledger, str], object]
         first, second = pod("a-0", ONE_GPU), pod("b-1", SAME_GPU)
         loop.see(bound(first), second)
         await loop.settle()
-        whole = loop.scheduler._rebuilt()
+        whole = loop.scheduler.world.rebuilt(loop.scheduler.tracked)
         lose(loop.scheduler.ledger, first.ref.uid)
         assert loop.scheduler.ledger.differences(whole) > 0
 

@@ -47,10 +47,10 @@ def read_node(raw: bytes | msgspec.Raw) -> tuple[str, Node]:
 def node_value(node: objects.Node) -> Node:
     """A node as placement sees it; a node that has not said Ready is not."""
     meta, spec, status = node.metadata, node.spec or objects.NodeSpec(), node.status or objects.NodeStatus()
-    advertised = amounts(status.capacity).get(names.GPU_RESOURCE, 0)
+    advertised = amounts(status.capacity).get(names.GPU_RESOURCE)
     listed = (meta.annotations or {}).get(names.DEVICES)
     inventory = None if listed is None else _inventory(listed)
-    if inventory is None and advertised:
+    if inventory is None and advertised is not None:
         inventory = counted(advertised)
     return Node(
         name=meta.name or "",

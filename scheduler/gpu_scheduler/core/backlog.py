@@ -4,6 +4,7 @@ LAW: holds uids and times, nothing of pods; time comes in as `now`, monotonic se
 only those who wait for it.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -34,8 +35,6 @@ class _Entry:
     turn: int
     """Its place in the order in which pods came."""
     state: _State
-    queued: bool = False
-    """Whether the heap of active pods has it, active or not."""
     waits: int = 0
     """How many attempts in a row ended in waiting."""
     backoff: float = 0.0
@@ -59,8 +58,9 @@ class Backlog:
         self._turns = 0
         self._entries: dict[str, _Entry] = {}
         self._waiting: dict[Wake, dict[str, None]] = {}
-        # Entries of both heaps may be outdated; what an _Entry says now is what counts.
-        self._active: list[tuple[int, str]] = []
+        # In the order in which they became active: whoever is woken often must not keep others from their turn.
+        self._active: OrderedDict[str, None] = OrderedDict()
+        # Some may be outdated; what an _Entry says now is what counts.
         self._timers: list[tuple[float, int, str]] = []
 
     def add(self, uid: str) -> None:
@@ -68,13 +68,12 @@ class Backlog:
         self._activate(uid, self._entry(uid))
 
     def pop(self, now: float) -> str | None:
-        """Hand out the pod whose turn it is: of the active ones, who came first. It stays known until it is removed."""
-        entry = self._first(now)
-        if entry is None:
+        """Hand out the pod that has been active for longest. It stays known until it is removed."""
+        self._fire(now)
+        if not self._active:
             return None
-        _, uid = heappop(self._active)
-        entry.queued = False
-        entry.state = _State.HANDED_OUT
+        uid, _ = self._active.popitem(last=False)
+        self._entries[uid].state = _State.HANDED_OUT
         return uid
 
     def wait(self, uid: str, wakes: Iterable[Wake], now: float) -> None:
@@ -88,6 +87,7 @@ class Backlog:
         else:
             self._stop_waiting(uid, entry)
             entry.resting_until = now
+        self._active.pop(uid, None)
         entry.state = _State.UNSCHEDULABLE
         entry.wakes = tuple(dict.fromkeys(wakes))
         for wake in entry.wakes:
@@ -98,20 +98,21 @@ class Backlog:
         """After an error: active again by itself when its back-off is over."""
         entry = self._entry(uid)
         self._rest(uid, entry, now)
+        self._active.pop(uid, None)
         entry.state = _State.BACKOFF
         self._set_timer(uid, entry, entry.resting_until)
 
     def wake(self, wakes: Iterable[Wake], now: float) -> None:
         """Something changed: who waits for it becomes active, or serves out its back-off first."""
-        for wake in wakes:
-            for uid in tuple(self._waiting.get(wake, ())):
-                entry = self._entries[uid]
-                if now >= entry.resting_until:
-                    self._activate(uid, entry)
-                else:
-                    self._stop_waiting(uid, entry)
-                    entry.state = _State.BACKOFF
-                    self._set_timer(uid, entry, entry.resting_until)
+        woken = {uid: self._entries[uid] for wake in wakes for uid in self._waiting.get(wake, ())}
+        # Of those who wait for one thing, who came first has the first turn.
+        for uid, entry in sorted(woken.items(), key=lambda item: item[1].turn):
+            if now >= entry.resting_until:
+                self._activate(uid, entry)
+            else:
+                self._stop_waiting(uid, entry)
+                entry.state = _State.BACKOFF
+                self._set_timer(uid, entry, entry.resting_until)
 
     def hint(self, wakes: Iterable[Wake], now: float) -> None:
         """Something changed that frees nothing: who waits for it is looked at soon, to be told another story."""
@@ -126,11 +127,13 @@ class Backlog:
         """The pod is bound, gone, or no longer ours; an unknown uid is fine."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
+            self._active.pop(uid, None)
             self._stop_waiting(uid, entry)
 
     def next_due(self, now: float) -> float | None:
         """When `pop` will next have something: `now` if it has already, None if nobody waits."""
-        if self._first(now) is not None:
+        self._fire(now)
+        if self._active:
             return now
         return self._timers[0][0] if self._timers else None
 
@@ -149,9 +152,7 @@ class Backlog:
     def _activate(self, uid: str, entry: _Entry) -> None:
         self._stop_waiting(uid, entry)
         entry.state = _State.ACTIVE
-        if not entry.queued:
-            entry.queued = True
-            heappush(self._active, (entry.turn, uid))
+        self._active[uid] = None
 
     def _rest(self, uid: str, entry: _Entry, now: float) -> None:
         """Each time in a row doubles the back-off, until the pod has been left alone for long."""
@@ -188,20 +189,6 @@ class Backlog:
             heappop(self._timers)
             if valid:
                 self._activate(uid, self._entries[uid])
-
-    def _first(self, now: float) -> _Entry | None:
-        """Who is in front of the active ones, once all whose time has come are among them."""
-        self._fire(now)
-        while self._active:
-            turn, uid = self._active[0]
-            entry = self._entries.get(uid)
-            ours = entry is not None and entry.turn == turn
-            if entry is not None and ours and entry.state is _State.ACTIVE:
-                return entry
-            heappop(self._active)
-            if entry is not None and ours:
-                entry.queued = False
-        return None
 
     def _is_due(self, due: float, turn: int, uid: str) -> bool:
         entry = self._entries.get(uid)

@@ -6,12 +6,13 @@ from it. Nothing is changed here: who asked books the placement with `Ledger.ass
 
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 
 from gpu_scheduler.core import feasible, fitting
 from gpu_scheduler.core.holding import claim_of
 from gpu_scheduler.core.inventory import MAX_CARDS
 from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Node, Placement, Pod, PodRef, Policy, workload_of
+from gpu_scheduler.core.model import Node, Placement, Pod, PodRef, Policy, WorkloadKey, workload_of
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.placement_map import PlacementMap, Slot
 from gpu_scheduler.core.reasons import (
@@ -50,7 +51,8 @@ class Bind:
 class Wait:
     """The cluster is not ready for this pod; any of `wakes` may change that.
 
-    Waits with one `topic` say the same. `selection` is what to write into the pod's claims meanwhile.
+    Waits with one `topic` say the same. `selection` is what to write into the pod's claims meanwhile, `reserve` the
+    line that is to be kept for it while its volumes are made.
     """
 
     pod: PodRef
@@ -59,6 +61,7 @@ class Wait:
     wakes: frozenset[Wake]
     topic: str
     selection: Selection | None = None
+    reserve: tuple[WorkloadKey, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,76 +106,102 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
         return _put_off(pod, _Blocked(request, request.wakes))
     if request.slot is None:
         return _any_line(pod, request.map, cluster)
-    found = _line(pod, request.slot, cluster, by_field=bool(pod.gpu_limits))
+    found = _Look(pod, cluster, by_field=bool(pod.gpu_limits)).at(request.slot)
     return _put_off(pod, found) if isinstance(found, _Blocked) else _bind(pod, found)
 
 
 def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decision:
     """The lowest line that nobody has and that can be had now; else what is in the way of the lowest."""
-    workload = workload_of(pod, placement_map)
+    workload, ledger = workload_of(pod, placement_map), cluster.ledger
+    look = _Look(pod, cluster, by_field=True)
     first: _Blocked | None = None
     wakes: set[Wake] = {LineFreed(workload)}
-    with closing(cluster.ledger.indices.free(workload)) as free:
-        for index in free:
+    kept = ledger.reserved(pod.ref.uid)
+    with closing(ledger.indices.free(workload, placement_map)) as free:
+        for index in chain(() if kept is None else (kept,), free):
             slot = placement_map.get(index)
-            found = None if slot is None else _line(pod, slot, cluster, by_field=True)
+            found = None if slot is None else look.out_of(slot.node) or look.at(slot)
             if isinstance(found, Placement):
                 return _bind(pod, found)
             if found is not None:
                 first = first or found
                 wakes |= found.wakes
+                if found.obstacle.reason is Reason.VOLUME_NOT_BOUND:
+                    # Its volumes are made for this line: who takes another would leave them behind.
+                    return _wait(pod, found, (workload, index))
     if first is None:
-        none_left = feasible.no_line_left(workload, cluster.ledger, cluster.nodes)
+        none_left = feasible.no_line_left(workload, placement_map, ledger, cluster.nodes)
         return _wait(pod, _Blocked(none_left, none_left.wakes | wakes))
     return _wait(pod, _Blocked(first.obstacle, frozenset(wakes), first.selection))
 
 
-def _line(pod: Pod, slot: Slot, cluster: Cluster, *, by_field: bool) -> Placement | _Blocked:
-    """The place that the line gives the pod, or what is in the way."""
-    node = cluster.nodes.resolve(slot.node)
-    if isinstance(node, Obstacle):
-        # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
-        fault = limit_fits(pod, slot) or feasible.gate_open(pod, slot.value, by_field=by_field)
-        return _Blocked(fault or node, frozenset({NodeChanged(slot.node, Aspect.IDENTITY)}))
-    placement = _placement(pod, slot, node)
-    found = (
-        limit_fits(pod, slot)
-        or feasible.gate_open(pod, placement.value, by_field=by_field)
-        or _obstacle(pod, placement, slot, node, cluster)
-    )
-    if found is None:
-        return placement
-    obstacle = found.obstacle if isinstance(found, Selection) else found
-    asked = {NodeChanged(name, Aspect.IDENTITY) for name in (slot.node, node.name)}
-    return _Blocked(obstacle, obstacle.wakes | asked, found if isinstance(found, Selection) else None)
+class _Look:
+    """One pod's look at lines; what it asks of a node is asked once, however many lines name the node."""
 
+    def __init__(self, pod: Pod, cluster: Cluster, *, by_field: bool) -> None:
+        self._pod = pod
+        self._cluster = cluster
+        self._by_field = by_field
+        self._nodes: dict[str, Obstacle | Selection | None] = {}
+        self._out: dict[str, _Blocked] = {}
 
-def _obstacle(pod: Pod, placement: Placement, slot: Slot, node: Node, cluster: Cluster) -> Obstacle | Selection | None:
-    """The first question that has an answer.
+    def out_of(self, name: str) -> _Blocked | None:
+        """What an earlier line met that no line of this node (by the map's name for it) can pass."""
+        return self._out.get(name)
 
-    Who holds it before what ails the node: of a dead node, the pod that still terminates there is the better story.
-    """
-    ledger, nodes = cluster.ledger, cluster.nodes
-    claim = claim_of(pod, placement)
-    plugin = bool(node.advertised and claim.limit)
-    return (
-        (None if plugin else feasible.cards_exist(slot, node))
-        or feasible.index_free(claim, ledger, nodes)
-        or (None if plugin else feasible.gpu_free(claim, ledger, nodes, cluster.policy))
-        or feasible.plugin_apart(claim, node, ledger)
-        or feasible.cards_left(pod, node, nodes, ledger.occupancy)
-        or fitting.node_usable(pod, node)
-        or fitting.taints_tolerated(pod, node)
-        or fitting.node_selected(pod, node)
-        or fitting.room_left(pod, node, ledger.occupancy)
-        or fitting.ports_free(pod, node, ledger.occupancy)
-        or cluster.volumes.look(pod, node)
-    )
+    def at(self, slot: Slot) -> Placement | _Blocked:
+        """The place that the line gives the pod, or what is in the way."""
+        pod, node = self._pod, self._cluster.nodes.resolve(slot.node)
+        if isinstance(node, Obstacle):
+            # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
+            fault = limit_fits(pod, slot) or feasible.gate_open(pod, slot.value, by_field=self._by_field)
+            return _Blocked(fault or node, frozenset({NodeChanged(slot.node, Aspect.IDENTITY)}))
+        placement = _placement(pod, slot, node)
+        found = (
+            limit_fits(pod, slot)
+            or feasible.gate_open(pod, placement.value, by_field=self._by_field)
+            or self._cards(placement, slot, node)
+            or self._node(node)
+        )
+        if found is None:
+            return placement
+        obstacle = found.obstacle if isinstance(found, Selection) else found
+        asked = {NodeChanged(name, Aspect.IDENTITY) for name in (slot.node, node.name)}
+        blocked = _Blocked(obstacle, obstacle.wakes | asked, found if isinstance(found, Selection) else None)
+        if found is self._nodes.get(node.name):
+            self._out[slot.node] = blocked
+        return blocked
+
+    def _cards(self, placement: Placement, slot: Slot, node: Node) -> Obstacle | None:
+        """Who holds it before what ails the node: of a dead node, the pod that still ends there is the better story."""
+        pod, ledger, nodes = self._pod, self._cluster.ledger, self._cluster.nodes
+        claim = claim_of(pod, placement)
+        plugin = node.advertised is not None and claim.limit > 0
+        return (
+            (None if plugin else feasible.cards_exist(slot, node))
+            or feasible.index_free(claim, ledger, nodes)
+            or (None if plugin else feasible.gpu_free(claim, ledger, nodes, self._cluster.policy))
+            or feasible.plugin_apart(claim, node, ledger)
+            or feasible.cards_left(pod, node, nodes, ledger.occupancy)
+        )
+
+    def _node(self, node: Node) -> Obstacle | Selection | None:
+        if node.name not in self._nodes:
+            pod, occupancy = self._pod, self._cluster.ledger.occupancy
+            self._nodes[node.name] = (
+                fitting.node_usable(pod, node)
+                or fitting.taints_tolerated(pod, node)
+                or fitting.node_selected(pod, node)
+                or fitting.room_left(pod, node, occupancy)
+                or fitting.ports_free(pod, node, occupancy)
+                or self._cluster.volumes.look(pod, node)
+            )
+        return self._nodes[node.name]
 
 
 def _placement(pod: Pod, slot: Slot, node: Node) -> Placement:
     """Where the line puts the pod; where a device plugin chooses the cards, they are numbered from the container."""
-    if node.advertised and pod.gpu_limits:
+    if node.advertised is not None and pod.gpu_limits:
         # A limit beyond all cards is refused by another question; here it must not fill the memory.
         return Placement(node.name, tuple(map(str, range(min(pod.gpu_limit, MAX_CARDS)))), slot.index)
     uuids = None if node.inventory is None else node.inventory.uuids(slot.devices)
@@ -194,6 +223,6 @@ def _put_off(pod: Pod, blocked: _Blocked) -> Wait | Refuse:
     return _wait(pod, blocked)
 
 
-def _wait(pod: Pod, blocked: _Blocked) -> Wait:
+def _wait(pod: Pod, blocked: _Blocked, reserve: tuple[WorkloadKey, int] | None = None) -> Wait:
     obstacle = blocked.obstacle
-    return Wait(pod.ref, obstacle.reason, obstacle.message, blocked.wakes, obstacle.topic, blocked.selection)
+    return Wait(pod.ref, obstacle.reason, obstacle.message, blocked.wakes, obstacle.topic, blocked.selection, reserve)

@@ -38,11 +38,9 @@ class _Rack:
     holders: dict[str, Holder] = field(default_factory=dict)
     cards: dict[str, dict[str, Holder]] = field(default_factory=dict)
     kinds: dict[str, dict[str, Holder]] = field(default_factory=dict)
-
-    @property
-    def vague(self) -> bool:
-        """Whether a number and a UUID may mean one card without anybody knowing."""
-        return self.inventory is None or not self.inventory.has_uuids
+    """By kind of name: who uses such names."""
+    loose: dict[str, dict[str, Holder]] = field(default_factory=dict)
+    """Likewise, but only names that the inventory does not know."""
 
     def spot(self, device: str) -> tuple[str, Spot | None]:
         """The card's key, and where the inventory has it; a device unknown to it is a card of its own."""
@@ -60,35 +58,50 @@ class _Rack:
 
     def insert(self, holder: Holder) -> None:
         self.holders[holder.ref.uid] = holder
-        for device in self.named(holder):
-            self.cards.setdefault(self.spot(device)[0], {})[holder.ref.uid] = holder
-            self.kinds.setdefault(device_kind(device) or "", {})[holder.ref.uid] = holder
+        for table, key in self._places(holder):
+            table.setdefault(key, {})[holder.ref.uid] = holder
 
     def remove(self, uid: str) -> set[str]:
         """Answers the keys of the cards that it had."""
         holder = self.holders.pop(uid)
-        keys = {self.spot(device)[0] for device in self.named(holder)}
-        for key in keys:
-            _discard(self.cards, key, uid)
-        for kind in {device_kind(device) or "" for device in self.named(holder)}:
-            _discard(self.kinds, kind, uid)
-        return keys
+        for table, key in self._places(holder):
+            table.get(key, {}).pop(uid, None)
+            if not table.get(key):
+                table.pop(key, None)
+        return {self.spot(device)[0] for device in self.named(holder)}
+
+    def _places(self, holder: Holder) -> Iterator[tuple[dict[str, dict[str, Holder]], str]]:
+        for device in self.named(holder):
+            key, spot = self.spot(device)
+            kind = device_kind(device) or ""
+            yield self.cards, key
+            yield self.kinds, kind
+            if spot is None:
+                yield self.loose, kind
+
+    def strangers(self, device: str) -> Iterator[dict[str, Holder]]:
+        """Who uses names of another kind, where nobody can tell whether they mean this device."""
+        kind = device_kind(device)
+        tables = self.kinds if self.spot(device)[1] is None else self.loose
+        return (holders for other, holders in tables.items() if other != kind)
 
 
 class Devices:
     """All holders by node and card."""
 
-    __slots__ = ("_crowded", "_racks")
+    __slots__ = ("_crowded", "_found", "_racks")
 
     def __init__(self) -> None:
         self._racks: dict[str, _Rack] = {}
         self._crowded: set[str] = set()
         """Nodes with a card that two pods hold."""
+        self._found: dict[tuple[str, Sharing], tuple[Conflict, ...]] = {}
+        """The conflicts of crowded nodes, as far as nothing has changed there since."""
 
     def learn(self, node: Node) -> frozenset[Wake]:
         """Take the node's inventory as it is now; answers whose question may have another answer."""
         rack = self._racks.setdefault(node.name, _Rack())
-        plugin = node.advertised > 0
+        plugin = node.advertised is not None
         if (rack.inventory, rack.plugin) == (node.inventory, plugin):
             self._tidy(node.name)
             return _NOBODY
@@ -125,11 +138,8 @@ class Devices:
             for uid, holder in rack.cards.get(rack.spot(device)[0], {}).items()
             if any(rack.same(device, other) for other in rack.named(holder))
         }
-        if rack.vague:
-            kind = device_kind(device)
-            for other, holders in rack.kinds.items():
-                if other != kind:
-                    found.update(holders)
+        for holders in rack.strangers(device):
+            found.update(holders)
         return _ordered(found)
 
     def named_holder(self, node: str) -> Holder | None:
@@ -150,8 +160,11 @@ class Devices:
         return all(any(rack.spot(name) == rack.spot(device) for name in holder.named) for holder in (one, other))
 
     def conflicts(self, sharing: Sharing) -> tuple[Conflict, ...]:
-        """Pairs that hold one device against the rules, in a stable order. Costs what the shared nodes hold."""
-        return tuple(conflict for node in sorted(self._crowded) for conflict in self._conflicts_of(node, sharing))
+        """Pairs that hold one device against the rules, in a stable order. Costs what shared nodes changed since."""
+        for node in self._crowded:
+            if (node, sharing) not in self._found:
+                self._found[node, sharing] = tuple(self._conflicts_of(node, sharing))
+        return tuple(conflict for node in sorted(self._crowded) for conflict in self._found[node, sharing])
 
     def unnamed(self, holder: Holder) -> int:
         """How many cards it has of the device plugin's choice."""
@@ -162,7 +175,7 @@ class Devices:
         """Everything that is noted, as pairs of key and value, for who compares two of these."""
         for node, rack in self._racks.items():
             yield ("rack", node), (rack.inventory, rack.plugin)
-            for word, table in (("card", rack.cards), ("kind", rack.kinds)):
+            for word, table in (("card", rack.cards), ("kind", rack.kinds), ("loose", rack.loose)):
                 for key, holders in table.items():
                     yield (word, node, key), frozenset(holders)
         for node in self._crowded:
@@ -170,7 +183,9 @@ class Devices:
 
     def _conflicts_of(self, node: str, sharing: Sharing) -> Iterator[Conflict]:
         rack = self._racks[node]
-        for one, other in combinations(_ordered(rack.holders), 2):
+        # The names of a pod with a limit may count from its container: they prove nothing either.
+        proven = {uid: holder for uid, holder in rack.holders.items() if not holder.limit}
+        for one, other in combinations(_ordered(proven), 2):
             for device in rack.named(one):
                 # Names that may or may not mean one card are no proof of anything.
                 met = any(rack.same(device, claimed) for claimed in rack.named(other))
@@ -181,6 +196,8 @@ class Devices:
     def _tidy(self, node: str) -> None:
         """Note whether the node is crowded, and forget it when nothing is known of it."""
         rack = self._racks[node]
+        for sharing in Sharing:
+            self._found.pop((node, sharing), None)
         if any(len(holders) > 1 for holders in rack.cards.values()):
             self._crowded.add(node)
         else:
@@ -193,10 +210,3 @@ def _ordered(holders: dict[str, Holder]) -> tuple[Holder, ...]:
     if len(holders) < 2:  # noqa: PLR2004 - one alone is in order
         return tuple(holders.values())
     return tuple(sorted(holders.values(), key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))
-
-
-def _discard(table: dict[str, dict[str, Holder]], key: str, uid: str) -> None:
-    holders = table[key]
-    del holders[uid]
-    if not holders:
-        del table[key]

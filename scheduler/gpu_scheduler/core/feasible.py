@@ -11,9 +11,9 @@ from gpu_scheduler.core.environment import BY_FIELD, conflict, lacks, wanted
 from gpu_scheduler.core.holding import Holder
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Sharing, WorkloadKey
-from gpu_scheduler.core.nodes import Nodes
+from gpu_scheduler.core.nodes import ANY_NODE, Nodes
 from gpu_scheduler.core.occupancy import Occupancy
-from gpu_scheduler.core.placement_map import Slot, device_kind
+from gpu_scheduler.core.placement_map import PlacementMap, Slot, device_kind
 from gpu_scheduler.core.reasons import (
     Aspect,
     GpuChanged,
@@ -84,11 +84,11 @@ def index_free(claim: Holder, ledger: Ledger, nodes: Nodes) -> Obstacle | None:
     )
 
 
-def no_line_left(workload: WorkloadKey, ledger: Ledger, nodes: Nodes) -> Obstacle:
+def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Ledger, nodes: Nodes) -> Obstacle:
     """Why a pod that would take any line of the map finds none."""
-    lines = len(workload.map.slots)
+    lines = len(placement_map.slots)
     every = f"every index of the map ({lines} line{'s' if lines > 1 else ''}) is held or claimed"
-    holders = (ledger.index_holder(workload, slot.index) for slot in workload.map.slots)
+    holders = (ledger.index_holder(workload, slot.index) for slot in placement_map.slots)
     holder = next((each for each in holders if each is not None), None)
     if holder is None:
         cure = "add a line to the map, or run fewer replicas"
@@ -121,7 +121,7 @@ def gpu_free(claim: Holder, ledger: Ledger, nodes: Nodes, policy: Policy) -> Obs
 
 def plugin_apart(claim: Holder, node: Node, ledger: Ledger) -> Obstacle | None:
     """Where a device plugin hands out cards, nobody may hold one by name: the plugin would not know of it."""
-    if not node.advertised:
+    if node.advertised is None:
         return None
     other: PodRef | None = None
     if claim.limit:
@@ -143,7 +143,7 @@ def plugin_apart(claim: Holder, node: Node, ledger: Ledger) -> Obstacle | None:
 def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: Occupancy) -> Obstacle | None:
     """The device plugin has as many cards left as the pod's limit asks for."""
     asked = pod.gpu_limit
-    if not asked or (not node.advertised and (node.inventory is not None or not nodes.advertising)):
+    if not asked or (node.advertised is None and (node.inventory is not None or not nodes.advertising)):
         # Nobody hands out cards here: the limit is only a count.
         return None
     total = node.allocatable.get(names.GPU_RESOURCE, 0)
@@ -155,7 +155,14 @@ def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: Occupancy) -> Obst
         f"cannot get {asked} {names.GPU_RESOURCE} on node {node.name}: "
         f"{used} of {total} are used, {max(total - used, 0)} are free",
         "wait until pods there end, or name another node",
-        frozenset({RoomFreed(node.name, names.GPU_RESOURCE), NodeChanged(node.name, Aspect.ALLOCATABLE)}),
+        frozenset(
+            {
+                RoomFreed(node.name, names.GPU_RESOURCE),
+                NodeChanged(node.name, Aspect.ALLOCATABLE),
+                NodeChanged(node.name, Aspect.INVENTORY),
+                NodeChanged(ANY_NODE, Aspect.INVENTORY),
+            }
+        ),
         about=node.name,
     )
 

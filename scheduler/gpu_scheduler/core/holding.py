@@ -37,15 +37,15 @@ def claim_of(pod: Pod, placement: Placement) -> Holder:
     """What `pod` will hold at `placement`, the place that its map line gives it."""
     kept = literals(pod) if pod.keep_env else None
     devices = placement.devices + tuple(device for device in kept or () if device not in placement.devices)
-    workload = workload_in(pod)
-    slot = None if workload is None else workload.map.get(placement.index)
+    placement_map = _map_of(pod)
+    slot = None if placement_map is None else placement_map.get(placement.index)
     return Holder(
         pod.ref,
         placement.node,
         () if pod.observer else devices,
         frozenset() if pod.observer or slot is None else frozenset(devices).intersection(slot.devices),
         pod.gpu_limit,
-        workload,
+        None if placement_map is None else workload_of(pod, placement_map),
         placement.index,
         pod.sharing_any,
         # It was not when this was decided; the watch will tell.
@@ -84,15 +84,8 @@ def drifts(pod: Pod) -> bool:
 
 def static_claim(pod: Pod) -> tuple[WorkloadKey, int] | None:
     """The one index that a pending pod can use, where its own text says which."""
-    index = static_index(pod)
-    workload = workload_in(pod)
-    return (workload, index) if workload is not None and isinstance(index, int) else None
-
-
-def workload_in(pod: Pod) -> WorkloadKey | None:
-    """The pod's workload; None without a readable map."""
-    placement_map = _map_of(pod)
-    return None if placement_map is None else workload_of(pod, placement_map)
+    index, placement_map = static_index(pod), _map_of(pod)
+    return (workload_of(pod, placement_map), index) if placement_map is not None and isinstance(index, int) else None
 
 
 def _devices_of(pod: Pod, line: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from gpu_scheduler.core.model import WorkloadKey
+from gpu_scheduler.core.placement_map import PlacementMap
 
 
 @dataclass(slots=True)
@@ -18,40 +19,42 @@ class _Pool:
     held: dict[int, dict[str, None]] = field(default_factory=dict)
     claimed: dict[int, dict[str, None]] = field(default_factory=dict)
     passed: int = 0
-    """How many of the map's slots, in order of index, were busy when they were last looked at."""
+    """How many of the map's slots, in order of index, have been walked past."""
+    mark: int = -1
+    """The index of the last of them."""
     returned: list[int] = field(default_factory=list)
-    """Heap of indices below that mark that were freed since; some may be busy again."""
+    """Heap of indices below that mark that are free; some may be busy again."""
     queued: set[int] = field(default_factory=set)
     """Those in the heap."""
 
     def busy(self, index: int) -> bool:
         return index in self.held or index in self.claimed
 
-    def give_back(self, index: int, workload: WorkloadKey) -> None:
-        slots = workload.map.slots
-        walked_past = self.passed == len(slots) or index < slots[self.passed].index
-        if walked_past and not self.busy(index) and index not in self.queued and workload.map.get(index) is not None:
+    def give_back(self, index: int) -> None:
+        if index <= self.mark and not self.busy(index) and index not in self.queued:
             self.queued.add(index)
             heappush(self.returned, index)
 
-    def free(self, workload: WorkloadKey) -> Generator[int]:
+    def free(self, placement_map: PlacementMap) -> Generator[int]:
         """Free indices, lowest first; whoever asks may stop at any time."""
         seen: list[int] = []
         try:
             while self.returned:
                 index = heappop(self.returned)
-                if self.busy(index):
+                if self.busy(index) or placement_map.get(index) is None:
                     # It comes back when it is freed.
                     self.queued.discard(index)
                     continue
                 seen.append(index)
                 yield index
-            slots = workload.map.slots
-            while self.passed < len(slots) and self.busy(slots[self.passed].index):
+            slots = placement_map.slots
+            while self.passed < len(slots):
+                index = self.mark = slots[self.passed].index
                 self.passed += 1
-            for position in range(self.passed, len(slots)):
-                index = slots[position].index
                 if not self.busy(index):
+                    # From now on the heap has it: whoever can't have it must not walk here again.
+                    self.queued.add(index)
+                    seen.append(index)
                     yield index
         finally:
             for index in seen:
@@ -87,12 +90,12 @@ class Indices:
         pool = self._pools.get(workload)
         return () if pool is None else tuple(pool.held.get(index, ()))
 
-    def free(self, workload: WorkloadKey) -> Generator[int]:
-        """The indices of the map that nobody holds or claims, lowest first."""
+    def free(self, workload: WorkloadKey, placement_map: PlacementMap) -> Generator[int]:
+        """The indices of the workload's map that nobody holds or claims, lowest first."""
         pool = self._pools.get(workload)
         if pool is None:
-            return (slot.index for slot in workload.map.slots)
-        return pool.free(workload)
+            return (slot.index for slot in placement_map.slots)
+        return pool.free(placement_map)
 
     def entries(self) -> Iterator[tuple[object, object]]:
         """Everything that is noted, as pairs of key and value, for who compares two of these."""
@@ -112,6 +115,6 @@ class Indices:
         del uids[uid]
         if not uids:
             del table[index]
-            pool.give_back(index, workload)
+            pool.give_back(index)
         if not pool.held and not pool.claimed:
             del self._pools[workload]

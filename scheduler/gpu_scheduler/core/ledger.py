@@ -42,7 +42,7 @@ class Ledger:
             return self.forget(uid)
         if pod.node is None:
             # Older than our own bind, or before any: what is assumed stays so, since no pod ever loses its node.
-            return _NOBODY if uid in self._by_uid else self._claim(uid, _claim_while_pending(pod))
+            return _NOBODY if uid in self._by_uid else self._claim(uid, self._claim_while_pending(pod))
         holder = holder_of(pod, pod.node)
         before = self._by_uid.get(uid)
         # What it still has is told as changed too: who waits for it may have its turn, or should hear another reason.
@@ -60,6 +60,15 @@ class Ledger:
         """Book `placement` before its bind is sent; it stays booked until apply or forget settles it."""
         self._remove(pod.ref.uid)
         self._insert(claim_of(pod, placement), pod)
+
+    def reserve(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[Wake]:
+        """Keep a line for a waiting pod that takes any, because its volumes are being made there; None gives it up."""
+        return self._claim(uid, claim)
+
+    def reserved(self, uid: str) -> int | None:
+        """The index that is kept for a waiting pod."""
+        claim = self._claims.get(uid)
+        return None if claim is None else claim[1]
 
     def resident_applied(self, resident: Resident) -> frozenset[Wake]:
         """Take note of a bound pod of another scheduler."""
@@ -148,7 +157,8 @@ class Ledger:
             del self._claims[uid]
         return frozenset({LineFreed(before[0])})
 
-
-def _claim_while_pending(pod: Pod) -> tuple[WorkloadKey, int] | None:
-    """A pod that is being deleted will never be bound, and claims nothing."""
-    return None if pod.deleting_since is not None else static_claim(pod)
+    def _claim_while_pending(self, pod: Pod) -> tuple[WorkloadKey, int] | None:
+        """A pod that is being deleted will never be bound, and claims nothing."""
+        if pod.deleting_since is not None:
+            return None
+        return static_claim(pod) or self._claims.get(pod.ref.uid)

@@ -178,8 +178,9 @@ class Node:
     """By resource, in the units of demand.py; `pods` is how many it takes."""
     inventory: Inventory | None = None
     """Its cards, from the monitor's annotation, else from the number that a device plugin advertises."""
-    advertised: int = 0
-    """How many cards a device plugin hands out there (`nvidia.com/gpu` in its capacity)."""
+    advertised: int | None = None
+    """How many cards a device plugin hands out there (`nvidia.com/gpu` in its capacity): 0 while it restarts, None
+    where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +229,13 @@ class Placement:
 class WorkloadKey:
     """The pods that divide a map's lines among them.
 
-    They have one namespace, one top controller (empty for bare pods) and one parsed map.
+    They have one namespace, one top controller (empty for bare pods) and one parsed map, whose digest this is.
     """
 
     namespace: str
     owner_kind: str
     owner_name: str
-    map: PlacementMap
+    map: str
 
     def __str__(self) -> str:
         """The controller as kubectl's users write it; empty for bare pods."""
@@ -245,8 +246,8 @@ def workload_of(pod: Pod, placement_map: PlacementMap) -> WorkloadKey:
     """Which workload `pod` belongs to; a ReplicaSet made by a Deployment counts as that Deployment."""
     owner = pod.owner
     if owner is None:
-        return WorkloadKey(pod.ref.namespace, "", "", placement_map)
+        return WorkloadKey(pod.ref.namespace, "", "", placement_map.digest)
     suffix = "-" + pod.labels.get(names.POD_TEMPLATE_HASH, "")
     if owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
-        return WorkloadKey(pod.ref.namespace, "Deployment", owner.name.removesuffix(suffix), placement_map)
-    return WorkloadKey(pod.ref.namespace, owner.kind, owner.name, placement_map)
+        return WorkloadKey(pod.ref.namespace, "Deployment", owner.name.removesuffix(suffix), placement_map.digest)
+    return WorkloadKey(pod.ref.namespace, owner.kind, owner.name, placement_map.digest)

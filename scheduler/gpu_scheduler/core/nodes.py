@@ -22,6 +22,10 @@ _ASKED: Final[Mapping[Aspect, Callable[[Node], object]]] = {
 }
 
 
+ANY_NODE: Final = ""
+"""The name under which the inventory of the cluster as a whole is told to have changed."""
+
+
 class Nodes:
     """The nodes of the cluster, by name and by alias."""
 
@@ -41,12 +45,11 @@ class Nodes:
             return frozenset()
         if before is not None:
             self._drop_alias(before)
-            self.advertising -= before.advertised > 0
-        self.advertising += node.advertised > 0
         self._nodes[node.name] = node
         if node.alias is not None:
             self._aliases.setdefault(node.alias, {})[node.name] = None
-        return _changed(before, node) if before is not None else _known_as(node)
+        changed = _known_as(node) if before is None else _changed(before, node)
+        return changed | self._count_plugins(before, node)
 
     def forget(self, name: str) -> frozenset[Wake]:
         """Take the node as gone; answers who may want to know."""
@@ -54,8 +57,13 @@ class Nodes:
         if before is None:
             return frozenset()
         self._drop_alias(before)
-        self.advertising -= before.advertised > 0
-        return _known_as(before)
+        return _known_as(before) | self._count_plugins(before, None)
+
+    def _count_plugins(self, before: Node | None, node: Node | None) -> frozenset[Wake]:
+        """What a limit of cards means is a question to the whole cluster while nobody hands out any."""
+        had = self.advertising
+        self.advertising += _has_plugin(node) - _has_plugin(before)
+        return frozenset({NodeChanged(ANY_NODE, Aspect.INVENTORY)}) if had and not self.advertising else frozenset()
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes."""
@@ -94,6 +102,10 @@ class Nodes:
             del bearers[node.name]
             if not bearers:
                 del self._aliases[node.alias]
+
+
+def _has_plugin(node: Node | None) -> bool:
+    return node is not None and node.advertised is not None
 
 
 def _known_as(*views: Node) -> frozenset[Wake]:

@@ -27,8 +27,8 @@ class _Use:
     """What is taken of one node."""
 
     totals: dict[str, int] = field(default_factory=dict)
-    ports: dict[tuple[str, int], dict[str, HostPort]] = field(default_factory=dict)
-    """By protocol and number: which pods have it, on which address."""
+    ports: dict[tuple[str, int], dict[tuple[str, HostPort], None]] = field(default_factory=dict)
+    """By protocol and number: which pods have it, and on which address; one pod may have it on several."""
     plugin_users: dict[str, None] = field(default_factory=dict)
 
 
@@ -52,7 +52,7 @@ class Occupancy:
         for resource, amount in _taken(resident):
             use.totals[resource] = use.totals.get(resource, 0) + amount
         for port in resident.demand.ports:
-            use.ports.setdefault((port.protocol, port.port), {})[resident.ref.uid] = port
+            use.ports.setdefault((port.protocol, port.port), {})[resident.ref.uid, port] = None
         if names.GPU_RESOURCE in resident.demand.requests:
             use.plugin_users[resident.ref.uid] = None
         return freed
@@ -69,7 +69,7 @@ class Occupancy:
             wakes.add(RoomFreed(node, resource))
         for port in resident.demand.ports:
             bearers = use.ports[port.protocol, port.port]
-            del bearers[uid]
+            del bearers[uid, port]
             if not bearers:
                 del use.ports[port.protocol, port.port]
             wakes.add(RoomFreed(node, PORTS))
@@ -88,7 +88,7 @@ class Occupancy:
         """Who on the node has a port that excludes `port`, and which."""
         use = self._nodes.get(node)
         bearers = {} if use is None else use.ports.get((port.protocol, port.port), {})
-        for uid, taken in bearers.items():
+        for uid, taken in bearers:
             if taken.overlaps(port):
                 return self._residents[uid].ref, taken
         return None
@@ -108,7 +108,7 @@ class Occupancy:
                 if amount:
                     yield ("used", node, resource), amount
             for port, bearers in use.ports.items():
-                yield ("ports", node, port), frozenset(bearers.items())
+                yield ("ports", node, port), frozenset(bearers)
             yield ("plugin", node), frozenset(use.plugin_users)
 
 

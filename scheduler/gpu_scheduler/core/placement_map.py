@@ -8,6 +8,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final
 
 from gpu_scheduler.core.text import quote
@@ -73,16 +74,17 @@ class PlacementMap:
     """
 
     slots: tuple[Slot, ...]
+    digest: str = field(init=False, repr=False)
+    """What stands for the map where only equality matters: a long map must not be kept by everybody who has it."""
     _by_index: Mapping[int, Slot] = field(init=False, repr=False, compare=False)
-    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_index", {slot.index: slot for slot in self.slots})
-        # Every question to the ledger hashes the workload, and so its map: once per map, not once per question.
-        object.__setattr__(self, "_hash", hash(self.slots))
+        lines = "\n".join(f"{slot.index}={slot.node}:{slot.value}" for slot in self.slots)
+        object.__setattr__(self, "digest", blake2b(lines.encode(), digest_size=16).hexdigest())
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self.digest)
 
     def get(self, index: int) -> Slot | None:
         """The line of pod `index`, if the map has one."""

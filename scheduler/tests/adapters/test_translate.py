@@ -513,17 +513,19 @@ def test_an_inventory_that_cannot_be_believed_is_none(text: str) -> None:
     assert node_of(text, {"nvidia.com/gpu": "2"}).inventory == counted(2)
 
 
-ADVERTISED: Mapping[str, tuple[Mapping[str, object] | None, int, Inventory | None]] = {
+ADVERTISED: Mapping[str, tuple[Mapping[str, object] | None, int | None, Inventory | None]] = {
     "a node with a device plugin": ({"nvidia.com/gpu": "8", "cpu": "4"}, 8, counted(8)),
-    "a device plugin without cards": ({"nvidia.com/gpu": "0"}, 0, None),
-    "a node without a device plugin": ({"cpu": "4"}, 0, None),
-    "a number that cannot be read": ({"nvidia.com/gpu": "-8"}, 0, None),
-    "a node without a capacity": (None, 0, None),
+    "a device plugin without cards": ({"nvidia.com/gpu": "0"}, 0, counted(0)),
+    "a node without a device plugin": ({"cpu": "4"}, None, None),
+    "a number that cannot be read": ({"nvidia.com/gpu": "-8"}, None, None),
+    "a node without a capacity": (None, None, None),
 }
 
 
 @pytest.mark.parametrize(("capacity", "advertised", "inventory"), ADVERTISED.values(), ids=ADVERTISED)
-def test_advertised_cards(capacity: Mapping[str, object] | None, advertised: int, inventory: Inventory | None) -> None:
+def test_advertised_cards(
+    capacity: Mapping[str, object] | None, advertised: int | None, inventory: Inventory | None
+) -> None:
     """What a device plugin hands out is known by number."""
     node = node_of(capacity=capacity)
 

@@ -166,9 +166,9 @@ STORIES = {
         ["add a", "pop", "retry a", "add a", "pop", 20, "pop"],
         ["a", "a", None],
     ),
-    "a woken pod keeps its place before those who came later": (
+    "a woken pod lets those go first who are active already": (
         ["add a", "pop", WAITS, 5, "add b", ("wake", GPU), "pop", "pop"],
-        ["a", "a", "b"],
+        ["a", "b", "a"],
     ),
     "all who wait for a GPU are woken, in the order they came": (
         ["add a", "add b", "pop", "pop", ("wait", "b", GPU), ("wait", "a", GPU), 5, ("wake", GPU), "pop", "pop"],

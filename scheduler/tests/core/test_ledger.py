@@ -4,11 +4,12 @@ from dataclasses import replace
 import pytest
 
 from gpu_scheduler.core.environment import devices_in
+from gpu_scheduler.core.inventory import counted
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Pod, WorkloadKey
 from gpu_scheduler.core.placement_map import parse_placement_map
 from gpu_scheduler.core.reasons import GpuChanged, IndexChanged, LineFreed, RoomFreed
-from tests.core.build import FIELD_REF, MAP, PCI, POLICY, container, ledger, own, placed, pod, running
+from tests.core.build import FIELD_REF, MAP, PCI, POLICY, container, ledger, node, nodes, own, placed, pod, running
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"
 ASSIGNED_NODE = "agentaflow.gpu/assigned-node"
@@ -17,7 +18,7 @@ KEEP = {"agentaflow.gpu/keep-env": "true"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
 BARE = (container(()),)
 BY_FIELD = (container((FIELD_REF, PCI)),)
-TRAIN = WorkloadKey("default", "StatefulSet", "train", parse_placement_map(MAP))
+TRAIN = WorkloadKey("default", "StatefulSet", "train", parse_placement_map(MAP).digest)
 
 
 HELD = {
@@ -233,6 +234,60 @@ def test_drift_is_counted() -> None:
     held.forget(drifting.ref.uid)
 
     assert (counted, held.drift()) == (1, 0)
+
+
+NO_INDEX = {
+    "a pod without a map": running("train-3", "node4", None, containers=own("3")),
+    "a pod whose map cannot be read": running("train-3", "node4", "nonsense", containers=own("3")),
+    "a pod that takes any line and has none by its own text": running("train", "node4", containers=own("3")),
+}
+
+
+@pytest.mark.parametrize("given", NO_INDEX.values(), ids=NO_INDEX)
+def test_a_pod_without_an_index_frees_its_gpu_only(given: Pod) -> None:
+    """Whoever bound it: what it holds by its environment comes free with it."""
+    held = ledger(given)
+
+    assert held.forget(given.ref.uid) == {
+        GpuChanged("node4", "3"),
+        GpuChanged("node4", ""),
+        RoomFreed("node4", "pods"),
+    }
+    assert held.differences(ledger()) == 0
+
+
+def test_a_node_that_is_gone_is_unlearned() -> None:
+    """Its cards are no longer known; who was bound there still holds, and its rivals are told."""
+    held = ledger(running("train-3", "node4"), known=nodes(node("node4", inventory=counted(4))))
+    wakes = held.unlearn("node4")
+
+    assert wakes == {GpuChanged("node4", "3"), GpuChanged("node4", "")}
+    assert len(held.devices.rivals("node4", "3")) == 1
+    assert held.differences(ledger(running("train-3", "node4"))) == 0
+
+
+def test_two_ledgers_are_compared_entry_by_entry() -> None:
+    """Holders, claims, drift, cards, indices and room: every table has a say."""
+    held = ledger(running("train-0", "node1", containers=BY_FIELD), running("train-1", "node2"), pod("train-2"))
+
+    assert held.differences(held) == 0
+    for other in (
+        ledger(),
+        ledger(running("train-0", "node1", containers=BY_FIELD), running("train-1", "node2")),
+        ledger(running("train-0", "node1", containers=BY_FIELD), pod("train-2")),
+        ledger(running("train-0", "node1"), running("train-1", "node2"), pod("train-2")),
+    ):
+        assert held.differences(other) == other.differences(held) > 0
+
+
+def test_a_pending_pod_that_changes_its_index_gives_up_the_old_one() -> None:
+    """The API server's policies forbid it; where they are not installed, nothing stays claimed for ever."""
+    held = ledger(pod("train-3"))
+    placement_map = parse_placement_map(MAP)
+    wakes = held.apply(pod("train-3", annotations={"agentaflow.gpu/index": "4"}))
+
+    assert wakes == {LineFreed(TRAIN)}
+    assert list(held.indices.free(TRAIN, placement_map)) == [0, 1, 2, 3]
 
 
 def test_cost_does_not_grow_with_the_cluster() -> None:

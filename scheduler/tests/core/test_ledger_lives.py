@@ -64,6 +64,7 @@ class Cluster(RuleBasedStateMachine):
         self.policy = Policy(sharing=sharing)
         self.nodes = nodes(node("node1"), node("node2", alias="gpus"))
         self.volumes = Volumes()
+        self.lines = {each.digest: each for each in map(parse_placement_map, MAPS)}
         self.ledger = self.rebuilt()
         self.api: dict[str, Pod] = {}
         self.seen: dict[str, Pod] = {}
@@ -226,13 +227,13 @@ class Cluster(RuleBasedStateMachine):
                 int(value.ref.name[-1])
                 for uid, value in self.seen.items()
                 if value.ref.name[-1].isdigit()
-                and group(value) == (holder.workload.namespace, value.owner, value.map_text)
-                and workload_of(value, holder.workload.map) == holder.workload
+                and workload_of(value, parse_placement_map(value.map_text or "")) == holder.workload
                 and not (value.finished or value.deleting_since or self.ledger.holds(uid))
-                and parse_placement_map(value.map_text or "") == holder.workload.map
             }
-            every = [slot.index for slot in holder.workload.map.slots]
-            assert [index for index in every if index not in busy] == list(self.ledger.indices.free(holder.workload))
+            lines = self.lines[holder.workload.map]
+            every = [slot.index for slot in lines.slots]
+            free = list(self.ledger.indices.free(holder.workload, lines))
+            assert [index for index in every if index not in busy] == free
 
     @invariant()
     def nobody_holds_against_the_rules(self) -> None:

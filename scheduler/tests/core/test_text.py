@@ -14,6 +14,9 @@ QUOTED = {
     "letters of all languages are legible": ("Größe", '"Größe"'),
     "control characters are escaped": ("a\nb\x00", '"a\\nb\\x00"'),
     "quotes and backslashes are escaped": ('"\\', '"\\"\\\\"'),
+    "a quote alone is": ('a"X', '"a\\"X"'),
+    "a backslash alone is": ("a\\X", '"a\\\\X"'),
+    "letters beside what is escaped stay legible": ("ö\n", '"ö\\n"'),
     "characters that turn text around are escaped": ("\u202e", '"\\u202e"'),
     "half a character is escaped": ("\ud800", '"\\ud800"'),
     "60 characters fit": ("x" * 60, f'"{"x" * 60}"'),
@@ -51,6 +54,19 @@ def test_a_long_sentence_keeps_word_and_cure() -> None:
     assert cut.startswith("GpuHeld: \U0001f600")
     assert cut.endswith("\U0001f600…; delete that pod")
     assert MAX_BYTES - 4 < size(cut) <= MAX_BYTES
+
+
+def test_a_cure_that_is_too_long_itself_is_cut_last() -> None:
+    """Then nothing is left of the middle but the sign that something stood there."""
+    cut = sentence("GpuHeld", "x" * 500, "y" * 2000)
+
+    assert cut == f"GpuHeld: …; {'y' * (MAX_BYTES - size('GpuHeld: …; …'))}…"
+    assert size(cut) == MAX_BYTES
+
+
+def test_half_a_character_in_a_long_sentence_does_no_harm() -> None:
+    """Python may hold what UTF-8 cannot say."""
+    assert sentence("GpuHeld", "\ud800" * 1000, "wait").startswith("GpuHeld: ???")
 
 
 @given(st.sampled_from(["GpuHeld", "NodeUnschedulable"]), st.text(max_size=2000), st.text(max_size=2000))

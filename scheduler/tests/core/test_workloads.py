@@ -33,9 +33,23 @@ def test_workload(owner: Owner | None, labels: dict[str, str], expected: tuple[s
     placement_map = parse_placement_map("0=a:0")
     workload = workload_of(Pod(PodRef("b", "web-0", ""), owner=owner, labels=labels), placement_map)
 
-    assert ("b", *expected, placement_map) == (
+    assert ("b", *expected, placement_map.digest) == (
         workload.namespace,
         workload.owner_kind,
         workload.owner_name,
         workload.map,
     )
+
+
+NAMED = {
+    "a controller, as kubectl names it": (Owner("ReplicaSet", "web-5d9f7c"), "Deployment/web"),
+    "bare pods have none": (None, ""),
+}
+
+
+@pytest.mark.parametrize(("owner", "name"), NAMED.values(), ids=NAMED)
+def test_a_workload_reads_as_its_controller(owner: Owner | None, name: str) -> None:
+    """For who reads the ledger."""
+    given = Pod(PodRef("b", "web-0", ""), owner=owner, labels=HASH)
+
+    assert name == str(workload_of(given, parse_placement_map("0=a:0")))

@@ -1,0 +1,104 @@
+"""What becomes of a bind that has flown: confirmed, taken back, or kept because nobody knows.
+
+LAW: what a pod was promised is released only by a definite answer, or by the pod itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gpu_scheduler.core.decide import Wait, awaits_placement
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.text import sentence
+from gpu_scheduler.notices import notice_of
+from gpu_scheduler.ports import Bound, Dropped, Failed, NotSent, Result, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_scheduler.core.backlog import Backlog
+    from gpu_scheduler.core.decide import Bind
+    from gpu_scheduler.core.reasons import Wake
+    from gpu_scheduler.gathering import World
+    from gpu_scheduler.ports import BindResult, Ports
+    from gpu_scheduler.telling import Teller
+    from gpu_scheduler.tracking import Tracked
+
+log = logging.getLogger(__name__)
+
+
+class Landing:
+    """Books the outcome of binds."""
+
+    def __init__(
+        self, ports: Ports, teller: Teller, *, world: World, backlog: Backlog, wake: Callable[[frozenset[Wake]], None]
+    ) -> None:
+        """`wake` is told what becomes free."""
+        self._ports = ports
+        self._teller = teller
+        self._world = world
+        self._backlog = backlog
+        self._wake = wake
+
+    def land(self, tracked: Tracked, bind: Bind, result: BindResult, *, began: float, now: float) -> None:
+        """Confirm, release or keep what was assumed for a pod that is still there."""
+        again, tracked.unsettled = tracked.unsettled, False
+        result = _settled(tracked, bind, result, again=again)
+        details = {"pod": str(bind.pod), "node": bind.placement.node, "devices": bind.placement.value}
+        match result:
+            case Bound():
+                log.info("Bound %s to %s", bind.pod, bind.placement.node, extra=details)
+                self._ports.announcer.announce(bind.pod, notice_of(bind))
+                self._ports.recorder.attempted(Result.SCHEDULED, now - began)
+                self._ports.recorder.placed(now - tracked.first_seen)
+            case Failed(message):
+                log.warning("Binding failed", extra={**details, "error": message})
+                self.release(tracked, now)
+                self._teller.tell(tracked, Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=message))
+                self._ports.recorder.attempted(Result.ERROR, now - began)
+            case Dropped(why) | NotSent(why):
+                log.info("A bind was dropped", extra={**details, "why": why})
+                self.release(tracked, now)
+            case Unknown(why):
+                log.warning("A bind's outcome is unknown: its devices stay held", extra={**details, "why": why})
+                tracked.unsettled = True
+                self._backlog.retry(bind.pod.uid, now)
+                if again:
+                    # One lost answer settles itself before anybody could read of it.
+                    self._teller.tell(tracked, _unknown(bind, why))
+                self._ports.recorder.attempted(Result.ERROR, now - began)
+
+    def release(self, tracked: Tracked, now: float) -> None:
+        """Take the assumption back; a pod that still waits is looked at again when its back-off is over."""
+        if tracked.pod.bound:
+            return
+        tracked.promised, tracked.unsettled = None, False
+        ledger = self._world.cluster.ledger
+        # Told again of the pod as it is, the ledger knows which index it still waits for.
+        self._wake(ledger.forget(tracked.pod.ref.uid) | ledger.apply(tracked.pod))
+        if awaits_placement(tracked.pod, self._world.cluster.policy):
+            self._backlog.retry(tracked.pod.ref.uid, now)
+
+
+def _settled(tracked: Tracked, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
+    """What the answer means beside what the watch has shown."""
+    pod = tracked.pod
+    if pod.bound:
+        # The watch was quicker than the answer, and the ledger already has what it showed.
+        return Bound() if pod.node == bind.placement.node else Dropped(f"bound to {pod.node}, not by us")
+    if isinstance(result, Bound):
+        return result
+    if pod.finished or pod.deleting_since is not None:
+        # The API server binds no such pod, so no earlier try can land any more.
+        return Dropped("the pod has ended or is being deleted")
+    if again and isinstance(result, Failed | NotSent):
+        # This write did nothing, but the one before it may still land: only the pod itself can settle that.
+        return Unknown(f"still, after {result}")
+    return result
+
+
+def _unknown(bind: Bind, why: str) -> Wait:
+    what = f"cannot tell whether the pod was bound to {bind.placement.node}: {why}"
+    message = sentence(Reason.BIND_FAILED, what, "asking again by itself; its GPUs stay held meanwhile")
+    return Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic="BindFailed: unknown")

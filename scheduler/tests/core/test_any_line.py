@@ -1,0 +1,361 @@
+"""Pods whose index is decided when they are placed: the lowest line that is free and can be had."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_scheduler.core.decide import Bind, Cluster, Wait, decide
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Owner, Pod, Policy, Sharing, workload_of
+from gpu_scheduler.core.nodes import Nodes
+from gpu_scheduler.core.placement_map import parse_placement_map
+from gpu_scheduler.core.reasons import GpuChanged, LineFreed, Reason
+from gpu_scheduler.core.volumes import Claim, StorageClass, Volume, Volumes
+from tests.core.build import POLICY, container, decided, exists, ledger, node, nodes, pod, running
+
+TEXT = "0=node1:0\n1=node2:1\n2=node3:2"
+OLD, NEW = (Owner("ReplicaSet", f"web-{version}") for version in ("5d9f7c", "2456789"))
+JOB = Owner("Job", "sweep")
+
+
+def replica(suffix: str, text: str = TEXT, *, owner: Owner = OLD, **others: object) -> Pod:
+    """A Deployment's pod."""
+    return pod(
+        f"{owner.name}-{suffix}",
+        text,
+        owner=owner,
+        labels={"pod-template-hash": owner.name.removeprefix("web-")},
+        generate_name=f"{owner.name}-",
+        **others,  # type: ignore[arg-type]
+    )
+
+
+def on(given: Pod, where: str, index: int, devices: str) -> Pod:
+    """The pod as the watch shows it after such a bind."""
+    assigned = {"node": where, "index": str(index), "devices": devices}
+    keys = {f"agentaflow.gpu/assigned-{key}": value for key, value in assigned.items()}
+    return replace(given, node=where, phase="Running", annotations={**given.annotations, **keys})
+
+
+FIRST = on(replica("aaaaa"), "node1", 0, "0")
+SECOND = on(replica("bbbbb"), "node2", 1, "1")
+THIRD = on(replica("ccccc"), "node3", 2, "2")
+STRANGER = running("other-0", "node1", "0=node1:0")
+CLAIMING = replica("zzzzz", annotations={"agentaflow.gpu/index": "0"})
+GIVING_UP = replace(CLAIMING, deleting_since="2026-11-21T01:00:00Z")
+ENDING = replace(FIRST, deleting_since="2026-11-21T01:00:00Z")
+
+TAKEN = {
+    "the first pod has the first line": (ledger(), nodes(), 0),
+    "the second pod has the second": (ledger(FIRST), nodes(), 1),
+    "a line that came free is taken before a higher one": (ledger(SECOND), nodes(), 0),
+    "a line that a pending pod claims is left to it": (ledger(CLAIMING), nodes(), 1),
+    "a claim ends with the pod's deletion": (
+        ledger(replace(CLAIMING, deleting_since="2026-11-21T01:00:00Z")),
+        nodes(),
+        0,
+    ),
+    "a terminating pod still has its line": (ledger(ENDING), nodes(), 1),
+    "a finished pod has none": (ledger(replace(FIRST, phase="Succeeded")), nodes(), 0),
+    "a line whose GPU a stranger holds is passed over": (ledger(STRANGER), nodes(), 1),
+    "a line whose node is not there is passed over": (ledger(), nodes(node("node2"), node("node3")), 1),
+    "a line whose node is not Ready is passed over": (
+        ledger(),
+        nodes(node("node1", ready=False), node("node2", unschedulable=True), node("node3")),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize(("held", "known", "index"), TAKEN.values(), ids=TAKEN)
+def test_the_lowest_line_that_can_be_had(held: Ledger, known: Nodes, index: int) -> None:
+    """Free, not claimed by a pending pod, and feasible now."""
+    decision = decided(replica("ddddd"), held, known)
+
+    assert isinstance(decision, Bind)
+    assert (decision.placement.index, decision.placement.value) == (index, str(index))
+    assert decision.message.endswith(f"with GPU {index} (index {index})")
+
+
+def test_what_is_assumed_is_taken() -> None:
+    """Three pods at once, before the watch shows any: three lines."""
+    held, taken = ledger(), []
+    for suffix in ("aaaaa", "bbbbb", "ccccc"):
+        pending = replica(suffix)
+        decision = decided(pending, held)
+        assert isinstance(decision, Bind)
+        held.assume(pending, decision.placement)
+        taken.append(decision.placement.index)
+
+    assert taken == [0, 1, 2]
+
+
+def test_a_live_pod_keeps_its_index() -> None:
+    """A new scheduler that lists the same pods gives the next pod the same line, however they are listed."""
+    pods = [THIRD, on(replica("eeeee"), "node1", 0, "0")]
+    for listed in (pods, pods[::-1]):
+        decision = decided(replica("ddddd"), ledger(*listed))
+        assert isinstance(decision, Bind)
+        assert decision.placement.index == 1
+
+
+FULL = "every index of the map (3 lines) is held or claimed"
+CURE = (
+    "run fewer replicas than the map has lines; in a rolling update the old pod must go first: maxUnavailable of at "
+    "least 1, OnDelete where lines swap GPUs, or a spare line in the map"
+)
+NONE_FREE = {
+    "the holder of the lowest line is named": (
+        (THIRD, SECOND, FIRST),
+        f"NoFreeIndex: {FULL}, and index 0 is held by default/web-5d9f7c-aaaaa; {CURE}",
+    ),
+    "a holder that is terminating is told as such": (
+        (ENDING, SECOND, THIRD),
+        (
+            f"NoFreeIndex: {FULL}, and index 0 is held by default/web-5d9f7c-aaaaa, terminating since "
+            "2026-11-21T01:00:00Z; it is free when that pod is gone; if it hangs, see its finalizers and events: "
+            "kubectl describe pod -n default web-5d9f7c-aaaaa"
+        ),
+    ),
+    "a line that is only claimed has no holder": (
+        (CLAIMING, SECOND, THIRD),
+        f"NoFreeIndex: {FULL}, and index 1 is held by default/web-5d9f7c-bbbbb; {CURE}",
+    ),
+    "nobody to name where all lines are only claimed": (
+        tuple(replica(f"zzzz{n}", annotations={"agentaflow.gpu/index": str(n)}) for n in range(3)),
+        f"NoFreeIndex: {FULL}; add a line to the map, or run fewer replicas",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "message"), NONE_FREE.values(), ids=NONE_FREE)
+def test_no_free_index(pods: tuple[Pod, ...], message: str) -> None:
+    """Who waits reads who has the lowest line and what helps; whichever pod goes wakes it."""
+    held = ledger(*pods)
+    decision = decided(replica("ddddd"), held)
+
+    assert isinstance(decision, Wait)
+    assert decision.message == message
+    assert all(held.forget(each.ref.uid) & decision.wakes for each in pods)
+
+
+def test_a_map_of_one_line_reads_so() -> None:
+    """One line, not 1 lines."""
+    decision = decided(pod("b", "0=node1:0", owner=None), ledger(running("a-0", "node1", "0=node1:0", owner=None)))
+
+    assert isinstance(decision, Wait)
+    assert decision.message.startswith("NoFreeIndex: every index of the map (1 line) is held or claimed, and index 0")
+
+
+def test_none_feasible_tells_of_the_lowest_free_line() -> None:
+    """And waits for every line: whichever can be had first is taken."""
+    known = nodes(node("node2", ready=False), node("node3", unschedulable=True))
+    held = ledger(STRANGER, FIRST, known=known)
+    pending = replica("ddddd")
+    decision = decided(pending, held, known)
+
+    assert isinstance(decision, Wait)
+    assert decision.message == (
+        "NodeNotReady: cannot use node node2: it is not Ready; see why: kubectl describe node node2"
+    )
+    workload = workload_of(pending, parse_placement_map(TEXT))
+    assert {LineFreed(workload), exists("node2"), exists("node3")} <= decision.wakes
+    for cure in (node("node2"), node("node3")):
+        assert known.apply(cure) & decision.wakes
+    assert held.forget(FIRST.ref.uid) & decision.wakes
+
+
+def test_a_gpu_that_a_stranger_holds_is_waited_for_beside_all_else() -> None:
+    """The union of what every free line waits for."""
+    known = nodes(node("node1"))
+    decision = decided(replica("ddddd"), ledger(STRANGER, known=known), known)
+
+    assert isinstance(decision, Wait)
+    assert decision.reason is Reason.GPU_HELD
+    assert {GpuChanged("node1", "0"), exists("node1"), exists("node2"), exists("node3")} <= decision.wakes
+
+
+DYNAMIC = {
+    "a Deployment's pod": replica("ddddd"),
+    "a ReplicaSet's hash and a suffix that happen to be all digits": replica("24567", owner=NEW),
+    "a bare pod with a generated name of digits": pod("run-24567", TEXT, owner=None, generate_name="run-"),
+    "a name without a number": pod("train", TEXT, owner=None),
+    "a Job's pod with a generated name": pod("sweep-24567", TEXT, owner=JOB, generate_name="sweep-"),
+    "a replica of Kubeflow": pod(
+        "train-worker-2",
+        TEXT,
+        labels={"training.kubeflow.org/replica-type": "worker", "batch.kubernetes.io/job-completion-index": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize("pending", DYNAMIC.values(), ids=DYNAMIC)
+def test_who_takes_any_line(pending: Pod) -> None:
+    """Nobody gave these pods a number: digits that a controller made up are none."""
+    decision = decided(pending)
+
+    assert isinstance(decision, Bind)
+    assert decision.placement.index == 0
+
+
+STATIC = {
+    "a name that somebody gave": (pod("train-2", TEXT, owner=None), 2),
+    "a replica of Kubeflow with our annotation": (
+        pod(
+            "train-worker-0",
+            TEXT,
+            labels={"training.kubeflow.org/replica-type": "worker"},
+            annotations={"agentaflow.gpu/index": "2"},
+        ),
+        2,
+    ),
+    "a pod of a Job that counts its completions": (
+        pod("sweep-1-24567", TEXT, owner=JOB, labels={"batch.kubernetes.io/job-completion-index": "1"}),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pending", "index"), STATIC.values(), ids=STATIC)
+def test_who_takes_one_line_only(pending: Pod, index: int) -> None:
+    """However free the others are."""
+    decision = decided(pending)
+
+    assert isinstance(decision, Bind)
+    assert decision.placement.index == index
+
+
+def test_kubeflows_masters_and_workers_are_one_workload() -> None:
+    """Their numbers begin at 0 for each type; by the map each gets a line of its own."""
+    owner = Owner("PyTorchJob", "train")
+    master, worker = (
+        pod(f"train-{kind}-0", TEXT, owner=owner, labels={"training.kubeflow.org/replica-type": kind})
+        for kind in ("master", "worker")
+    )
+    decision = decided(worker, ledger(on(master, "node1", 0, "0")))
+
+    assert isinstance(decision, Bind)
+    assert decision.placement.index == 1
+
+
+def test_a_surge_pod_waits_for_a_line_of_the_same_map() -> None:
+    """A new ReplicaSet of the same Deployment with the same map is the same workload."""
+    decision = decided(replica("ddddd", owner=NEW), ledger(FIRST, SECOND, THIRD))
+
+    assert isinstance(decision, Wait)
+    assert decision.reason is Reason.NO_FREE_INDEX
+    assert "index 0 is held by default/web-5d9f7c-aaaaa; " in decision.message
+    assert "maxUnavailable of at least 1" in decision.message
+
+
+def test_a_surge_pod_waits_for_a_gpu_of_a_changed_map() -> None:
+    """A changed map makes another workload, whose first line's GPU the old pod still holds."""
+    decision = decided(replica("ddddd", "0=node1:0", owner=NEW), ledger(FIRST, SECOND, THIRD))
+
+    assert isinstance(decision, Wait)
+    assert decision.message == (
+        "GpuHeld: GPU 0 of node1 is held by default/web-5d9f7c-aaaaa; in a rolling update the old pod must go first: "
+        "maxUnavailable of at least 1, OnDelete where lines swap GPUs, or a spare line in the map"
+    )
+
+
+def test_a_spare_line_lets_a_surge_pod_start() -> None:
+    """As the message promises."""
+    decision = decided(replica("ddddd", owner=NEW), ledger(FIRST, SECOND))
+
+    assert isinstance(decision, Bind)
+    assert decision.placement.index == 2
+
+
+ALIKE = {
+    "another Deployment": (replica("aaaaa", owner=Owner("ReplicaSet", "shop-5d9f7c")), 0),
+    "another namespace": (replica("aaaaa", namespace="b"), 0),
+    "the same map in other words": (replica("ddddd", "# mine\n2=node3:2\n 0 = node1:0\n1=node2:1"), 1),
+    "bare pods": (pod("run", TEXT, owner=None), 0),
+}
+
+
+@pytest.mark.parametrize(("pending", "index"), ALIKE.values(), ids=ALIKE)
+def test_whose_lines_are_counted(pending: Pod, index: int) -> None:
+    """A workload is namespace, controller and what the map says; another has all lines of its own."""
+    policy = Policy(sharing=Sharing.ANY)
+    decision = decided(pending, ledger(FIRST, policy=policy), policy=policy)
+
+    assert isinstance(decision, Bind)
+    assert decision.placement.index == index
+
+
+def test_the_gate_asks_for_our_annotation() -> None:
+    """A literal can't be right by any line: nothing is bound, and the owner hears it in the first line's words."""
+    own = replace(replica("ddddd"), containers=(container(None),))
+    decision = decided(own, policy=POLICY)
+
+    assert isinstance(decision, Wait)
+    assert decision.reason is Reason.ENV_NOT_INJECTED
+    assert "without CUDA_VISIBLE_DEVICES: " in decision.message
+
+
+SPREAD = "0=node1:0\n1=node1:1\n2=node2:0"
+CLAIM = Claim("default", "data", storage_class="local")
+
+
+def storing(*claims: Claim, volume: str | None = None) -> Volumes:
+    """Storage with these claims, and a volume."""
+    result = Volumes()
+    result.class_applied(StorageClass("local", waits_for_consumer=True))
+    for each in claims:
+        result.claim_applied(each)
+    if volume is not None:
+        result.volume_applied(Volume(volume))
+    return result
+
+
+def test_a_line_whose_volumes_are_being_made_is_kept() -> None:
+    """The volume will be where the line is: the pod comes back to it, and nobody else takes it meanwhile."""
+    held, known = ledger(on(replica("aaaaa", SPREAD), "node1", 0, "0")), nodes()
+    pending = replica("ddddd", SPREAD, claims=("data",))
+    waiting = decide(pending, Cluster(held, known, storing(CLAIM), POLICY))
+    assert isinstance(waiting, Wait)
+    assert waiting.selection is not None
+    assert waiting.reserve is not None
+    assert (waiting.reason, waiting.selection.node, waiting.reserve[1]) == (Reason.VOLUME_NOT_BOUND, "node1", 1)
+
+    held.reserve(pending.ref.uid, waiting.reserve)
+    held.forget(FIRST.ref.uid)
+    held.apply(pending)
+    others = [decided(replica(name, SPREAD), held, known) for name in ("eeeee", "fffff")]
+    made = storing(replace(CLAIM, volume="pv-1", selected_node="node1"), volume="pv-1")
+    placed = decide(pending, Cluster(held, known, made, POLICY))
+
+    assert [each.placement.index for each in others if isinstance(each, Bind)] == [0, 0]
+    assert isinstance(placed, Bind)
+    assert placed.placement.index == 1
+
+
+def test_a_kept_line_that_is_given_up_is_free_for_all() -> None:
+    """Its pod waits for something else now, is deleted, or takes it."""
+    pending = replica("ddddd")
+    workload = workload_of(pending, parse_placement_map(TEXT))
+    held = ledger()
+    held.reserve(pending.ref.uid, (workload, 0))
+    decision = decided(replica("eeeee"), held)
+
+    assert isinstance(decision, Bind)
+    assert decision.placement.index == 1
+    assert held.reserve(pending.ref.uid, None) == {LineFreed(workload)}
+    assert held.reserved(pending.ref.uid) is None
+    held.reserve(pending.ref.uid, (workload, 0))
+    assert held.reserve(pending.ref.uid, (workload, 1)) == {LineFreed(workload)}
+    assert held.apply(replace(pending, deleting_since="2026-11-21T01:00:00Z")) == {LineFreed(workload)}
+
+
+def test_lines_of_one_node_have_one_fault() -> None:
+    """A map of many lines on a node that is full is not asked line by line: the lowest line's words are told."""
+    known = nodes(node("node1", ready=False))
+    text = "".join(f"{index}=node1:{index}\n" for index in range(2000)) + "9000=gone:0"
+    decision = decided(replica("ddddd", text), known=known)
+
+    assert isinstance(decision, Wait)
+    assert decision.reason is Reason.NODE_NOT_READY
+    assert {exists("node1"), exists("gone")} <= decision.wakes
+    assert known.apply(node("node1")) & decision.wakes
