@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from gpu_scheduler.core.decide import Cluster
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.nodes import Nodes
+from gpu_scheduler.core.placement_map import REMEMBERED
 from gpu_scheduler.core.volumes import Volumes
 
 if TYPE_CHECKING:
@@ -48,7 +49,12 @@ class World:
         self.classes = self._feed(volumes.class_applied, volumes.class_forgotten)
 
     def rebuilt(self, tracker: Tracker) -> Ledger:
-        """Make the ledger anew from the objects alone, and from what was promised and is not settled yet."""
+        """Make the ledger anew from the objects alone, and from what was promised and is not settled yet.
+
+        With more text in maps than the parser remembers, each would be read again, for seconds; then it is the old one.
+        """
+        if sum(map(len, {tracked.pod.map_text or "" for tracked in tracker.values()})) > REMEMBERED:
+            return self.cluster.ledger
         ledger = Ledger(self.cluster.policy)
         for node in self.cluster.nodes:
             ledger.learn(node)

@@ -113,11 +113,12 @@ class Scheduler:
         held, tracked.pod = tracked.pod.bound and not pod.finished, pod
         self._wake(self.ledger.apply(pod), self.backlog.hint if held else self.backlog.wake)
         if pod.bound or pod.finished:
-            tracked.promised, tracked.unsettled, tracked.reserved = None, False, None
+            tracked.promised, tracked.unsettled = None, False
         elif pod.deleting_since is not None and tracked.unsettled and not tracked.flying:
             # The API server binds no such pod, so no earlier try can land any more.
             self._landing.release(tracked, self._clock())
         if not awaits_placement(pod, self._policy):
+            tracked.reserved = None
             self.backlog.remove(uid)
         elif tracked.promised is None:
             self.backlog.add(uid)
@@ -174,7 +175,7 @@ class Scheduler:
                 return True
             case Wait(selection=selection, wakes=wakes):
                 self._put_off(tracked, decision, wakes, began)
-                if selection is not None:
+                if selection is not None and selection.claims:
                     self._launch(self._select(tracked.pod, selection))
                     return True
             case Refuse():

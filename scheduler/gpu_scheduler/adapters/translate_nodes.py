@@ -50,7 +50,7 @@ def node_value(node: objects.Node) -> Node:
     advertised = amounts(status.capacity).get(names.GPU_RESOURCE)
     listed = (meta.annotations or {}).get(names.DEVICES)
     inventory = None if listed is None else _inventory(listed)
-    if inventory is None and advertised is not None:
+    if inventory is None and advertised:
         inventory = counted(advertised)
     return Node(
         name=meta.name or "",

@@ -92,13 +92,13 @@ class Replica:
         listener = Listener(
             health, address=self._settings.bind_address, port=self._settings.http_port, variable="HTTP_PORT"
         )
-        parts = {
-            **self.watches.parts(),
-            "announcer": self.announcer.run(),
-            "decider": self._lead(),
-            "leadership": self.leadership.run(),
-        }
         async with listener:
+            parts = {
+                **self.watches.parts(),
+                "announcer": self.announcer.run(),
+                "decider": self._lead(),
+                "leadership": self.leadership.run(),
+            }
             tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
             try:
                 await until_stopped(stop, tasks.values())

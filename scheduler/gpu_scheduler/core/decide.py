@@ -106,40 +106,42 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
         return _put_off(pod, _Blocked(request, request.wakes))
     if request.slot is None:
         return _any_line(pod, request.map, cluster)
-    found = _Look(pod, cluster, by_field=bool(pod.gpu_limits)).at(request.slot)
+    look = _Look(pod, workload_of(pod, request.map), cluster, by_field=bool(pod.gpu_limits))
+    found = look.at(request.slot)
     return _put_off(pod, found) if isinstance(found, _Blocked) else _bind(pod, found)
 
 
 def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decision:
     """The lowest line that nobody has and that can be had now; else what is in the way of the lowest."""
     workload, ledger = workload_of(pod, placement_map), cluster.ledger
-    look = _Look(pod, cluster, by_field=True)
+    look = _Look(pod, workload, cluster, by_field=True)
     first: _Blocked | None = None
     wakes: set[Wake] = {LineFreed(workload)}
     kept = ledger.reserved(pod.ref.uid)
     with closing(ledger.indices.free(workload, placement_map)) as free:
-        for index in chain(() if kept is None else (kept,), free):
-            slot = placement_map.get(index)
-            found = None if slot is None else look.out_of(slot.node) or look.at(slot)
+        lines = map(placement_map.get, chain(() if kept is None else (kept,), free))
+        for slot in filter(None, lines):
+            found = look.out_of(slot.node) or look.at(slot)
             if isinstance(found, Placement):
                 return _bind(pod, found)
-            if found is not None:
-                first = first or found
-                wakes |= found.wakes
-                if found.obstacle.reason is Reason.VOLUME_NOT_BOUND:
-                    # Its volumes are made for this line: who takes another would leave them behind.
-                    return _wait(pod, found, (workload, index))
+            first = first or found
+            wakes |= found.wakes
+            if found.selection is not None:
+                # Its volumes are made for this line: who takes another would leave them behind.
+                return _wait(pod, found, (workload, slot.index))
     if first is None:
         none_left = feasible.no_line_left(workload, placement_map, ledger, cluster.nodes)
-        return _wait(pod, _Blocked(none_left, none_left.wakes | wakes))
-    return _wait(pod, _Blocked(first.obstacle, frozenset(wakes), first.selection))
+        first = _Blocked(none_left, none_left.wakes)
+    reserve = None if kept is None else (workload, kept)
+    return _wait(pod, _Blocked(first.obstacle, first.wakes | wakes), reserve)
 
 
 class _Look:
     """One pod's look at lines; what it asks of a node is asked once, however many lines name the node."""
 
-    def __init__(self, pod: Pod, cluster: Cluster, *, by_field: bool) -> None:
+    def __init__(self, pod: Pod, workload: WorkloadKey, cluster: Cluster, *, by_field: bool) -> None:
         self._pod = pod
+        self._workload = workload
         self._cluster = cluster
         self._by_field = by_field
         self._nodes: dict[str, Obstacle | Selection | None] = {}
@@ -179,7 +181,7 @@ class _Look:
         plugin = node.advertised is not None and claim.limit > 0
         return (
             (None if plugin else feasible.cards_exist(slot, node))
-            or feasible.index_free(claim, ledger, nodes)
+            or feasible.index_free(self._workload, slot.index, ledger, nodes)
             or (None if plugin else feasible.gpu_free(claim, ledger, nodes, self._cluster.policy))
             or feasible.plugin_apart(claim, node, ledger)
             or feasible.cards_left(pod, node, nodes, ledger.occupancy)

@@ -183,8 +183,9 @@ class Devices:
 
     def _conflicts_of(self, node: str, sharing: Sharing) -> Iterator[Conflict]:
         rack = self._racks[node]
-        # The names of a pod with a limit may count from its container: they prove nothing either.
-        proven = {uid: holder for uid, holder in rack.holders.items() if not holder.limit}
+        # Where nothing is known of the cards, the names of a pod with a limit may count from its container.
+        vague = rack.inventory is None
+        proven = {uid: holder for uid, holder in rack.holders.items() if not (vague and holder.limit)}
         for one, other in combinations(_ordered(proven), 2):
             for device in rack.named(one):
                 # Names that may or may not mean one card are no proof of anything.

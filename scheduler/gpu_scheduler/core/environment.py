@@ -59,7 +59,7 @@ def lacks(container: Container, needed: tuple[EnvVar, ...]) -> Obstacle | None:
         Reason.ENV_NOT_INJECTED,
         f"cannot start container {quote(container.name)} without {_shown(gaps[0])}: "
         "it would not see the GPUs of its map line",
-        "delete the pod: its controller makes it anew and the webhook completes it; a bare pod must be created again",
+        "delete the pod: its controller makes it anew and admission completes it; a bare pod must be created again",
     )
 
 

@@ -66,22 +66,14 @@ def cards_exist(slot: Slot, node: Node) -> Obstacle | None:
     return None
 
 
-def index_free(claim: Holder, ledger: Ledger, nodes: Nodes) -> Obstacle | None:
+def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) -> Obstacle | None:
     """No other pod of the workload has this index, terminating ones included."""
-    if claim.workload is None or claim.index is None:
-        return None
-    holder = ledger.index_holder(claim.workload, claim.index)
+    holder = ledger.index_holder(workload, index)
     if holder is None:
         return None
     cure = "wait until it ends, or give this pod another index; a rolling update needs maxUnavailable of at least 1"
-    return _held(
-        Reason.INDEX_HELD,
-        f"index {claim.index} of this workload",
-        holder,
-        cure,
-        nodes,
-        IndexChanged(claim.workload, claim.index),
-    )
+    thing = f"index {index} of this workload"
+    return _held(Reason.INDEX_HELD, thing, holder, cure, nodes, IndexChanged(workload, index))
 
 
 def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Ledger, nodes: Nodes) -> Obstacle:

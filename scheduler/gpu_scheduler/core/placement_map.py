@@ -140,8 +140,11 @@ class _Recent:
             self._size -= len(dropped)
 
 
-# 2 Mi characters: thousands of ordinary maps, and about 60 MB when all are of the most costly kind.
-_RECENT: Final = _Recent(budget=2**21)
+REMEMBERED: Final = 2**21
+"""Characters of text whose maps are remembered: thousands of ordinary maps, about 60 MB when all are of the most costly
+kind."""
+
+_RECENT: Final = _Recent(budget=REMEMBERED)
 
 
 def _parse(text: str) -> PlacementMap:

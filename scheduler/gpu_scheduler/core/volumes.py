@@ -60,9 +60,9 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """All is well, but these claims of the pod's namespace are still to be told that their node is `node`.
+    """All is well, but the pod's volumes are yet to be made on `node`.
 
-    `obstacle` is what the pod waits for until their volumes are there.
+    `claims` are those that are still to be told so, by name; `obstacle` is what the pod waits for until they are there.
     """
 
     claims: tuple[str, ...]
@@ -117,7 +117,7 @@ class Volumes:
             return None
         obstacle = _awaited(awaited, node)
         unselected = tuple(claim.name for claim in awaited if claim.selected_node is None)
-        return Selection(unselected, node.name, obstacle) if unselected else obstacle
+        return Selection(unselected, node.name, obstacle)
 
     def _ask(self, key: str, node: Node) -> Obstacle | Claim | None:
         """None when its volume is there for `node`; the claim itself when its volume is yet to be made there."""

@@ -74,6 +74,18 @@ async def test_metrics_name_the_build() -> None:
         assert response.headers["Content-Type"].startswith("text/plain")
 
 
+async def test_a_dump_is_asked_for_by_its_path() -> None:
+    """Whatever the function gives at that moment, as JSON; without one the path is not there."""
+    seen: list[int] = []
+    app = health_app(alive={}, ready={}, registry=new_registry("1", "c"), dumps={"/debug/ledger": lambda: seen})
+    async with TestClient(TestServer(app)) as asking:
+        seen.append(7)
+        async with asking.get("/debug/ledger") as response:
+            assert (response.status, await response.json()) == (200, [7])
+    async with client() as asking, asking.get("/debug/ledger") as response:
+        assert response.status == 404
+
+
 async def test_a_taken_port_names_the_variable() -> None:
     """Not a traceback."""
     app = health_app(alive={}, ready={}, registry=new_registry("1", "c"))

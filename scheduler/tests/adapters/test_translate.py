@@ -515,7 +515,7 @@ def test_an_inventory_that_cannot_be_believed_is_none(text: str) -> None:
 
 ADVERTISED: Mapping[str, tuple[Mapping[str, object] | None, int | None, Inventory | None]] = {
     "a node with a device plugin": ({"nvidia.com/gpu": "8", "cpu": "4"}, 8, counted(8)),
-    "a device plugin without cards": ({"nvidia.com/gpu": "0"}, 0, counted(0)),
+    "a device plugin without cards": ({"nvidia.com/gpu": "0"}, 0, None),
     "a node without a device plugin": ({"cpu": "4"}, None, None),
     "a number that cannot be read": ({"nvidia.com/gpu": "-8"}, None, None),
     "a node without a capacity": (None, None, None),

@@ -154,6 +154,10 @@ STORIES = {
         ["add a", "pop", WAITS, 100, ("hint", GPU), 0.9, "pop", 0.1, "pop"],
         ["a", None, "a"],
     ),
+    "more news do not put it off": (
+        ["add a", "pop", WAITS, 100, ("hint", GPU), 0.5, ("hint", GPU), 0.5, "pop"],
+        ["a", "a"],
+    ),
     "news do not keep from the cure": (
         ["add a", "pop", WAITS, 100, ("hint", GPU), 0.1, ("wake", GPU), "pop", 2, "pop"],
         ["a", "a", None],

@@ -164,7 +164,7 @@ GATE = {
         (container(None),),
         (
             'EnvNotInjected: cannot start container "main" without CUDA_VISIBLE_DEVICES="2": it would not see the GPUs '
-            "of its map line; delete the pod: its controller makes it anew and the webhook completes it; "
+            "of its map line; delete the pod: its controller makes it anew and admission completes it; "
             "a bare pod must be created again"
         ),
     ),

@@ -158,14 +158,6 @@ OBSTACLES: dict[str, tuple[Claim | None, str, frozenset[Wake]]] = {
         ),
         changed("data"),
     ),
-    "a claim whose provisioner is at work": (
-        of_class("data", LATE, "node1"),
-        (
-            "VolumeNotBound: claim default/data waits for its provisioner to make a volume on node node1; "
-            f"it comes by itself; {DESCRIBE}"
-        ),
-        changed("data"),
-    ),
 }
 
 
@@ -185,8 +177,14 @@ def test_a_claim_that_waits_for_its_pod_is_given_the_node() -> None:
     later = look(of_class("data", LATE, "node1"))
 
     assert isinstance(found, Selection)
-    assert (found.claims, found.node) == (("data",), "node1")
-    assert found.obstacle == later
+    assert isinstance(later, Selection)
+    assert (found.claims, later.claims, found.node) == (("data",), (), "node1")
+    assert found.obstacle == later.obstacle
+    assert found.obstacle.message == (
+        "VolumeNotBound: claim default/data waits for its provisioner to make a volume on node node1; "
+        f"it comes by itself; {DESCRIBE}"
+    )
+    assert found.obstacle.wakes == changed("data")
 
 
 def test_all_claims_that_wait_are_given_the_node_at_once() -> None:

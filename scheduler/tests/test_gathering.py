@@ -1,0 +1,77 @@
+from typing import TypeVar
+
+from gpu_scheduler.core.demand import Demand
+from gpu_scheduler.core.inventory import counted
+from gpu_scheduler.core.model import PodRef, Policy, Resident
+from gpu_scheduler.core.reasons import Aspect, GpuChanged, NodeChanged, RoomFreed, Storage, StorageChanged, Wake
+from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.gathering import Feed, World
+from gpu_scheduler.tracking import Tracked, Tracker
+from tests.core.build import exists, node, pod, running
+
+T = TypeVar("T")
+WEB = Resident(PodRef("other", "web", "uid-web"), "node1", Demand({"cpu": 1000}))
+
+
+def world() -> tuple[World, set[Wake]]:
+    """A world, and all that it has told."""
+    told: set[Wake] = set()
+    return World(Policy(), told.update), told
+
+
+def news(told: set[Wake], feed: Feed[T], value: T) -> list[set[Wake]]:
+    """What is told when the value comes, and when it goes."""
+    found = []
+    for tell in (feed.applied, feed.forgotten):
+        told.clear()
+        tell(value)
+        found.append(set(told))
+    return found
+
+
+def test_each_watch_tells_what_it_may_cure() -> None:
+    """A node, a claim, a volume, a class: both what comes and what goes; a pod of others only when it goes."""
+    given, told = world()
+
+    assert news(told, given.nodes, node("node1")) == [{exists("node1")}] * 2
+    claim, volume, kind = Claim("default", "data"), Volume("pv-1"), StorageClass("local", waits_for_consumer=True)
+    assert news(told, given.claims, claim) == [{StorageChanged(Storage.CLAIM, "default/data")}] * 2
+    assert news(told, given.volumes, volume) == [{StorageChanged(Storage.VOLUME, "pv-1")}] * 2
+    assert news(told, given.classes, kind) == [{StorageChanged(Storage.CLASS, "local")}] * 2
+    assert news(told, given.residents, WEB) == [set(), {RoomFreed("node1", "cpu"), RoomFreed("node1", "pods")}]
+
+
+def test_what_a_node_has_is_learned_and_unlearned() -> None:
+    """Its inventory counts from the moment it is seen until the node is gone."""
+    given, told = world()
+    given.cluster.ledger.apply(running("train-3", "node4"))
+    known = node("node4", inventory=counted(4))
+    for tell in (given.nodes.applied, given.nodes.forgotten):
+        told.clear()
+        tell(known)
+        assert {GpuChanged("node4", "3"), GpuChanged("node4", "")} <= told
+    given.nodes.applied(known)
+    told.clear()
+    given.nodes.applied(node("node4"))
+    assert NodeChanged("node4", Aspect.INVENTORY) in told
+
+
+def test_a_ledger_made_anew_is_the_same() -> None:
+    """From nodes, pods of others, our pods, kept lines and promises; what is gone is in none of them."""
+    given, _ = world()
+    tracker = Tracker()
+    given.nodes.applied(node("node4", inventory=counted(4)))
+    given.residents.applied(WEB)
+    for each in (running("train-3", "node4"), pod("train-2")):
+        given.cluster.ledger.apply(each)
+        tracker[each.ref.uid] = Tracked(each, 0.0, None)
+    assert given.cluster.ledger.differences(given.rebuilt(tracker)) == 0
+
+    given.residents.forgotten(WEB)
+    gone = tracker.pop("uid-of-default/train-3")
+    given.cluster.ledger.forget(gone.pod.ref.uid)
+
+    rebuilt = given.rebuilt(tracker)
+    assert given.cluster.ledger.differences(rebuilt) == 0
+    given.replace(rebuilt)
+    assert given.cluster.ledger is rebuilt
