@@ -184,6 +184,18 @@ def test_webhook_sees_our_pods_only(manifests: list[Manifest]) -> None:
     assert pod_of(deployment)["automountServiceAccountToken"] is False
 
 
+def test_webhook_is_asked_whenever_a_container_comes(manifests: list[Manifest]) -> None:
+    """At a pod's creation, and when somebody puts a container for debugging into it."""
+    (registration,) = of_kind(manifests, "MutatingWebhookConfiguration")
+    (webhook,) = registration["webhooks"]
+
+    assert webhook["reinvocationPolicy"] == "IfNeeded"
+    assert [(rule["operations"], rule["resources"]) for rule in webhook["rules"]] == [
+        (["CREATE"], ["pods"]),
+        (["UPDATE"], ["pods/ephemeralcontainers"]),
+    ]
+
+
 def test_witnesses_claim_no_gpu(manifests: list[Manifest]) -> None:
     """Check pods are observers: the proof stands beside real workloads and takes no card from them."""
     (check,) = of_kind(manifests, "StatefulSet")

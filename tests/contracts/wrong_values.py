@@ -77,6 +77,16 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "cert_mode": {
         "an unknown one": ({"cert_mode": "none"}, "cert_mode is 'none': set it to managed or cert-manager."),
     },
+    "injection": {
+        "an unknown one": ({"injection": "none"}, "injection is 'none': set it to webhook or policy."),
+        "a truth": ({"injection": True}, "injection is 'True': set it to webhook or policy."),
+    },
+    "scheduler_users": {
+        "text": ({"scheduler_users": "me"}, "scheduler_users is 'me': it must be a list of user names (example: ["),
+        "an empty name": ({"scheduler_users": [""]}, "scheduler_users has '': a user's name must be text of printable"),
+        "a line break": ({"scheduler_users": ["a\nb"]}, "scheduler_users has 'a\nb': a user's name must be text"),
+        "a number": ({"scheduler_users": [7]}, "scheduler_users has '7': a user's name must be text of printable"),
+    },
     "kind_cluster_api_port": {
         "too high": ({"kind_cluster_api_port": 65536}, "kind_cluster_api_port is '65536': it must be a port from 1"),
         "negative": ({"kind_cluster_api_port": -1}, "kind_cluster_api_port is '-1': it must be a port from 1 to 65535"),
@@ -173,6 +183,10 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
     "another cluster": {"cluster_name": "b"},
     "a port given on the command line": {"kind_cluster_api_port": "6443"},
     "a registry with port and path": {"image_registry": "localhost:5000/team/gpu"},
+    "injection by policy, and a scheduler outside": {
+        "injection": "policy",
+        "scheduler_users": ["Ada O'Hara <ada@example.com>"],
+    },
     "an engine of our own": {"engine_dir": "/srv/engine"},
     "UUIDs, blanks, comments and a line without GPUs": {
         "gpu_scheduling_map": f"# ours\n\n 0 = node1 : {_UUID}\r\n1=node2:\n"

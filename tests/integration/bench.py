@@ -27,14 +27,15 @@ class Placed:
 class Bench:
     """One namespace of a running control plane."""
 
-    def __init__(self, kube: Kube, namespace: str) -> None:
-        """Make the namespace."""
+    def __init__(self, kube: Kube, namespace: str, **labels: str) -> None:
+        """Make the namespace; an underscore in a label's name stands for a slash."""
         self.kube = kube
         self.namespace = namespace
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
         self._nodes: list[str] = []
-        kube.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        marks = {key.replace("_", "/"): text for key, text in labels.items()}
+        kube.create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": marks}})
 
     def node(self, name: str, *, alias: str | None = None, **more: Any) -> None:
         """Make a node; `more` as for shapes.node."""
@@ -176,6 +177,11 @@ class Bench:
         assert status == 200, answer
         mine = [event for event in answer["items"] if event["regarding"]["name"] == name]
         return sorted(mine, key=lambda event: str(event["eventTime"]))
+
+    def count_events(self) -> int:
+        """Count the namespace's events, without reading them."""
+        _, answer = self.kube.call("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events?limit=1")
+        return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount", 0))
 
     def wait_event(self, name: str, reason: str) -> Object:
         """Wait for the pod's first event of this reason."""

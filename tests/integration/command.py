@@ -27,20 +27,22 @@ QUICK_LEASE: Final = {"LEASE_DURATION": "3s", "RENEW_DEADLINE": "2s", "RETRY_PER
 class Command:
     """`gpu-scheduler COMMAND` as a process of its own, with its HTTP port."""
 
-    def __init__(self, folder: Path, name: str, arguments: list[str], env: dict[str, str]) -> None:
-        """Start it at once."""
+    def __init__(
+        self, folder: Path, name: str, arguments: list[str], env: dict[str, str], module: str = "gpu_scheduler"
+    ) -> None:
+        """Start it at once; `module` may stand in for the program's own."""
         self.port = free_port()
         self._kept: http.client.HTTPConnection | None = None
         environment = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(SCHEDULER),
+            "PYTHONPATH": f"{SCHEDULER}{os.pathsep}{SCHEDULER.parent}",
             "PYTHONUNBUFFERED": "1",
             "BIND_ADDRESS": "127.0.0.1",
             "HTTP_PORT": str(self.port),
             "POD_NAME": name,
             **env,
         }
-        command = [sys.executable, "-m", "gpu_scheduler", *arguments]
+        command = [sys.executable, "-m", module, *arguments]
         self.process = Process(name, command, folder / f"{name}.log", environment)
 
     def get(self, path: str) -> tuple[int, str]:
@@ -113,9 +115,11 @@ class Command:
         self.process.wait()
 
 
-def start_scheduler(plane: ControlPlane, folder: Path, name: str, port: int | None = None, **env: str) -> Command:
+def start_scheduler(
+    plane: ControlPlane, folder: Path, name: str, port: int | None = None, module: str = "gpu_scheduler", **env: str
+) -> Command:
     """Start a replica under the rights that the roles give it; `port` leads to the API server by a detour."""
     token = plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
     kubeconfig = plane.kubeconfig(folder / f"{name}.kubeconfig", token, port)
     settings = {"KUBERNETES_NAMESPACE": SYSTEM_NAMESPACE, **QUICK_LEASE, **env}
-    return Command(folder, name, ["run", "--kubeconfig", str(kubeconfig)], settings)
+    return Command(folder, name, ["run", "--kubeconfig", str(kubeconfig)], settings, module)

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration import shapes
 from tests.integration.bench import Bench
 from tests.integration.command import Command, start_scheduler
+from tests.integration.served import Served
 from tests.integration.shipped import control_plane
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +45,30 @@ def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     command = start_scheduler(plane, tmp_path_factory.mktemp("scheduler"), "scheduler-0")
     try:
         command.wait_ready()
+        eventually("it leads", command.leads)
         yield command
     finally:
         command.process.stop()
+
+
+@pytest.fixture(scope="module")
+def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A registered webhook, shared by a module's tests."""
+    served = Served(plane, tmp_path_factory.mktemp("webhook"))
+    yield served
+    served.unregister()
+    served.command.process.stop()
+
+
+@pytest.fixture
+def calling(bench: Bench, served: Served) -> Bench:
+    """A namespace, once the API server has taken notice of the registrations."""
+
+    def noticed() -> bool:
+        status, _ = bench.kube.call("POST", bench.pods, shapes.pod("probe", "nonsense"))
+        if status == 201:
+            bench.delete("probe")
+        return status == 400
+
+    eventually("the API server calls the webhook", noticed)
+    return bench

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import ssl
 import threading
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 ADMIN_TOKEN: Final = "the-test-admin"  # noqa: S105 - opens a control plane that lives for one test run
 MISSING: Final = 404
+# Go collects its garbage less often: memory is there, and a third of a short-lived server's time is saved.
+SPENDTHRIFT: Final = {**os.environ, "GOGC": "400"}
 
 
 class Kube:
@@ -142,6 +145,7 @@ class ControlPlane:
                 "--log-level=warn",
             ],
             folder / "etcd.log",
+            SPENDTHRIFT,
         )
         self.kube = Kube(self.port, str(self.ca), ADMIN_TOKEN)
         try:
@@ -173,6 +177,7 @@ class ControlPlane:
                 *self._flags,
             ],
             folder / "kube-apiserver.log",
+            SPENDTHRIFT,
         )
         try:
             eventually("kube-apiserver is ready", lambda: self._ready(api), seconds=30)

@@ -23,7 +23,10 @@ def literal(devices: str) -> list[Object]:
 
 def reading() -> list[Object]:
     """What the webhook writes where the scheduler decides later."""
-    return [{"name": "CUDA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": FIELD}}}, _ORDER]
+    return [
+        {"name": "CUDA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": FIELD}}},
+        _ORDER,
+    ]
 
 
 def pod(  # noqa: PLR0913 - each has its test

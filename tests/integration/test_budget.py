@@ -31,7 +31,9 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, Com
     """A scheduler alone with its API server, after a first pod has been placed."""
     plane = control_plane(tmp_path_factory.mktemp("plane"))
     try:
-        command = start_scheduler(plane, tmp_path_factory.mktemp("scheduler"), "thrifty-0")
+        command = start_scheduler(
+            plane, tmp_path_factory.mktemp("scheduler"), "thrifty-0", POD_RESYNC="1s", SCHEDULING_INTERVAL="500ms"
+        )
         try:
             command.wait_ready()
             bench = Bench(plane.kube, "budget")
@@ -68,7 +70,7 @@ def test_pods_placed_at_first_sight_cost_a_binding_and_an_event_each(quiet: tupl
     }
 
 
-@pytest.mark.promise("place-7", "text-8")
+@pytest.mark.promise("place-7", "text-8", "wait-4")
 def test_a_change_of_reason_costs_two_writes(quiet: tuple[Bench, Command]) -> None:
     """Condition and event, once per pod and reason, however often the pod is looked at."""
     bench, command = quiet

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.integration import questions_of_devices, questions_of_indices, questions_of_nodes
-from tests.integration.asking import asker, holder, world
+from tests.integration.asking import asker, foreign, holder, world
 from tests.integration.questions_of_devices import CARDS
 from tests.integration.shapes import card, gpu, inventory, literal, mig, node, pod, reading
 from tests.waiting import eventually
@@ -61,6 +61,17 @@ def test_two_slices_of_one_card_are_not_each_other(bench: Bench, scheduler: Comm
     pod = bench.wait_bound("asker-0", "node1")
 
     assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-uuids"] == mig(2)
+
+
+@pytest.mark.promise("hold-4", "hold-5")
+def test_a_slice_that_the_inventory_forgot_still_blocks_numbers(bench: Bench, scheduler: Command) -> None:
+    """A monitor that lists cards without their slices leaves it open which card the holder is on."""
+    world(CARDS, holder(f"0=node1:{mig(1)}\n", literal(mig(1))))(bench)
+    bench.patch_node("node1", {"metadata": {"annotations": inventory(card(0), card(1))}})
+    # Whatever is asked next comes after the inventory in the scheduler's own order of things.
+    bench.make(asker("0=node1:1\n", literal("1")))
+
+    assert f"{bench.namespace}/holder-0" in bench.wait_message("asker-0", "GpuHeld: ")
 
 
 @pytest.mark.promise("map-2")
@@ -224,6 +235,26 @@ def test_ports_of_other_protocols_and_addresses_do_not_collide(bench: Bench, sch
 
     for number in range(3):
         bench.wait_bound(f"port-{number}", "node1")
+
+
+@pytest.mark.promise("fit-7", "fit-10")
+def test_one_port_on_two_addresses_is_held_on_both(bench: Bench, scheduler: Command) -> None:
+    """Also by a pod of another scheduler; when that has gone, both are free."""
+    bench.node("node1")
+    busy = foreign()
+    addresses = ("10.0.0.1", "10.0.0.2")
+    ports = [{"containerPort": 80, "hostPort": 8080, "hostIP": address} for address in addresses]
+    busy["spec"]["containers"][0]["ports"] = ports
+    bench.make(busy)
+    for number, port in enumerate(ports):
+        body = pod(f"port-{number}", "0=node1:\n1=node1:\n", literal(""))
+        body["spec"]["containers"][0]["ports"] = [port]
+        bench.make(body)
+        assert f"{bench.namespace}/foreign-0" in bench.wait_message(f"port-{number}", "PortInUse: ")
+
+    bench.delete("foreign-0")
+
+    assert bench.indices("port-0", "port-1") == [0, 1]
 
 
 @pytest.mark.promise("fit-4", "fit-3")

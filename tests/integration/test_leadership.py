@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,29 @@ def test_a_leader_that_loses_its_lease_ends(replicas: tuple[Command, Command], b
 
     assert first.process.wait(5) == 1
     assert first.said("Ending")
+
+
+@pytest.mark.promise("lead-2", "lead-4")
+def test_a_leader_that_slept_through_its_lease_binds_nothing(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
+    """Its last renewal is too old by its own clock: it ends, and what it saw on waking is left to the next leader."""
+    sleeper = start_scheduler(plane, tmp_path, "sleeper-0")
+    try:
+        sleeper.wait_ready()
+        eventually("it leads", sleeper.leads)
+        bench.node("node1")
+        bench.pod("before-0", "0=node1:0\n", "0")
+        bench.wait_bound("before-0", "node1")
+
+        sleeper.process.send(signal.SIGSTOP)
+        bench.pod("after-0", "0=node1:0\n1=node1:1\n", "0")
+        bench.pod("after-1", "0=node1:2\n1=node1:1\n", "1")
+        time.sleep(2.5)
+        sleeper.process.send(signal.SIGCONT)
+
+        assert sleeper.process.wait(5) == 1
+        assert bench.node_of("after-1") == ""
+    finally:
+        sleeper.process.stop()
 
 
 def test_an_idle_replica_is_small_and_soon_ready(plane: ControlPlane, tmp_path: Path) -> None:

@@ -2,123 +2,26 @@
 
 from __future__ import annotations
 
-import base64
+import itertools
 import signal
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 import trustme
 
-from tests.integration.bench import MAP, Bench
-from tests.integration.command import Command
-from tests.integration.programs import free_port
+from tests.integration.bench import MAP
+from tests.integration.shapes import literal, reading
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.integration.plant import ControlPlane, Object
-
-CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
-NAME = "gpu-scheduler-webhook"
-
-
-class Served:
-    """The webhook's process, its certificate folder, and its registrations."""
-
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
-        """Start it and register both paths."""
-        self.tls = folder / "tls"
-        self.tls.mkdir()
-        self.authority = trustme.CA()
-        self.issue(self.authority)
-        self.port = free_port()
-        self.command = Command(
-            folder,
-            "webhook-0",
-            ["webhook"],
-            {
-                "CERTIFICATE_DIR": str(self.tls),
-                "WEBHOOK_PORT": str(self.port),
-                "CERTIFICATE_POLL": "200ms",
-                "DRAIN_PERIOD": "2s",
-            },
-        )
-        self._kube = plane.kube
-        self.command.wait_ready()
-        self._kube.create(
-            f"{CONFIGURATIONS}/mutatingwebhookconfigurations",
-            {"metadata": {"name": NAME}, "webhooks": [self._webhook("mutate", reinvocationPolicy="IfNeeded")]},
-        )
-        self._kube.create(
-            f"{CONFIGURATIONS}/validatingwebhookconfigurations",
-            {"metadata": {"name": NAME}, "webhooks": [self._webhook("validate")]},
-        )
-
-    def issue(self, authority: trustme.CA) -> None:
-        """Write a new pair, as a kubelet would after a Secret changed."""
-        pair = authority.issue_cert("localhost", "127.0.0.1")
-        pair.private_key_pem.write_to_path(str(self.tls / "tls.key"))
-        pair.cert_chain_pems[0].write_to_path(str(self.tls / "tls.crt"))
-
-    def trust(self, authority: trustme.CA) -> None:
-        """Tell the API server whom to believe."""
-        for kind in ("mutating", "validating"):
-            path = f"{CONFIGURATIONS}/{kind}webhookconfigurations/{NAME}"
-            found = self._kube.get(path)
-            assert found is not None
-            found["webhooks"][0]["clientConfig"]["caBundle"] = _bundle(authority)
-            status, answer = self._kube.call("PUT", path, found)
-            assert status == 200, answer
-
-    def unregister(self) -> None:
-        """Take both registrations away."""
-        for kind in ("mutating", "validating"):
-            self._kube.delete(f"{CONFIGURATIONS}/{kind}webhookconfigurations/{NAME}")
-
-    def _webhook(self, path: str, **more: str) -> Object:
-        rule: dict[str, Any] = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}
-        return {
-            "name": f"{path}.gpu-scheduler.agentaflow.io",
-            "clientConfig": {
-                "url": f"https://localhost:{self.port}/{path}",
-                "caBundle": _bundle(self.authority),
-            },
-            "rules": [
-                {**rule, "operations": ["CREATE"], "resources": ["pods"]},
-                {**rule, "operations": ["UPDATE"], "resources": ["pods/ephemeralcontainers"]},
-            ],
-            "matchConditions": [{"name": "ours", "expression": "object.spec.schedulerName == 'gpu-scheduler'"}],
-            "failurePolicy": "Fail",
-            "sideEffects": "None",
-            "timeoutSeconds": 5,
-            "admissionReviewVersions": ["v1"],
-            **more,
-        }
-
-
-@pytest.fixture(scope="module")
-def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A registered webhook."""
-    served = Served(plane, tmp_path_factory.mktemp("webhook"))
-    yield served
-    served.unregister()
-    served.command.process.stop()
-
-
-@pytest.fixture
-def calling(bench: Bench, served: Served) -> Bench:
-    """A namespace, once the API server has taken notice of the registrations."""
-
-    def noticed() -> bool:
-        status, _ = _create(bench, "probe", "nonsense")
-        if status == 201:
-            bench.delete("probe")
-        return status == 400
-
-    eventually("the API server calls the webhook", noticed)
-    return bench
+    from tests.integration.bench import Bench
+    from tests.integration.command import Command
+    from tests.integration.plant import Object
+    from tests.integration.served import Served
 
 
 @pytest.mark.promise("env-1", "env-2", "map-2")
@@ -184,18 +87,33 @@ def test_a_debug_container_sees_what_its_pod_sees(calling: Bench) -> None:
     assert {"name": "CUDA_VISIBLE_DEVICES", "value": "2"} in debug["env"]
 
 
-@pytest.mark.promise("index-5")
-def test_generated_names_are_no_index(calling: Bench) -> None:
-    """A bare generated pod has no static index, whatever digits its suffix brings: refused with the cure."""
-    body = _body("", "0=node1:0\n")
-    body["metadata"] = {**body["metadata"], "generateName": "train-"}
-    del body["metadata"]["name"]
+@pytest.mark.promise("index-5", "index-6", "env-5", "env-8")
+def test_pods_without_an_index_are_given_the_reference(calling: Bench, scheduler: Command) -> None:
+    """Admitted with a reference to the annotation, then placed: generated names are no index, whatever their digits."""
+    calling.node("node1")
+    names = []
+    for _ in range(2):
+        body = _body("", "0=node1:0\n1=node1:1\n")
+        body["metadata"] = {**body["metadata"], "generateName": "train-"}
+        del body["metadata"]["name"]
+        status, pod = calling.kube.call("POST", calling.pods, body)
+        assert status == 201, pod
+        assert _env(pod) == reading()
+        names.append(pod["metadata"]["name"])
 
-    status, answer = calling.kube.call("POST", calling.pods, body)
+    assert sorted(calling.indices(*names)) == [0, 1]
 
-    assert status == 403
-    assert "Unsupported: " in answer["message"]
-    assert "agentaflow.gpu/index" in answer["message"]
+
+@pytest.mark.promise("env-9")
+def test_a_pod_with_a_limit_is_given_the_reference(calling: Bench) -> None:
+    """Its index is known, its cards are not: the device plugin chooses them."""
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    container = {"name": "main", "image": "none", "resources": limits}
+
+    status, pod = _create(calling, "train-0", "0=node1:3\n", containers=[container])
+
+    assert status == 201, pod
+    assert _env(pod) == reading()
 
 
 @pytest.mark.promise("hook-2")
@@ -209,22 +127,61 @@ def test_other_schedulers_pods_never_ask_us(calling: Bench, served: Served) -> N
 
 
 @pytest.mark.promise("hook-5")
-def test_a_new_certificate_is_served_without_a_restart(calling: Bench, served: Served) -> None:
-    """The directory changes, the trust in the registration changes, and the same process goes on answering."""
+def test_certificates_are_renewed_under_load_without_a_failed_create(calling: Bench, served: Served) -> None:
+    """Authority after authority, while pods are created all the time: none is refused, none passes unseen.
+
+    As the play does it: first both authorities are trusted, then the pair changes, then the old one is dropped.
+    """
     pid = served.command.process.pid
-    authority = trustme.CA()
+    failed: list[Object] = []
+    numbers = itertools.count()
+    stop = threading.Event()
 
-    served.issue(authority)
-    eventually("it serves the new pair", lambda: served.command.said("Serving a new certificate"))
-    served.trust(authority)
+    def create() -> None:
+        while not stop.is_set():
+            status, answer = _create(calling, f"load{next(numbers)}-0", "0=node1:0\n")
+            if status != 201 or _env(answer) != literal("0"):
+                failed.append(answer)
 
-    def injected() -> bool:
-        status, _ = _create(calling, "after-0", "0=node1:0\n")
-        return status == 201
+    with ThreadPoolExecutor(3) as threads:
+        loads = [threads.submit(create) for _ in range(3)]
+        try:
+            for _ in range(3):
+                old, new = served.authority, trustme.CA()
+                served.trust(old, new)
+                # The API server takes a moment to notice whom to trust; a kubelet takes longer with the Secret.
+                time.sleep(0.5)
+                before = served.served_pairs()
+                served.issue(new)
+                eventually("it serves the new pair", partial(served.serves_more_than, before))
+                served.trust(new)
+                time.sleep(0.3)
+        finally:
+            stop.set()
+        for load in loads:
+            load.result()
 
-    eventually("pods are admitted under the new certificate", injected)
+    assert failed == []
+    assert next(numbers) > 50
     assert served.command.process.pid == pid
     assert served.command.process.alive()
+
+
+@pytest.mark.promise("hook-1", "hook-3", "gate-2")
+def test_an_operator_may_choose_that_pods_pass_unseen(calling: Bench, served: Served, scheduler: Command) -> None:
+    """With `Fail` a pod is refused while nobody answers; with `Ignore` it is created, and stopped by the gate."""
+    calling.node("node1")
+    served.command.process.send(signal.SIGSTOP)
+    try:
+        status, answer = _create(calling, "refused-0", "0=node1:0\n")
+        assert (status, "failed calling webhook" in answer["message"]) == (500, True)
+        served.choose(failurePolicy="Ignore")
+        eventually("pods pass", lambda: _create(calling, "unseen-0", "0=node1:0\n")[0] in {201, 409}, seconds=20)
+    finally:
+        served.command.process.send(signal.SIGCONT)
+        served.choose(failurePolicy="Fail")
+
+    calling.wait_message("unseen-0", "EnvNotInjected: ")
 
 
 def test_a_webhook_that_is_told_to_stop_answers_to_the_end(calling: Bench, served: Served) -> None:
@@ -238,6 +195,11 @@ def test_a_webhook_that_is_told_to_stop_answers_to_the_end(calling: Bench, serve
     assert served.command.process.wait(5) == 0
 
 
+def _env(pod: Object) -> list[Object]:
+    env: list[Object] = pod["spec"]["containers"][0]["env"]
+    return env
+
+
 def _create(bench: Bench, name: str, text: str, **spec: list[Object]) -> tuple[int, Object]:
     return bench.kube.call("POST", bench.pods, _body(name, text, **spec))
 
@@ -248,7 +210,3 @@ def _body(name: str, text: str, **spec: list[Object]) -> Object:
         "metadata": {"name": name, "annotations": {MAP: text}},
         "spec": {"schedulerName": "gpu-scheduler", "containers": containers, **spec},
     }
-
-
-def _bundle(authority: trustme.CA) -> str:
-    return base64.b64encode(authority.cert_pem.bytes()).decode("ascii")

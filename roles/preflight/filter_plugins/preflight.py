@@ -19,6 +19,7 @@ CHOICES: Final = {
     "cluster_provider": ("kind", "existing"),
     "node_image_source": ("auto", "pull", "build"),
     "cert_mode": ("managed", "cert-manager"),
+    "injection": ("webhook", "policy"),
 }
 NAMESPACES: Final = ("system_namespace", "tests_namespace", "check_namespace")
 PATHS: Final = ("project_dir", "kubeconfig", "tools_dir", "cache_dir", "evidence_dir")
@@ -140,6 +141,18 @@ def image_registry(given: Given) -> Iterator[str]:
         )
 
 
+def scheduler_users(given: Given) -> Iterator[str]:
+    """Who else may write assignments; the names stand in a policy's expression."""
+    users = given["scheduler_users"]
+    example = "(example: [system:serviceaccount:ml:gpu-scheduler])"
+    if not isinstance(users, list):
+        yield f"scheduler_users is '{users}': it must be a list of user names {example}."
+        return
+    for user in users:
+        if not fits(user, "[ -~]+"):
+            yield f"scheduler_users has '{user}': a user's name must be text of printable ASCII {example}."
+
+
 def gpu_scheduling_map(given: Given) -> Iterator[str]:
     """The placement that is proved."""
     if str(PAYLOAD) not in sys.path:
@@ -180,6 +193,7 @@ CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (
     engine_dir,
     api_port,
     image_registry,
+    scheduler_users,
     gpu_scheduling_map,
 )
 

@@ -1,0 +1,84 @@
+"""One run of the playbook changes who injects, there and back, and no pod is created meanwhile without its variable."""
+
+from __future__ import annotations
+
+import json
+import threading
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.cluster import plays
+from tests.cluster.clusters import ROOT, SYSTEM, TESTS, Cluster
+from tests.cluster.verify.pods import bound, literals
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.cluster.verify.pods import Json, MakePod
+
+SITE: Final = ("ansible-playbook", "site.yml", "-e", f"@{ROOT}/tests/cluster/vars.yml")
+TAGS: Final = ("--tags", "certificates,policies,webhook")
+POLICY: Final = (*SITE, *TAGS, "-e", "injection=policy")
+
+
+class Witness:
+    """Creates the same pod again and again, in dry runs, and notes what its containers got."""
+
+    def __init__(self, cluster: Cluster, pod: Json) -> None:
+        """Begin at once."""
+        self._cluster, self._text = cluster, json.dumps(pod)
+        self._over = threading.Event()
+        self._noted: list[str] = []
+        self._thread = threading.Thread(target=self._note)
+        self._thread.start()
+
+    def _note(self) -> None:
+        while not self._over.is_set():
+            options = ("create", "-f", "-", "--dry-run=server", "--output=json")
+            done = self._cluster.kubectl(*options, stdin=self._text, check=False)
+            self._noted.append(done.stderr if done.returncode else literals(json.loads(done.stdout)).pop())
+
+    def story(self) -> list[str]:
+        """End, and tell what was seen, each spell once."""
+        self._over.set()
+        self._thread.join()
+        return [seen for seen, _ in groupby(self._noted)]
+
+
+@pytest.fixture
+def witness(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[[], list[str]]]:
+    """Watch until asked for the story; the webhook injects before and after."""
+    watching = Witness(cluster, make_pod("witness-0", "0=node3:8"))
+    yield watching.story
+    watching.story()
+    if cluster.get("mutatingadmissionpolicies")["items"]:
+        plays.run(*SITE, *TAGS).succeeded()
+
+
+@pytest.mark.promise("policy-1")
+@pytest.mark.timeout(300)
+def test_injection_changes_hands_without_a_gap(
+    cluster: Cluster, make_pod: MakePod, witness: Callable[[], list[str]]
+) -> None:
+    """The policy takes over from the webhook and gives back, each pod having its variables by the one or the other.
+
+    In between the webhook is gone, a second run changes nothing, and a pod runs and sees its devices.
+    """
+    assert set(plays.run(*POLICY).succeeded().changed) == {"policies"}
+    assert dict(plays.run(*POLICY).succeeded().changed) == {}
+    left = cluster.get("deployments,services,poddisruptionbudgets,serviceaccounts", "-n", SYSTEM)["items"]
+    assert {each["metadata"]["name"] for each in left} == {"default", "gpu-scheduler"}
+
+    cluster.create(make_pod("referring-0", "0=node3:8"))
+    pod = eventually("referring-0 to be bound", lambda: bound(cluster, "referring-0"))
+    cluster.kubectl("wait", "--for=condition=Ready", "-n", TESTS, "pod/referring-0", "--timeout=60s")
+    assert literals(pod) == {"reference"}
+    seen = cluster.environment(TESTS, "referring-0")
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["CUDA_DEVICE_ORDER"]) == ("8", "PCI_BUS_ID")
+
+    assert set(plays.run(*SITE, *TAGS).succeeded().changed) == {"webhook"}
+    assert witness() == ["8", "reference", "8"]
+    assert cluster.get("mutatingadmissionpolicies")["items"] == []

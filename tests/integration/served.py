@@ -1,0 +1,119 @@
+"""The webhook as a process, with its certificate and its registrations at the API server."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import trustme
+
+from tests.integration.command import Command
+from tests.integration.programs import free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.plant import ControlPlane, Object
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+NAME = "gpu-scheduler-webhook"
+UNREVIEWED = "tests/unreviewed"
+"""The label of a namespace whose pods slip by."""
+
+
+class Served:
+    """The webhook's process, its certificate folder, and its registrations."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        """Start it and register both paths."""
+        self.tls = folder / "tls"
+        self.tls.mkdir()
+        self.issue(trustme.CA())
+        self.port = free_port()
+        self.command = Command(
+            folder,
+            "webhook-0",
+            ["webhook"],
+            {
+                "CERTIFICATE_DIR": str(self.tls),
+                "WEBHOOK_PORT": str(self.port),
+                "CERTIFICATE_POLL": "200ms",
+                "DRAIN_PERIOD": "2s",
+            },
+        )
+        self._kube = plane.kube
+        self.command.wait_ready()
+        self._kube.create(
+            f"{CONFIGURATIONS}/mutatingwebhookconfigurations",
+            {"metadata": {"name": NAME}, "webhooks": [self._webhook("mutate", reinvocationPolicy="IfNeeded")]},
+        )
+        self._kube.create(
+            f"{CONFIGURATIONS}/validatingwebhookconfigurations",
+            {"metadata": {"name": NAME}, "webhooks": [self._webhook("validate")]},
+        )
+
+    def issue(self, authority: trustme.CA) -> None:
+        """Write a new pair, as a kubelet would after a Secret changed."""
+        self.authority = authority
+        pair = authority.issue_cert("localhost", "127.0.0.1")
+        pair.private_key_pem.write_to_path(str(self.tls / "tls.key"))
+        pair.cert_chain_pems[0].write_to_path(str(self.tls / "tls.crt"))
+
+    def trust(self, *authorities: trustme.CA) -> None:
+        """Tell the API server whom to believe."""
+        for path, found in self._registrations():
+            found["webhooks"][0]["clientConfig"]["caBundle"] = _bundle(*authorities)
+            self._put(path, found)
+
+    def choose(self, **settings: object) -> None:
+        """Change both registrations."""
+        for path, found in self._registrations():
+            found["webhooks"][0].update(settings)
+            self._put(path, found)
+
+    def served_pairs(self) -> int:
+        """Tell how many new certificates it has taken up."""
+        return sum("Serving a new certificate" in str(line.get("event")) for line in self.command.lines())
+
+    def serves_more_than(self, count: int) -> bool:
+        """Tell whether it has taken up more than so many."""
+        return self.served_pairs() > count
+
+    def _registrations(self) -> list[tuple[str, Object]]:
+        paths = [f"{CONFIGURATIONS}/{kind}webhookconfigurations/{NAME}" for kind in ("mutating", "validating")]
+        return [(path, found) for path in paths if (found := self._kube.get(path))]
+
+    def _put(self, path: str, body: Object) -> None:
+        status, answer = self._kube.call("PUT", path, body)
+        assert status == 200, answer
+
+    def unregister(self) -> None:
+        """Take both registrations away."""
+        for kind in ("mutating", "validating"):
+            self._kube.delete(f"{CONFIGURATIONS}/{kind}webhookconfigurations/{NAME}")
+
+    def _webhook(self, path: str, **more: str) -> Object:
+        rule: dict[str, Any] = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}
+        return {
+            "name": f"{path}.gpu-scheduler.agentaflow.io",
+            "clientConfig": {
+                "url": f"https://localhost:{self.port}/{path}",
+                "caBundle": _bundle(self.authority),
+            },
+            "rules": [
+                {**rule, "operations": ["CREATE"], "resources": ["pods"]},
+                {**rule, "operations": ["UPDATE"], "resources": ["pods/ephemeralcontainers"]},
+            ],
+            # The slip-by: who carries this label is never asked about.
+            "namespaceSelector": {"matchExpressions": [{"key": UNREVIEWED, "operator": "DoesNotExist"}]},
+            "matchConditions": [{"name": "ours", "expression": "object.spec.schedulerName == 'gpu-scheduler'"}],
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 2,
+            "admissionReviewVersions": ["v1"],
+            **more,
+        }
+
+
+def _bundle(*authorities: trustme.CA) -> str:
+    return base64.b64encode(b"".join(authority.cert_pem.bytes() for authority in authorities)).decode("ascii")

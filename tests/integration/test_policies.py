@@ -1,0 +1,300 @@
+"""The API server itself keeps what the scheduler wrote and what it read, whoever asks and by whichever way."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from gpu_scheduler import names
+from tests.integration.bench import MAP
+from tests.integration.manifests import (
+    MONITOR,
+    OUTSIDE,
+    SCHEDULER,
+    Someone,
+    annotated,
+    apply,
+    binding,
+    null_pod,
+    pod_of,
+)
+from tests.integration.plant import ControlPlane
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.integration.plant import Object
+
+    Answer = tuple[int, Object]
+    Way = Callable[[Someone, str], Answer]
+
+PODS: Final = "/api/v1/namespaces/guarded/pods"
+BINDINGS: Final = "/api/v1/namespaces/guarded/bindings"
+KUBE_SCHEDULER: Final = "system:kube-scheduler"
+INTRUDERS: Final = ("admin", "system:serviceaccount:guarded:gpu-scheduler", KUBE_SCHEDULER)
+KEY: Final = names.ASSIGNED_DEVICES
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Give a control plane with a namespace, a node, and all guards in force."""
+    plane = ControlPlane(tmp_path_factory.mktemp("guarded"))
+    try:
+        plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
+        plane.kube.create("/api/v1/nodes", {"metadata": {"name": "node1"}})
+        plane.kube.create(PODS, pod_of("probe"))
+        apply(plane.kube, "guards")
+        admin, monitor = Someone(plane, "admin"), Someone(plane, MONITOR)
+        dry = "?dryRun=All"
+        probes: dict[str, Callable[[], Answer]] = {
+            "assignments": lambda: admin.call("POST", PODS + dry, pod_of("a", annotations={KEY: "0"})),
+            "node-name": lambda: admin.call("POST", PODS + dry, pod_of("a", nodeName="node1")),
+            "inputs": lambda: admin.merge(f"{PODS}/probe{dry}", annotated({MAP: "0=node1:0"})),
+            "monitor": lambda: monitor.merge(f"/api/v1/nodes/node1{dry}", annotated({"a": "b"})),
+        }
+        for name, ask in probes.items():
+            eventually(f"policy {name} is in force", partial(_refused, ask), seconds=20)
+        yield plane
+    finally:
+        plane.stop()
+
+
+def _refused(ask: Callable[[], Answer]) -> bool:
+    return ask()[0] in {403, 422}
+
+
+@pytest.fixture
+def admin(guarded: ControlPlane) -> Someone:
+    """Who may do everything."""
+    return Someone(guarded, "admin")
+
+
+def _made(by: Someone, **pod: object) -> str:
+    """Create a pod and give its name."""
+    name = f"pod-{next(_numbers)}"
+    status, answer = by.call("POST", PODS, pod_of(name, **pod))
+    assert status == 201, answer
+    return name
+
+
+def _read(by: Someone, name: str) -> Object:
+    return by.call("GET", f"{PODS}/{name}")[1]
+
+
+def _patched(path: str, value: str | None) -> Way:
+    return lambda who, name: who.merge(f"{PODS}/{name}{path}", annotated({KEY: value}))
+
+
+FORGERIES: Final[dict[str, Way]] = {
+    "adds it": _patched("", "7"),
+    "adds it with the status": _patched("/status", "7"),
+    "adds one that nobody knows": lambda who, name: who.merge(
+        f"{PODS}/{name}", annotated({"agentaflow.gpu/assigned-anything": ""})
+    ),
+    "binds with it": lambda who, name: who.call("POST", f"{PODS}/{name}/binding", binding(name, {KEY: "7"})),
+    "binds with it by the old path": lambda who, name: who.call("POST", BINDINGS, binding(name, {KEY: "7"})),
+}
+TAMPERINGS: Final[dict[str, Way]] = {
+    "changes it": _patched("", "7"),
+    "removes it": _patched("", None),
+    "changes it with the status": _patched("/status", "7"),
+    "removes it with the status": _patched("/status", None),
+}
+
+
+def _refused_as_forged(answer: Answer, who: str) -> None:
+    status, said = answer
+    assert status == 403, said
+    assert "denied request: RequestInvalid: cannot write annotation agentaflow.gpu/assigned-" in said["message"]
+    assert f" as {who}: only the scheduler writes agentaflow.gpu/assigned-*" in said["message"]
+
+
+@pytest.mark.promise("guard-1")
+@pytest.mark.parametrize("scheduler", [names.SCHEDULER_NAME, "default-scheduler"])
+@pytest.mark.parametrize("who", INTRUDERS)
+def test_nobody_creates_a_pod_with_an_assignment(guarded: ControlPlane, who: str, scheduler: str) -> None:
+    """Not the cluster's admin, not another service account, whichever scheduler the pod names."""
+    pod = pod_of("forged", scheduler, annotations={"agentaflow.gpu/assigned-devices": "7"})
+
+    _refused_as_forged(Someone(guarded, who).call("POST", PODS, pod), who)
+
+
+@pytest.mark.promise("guard-1", "guard-2", "guard-3")
+@pytest.mark.parametrize("way", FORGERIES)
+@pytest.mark.parametrize("who", INTRUDERS)
+def test_nobody_gives_a_pod_an_assignment(guarded: ControlPlane, admin: Someone, who: str, way: str) -> None:
+    """Neither by the pod, nor by its status, nor by a Binding in either of its forms; the pod stays as it was."""
+    name = _made(admin)
+    before = _read(admin, name)
+
+    _refused_as_forged(FORGERIES[way](Someone(guarded, who), name), who)
+
+    assert _read(admin, name) == before
+
+
+@pytest.mark.promise("guard-1", "guard-2")
+@pytest.mark.parametrize("way", TAMPERINGS)
+@pytest.mark.parametrize("who", INTRUDERS)
+def test_nobody_touches_an_assignment(guarded: ControlPlane, admin: Someone, who: str, way: str) -> None:
+    """What the scheduler wrote in its Binding is neither changed nor removed, by the pod or by its status."""
+    name = _made(admin)
+    answer = Someone(guarded, SCHEDULER).call("POST", f"{PODS}/{name}/binding", binding(name, {KEY: "0,1"}))
+    assert answer[0] == 201, answer
+
+    _refused_as_forged(TAMPERINGS[way](Someone(guarded, who), name), who)
+
+    assert _read(admin, name)["metadata"]["annotations"] == {KEY: "0,1"}
+
+
+@pytest.mark.promise("guard-1", "guard-3", "env-6")
+@pytest.mark.parametrize("who", [SCHEDULER, OUTSIDE])
+def test_the_scheduler_binds_and_assigns(guarded: ControlPlane, admin: Someone, who: str) -> None:
+    """The scheduler's Binding brings node and devices in one write, also where it runs outside under a listed name."""
+    name = _made(admin, annotations={MAP: "0=node1:0,1"})
+    assigned = {KEY: "0,1", names.ASSIGNED_INDEX: "0", names.ASSIGNED_NODE: "node1"}
+
+    answer = Someone(guarded, who).call("POST", f"{PODS}/{name}/binding", binding(name, assigned))
+
+    assert answer[0] == 201, answer
+    pod = _read(admin, name)
+    assert pod["spec"]["nodeName"] == "node1"
+    assert pod["metadata"]["annotations"] == {MAP: "0=node1:0,1", **assigned}
+
+
+@pytest.mark.promise("guard-4")
+@pytest.mark.parametrize("who", ["admin", SCHEDULER])
+def test_nobody_presets_the_node_of_our_pods(guarded: ControlPlane, who: str) -> None:
+    """A pod with our schedulerName is created without a node: the scheduler alone chooses."""
+    status, answer = Someone(guarded, who).call("POST", PODS, pod_of("preset", nodeName="node1"))
+
+    assert status == 403
+    assert "RequestInvalid: cannot create the pod on node node1: " in answer["message"]
+    assert answer["message"].endswith("leave spec.nodeName out, and name the node in annotation gpu-scheduling-map")
+
+
+INPUTS: Final = [
+    *(("annotations", key) for key in sorted(names.POD_ANNOTATIONS) if not key.startswith("agentaflow.gpu/assigned-")),
+    *(("annotations", f"agentaflow.gpu/{key}") for key in ("scheduling-strategy", "priority", "memory", "exclusive")),
+    *(("labels", key) for key in sorted(names.POD_LABELS)),
+]
+
+
+@pytest.mark.promise("fixed-1")
+@pytest.mark.parametrize("path", ["", "/status"])
+@pytest.mark.parametrize(("kind", "key"), INPUTS)
+def test_what_a_decision_reads_is_immutable(admin: Someone, kind: str, key: str, path: str) -> None:
+    """Each input annotation and index label of a pod of ours is neither changed nor removed nor added."""
+    having, lacking = _made(admin, **{kind: {key: "0"}}), _made(admin)
+    changes = [(having, "1"), (having, ""), (having, None), (lacking, "0")]
+
+    for name, value in changes:
+        status, answer = admin.merge(f"{PODS}/{name}{path}", {"metadata": {kind: {key: value}}})
+        assert status == 422, (value, answer)
+        assert f"RequestInvalid: cannot change {kind[:-1]} {key}: what says which GPUs" in answer["message"]
+        assert answer["message"].endswith("delete the pod and create it anew")
+
+    assert _read(admin, having)["metadata"][kind] == {key: "0"}
+    assert kind not in _read(admin, lacking)["metadata"]
+
+
+@pytest.mark.promise("fixed-1")
+def test_debugging_is_no_way_around(admin: Someone) -> None:
+    """What comes along with an ephemeral container for the metadata is not taken."""
+    name = _made(admin, annotations={MAP: "0=node1:0"})
+    pod = _read(admin, name)
+    pod["metadata"]["annotations"][MAP] = "0=node2:0"
+    pod["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "none"}]
+    status, answer = admin.call("PUT", f"{PODS}/{name}/ephemeralcontainers", pod)
+
+    assert status in {200, 422}, answer
+    assert _read(admin, name)["metadata"]["annotations"][MAP] == "0=node1:0"
+
+
+def test_everything_else_of_our_pods_stays_free(admin: Someone) -> None:
+    """Other annotations and labels come and go, by the pod and by its status, beside 200 kB of them."""
+    name = _made(admin, annotations={MAP: "0=node1:0", **{f"example.com/a-{n}": "x" * 10 for n in range(8_000)}})
+
+    for path in ("", "/status"):
+        for value in ("1", "2", None):
+            body = {"metadata": {"annotations": {"example.com/mine": value}, "labels": {"app": value}}}
+            status, answer = admin.merge(f"{PODS}/{name}{path}", body)
+            assert status == 200, answer
+
+
+@pytest.mark.promise("guard-6")
+@pytest.mark.parametrize("path", ["pods/{}/binding", "bindings"])
+@pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}], ids=["bare", "empty", "its own"])
+def test_kube_scheduler_goes_on_binding(
+    guarded: ControlPlane, admin: Someone, annotations: Object | None, path: str
+) -> None:
+    """A pod of the default scheduler, as bare as the API lets it be, is bound by kube-scheduler in both ways."""
+    name = f"foreign-{next(_numbers)}"
+    assert admin.call("POST", PODS, null_pod(name))[0] == 201
+
+    path = f"/api/v1/namespaces/guarded/{path.format(name)}"
+    status, answer = Someone(guarded, KUBE_SCHEDULER).call("POST", path, binding(name, annotations))
+
+    assert status == 201, answer
+    assert _read(admin, name)["spec"]["nodeName"] == "node1"
+
+
+FOREIGN: Final[dict[str, Way]] = {
+    "a label of ours is changed": lambda who, name: who.merge(
+        f"{PODS}/{name}", {"metadata": {"labels": dict.fromkeys(names.POD_LABELS, "1")}}
+    ),
+    "an input of ours is added": lambda who, name: who.merge(f"{PODS}/{name}", annotated({MAP: "0=node1:0"})),
+    "its status is written": lambda who, name: who.merge(f"{PODS}/{name}/status", {"status": {"phase": "Running"}}),
+    "its metadata is emptied": lambda who, name: who.merge(f"{PODS}/{name}", annotated({"a": None})),
+    "it is debugged": lambda who, name: who.call(
+        "PATCH",
+        f"{PODS}/{name}/ephemeralcontainers",
+        {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none"}]}},
+        "application/strategic-merge-patch+json",
+    ),
+    "it is written as it was read": lambda who, name: who.call("PUT", f"{PODS}/{name}", _read(who, name)),
+    "it is deleted": lambda who, name: who.call("DELETE", f"{PODS}/{name}"),
+}
+
+
+@pytest.mark.promise("guard-6")
+@pytest.mark.parametrize("what", FOREIGN)
+def test_others_pods_are_nobodys_business(admin: Someone, what: str) -> None:
+    """A bare pod of another scheduler, with a preset node, is created and changed as if there were no policy."""
+    name = f"foreign-{next(_numbers)}"
+    bare = null_pod(name)
+    bare["spec"]["nodeName"] = "node1"
+    assert admin.call("POST", PODS, bare)[0] == 201
+
+    status, answer = FOREIGN[what](admin, name)
+
+    assert status == 200, answer
+
+
+@pytest.mark.promise("guard-5")
+@pytest.mark.parametrize("path", ["", "/status"])
+@pytest.mark.parametrize(
+    ("its", "told"), [("node2", "as the monitor of node node2"), ("", "as the monitor of no node")]
+)
+def test_a_monitor_writes_no_other_node(guarded: ControlPlane, its: str, told: str, path: str) -> None:
+    """Nodes are patched by the monitor that runs there, as its token says; a token that says nothing patches none."""
+    status, answer = Someone(guarded, MONITOR, its).merge(f"/api/v1/nodes/node1{path}", annotated({"a": "b"}))
+
+    assert status == 403
+    assert f"cannot write node node1 {told}: a monitor writes its own node only" in answer["message"]
+
+
+@pytest.mark.promise("guard-5")
+@pytest.mark.parametrize("path", ["", "/status"])
+@pytest.mark.parametrize(("who", "its"), [(MONITOR, "node1"), ("admin", ""), ("system:node:node2", "")])
+def test_a_monitor_writes_its_own_node(guarded: ControlPlane, who: str, its: str, path: str) -> None:
+    """The monitor's own node takes its patch; who is no monitor is not asked."""
+    devices = annotated({names.DEVICES: f"[] {next(_numbers)}"})
+    status, answer = Someone(guarded, who, its).merge(f"/api/v1/nodes/node1{path}", devices)
+
+    assert status == 200, answer
