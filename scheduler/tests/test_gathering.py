@@ -1,4 +1,4 @@
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gpu_scheduler.core.demand import Demand
 from gpu_scheduler.core.inventory import counted
@@ -8,6 +8,9 @@ from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
 from gpu_scheduler.gathering import Feed, World
 from gpu_scheduler.tracking import Tracked, Tracker
 from tests.core.build import exists, node, pod, running
+
+if TYPE_CHECKING:
+    import pytest
 
 T = TypeVar("T")
 WEB = Resident(PodRef("other", "web", "uid-web"), "node1", Demand({"cpu": 1000}))
@@ -75,3 +78,14 @@ def test_a_ledger_made_anew_is_the_same() -> None:
     assert given.cluster.ledger.differences(rebuilt) == 0
     given.replace(rebuilt)
     assert given.cluster.ledger is rebuilt
+
+
+def test_more_maps_than_are_remembered_are_not_read_anew(monkeypatch: "pytest.MonkeyPatch") -> None:
+    """It would stop the loop for seconds at each audit: such a cluster goes on with the ledger that it has."""
+    given, _ = world()
+    tracker = Tracker()
+    first = pod("train-2")
+    tracker[first.ref.uid] = Tracked(first, 0.0, None)
+    monkeypatch.setattr("gpu_scheduler.gathering.REMEMBERED", 0)
+
+    assert given.rebuilt(tracker) is given.cluster.ledger

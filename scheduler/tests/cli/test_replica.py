@@ -268,6 +268,21 @@ async def test_a_signal_ends_the_scheduler_in_good_order(monkeypatch: pytest.Mon
         await asyncio.wait_for(task, 10)
 
 
+async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence names the variable that changes it."""
+    async with connected() as (server, api):
+        script(server)
+
+        async def connect(*_: object, **__: object) -> Api:
+            return api
+
+        monkeypatch.setattr(WIRING, "connect", connect)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
+                await run_scheduler(settings(http_port=port), None, None)
+
+
 def certificate(folder: Path) -> None:
     """A pair that lasts."""
     pair = trustme.CA().issue_cert("localhost", not_after=datetime(2031, 5, 6, tzinfo=UTC))

@@ -359,3 +359,13 @@ def test_lines_of_one_node_have_one_fault() -> None:
     assert decision.reason is Reason.NODE_NOT_READY
     assert {exists("node1"), exists("gone")} <= decision.wakes
     assert known.apply(node("node1")) & decision.wakes
+
+
+def test_a_node_with_two_names_is_asked_once() -> None:
+    """A map may name it by its name and by its alias: it has one fault, and both names may change that."""
+    known = nodes(node("node1", ready=False, alias="gpus"))
+    decision = decided(replica("ddddd", "0=gpus:0\n1=node1:1"), known=known)
+
+    assert isinstance(decision, Wait)
+    assert decision.reason is Reason.NODE_NOT_READY
+    assert {exists("gpus"), exists("node1")} <= decision.wakes
