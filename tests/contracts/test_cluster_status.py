@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,9 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CURE = "make up"
 
 
+telling = load("plugins", "module_utils", "status_lines.py")
+# Under the name that Ansible gives it.
+sys.modules["ansible.module_utils.status_lines"] = telling
 status = load("plugins", "modules", "cluster_status.py")
 
 
@@ -86,7 +90,7 @@ def test_table_of_nodes_tells_who_is_ready_and_what_is_held() -> None:
         pod("d-0", "", "4"),
     ]
 
-    assert list(status.node_rows([node("node1"), node("node2", ready="Unknown", cordoned=True)], pods)) == [
+    assert list(telling.node_rows([node("node1"), node("node2", ready="Unknown", cordoned=True)], pods)) == [
         ("NODE", "STATE", "VERSION", "GPUS HELD"),
         ("node1", "Ready", "v1.36.3", "2,3,10"),
         ("node2", "NotReady, cordoned", "v1.36.3", "-"),
@@ -102,7 +106,7 @@ def test_table_of_components_tells_who_leads(renewed: float, places: str) -> Non
     """Ready replicas of those wanted, the image without registry, the nodes, and who leads while its Lease lives."""
     system = [deployment("gpu-scheduler"), pod("s-1", "node1"), pod("s-2", "node2"), lease("s-1", renewed)]
 
-    assert list(status.component_rows(system, CURE, NOW))[1:] == [
+    assert list(telling.component_rows(system, CURE, NOW))[1:] == [
         ("scheduler", "1/2", "gpu-scheduler:dev-1", places),
         ("webhook", "none", "-", "not installed: make up installs it"),
     ]
@@ -113,7 +117,7 @@ def test_pods_that_wait_come_first_with_their_reason() -> None:
     waits = pod("z-0", message="GpuHeld: GPU 3 of node4 is held by default/train-3")
     runs = pod("a-0", "node4", "3", observer="true")
 
-    assert list(status.pod_rows([runs, waits]))[1:] == [
+    assert list(telling.pod_rows([runs, waits]))[1:] == [
         ("default/z-0", "-", "-", "GpuHeld: GPU 3 of node4 is held by default/train-3"),
         ("default/a-0", "node4", "3", "Running, observes"),
     ]
@@ -125,8 +129,23 @@ def test_container_that_cannot_start_is_told() -> None:
     stuck["status"] |= {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}
     leaving["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z"
 
-    assert status.state(stuck) == "Pending, ErrImagePull"
-    assert status.state(leaving) == "Terminating since 2026-11-21T11:00:00Z"
+    assert telling.state(stuck) == "Pending, ErrImagePull"
+    assert telling.state(leaving) == "Terminating since 2026-11-21T11:00:00Z"
+
+
+def test_gpu_held_twice_is_told_once_and_only_while_it_is() -> None:
+    """Both pods have an event of one conflict; it is over when one of them holds no more."""
+    notes = [
+        f"GpuConflict: GPU 3 of node4 is held by default/{one} and by default/{other} at once; delete one of the two"
+        for one, other in (("a-0", "b-0"), ("b-0", "a-0"))
+    ]
+    both = [pod("a-0", "node4", "3"), pod("b-0", "node4", "3")]
+
+    assert list(telling.conflict_lines(notes, both)) == [
+        "Conflict     GpuConflict: GPU 3 of node4 is held by default/a-0 and by default/b-0 at once;",
+        "             delete one of the two",
+    ]
+    assert list(telling.conflict_lines(notes, both[:1])) == []
 
 
 def test_certificate_tells_its_end_and_what_cures_it() -> None:
@@ -134,10 +153,10 @@ def test_certificate_tells_its_end_and_what_cures_it() -> None:
     authority = trustme.CA()
     served = authority.issue_cert("x", not_after=NOW + timedelta(days=10, hours=1)).cert_chain_pems[0].bytes()
 
-    assert status.certificate_line(served, 2, CURE, NOW) == "Certificate  10 days left, until 2026-12-01"
-    assert status.certificate_line(served, 1, CURE, NOW).endswith("; the webhook is not registered: make up does")
-    assert "ended 2026-12-01: make up renews it" in status.certificate_line(served, 2, CURE, NOW + timedelta(days=11))
-    assert status.certificate_line(b"", 0, CURE, NOW) == "Certificate  none: make up issues it"
+    assert telling.certificate_line(served, 2, CURE, NOW) == "Certificate  10 days left, until 2026-12-01"
+    assert telling.certificate_line(served, 1, CURE, NOW).endswith("; the webhook is not registered: make up does")
+    assert "ended 2026-12-01: make up renews it" in telling.certificate_line(served, 2, CURE, NOW + timedelta(days=11))
+    assert telling.certificate_line(b"", 0, CURE, NOW) == "Certificate  none: make up issues it"
 
 
 def test_screen_stays_within_its_width_and_its_height() -> None:
@@ -146,16 +165,34 @@ def test_screen_stays_within_its_width_and_its_height() -> None:
         "nodes": [node("node1")],
         "system": [],
         "pods": [pod(f"p-{number}", message="GpuHeld: " + "x" * 200) for number in range(100)],
+        "conflicts": [],
         "certificate": b"",
         "registrations": 0,
     }
-    lines = list(status.cluster_lines(found, CURE, "gpu-scheduler", NOW))
+    lines = list(telling.cluster_lines(found, CURE, "gpu-scheduler", NOW))
 
     assert lines[-1].startswith("… and 76 more: kubectl get pods --all-namespaces")
     assert len(lines) < 40
-    assert list(status.cluster_lines({**found, "pods": []}, CURE, "gpu-scheduler", NOW))[-1] == (
+    assert list(telling.cluster_lines({**found, "pods": []}, CURE, "gpu-scheduler", NOW))[-1] == (
         "No pod has schedulerName gpu-scheduler."
     )
+
+
+def test_a_policy_that_injects_needs_neither_webhook_nor_certificate() -> None:
+    """Where the API server injects by itself, nothing of the webhook is missed."""
+    found = {
+        "nodes": [node("node1")],
+        "system": [],
+        "pods": [],
+        "conflicts": [],
+        "certificate": b"",
+        "registrations": 0,
+    }
+    text = "\n".join(telling.cluster_lines(found, CURE, "gpu-scheduler", NOW, webhook=False))
+
+    assert "Injection    by the API server's own policy" in text
+    assert "Certificate" not in text
+    assert "webhook" not in text
 
 
 @pytest.mark.parametrize(
@@ -180,7 +217,7 @@ def test_screen_stays_within_its_width_and_its_height() -> None:
 )
 def test_what_is_missing_is_a_line_with_its_cure(asked: Json, lines: list[str]) -> None:
     """Nothing that is missing is an error: the screen says so, and what to do."""
-    given = {"namespace": "s", "scheduler_name": "gpu-scheduler", "cure": CURE, **asked}
+    given = {"namespace": "s", "injection": "webhook", "scheduler_name": "gpu-scheduler", "cure": CURE, **asked}
 
     assert status.screen(given, NOW).splitlines() == lines
 

@@ -1,0 +1,179 @@
+"""What `make status` says of a cluster, line by line, from what was read of it; nothing is asked here."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Json = dict[str, Any]
+
+OBSERVER: Final = "agentaflow.gpu/observer"
+DEVICES: Final = "agentaflow.gpu/assigned-devices"
+VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
+COMPONENTS: Final = {"scheduler": "gpu-scheduler", "webhook": "gpu-scheduler-webhook"}
+# A Lease that nobody has renewed for so many seconds has no holder any more.
+LEASE_SECONDS: Final = 15
+# One screen of 100 columns, of which Ansible takes eight.
+MOST_PODS: Final = 24
+WIDTH: Final = 91
+INDENT: Final = " " * 13
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """The rows as lines of aligned columns."""
+    lines = list(rows)
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def ago(since: datetime, now: datetime) -> str:
+    """How long ago, in the largest unit that is not zero."""
+    seconds = int((now - since).total_seconds())
+    for unit, size in (("days", 2 * 86400), ("h", 2 * 3600), ("min", 120)):
+        if seconds >= size:
+            return f"{seconds // (size // 2)} {unit}"
+    return f"{seconds} s"
+
+
+def condition(item: Json, kind: str) -> Json:
+    """The object's condition of that kind; empty where it has none."""
+    found: Iterable[Json] = item.get("status", {}).get("conditions", [])
+    return next((each for each in found if each["type"] == kind), {})
+
+
+def devices(pod: Json) -> str:
+    """The devices that a pod sees, as its Binding says, else as its containers were told."""
+    variables = pod["spec"]["containers"][0].get("env", [])
+    literal = next((each.get("value", "") for each in variables if each["name"] == VARIABLE), "")
+    return str(pod["metadata"].get("annotations", {}).get(DEVICES, literal))
+
+
+def holds(pod: Json) -> bool:
+    """Whether a pod holds its devices: bound, not finished, no observer."""
+    observes = pod["metadata"].get("annotations", {}).get(OBSERVER) == "true"
+    finished = pod["status"].get("phase") in ("Succeeded", "Failed")
+    return bool(pod["spec"].get("nodeName")) and not finished and not observes
+
+
+def state(pod: Json) -> str:
+    """How a pod is, and why it waits where it does."""
+    phase = str(pod["status"].get("phase", "Unknown"))
+    if "deletionTimestamp" in pod["metadata"]:
+        return f"Terminating since {pod['metadata']['deletionTimestamp']}"
+    if not pod["spec"].get("nodeName"):
+        return str(condition(pod, "PodScheduled").get("message") or f"{phase}: not looked at yet")
+    statuses = pod["status"].get("containerStatuses", [])
+    waiting = [each["state"]["waiting"].get("reason", "") for each in statuses if "waiting" in each.get("state", {})]
+    not_ready = phase == "Running" and condition(pod, "Ready").get("status") != "True"
+    observes = pod["metadata"].get("annotations", {}).get(OBSERVER) == "true"
+    words = [phase, *waiting, *["not ready"] * (not_ready and not waiting), *["observes"] * observes]
+    return ", ".join(filter(None, words))
+
+
+def node_rows(nodes: list[Json], pods: list[Json]) -> Iterator[tuple[str, ...]]:
+    """Each node, how it is, and which of its GPUs are held."""
+    yield "NODE", "STATE", "VERSION", "GPUS HELD"
+    for node in nodes:
+        name = node["metadata"]["name"]
+        ready = "Ready" if condition(node, "Ready").get("status") == "True" else "NotReady"
+        cordoned = ", cordoned" if node["spec"].get("unschedulable") else ""
+        on_it = [devices(pod).split(",") for pod in pods if holds(pod) and pod["spec"]["nodeName"] == name]
+        held = sorted({each for some in on_it for each in some if each}, key=lambda each: (len(each), each))
+        yield name, ready + cordoned, node["status"]["nodeInfo"]["kubeletVersion"], ",".join(held) or "-"
+
+
+def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: bool = True) -> Iterator[tuple[str, ...]]:
+    """Each component: replicas, image, the nodes they run on, and who leads; without a `webhook` where none injects."""
+    yield "COMPONENT", "READY", "IMAGE", "RUNS ON"
+    of_kind = {kind: [each for each in system if each["kind"] == kind] for kind in ("Deployment", "Pod", "Lease")}
+    leases = [each["spec"] for each in of_kind["Lease"] if each["metadata"]["name"] == COMPONENTS["scheduler"]]
+    lease = leases[0] if leases and leases[0].get("holderIdentity") and leases[0].get("renewTime") else {}
+    lives = bool(lease) and (now - datetime.fromisoformat(lease["renewTime"])).total_seconds() < LEASE_SECONDS
+    leader = lease["holderIdentity"].rpartition("_")[0] if lives else ""
+    for component, name in COMPONENTS.items():
+        if component == "webhook" and not webhook:
+            continue
+        found = [each for each in of_kind["Deployment"] if each["metadata"]["name"] == name]
+        if not found:
+            yield component, "none", "-", f"not installed: {cure} installs it"
+            continue
+        labels = found[0]["spec"]["selector"]["matchLabels"].items()
+        ours = [pod for pod in of_kind["Pod"] if labels <= pod["metadata"].get("labels", {}).items()]
+        places = [
+            pod["spec"].get("nodeName", "no node")
+            + (
+                f" (leads for {ago(datetime.fromisoformat(lease['acquireTime']), now)})"
+                if pod["metadata"]["name"] == leader
+                else ""
+            )
+            for pod in ours
+        ]
+        nobody = ["nobody leads"] if component == "scheduler" and not leader else []
+        ready = f"{found[0]['status'].get('readyReplicas', 0)}/{found[0]['spec']['replicas']}"
+        image = found[0]["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2]
+        yield component, ready, image, ", ".join([*sorted(places), *nobody])
+
+
+def pod_rows(pods: list[Json]) -> Iterator[tuple[str, ...]]:
+    """Our pods, those that wait first."""
+    yield "POD", "NODE", "GPUS", "STATE"
+
+    def order(pod: Json) -> tuple[bool, str, str]:
+        return "nodeName" in pod["spec"], pod["metadata"]["namespace"], pod["metadata"]["name"]
+
+    for pod in sorted(pods, key=order)[:MOST_PODS]:
+        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        yield name, pod["spec"].get("nodeName", "-"), devices(pod) or "-", state(pod)
+
+
+def conflict_lines(notes: list[str], pods: list[Json]) -> Iterator[str]:
+    """Each GPU that two pods hold against the rules, as long as both do: events stay when it is over."""
+    holders = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods if holds(pod)}
+    # Both pods have an event, and the two say the same in the other order.
+    told = {
+        tuple(sorted(words)): note
+        for note in sorted(notes, reverse=True)
+        if len(holders & set(words := note.split())) > 1
+    }
+    for note in told.values():
+        yield from wrap(note, WIDTH, initial_indent="Conflict     ", subsequent_indent=INDENT)
+
+
+def certificate_line(certificate: bytes, registrations: int, cure: str, now: datetime) -> str:
+    """How long the webhook's certificate lasts, and whether the API server asks the webhook at all."""
+    # Here, because the module must load where the library is missing, to say so.
+    from cryptography import x509  # noqa: PLC0415
+
+    if not certificate:
+        return f"Certificate  none: {cure} issues it"
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    days = (end - now).days
+    left = f"{days} days left, until {end:%Y-%m-%d}" if end > now else f"ended {end:%Y-%m-%d}: {cure} renews it"
+    asked = "" if registrations == len(("mutating", "validating")) else f"; the webhook is not registered: {cure} does"
+    return f"Certificate  {left}{asked}"
+
+
+def cluster_lines(found: Json, cure: str, scheduler: str, now: datetime, *, webhook: bool = True) -> Iterator[str]:
+    """Everything that the cluster tells; without a `webhook` the API server injects by a policy."""
+    if webhook:
+        yield certificate_line(found["certificate"], found["registrations"], cure, now)
+    else:
+        yield "Injection    by the API server's own policy"
+    yield ""
+    yield from table(node_rows(found["nodes"], found["pods"]))
+    yield ""
+    yield from table(component_rows(found["system"], cure, now, webhook=webhook))
+    yield from conflict_lines(found["conflicts"], found["pods"])
+    yield ""
+    if not found["pods"]:
+        yield f"No pod has schedulerName {scheduler}."
+        return
+    yield from table(pod_rows(found["pods"]))
+    if len(found["pods"]) > MOST_PODS:
+        more = f"--field-selector=spec.schedulerName={scheduler}"
+        yield f"… and {len(found['pods']) - MOST_PODS} more: kubectl get pods --all-namespaces {more}"
