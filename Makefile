@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
-# Passed on to ansible-playbook, for example: make up ARGS='--tags check -v'
+# Passed on to ansible-playbook, for example: make up ARGS='--tags check -v'; to mutants and mutation as words that choose.
 ARGS ?=
 # inventory/existing installs on a cluster that is there already.
 INVENTORY ?= inventory/kind
@@ -73,6 +73,14 @@ molecule: env-dev ## Run molecule's scenarios: the whole job on clusters of the 
 .PHONY: check
 check: env-dev ## Lint, types, import laws and structure
 	@$(BIN)/python tests/rings.py check
+
+.PHONY: mutants
+mutants: env-dev ## Break a copy in each kept way and show that a test notices (ARGS='lease map-' chooses by name)
+	@$(BIN)/python -m tests.mutants.run $(ARGS)
+
+.PHONY: mutation
+mutation: env-dev ## Let mutmut break core/ in every way it knows: half an hour (ARGS='ledger indices' chooses modules)
+	@$(BIN)/python tests/mutation.py $(ARGS)
 
 .PHONY: fmt
 fmt: env-dev ## Format the Python code, and write the tables of inputs into the roles' pages

@@ -45,6 +45,13 @@ class Cluster:
         """Create the object; the caller deletes it."""
         return self.kubectl("create", "-f", "-", stdin=json.dumps(manifest), check=check)
 
+    def bind(self, namespace: str, pod: str, node: str) -> None:
+        """Bind the pod by hand, past every scheduler."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
+        self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+
     def exec(self, namespace: str, pod: str, *command: str, container: str = "") -> str:
         """Return what a command prints inside the pod's container."""
         chosen = ("-c", container) if container else ()

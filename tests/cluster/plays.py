@@ -15,6 +15,8 @@ from tests.contracts.roles import ROOT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# The playbook on the test cluster. The variables' file has a whole path, for runs in a copy of the checkout.
+SITE: Final = ("ansible-playbook", "site.yml", "-e", f"@{ROOT}/tests/cluster/vars.yml")
 # The slowest run of a test makes a cluster anew on a busy machine; a play that takes longer hangs.
 LONGEST: Final = 900
 _ROLE: Final = re.compile(r"/roles/(\w+)/")

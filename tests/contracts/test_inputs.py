@@ -51,9 +51,13 @@ def test_every_variable_has_a_wrong_value(inventory: str) -> None:
 @pytest.mark.parametrize("inventory", ["kind", "existing"])
 def test_every_variable_reaches_preflight(inventory: str) -> None:
     """With a list for every variable one run names them all, in both inventories, before any role takes offence."""
-    given = {name: ["wrong"] for name in WRONG}
+    given: dict[str, object] = {name: ["wrong"] for name in WRONG}
     # A list is right there, and an unknown provider has no context of its own.
-    given |= {"worker_nodes": [], "scheduler_users": "", "cluster_provider": "existing" if inventory == "existing" else "kind"}  # type: ignore[dict-item]
+    given |= {
+        "worker_nodes": [],
+        "scheduler_users": "",
+        "cluster_provider": "existing" if inventory == "existing" else "kind",
+    }
     command = ("ansible-playbook", "-i", f"inventory/{inventory}", "site.yml", "-e", json.dumps(given))
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     told = " ".join(done.stdout.split())

@@ -27,9 +27,9 @@ LONGEST: Final = 1800
 ALWAYS: Final = {"evidence", "play"}
 
 
-def up() -> plays.Run:
-    """Return a `make up` that succeeded."""
-    return plays.run("make", "up", ARGS).succeeded()
+def up(*options: str) -> plays.Run:
+    """Return a `make up` that succeeded; the options are ansible-playbook's."""
+    return plays.run("make", "up", " ".join((ARGS, *options))).succeeded()
 
 
 def down() -> plays.Run:
@@ -64,9 +64,7 @@ def interrupt(task: str, midst: Callable[[], object], log: Path) -> str:
 
     The moment has come when the task has begun and `midst` is true.
     """
-    # Without skipped hosts a banner is printed when its first result is there, too late to interrupt.
-    told = {"ANSIBLE_NOCOLOR": "true", "ANSIBLE_FORCE_COLOR": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true"}
-    environment = {**os.environ, **told}
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "true", "ANSIBLE_FORCE_COLOR": "false"}
     with log.open("w") as output:
         process = subprocess.Popen(
             ("make", "up", ARGS),

@@ -25,12 +25,17 @@ def _strangers() -> tuple[str, str]:
 def test_down_removes_what_was_made_and_nothing_else(cluster: Cluster, healthy: None) -> None:
     """The cluster, its kubeconfig and the engine that we started are gone; a stranger and his network are as they were.
 
-    A second `make down` finds nothing to do.
+    The cluster has lost two workers just before, and check mode has told that a run would make it anew. A second
+    `make down` finds nothing to do.
     """
     del healthy
     before = _strangers()
     volumes = world.docker("volume", "ls", "--quiet")
     assert volumes
+    world.docker("rm", "--force", "--volumes", f"{world.NAME}-worker2", f"{world.NAME}-worker3")
+    told = runs.up("--check")
+    assert {"kind_cluster"} == runs.changed(told)
+    assert "is incomplete: the container of node2, node3 is gone. A run would make it anew" in told.output
 
     first = runs.down()
     assert {"kind_cluster", "container_engine"} == runs.changed(first)

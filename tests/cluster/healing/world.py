@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -92,10 +93,16 @@ def processes() -> Iterator[int]:
             yield int(path.parent.name)
 
 
+def _signal(number: signal.Signals) -> None:
+    """Send a signal to each of the engine's processes, of which one may end because another does."""
+    for pid in sorted(processes()):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def crash() -> None:
     """Kill the engine with all that is its own: a container's processes are left without their shim."""
-    for pid in list(processes()):
-        os.kill(pid, signal.SIGKILL)
+    _signal(signal.SIGKILL)
     eventually("the engine to be dead", lambda: not list(processes()), 20)
 
 
@@ -146,8 +153,7 @@ def unmake() -> None:
     if engine_answers():
         docker("rm", "--force", "--volumes", *docker("ps", "--all", "--quiet").split(), check=False)
         docker("network", "rm", "kind", check=False)
-    for pid in sorted(processes()):
-        os.kill(pid, signal.SIGTERM)
+    _signal(signal.SIGTERM)
     try:
         eventually("the engine to end", lambda: not list(processes()), 20, 0.2)
     except AssertionError:

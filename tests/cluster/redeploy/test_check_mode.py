@@ -16,8 +16,7 @@ from tests.cluster.clusters import HOME, ROOT, Cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SITE: Final = ("ansible-playbook", "site.yml", "-e", "@tests/cluster/vars.yml")
-CHECK: Final = (*SITE, "--check", "--diff")
+CHECK: Final = (*plays.SITE, "--check", "--diff")
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
 
 # The cluster itself writes these all the time.
@@ -83,7 +82,7 @@ def unregistered(cluster: Cluster) -> Iterator[None]:
     """Delete the webhook's mutating registration; bring it back afterwards."""
     cluster.kubectl("delete", "mutatingwebhookconfiguration", "gpu-scheduler-webhook")
     yield
-    plays.run(*SITE, "--tags", "webhook").succeeded()
+    plays.run(*plays.SITE, "--tags", "webhook").succeeded()
 
 
 @pytest.mark.usefixtures("unregistered")

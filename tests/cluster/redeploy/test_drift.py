@@ -14,7 +14,6 @@ from tests.contracts.roles import play_roles
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SITE: Final = ("ansible-playbook", "site.yml", "-e", "@tests/cluster/vars.yml")
 
 # preflight owns nothing: it only looks. The engine is killed in scenario healing, where it is the tests' own.
 ELSEWHERE: Final = {"preflight", "container_engine"}
@@ -43,7 +42,7 @@ def _lose_image(cluster: Cluster) -> None:
     cluster.on_node("node2", "ctr", "--namespace=k8s.io", "images", "remove", "--sync", name)
 
 
-# No two of a round touch the same objects, and each role is left alone in the other rounds: a role that changed
+# No two of a round touch the same objects, and each role is left alone in the other round: a role that changed
 # something without a cause of its own would be seen there.
 ROUNDS: Final[tuple[Mapping[str, Damage], ...]] = (
     {
@@ -63,9 +62,11 @@ ROUNDS: Final[tuple[Mapping[str, Damage], ...]] = (
             lambda cluster: cluster.kubectl("delete", "poddisruptionbudget", "-n", SYSTEM, "gpu-scheduler"),
         ),
         "evidence": Damage("a log", lambda _: (HOME / "evidence" / "node4.log").unlink()),
-    },
-    {
         "images": Damage("an image on one node", _lose_image),
+        "policies": Damage(
+            "a guard's binding",
+            lambda cluster: cluster.kubectl("delete", "validatingadmissionpolicybinding", "gpu-scheduler-assignments"),
+        ),
         "webhook": Damage(
             "a value in its registration",
             lambda cluster: cluster.kubectl(
@@ -93,11 +94,11 @@ def test_run_repairs_what_was_damaged_and_no_more(cluster: Cluster, damages: Map
     expected = set(damages).union(*(DEPENDENTS.get(role, set()) for role in damages))
     for damage in damages.values():
         damage.do(cluster)
-    run = plays.run(*SITE).succeeded()
+    run = plays.run(*plays.SITE).succeeded()
 
     assert expected == set(run.changed), run.changed
 
 
 def test_second_run_changes_nothing() -> None:
     """After the repairs the next run reports changed=0."""
-    assert dict(plays.run(*SITE).succeeded().changed) == {}
+    assert dict(plays.run(*plays.SITE).succeeded().changed) == {}

@@ -8,16 +8,15 @@ import re
 import socket
 import ssl
 import subprocess
-import threading
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from kubernetes import client, config
 
 from tests.cluster import plays
-from tests.cluster.clusters import NAME, SYSTEM, TESTS, Cluster
+from tests.cluster.clusters import NAME, SYSTEM, Cluster
+from tests.cluster.creating import REAL, Stream
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -35,53 +34,29 @@ PAIR: Final = "gpu-scheduler-webhook-tls"
 # Kubelets look at their Secrets about once a minute, replicas at their files every few seconds.
 SERVED_WITHIN: Final = 150
 EVERY: Final = 0.1
-# One creation of so many is a real one.
-REAL: Final = 50
 
 
 def renew(step: str, tags: str = "certificates,webhook") -> plays.Run:
     """Renew by force, as a user would."""
-    options = ("--tags", tags, "-e", f"certificates_force={step}", "-e", "@tests/cluster/vars.yml")
-    return plays.run("ansible-playbook", "site.yml", *options)
+    options = ("--tags", tags, "-e", f"certificates_force={step}")
+    return plays.run(*plays.SITE, *options)
 
 
-class Creations:
-    """Creates pods of ours ten times a second, nearly all as dry runs, and keeps what went wrong."""
+def creations(cluster: Cluster, describe: Callable[..., dict[str, Any]]) -> Stream:
+    """Return what creates pods ten times a second, and finds each of them with its variable."""
+    asked = describe("renewal-asked-0", "0=node1:1,0")
 
-    def __init__(self, cluster: Cluster, describe: Callable[..., dict[str, Any]]) -> None:
-        loaded = config.new_client_from_config(str(cluster.kubeconfig), f"kind-{NAME}")  # type: ignore[no-untyped-call]
-        # Its methods are typed for its own classes; we speak in plain manifests.
-        self._api: Any = client.CoreV1Api(loaded)
-        self._describe = describe
-        self._asked = describe("renewal-asked-0", "0=node1:1,0")
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.count = 0
-        self.lost: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(EVERY):
-            try:
-                self._create(self.count, is_real=self.count % REAL == 0)
-            except Exception as error:  # noqa: BLE001 - whatever loses a pod is told by the test
-                self.lost.append(f"{time.strftime('%X')} {error}")
-            self.count += 1
-
-    def _create(self, number: int, *, is_real: bool) -> None:
+    def pod(number: int) -> dict[str, Any]:
         # Real ones without a GPU, so that they hold nothing and wait for nobody.
-        pod = self._describe(f"renewal-{number}", f"{number}=node1:") if is_real else self._asked
-        how = {} if is_real else {"dry_run": "All"}
-        made = self._api.create_namespaced_pod(TESTS, pod, _request_timeout=15, **how)
-        variables = {each.name: each.value or "" for each in made.spec.containers[0].env}
-        assert variables.get("CUDA_VISIBLE_DEVICES") == ("" if is_real else "1,0"), variables
+        return asked if number % REAL else describe(f"renewal-{number}", f"{number}=node1:")
+
+    def look(made: dict[str, Any]) -> None:
+        # The API server leaves an empty value out.
+        variables = {each["name"]: each.get("value", "") for each in made["spec"]["containers"][0]["env"]}
+        expected = "1,0" if made["metadata"]["name"] == asked["metadata"]["name"] else ""
+        assert variables.get("CUDA_VISIBLE_DEVICES") == expected, variables
+
+    return Stream(cluster, pod, pause=EVERY, look=look)
 
 
 @contextmanager
@@ -135,10 +110,11 @@ def served_by_all(cluster: Cluster, ports: list[int]) -> set[str]:
     return {served(port, each) for port in ports for each in trusted}
 
 
+@pytest.mark.promise("hook-5")
 def test_forced_renewal_loses_no_create(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
     """A new CA, then a pair signed by it, until every replica serves it: no create fails or lacks its variable."""
     before = {key: stored(cluster, *key) for key in ((CA, "ca.crt"), (PAIR, "tls.crt"))}
-    with ExitStack() as ways, Creations(cluster, make_pod) as creations:
+    with ExitStack() as ways, creations(cluster, make_pod) as stream:
         ports = [ways.enter_context(way_to(cluster, pod)) for pod in replicas(cluster)]
         renew("ca").succeeded()
         assert stored(cluster, CA, "ca.crt") != before[CA, "ca.crt"]
@@ -151,13 +127,13 @@ def test_forced_renewal_loses_no_create(cluster: Cluster, make_pod: Callable[...
         assert renewed != before[PAIR, "tls.crt"]
         started = time.monotonic()
         eventually("the new pair is served", lambda: served_by_all(cluster, ports) == {renewed}, SERVED_WITHIN, 1)
-        LOG.info("the new pair was served after %.0f s, %d pods asked for", time.monotonic() - started, creations.count)
+        LOG.info("the new pair was served after %.0f s, %d pods asked for", time.monotonic() - started, stream.count)
         # The API server asks anew where its connection has ended.
         cluster.kubectl("get", "--raw", "/readyz")
         time.sleep(2)
 
-    assert creations.lost == []
-    assert creations.count > 5 / EVERY
+    assert stream.failures == []
+    assert stream.count > 5 / EVERY
 
 
 def test_serving_pair_of_an_untrusted_ca_is_refused(cluster: Cluster) -> None:
@@ -169,7 +145,7 @@ def test_serving_pair_of_an_untrusted_ca_is_refused(cluster: Cluster) -> None:
     assert refused.code != 0
     assert "does not trust the CA that would sign" in refused.output
     assert stored(cluster, PAIR, "tls.crt") == kept
-    plays.run("ansible-playbook", "site.yml", "--tags", "webhook", "-e", "@tests/cluster/vars.yml").succeeded()
+    plays.run(*plays.SITE, "--tags", "webhook").succeeded()
 
 
 def test_old_cas_do_not_pile_up(cluster: Cluster) -> None:
@@ -192,8 +168,8 @@ def test_check_mode_tells_of_a_due_pair_and_writes_nothing(cluster: Cluster) -> 
         return [cluster.get("secret", "-n", SYSTEM, name)["metadata"]["resourceVersion"] for name in (CA, PAIR)]
 
     before = versions()
-    options = ("--tags", "certificates", "-e", "certificates_force=ca", "-e", "@tests/cluster/vars.yml", "--check")
-    told = plays.run("ansible-playbook", "site.yml", *options).succeeded()
+    options = ("--tags", "certificates", "-e", "certificates_force=ca", "--check")
+    told = plays.run(*plays.SITE, *options).succeeded()
 
     assert told.changed == {"certificates": 1}
     assert versions() == before

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SITE: Final = ("ansible-playbook", "site.yml", "-e", f"@{ROOT}/tests/cluster/vars.yml")
 PRODUCT: Final = "app.kubernetes.io/name=gpu-scheduler"
 
 
@@ -44,16 +43,17 @@ def _scheduler_image(cluster: Cluster) -> str:
 @pytest.mark.parametrize("tag", play_roles())
 def test_tag_runs_alone(tag: str) -> None:
     """Each tag of README's table runs by itself on a healthy cluster; only the evidence may be written anew."""
-    run = plays.run(*SITE, "--tags", tag).succeeded()
+    run = plays.run(*plays.SITE, "--tags", tag).succeeded()
 
     assert set(run.changed) <= {"evidence"} & {tag}
 
 
+@pytest.mark.promise("up-4")
 def test_evidence_is_captured_anew_when_asked() -> None:
     """Nothing of the proof differs, so only the tag makes the evidence be written: what was there is gone."""
     pods = HOME / "evidence" / "pods.txt"
     pods.write_text("a list of yesterday\n")
-    run = plays.run(*SITE, "--tags", "evidence").succeeded()
+    run = plays.run(*plays.SITE, "--tags", "evidence").succeeded()
 
     assert {"evidence"} == set(run.changed)
     assert f"{CHECK}-0" in pods.read_text()
@@ -83,7 +83,7 @@ def redeploy(cluster: Cluster, edited_checkout: Path) -> Iterator[Callable[[], p
 
     def deploy() -> plays.Run:
         return plays.run(
-            *SITE,
+            *plays.SITE,
             *("-e", f"kubeconfig={HOME}/config", "-e", f"evidence_dir={HOME}/evidence"),
             *("--tags", "images,scheduler"),
             cwd=edited_checkout,
@@ -92,13 +92,14 @@ def redeploy(cluster: Cluster, edited_checkout: Path) -> Iterator[Callable[[], p
 
     yield deploy
     edited = _scheduler_image(cluster)
-    restored = plays.run(*SITE, "--tags", "images,scheduler").succeeded()
+    restored = plays.run(*plays.SITE, "--tags", "images,scheduler").succeeded()
     # The former image is still where it was, so nothing is built or loaded.
     assert {"scheduler"} == set(restored.changed)
     assert before == _scheduler_image(cluster)
     subprocess.run(("docker", "image", "rm", edited), check=True, capture_output=True)
 
 
+@pytest.mark.promise("lead-4")
 def test_code_change_rolls_out_the_scheduler_alone(
     cluster: Cluster, redeploy: Callable[[], plays.Run], make_pod: Callable[..., dict[str, Any]]
 ) -> None:

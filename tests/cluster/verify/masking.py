@@ -27,8 +27,13 @@ _MASKS: Final = (
 )
 
 
+def mask(text: str) -> str:
+    """Return the text with a word for each thing that differs."""
+    for pattern, word in _MASKS:
+        text = re.sub(pattern, word, text)
+    return text
+
+
 def masked(text: str) -> str:
     """Return the text's lines, masked, spaces folded and sorted: names with hashes sort differently each time."""
-    for pattern, mask in _MASKS:
-        text = re.sub(pattern, mask, text)
-    return "\n".join(sorted(" ".join(line.split()) for line in text.splitlines()))
+    return "\n".join(sorted(" ".join(line.split()) for line in mask(text).splitlines()))

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     MakePod = Callable[..., Json]
 
 ASSIGNED = "agentaflow.gpu/assigned-"
+# Stands for the value of a variable that refers to the pod's annotation.
+REFERENCE = "reference"
 
 
 def bound(cluster: Cluster, name: str) -> Json | None:
@@ -50,7 +52,7 @@ def _literal(container: Json) -> str:
     for entry in container.get("env", []):
         if entry["name"] == "CUDA_VISIBLE_DEVICES":
             # The API server leaves an empty value out.
-            return "no literal" if "valueFrom" in entry else entry.get("value", "")
+            return REFERENCE if "valueFrom" in entry else entry.get("value", "")
     return "absent"
 
 
@@ -67,8 +69,18 @@ def held_twice(pods: Iterable[Json]) -> dict[str, list[str]]:
         if not node or pod["status"]["phase"] in {"Succeeded", "Failed"}:
             continue
         devices = annotations[f"{ASSIGNED}devices"]
-        assert {devices} == literals(pod), pod["metadata"]["name"]
+        assert literals(pod) in ({devices}, {REFERENCE}), pod["metadata"]["name"]
         assert node == annotations[f"{ASSIGNED}node"]
         for device in filter(None, devices.split(",")):
             holders[f"GPU {device} of {node}"].append(pod["metadata"]["name"])
     return {gpu: names for gpu, names in holders.items() if len(names) > 1}
+
+
+def waiting_for(cluster: Cluster, selector: str, reason: str) -> str:
+    """Return what one of the pods is told once it waits for that reason."""
+    for pod in selected(cluster, selector):
+        for condition in pod["status"].get("conditions", []):
+            message: str = condition.get("message", "")
+            if condition["type"] == "PodScheduled" and message.startswith(f"{reason}: "):
+                return message
+    return ""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.cluster.clusters import TESTS, Cluster
-from tests.cluster.verify.pods import runs
+from tests.cluster.verify.pods import runs, waits
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def _debugged(cluster: Cluster, name: str) -> bool:
     return any("running" in container["state"] for container in status.get("ephemeralContainerStatuses", []))
 
 
+@pytest.mark.promise("map-2", "env-1", "env-2", "env-3")
 def test_every_container_sees_the_devices(cluster: Cluster, make_pod: MakePod, image: str) -> None:
     """A pod with an init container, a sidecar and two others: each one's process sees the line's devices, in order.
 
@@ -50,3 +53,14 @@ def test_every_container_sees_the_devices(cluster: Cluster, make_pod: MakePod, i
         environment = cluster.environment(TESTS, "many-0", name)
         assert environment["CUDA_VISIBLE_DEVICES"] == "41,40", name
         assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", name
+
+
+@pytest.mark.promise("env-7")
+def test_pod_bound_past_the_scheduler_sees_no_gpu(cluster: Cluster, make_pod: MakePod) -> None:
+    """A pod that waits for its devices and is bound by hand finds the variable empty: no GPU is shown to it."""
+    cluster.create(make_pod("bound-by-hand", "0=node9:46"))
+    eventually("it to wait", partial(waits, cluster, "bound-by-hand", "NodeNotFound"))
+    cluster.bind(TESTS, "bound-by-hand", "node2")
+    eventually("it to run", partial(_running, cluster, "bound-by-hand"), 30)
+
+    assert cluster.environment(TESTS, "bound-by-hand")["CUDA_VISIBLE_DEVICES"] == ""

@@ -44,6 +44,7 @@ def _new(cluster: Cluster, name: str, old: set[str]) -> list[Json]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.promise("lead-4", "hold-8")
 def test_rollout_survives_the_death_of_every_scheduler(
     cluster: Cluster,
     healthy: None,
@@ -84,6 +85,7 @@ def _fifty_run(cluster: Cluster) -> list[Json] | None:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.promise("lead-1", "lead-3", "lead-4")
 def test_killed_leader_is_succeeded_while_fifty_pods_are_created(
     cluster: Cluster, healthy: None, make_pod: MakePod, describe_many: Callable[..., Json]
 ) -> None:

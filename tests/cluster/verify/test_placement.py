@@ -27,6 +27,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.promise("up-1")
 def test_nodes_are_named_as_the_map_says(cluster: Cluster) -> None:
     """The four workers are named node1 to node4, not just labelled so."""
     nodes = {node["metadata"]["name"] for node in cluster.get("nodes")["items"]}
@@ -36,6 +37,7 @@ def test_nodes_are_named_as_the_map_says(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("namespace", "pod"), EXPECTED, ids=[name for _, name in EXPECTED])
+@pytest.mark.promise("map-1", "up-2")
 def test_replica_runs_on_its_node_and_sees_its_devices(cluster: Cluster, namespace: str, pod: str) -> None:
     """Each replica runs on the node of its line, and its first process sees that line's devices, in PCI order."""
     node, devices = EXPECTED[namespace, pod]
@@ -56,6 +58,7 @@ def _scheduled(cluster: Cluster, uid: str) -> list[dict[str, Any]]:
     return events
 
 
+@pytest.mark.promise("place-6")
 def test_bound_pod_has_a_scheduled_event(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
     """Binding is told as kube-scheduler tells it: a Normal event `Scheduled` by our scheduler's name."""
     # A pod of its own: a cluster forgets events after an hour.
@@ -68,6 +71,7 @@ def test_bound_pod_has_a_scheduled_event(cluster: Cluster, make_pod: Callable[..
     assert "node3" in event["note"]
 
 
+@pytest.mark.promise("map-6", "text-6")
 def test_bad_map_is_refused_at_admission(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
     """A malformed map never becomes a pod: the refusal names the line, the value, the rule and an example."""
     refused = cluster.create(make_pod("bad-map-0", "0=node1:0\n1=node2:x"), check=False)
@@ -78,6 +82,7 @@ def test_bad_map_is_refused_at_admission(cluster: Cluster, make_pod: Callable[..
     assert cluster.kubectl("get", "pod", "-n", TESTS, "bad-map-0", check=False).returncode != 0
 
 
+@pytest.mark.promise("place-1")
 def test_other_schedulers_pods_are_untouched(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
     """A pod of the default scheduler with the same annotation gets neither variable nor annotation from us."""
     cluster.create(make_pod("foreign-0", "0=node1:0,1", scheduler="default-scheduler"))
@@ -108,6 +113,7 @@ def rivals(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> Iterato
         cluster.kubectl("uncordon", "node4")
 
 
+@pytest.mark.promise("share-2", "hold-1", "wait-1")
 def test_held_gpu_waits_for_its_holder(cluster: Cluster, rivals: tuple[str, str]) -> None:
     """Of two workloads that name one GPU the second waits, naming the first, and is bound within 10 s of its end."""
     first, second = rivals
@@ -124,6 +130,7 @@ def test_held_gpu_waits_for_its_holder(cluster: Cluster, rivals: tuple[str, str]
     assert pod["spec"]["nodeName"] == "node4"
 
 
+@pytest.mark.promise("fit-1", "text-11")
 def test_missing_node_is_told_and_stops_nobody(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
     """A map that names no node of this cluster waits with NodeNotFound; the next pod is placed all the same."""
     cluster.create(make_pod("lost-0", "0=node9:0"))
@@ -136,6 +143,7 @@ def test_missing_node_is_told_and_stops_nobody(cluster: Cluster, make_pod: Calla
 
 
 @pytest.mark.parametrize("component", ["scheduler", "webhook"])
+@pytest.mark.promise("up-2", "safe-1")
 def test_component_stands_twice_on_two_nodes(cluster: Cluster, component: str) -> None:
     """Two replicas of each component, on different nodes, without root, on a read-only root."""
     selector = f"app.kubernetes.io/name=gpu-scheduler,app.kubernetes.io/component={component}"

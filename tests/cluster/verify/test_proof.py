@@ -25,6 +25,7 @@ WRONG_MAP = """\
 
 
 @pytest.mark.parametrize("name", ["pods.txt", "node3.log", "node4.log", "validation-report.md"])
+@pytest.mark.promise("up-4")
 def test_evidence_is_what_a_fresh_run_writes(name: str) -> None:
     """The committed evidence equals what this run wrote, but for what differs from cluster to cluster."""
     committed = (ROOT / "evidence" / name).read_text()
@@ -33,6 +34,7 @@ def test_evidence_is_what_a_fresh_run_writes(name: str) -> None:
     assert masked(committed) == masked(written)
 
 
+@pytest.mark.promise("up-3")
 def test_proof_passes_as_the_cluster_stands() -> None:
     """`make verify` succeeds on the healthy cluster and changes nothing."""
     done = run_playbook("playbooks/verify.yml")
@@ -41,6 +43,7 @@ def test_proof_passes_as_the_cluster_stands() -> None:
     assert "changed=0" in done.stdout
 
 
+@pytest.mark.promise("up-3")
 def test_proof_fails_when_one_expected_device_differs() -> None:
     """With one expected device changed the proof exits non-zero and shows that pod's events and log."""
     done = run_playbook("playbooks/verify.yml", "-e", json.dumps({"gpu_scheduling_map": WRONG_MAP}))
@@ -72,6 +75,7 @@ def misplaced(cluster: Cluster) -> Iterator[str]:
     eventually("the proof to pass again", lambda: run_playbook("playbooks/verify.yml").returncode == 0, 60)
 
 
+@pytest.mark.promise("up-3")
 def test_proof_fails_for_a_pod_of_another_scheduler(misplaced: str) -> None:
     """A check pod that another scheduler placed fails the proof, even where node and variable happen to fit."""
     assert_tells_of(misplaced, run_playbook("playbooks/verify.yml"))

@@ -51,6 +51,7 @@ def _four_run(cluster: Cluster, selector: str) -> list[Json] | None:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.promise("hook-1", "hook-2")
 def test_webhook_away_holds_our_pods_and_nobody_elses(
     cluster: Cluster,
     make_pod: MakePod,
@@ -118,6 +119,7 @@ def _told(cluster: Cluster, name: str) -> list[str]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.promise("gate-2", "text-1", "text-2")
 def test_unregistered_webhook_lets_no_pod_run_without_its_variable(
     cluster: Cluster,
     make_pod: MakePod,

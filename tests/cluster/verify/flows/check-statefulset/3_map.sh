@@ -1,0 +1,2 @@
+# Verify AKS node mapping
+kubectl get statefulset gpu-scheduler-check -o jsonpath='{.spec.template.metadata.annotations.gpu-scheduling-map}'

@@ -1,0 +1,1 @@
+kubectl logs gpu-scheduler-check-4

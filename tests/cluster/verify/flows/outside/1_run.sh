@@ -1,0 +1,2 @@
+cd gpu-scheduler
+python3 scheduler.py

@@ -1,0 +1,37 @@
+"""The kept breakages fit the code as it is; that their tests notice them is shown by `make mutants`."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.mutants.patches import LENIENT, ROOT, Mutant, missing_tests, read_mutants
+
+MUTANTS = read_mutants()
+LEAST = 40
+CORE, ADAPTERS, POLICIES = "scheduler/gpu_scheduler/core/", "scheduler/gpu_scheduler/adapters/", "roles/policies/"
+
+
+def test_breakages_are_many_and_everywhere() -> None:
+    """At least forty, in the core, the adapters and the policies, numbered without a gap or a repeat."""
+    broken = "".join(mutant.path.read_text() for mutant in MUTANTS)
+
+    assert len(MUTANTS) >= LEAST
+    assert [mutant.name[:2] for mutant in MUTANTS] == [f"{number:02}" for number in range(1, len(MUTANTS) + 1)]
+    for place in (CORE, ADAPTERS, POLICIES):
+        assert f"--- a/{place}" in broken
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_breakage_fits_and_has_its_test(mutant: Mutant) -> None:
+    """One line is changed, in a sentence it says what breaks, it applies, and the tests that it names exist."""
+    applies = ("git", "apply", "--check", *LENIENT, str(mutant.path))
+    done = subprocess.run(applies, cwd=ROOT, check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert len([line for line in mutant.changed if line.startswith("-")]) <= 1
+    assert len([line for line in mutant.changed if line.startswith("+")]) <= 1
+    assert mutant.what.endswith(".")
+    assert mutant.tests
+    assert missing_tests(mutant) == []

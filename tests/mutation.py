@@ -1,0 +1,108 @@
+"""Lets mutmut break core/ in every way it knows and counts what the core's own tests notice.
+
+LAW: works on a copy, in the layout that the library expects, with one process of the lowest priority. Usage:
+mutation.py [MODULE…], for example `mutation.py ledger indices`; without a module, all of core/. Exit 0 whatever the
+score: who survives is for people to read (docs/testing.md).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+WORK: Final = ROOT / ".mutation_cache"
+CORE: Final = "gpu_scheduler.core."
+RESULT: Final = re.compile(r"^\s*(?P<name>\S+__mutmut_\d+): (?P<verdict>.+)$", re.MULTILINE)
+CAUGHT: Final = frozenset({"killed", "timeout", "caught by type check"})
+CONFIG: Final = """\
+[tool.mutmut]
+source_paths = ["src"]
+only_mutate = [{modules}]
+pytest_add_cli_args_test_selection = ["tests/core"]
+use_git_change_detection = false
+
+[tool.pytest.ini_options]
+addopts = ["--import-mode=importlib", "-p", "no:cacheprovider"]
+asyncio_mode = "auto"
+timeout = 600
+pythonpath = ["src", "."]
+"""
+
+# Of a property a few examples, the same each time; of a test that measures time nothing, on a machine that is busy.
+FEWER: Final = """\
+import pytest
+from hypothesis import settings
+
+FEW = {"max_examples": 20, "derandomize": True, "database": None, "deadline": None}
+settings.register_profile("few", **FEW)
+settings.load_profile("few")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if "cost" not in item.name and "linear" not in item.name]
+    for item in items:
+        for one in (getattr(item, "cls", None), getattr(item, "obj", None)):
+            for name in ("settings", "_hypothesis_internal_use_settings"):
+                if isinstance(getattr(one, name, None), settings):
+                    setattr(one, name, settings(getattr(one, name), **FEW))
+"""
+
+
+def lay_out(modules: list[str]) -> None:
+    """Copy the payload and the core's tests to where mutmut looks for them."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    leave = shutil.ignore_patterns("__pycache__", ".hypothesis")
+    shutil.copytree(ROOT / "scheduler" / "gpu_scheduler", WORK / "src" / "gpu_scheduler", ignore=leave)
+    shutil.copytree(ROOT / "scheduler" / "tests" / "core", WORK / "tests" / "core", ignore=leave)
+    (WORK / "tests" / "conftest.py").write_text(FEWER)
+    chosen = ", ".join(f'"src/gpu_scheduler/core/{name}.py"' for name in modules)
+    (WORK / "pyproject.toml").write_text(CONFIG.format(modules=chosen))
+
+
+def mutmut(*arguments: str) -> str:
+    """Run one of its commands; what it draws on a terminal goes nowhere."""
+    command = ("nice", "-n", "19", sys.executable, "-m", "mutmut", *arguments)
+    environment = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run(command, cwd=WORK, env=environment, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"mutmut {' '.join(arguments)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def main(names: list[str]) -> int:
+    """Mutate, then tell the score of each module and show who survived."""
+    known = sorted(path.stem for path in (ROOT / "scheduler/gpu_scheduler/core").glob("[a-z]*.py"))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"cannot mutate {' '.join(unknown)}: the modules of core/ are {' '.join(known)}")
+        return 2
+    began = time.monotonic()
+    lay_out(names or known)
+    mutmut("run", "--max-children", "1")
+    verdicts = {found["name"]: found["verdict"] for found in RESULT.finditer(mutmut("results", "--all", "true"))}
+    survivors = [name for name, verdict in verdicts.items() if verdict not in CAUGHT]
+    for name in survivors:
+        print(f"\n{name}: {verdicts[name]}\n{mutmut('show', name)}")
+    total, lost = (Counter(name.removeprefix(CORE).split(".")[0] for name in group) for group in (verdicts, survivors))
+    print(f"\n{'module':<16} mutants  caught  score")
+    for module in sorted(total):
+        print(_row(module, total[module], lost[module]))
+    print(_row("core/", len(verdicts), len(survivors)))
+    print(f"{time.monotonic() - began:.0f} s")
+    return 0
+
+
+def _row(name: str, mutants: int, lost: int) -> str:
+    return f"{name:<16} {mutants:>7} {mutants - lost:>7} {100 * (mutants - lost) / max(mutants, 1):>5.1f}%"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
