@@ -100,12 +100,16 @@ class Api:
         body: bytes | None = None,
         content_type: str = JSON,
         timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - a limit for the transport, which then tells what it knows
+        repeat: bool = True,
     ) -> Answer:
-        """One request, one Answer whatever its status; NoAnswerError when there was none within `timeout` seconds."""
+        """One request, one Answer whatever its status; NoAnswerError when there was none within `timeout` seconds.
+
+        Without `repeat`, a 401 is the answer, though the credentials are read again: for what may only be sent now.
+        """
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
             async with self._open(
-                method, path, timeouts=limit, query=query, body=body, content_type=content_type
+                method, path, timeouts=limit, query=query, body=body, content_type=content_type, repeat=repeat
             ) as response:
                 return Answer(response.status, await response.read(), _retry_after(response))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -142,6 +146,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
+        repeat: bool = True,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
         for last in (False, True):
@@ -162,13 +167,13 @@ class Api:
                 allow_redirects=False,
                 **extra,
             )
-            if response.status == UNAUTHORIZED and not last:
-                response.release()
-                await self._reload_credentials(configuration)
-                continue
             async with response:
-                yield response
-            return
+                refused = response.status == UNAUTHORIZED and not last
+                if refused:
+                    await self._reload_credentials(configuration)
+                if not (refused and repeat):
+                    yield response
+                    return
 
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": self._user_agent}

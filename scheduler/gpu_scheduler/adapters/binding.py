@@ -6,13 +6,13 @@ Unknown is never failed: after a silence only a look at the pod can tell, and an
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
-from gpu_scheduler.adapters.api import NoAnswerError, segment, status_message
+from gpu_scheduler.adapters.api import UNAUTHORIZED, NoAnswerError, segment, status_message
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.ports import Binder, BindResult, Bound, Dropped, Failed, NotSent, Unknown
@@ -30,6 +30,12 @@ CONFLICT = 409
 SERVER_FAULTS = 500
 
 _pods = msgspec.json.Decoder(objects.Pod)
+
+_GONE: Final = Dropped("the pod is gone")
+_PLAIN: Final[dict[int, BindResult]] = {
+    NOT_FOUND: _GONE,
+    UNAUTHORIZED: NotSent("the API server refused our credentials, which are read again"),
+}
 
 
 class ApiBinder(Binder):
@@ -54,13 +60,14 @@ class ApiBinder(Binder):
         if not self._fence.may_bind():
             return NotSent("the time in which this replica may bind is over")
         try:
-            answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body)
+            # Not repeated behind our back: by then the fence may be shut.
+            answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, repeat=False)
         except NoAnswerError as error:
             return await self._look(bind, unbound=Unknown(str(error)))
         if answer.ok:
             return Bound()
-        if answer.status == NOT_FOUND:
-            return Dropped("the pod is gone")
+        if answer.status in _PLAIN:
+            return _PLAIN[answer.status]
         if answer.status >= SERVER_FAULTS:
             return await self._look(bind, unbound=Unknown(_told(answer)))
         failed = Failed(
@@ -80,7 +87,7 @@ class ApiBinder(Binder):
         except NoAnswerError as error:
             return Unknown(str(error))
         if answer.status == NOT_FOUND:
-            return Dropped("the pod is gone")
+            return _GONE
         if not answer.ok:
             return Unknown(_told(answer))
         pod = _pods.decode(answer.body)

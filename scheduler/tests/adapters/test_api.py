@@ -47,6 +47,17 @@ async def test_a_401_reads_the_credentials_again_and_asks_once_more() -> None:
         assert [each.headers["Authorization"] for each in server.requests] == ["Bearer old", "Bearer new"]
 
 
+async def test_a_401_to_what_may_only_be_sent_now_is_an_answer() -> None:
+    """The caller asks whether it may send again; the next request has the new credentials."""
+    async with connected("old", "new") as (server, api):
+        server.on("POST", PATH, Reply(401), Reply(201))
+
+        answers = [await api.call("POST", PATH, body=b"{}", repeat=False) for _ in range(2)]
+
+        assert [answer.status for answer in answers] == [401, 201]
+        assert [each.headers["Authorization"] for each in server.requests] == ["Bearer old", "Bearer new"]
+
+
 async def test_a_401_that_stays_is_an_answer() -> None:
     """Two tries, then the caller decides: no loop."""
     async with connected("old", "new") as (server, api):

@@ -80,6 +80,7 @@ CASES: list[tuple[str, list[Reply], list[Reply], BindResult | type[BindResult]]]
     ("a 422 is told to the owner", [Reply(422, {"message": "no such target"})], [], Failed),
     ("a 403 is told to the owner", [Reply(403, {"message": "forbidden"})], [], Failed),
     ("a 429 certainly did nothing", [Reply(429)], [], Failed),
+    ("a 401 did nothing, and is not sent again unasked", [Reply(401)], [], NotSent),
     ("after a 409 our own binding is success", [Reply(409)], [pod(node="node3", annotations=OURS)], Bound()),
     ("after a 409 another node is not ours", [Reply(409)], [pod(node="node1", annotations=OURS)], Dropped),
     ("after a 409 other devices are not ours", [Reply(409)], [pod(node="node3")], Dropped),

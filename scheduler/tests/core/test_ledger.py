@@ -149,6 +149,17 @@ def test_a_stale_view_releases_nothing() -> None:
     assert before == set(held)
 
 
+def test_who_holds_an_index_claims_none() -> None:
+    """Neither what a pod claimed while it waited nor a stale view of it stays beside what was assumed."""
+    pending, held, fresh = pod("train-3"), ledger(), ledger()
+    held.apply(pending)
+    held.assume(pending, placed("node4", "3", 3))
+    held.apply(pending)
+    fresh.assume(pending, placed("node4", "3", 3))
+
+    assert held.differences(fresh) == 0
+
+
 def test_a_stale_view_of_a_bound_pod_releases_nothing() -> None:
     """No pod ever loses its node: a view without one is old."""
     held = ledger(running("train-3", "node4"))
