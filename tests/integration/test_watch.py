@@ -36,6 +36,8 @@ def test_a_deletion_lost_to_compaction_is_found_by_the_next_list(
     command = start_scheduler(plane, tmp_path, "far-0", link.port, **lease)
     try:
         command.wait_ready()
+        # A test before this one may have killed a leader, whose lease has to end first.
+        eventually("far-0 leads", command.leads, seconds=30)
         bench.node("node1")
         bench.pod("holder-0", "0=node1:0\n", "0")
         bench.wait_bound("holder-0", "node1")
