@@ -100,6 +100,11 @@ def _restarted(cluster: Cluster, name: str, times: int) -> bool:
     return bool(status["restartCount"] == times and runs(pod))
 
 
+def _answers(cluster: Cluster, name: str) -> bool:
+    """Tell whether the pod's kubelet knows it: after a restart its node is Ready sooner than that."""
+    return cluster.kubectl("exec", "-n", TESTS, name, "--", "true", check=False).returncode == 0
+
+
 def _kept(cluster: Cluster, before: list[Json]) -> None:
     """Make sure that the pods are still the same ones, with the same index, devices and environment."""
     for old in before:
@@ -107,6 +112,7 @@ def _kept(cluster: Cluster, before: list[Json]) -> None:
         now = cluster.get("pod", "-n", TESTS, name)
         assert now["metadata"]["uid"] == old["metadata"]["uid"]
         assert now["metadata"]["annotations"] == notes
+        eventually(f"{name} to be known to its kubelet", partial(_answers, cluster, name), 30, 0.5)
         assert cluster.environment(TESTS, name)["CUDA_VISIBLE_DEVICES"] == notes[f"{ASSIGNED}devices"]
 
 
