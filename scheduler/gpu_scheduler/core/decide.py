@@ -157,7 +157,7 @@ class _Look:
         if isinstance(node, Obstacle):
             # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
             fault = limit_fits(pod, slot) or feasible.gate_open(pod, slot.value, by_field=self._by_field)
-            return _Blocked(fault or node, frozenset({NodeChanged(slot.node, Aspect.IDENTITY)}))
+            return _Blocked(fault or node, node.wakes)
         placement = _placement(pod, slot, node)
         found = (
             limit_fits(pod, slot)

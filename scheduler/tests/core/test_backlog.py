@@ -175,8 +175,8 @@ STORIES = {
         ["a", "b", "a"],
     ),
     "all who wait for a GPU are woken, in the order they came": (
-        ["add a", "add b", "pop", "pop", ("wait", "b", GPU), ("wait", "a", GPU), 5, ("wake", GPU), "pop", "pop"],
-        ["a", "b", "a", "b"],
+        ["add b", "add a", "pop", "pop", ("wait", "a", GPU), ("wait", "b", GPU), 5, ("wake", GPU), "pop", "pop"],
+        ["b", "a", "b", "a"],
     ),
     "a pod that is removed is not woken": (["add a", "pop", WAITS, "remove a", 5, ("wake", GPU), "pop"], ["a", None]),
     "a pod that was removed and came again has no old timer": (

@@ -232,6 +232,14 @@ NODE_FAULTS = {
         ),
         {exists("node2")},
     ),
+    "an alias on two nodes and no more": (
+        nodes(node("a", alias="node2"), node("b", alias="node2")),
+        (
+            'NodeAmbiguous: cannot tell which node "node2" of the map is: label gpu-node-name=node2 is on a, b; '
+            "leave it on one node: kubectl label node b gpu-node-name-"
+        ),
+        {exists("node2")},
+    ),
     "a node that is not Ready": (
         nodes(node("node2", ready=False)),
         "NodeNotReady: cannot use node node2: it is not Ready; see why: kubectl describe node node2",
