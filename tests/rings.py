@@ -30,7 +30,7 @@ PACKAGE_COVERED: Final = 95
 # Half of the ring integration by its time, with a control plane of its own; the other half runs beside it.
 HALF: Final = tuple(
     f"tests/integration/test_{name}.py"
-    for name in ("wakes", "leadership", "watch", "audit", "sharing", "policies", "injection")
+    for name in ("wakes", "leadership", "watch", "audit", "sharing", "policies", "injection", "budget", "webhook")
 )
 
 
