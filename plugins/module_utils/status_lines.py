@@ -14,7 +14,13 @@ Json = dict[str, Any]
 OBSERVER: Final = "agentaflow.gpu/observer"
 DEVICES: Final = "agentaflow.gpu/assigned-devices"
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
-COMPONENTS: Final = {"scheduler": "gpu-scheduler", "webhook": "gpu-scheduler-webhook"}
+COMPONENTS: Final = {
+    "scheduler": "gpu-scheduler",
+    "webhook": "gpu-scheduler-webhook",
+    "controller": "gpu-scheduler-controller",
+}
+# Whose replicas have a leader; its Lease has the Deployment's name.
+LED: Final = ("scheduler", "controller")
 # A Lease that nobody has renewed for so many seconds has no holder any more.
 LEASE_SECONDS: Final = 15
 # One screen of 100 columns, of which Ansible takes eight.
@@ -87,14 +93,21 @@ def node_rows(nodes: list[Json], pods: list[Json]) -> Iterator[tuple[str, ...]]:
         yield name, ready + cordoned, node["status"]["nodeInfo"]["kubeletVersion"], ",".join(held) or "-"
 
 
+def leader(leases: list[Json], name: str, now: datetime) -> tuple[str, str]:
+    """The pod that holds the Lease of that name, and for how long; empty where nobody does any more."""
+    held = [lease["spec"] for lease in leases if lease["metadata"]["name"] == name]
+    if not held or not held[0].get("holderIdentity") or not held[0].get("renewTime"):
+        return "", ""
+    renewed = datetime.fromisoformat(held[0]["renewTime"])
+    if (now - renewed).total_seconds() >= LEASE_SECONDS:
+        return "", ""
+    return held[0]["holderIdentity"].rpartition("_")[0], ago(datetime.fromisoformat(held[0]["acquireTime"]), now)
+
+
 def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: bool = True) -> Iterator[tuple[str, ...]]:
     """Each component: replicas, image, the nodes they run on, and who leads; without a `webhook` where none injects."""
     yield "COMPONENT", "READY", "IMAGE", "RUNS ON"
     of_kind = {kind: [each for each in system if each["kind"] == kind] for kind in ("Deployment", "Pod", "Lease")}
-    leases = [each["spec"] for each in of_kind["Lease"] if each["metadata"]["name"] == COMPONENTS["scheduler"]]
-    lease = leases[0] if leases and leases[0].get("holderIdentity") and leases[0].get("renewTime") else {}
-    lives = bool(lease) and (now - datetime.fromisoformat(lease["renewTime"])).total_seconds() < LEASE_SECONDS
-    leader = lease["holderIdentity"].rpartition("_")[0] if lives else ""
     for component, name in COMPONENTS.items():
         if component == "webhook" and not webhook:
             continue
@@ -104,16 +117,13 @@ def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: boo
             continue
         labels = found[0]["spec"]["selector"]["matchLabels"].items()
         ours = [pod for pod in of_kind["Pod"] if labels <= pod["metadata"].get("labels", {}).items()]
+        first, since = leader(of_kind["Lease"], name, now) if component in LED else ("", "")
         places = [
             pod["spec"].get("nodeName", "no node")
-            + (
-                f" (leads for {ago(datetime.fromisoformat(lease['acquireTime']), now)})"
-                if pod["metadata"]["name"] == leader
-                else ""
-            )
+            + (f" (leads for {since})" if pod["metadata"]["name"] == first else "")
             for pod in ours
         ]
-        nobody = ["nobody leads"] if component == "scheduler" and not leader else []
+        nobody = ["nobody leads"] if component in LED and not first else []
         ready = f"{found[0]['status'].get('readyReplicas', 0)}/{found[0]['spec']['replicas']}"
         image = found[0]["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2]
         yield component, ready, image, ", ".join([*sorted(places), *nobody])

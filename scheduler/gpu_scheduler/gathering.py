@@ -1,15 +1,19 @@
-"""What the watches have shown beside our own pods: nodes, other schedulers' pods, storage; all that decisions read.
+"""What the watches have shown beside our own pods: nodes, monitors, others' pods, storage; all that decisions read.
 
 LAW: takes what is shown and tells what it may cure; decides nothing and asks nobody.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gpu_scheduler.core.decide import Cluster
+from gpu_scheduler.core.freshness import Freshness
 from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.placement_map import REMEMBERED
 from gpu_scheduler.core.volumes import Volumes
@@ -17,12 +21,16 @@ from gpu_scheduler.core.volumes import Volumes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.core.model import Node, Policy, Resident
+    from gpu_scheduler.core.freshness import Sighting
+    from gpu_scheduler.core.model import Policy, Resident
     from gpu_scheduler.core.reasons import Wake
+    from gpu_scheduler.core.request import Strategy
     from gpu_scheduler.tracking import Tracker
 
 T = TypeVar("T")
 Wakes = frozenset["Wake"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +44,24 @@ class Feed(Generic[T]):
 class World:
     """The cluster as the watches show it, and a feed for each watch but that of our own pods."""
 
-    def __init__(self, policy: Policy, wake: Callable[[Wakes], None]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        wake: Callable[[Wakes], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         """`wake` is told what each change may cure."""
         self._wake = wake
+        self._clock = clock
+        self._wall = wall
         self._residents: dict[str, Resident] = {}
+        self._freshness = Freshness()
         volumes = Volumes()
         self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy)
         self.nodes = self._feed(self._node_applied, self._node_forgotten)
+        self.monitors = self._feed(self._monitor_applied, self._monitor_forgotten)
         self.residents = self._feed(self._resident_applied, self._resident_forgotten)
         self.claims = self._feed(volumes.claim_applied, volumes.claim_forgotten)
         self.volumes = self._feed(volumes.volume_applied, volumes.volume_forgotten)
@@ -70,16 +89,48 @@ class World:
 
     def replace(self, ledger: Ledger) -> None:
         """Decide by this ledger from now on."""
-        self.cluster = Cluster(ledger, self.cluster.nodes, self.cluster.volumes, self.cluster.policy)
+        self.cluster = replace(self.cluster, ledger=ledger)
+
+    def steer(self, strategy: Strategy) -> None:
+        """Place who names no strategy by this one from now on."""
+        self.cluster = replace(self.cluster, strategy=strategy)
+
+    def listen(self) -> None:
+        """Notice which monitors have fallen silent since the last time."""
+        silent = list(self._freshness.fallen_silent(self._clock()))
+        for name in silent:
+            self._wake(self._looked_at_anew(name))
+        if silent:
+            told = {"count": len(silent), "first": silent[0]}
+            log.warning("Monitors are silent: the GPUs of their nodes get no pod by strategy", extra=told)
+
+    @property
+    def next_due(self) -> float | None:
+        """When to listen again."""
+        return self._freshness.next_due()
 
     def _feed(self, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]) -> Feed[T]:
         return Feed(lambda value: self._wake(applied(value)), lambda value: self._wake(forgotten(value)))
 
     def _node_applied(self, node: Node) -> Wakes:
+        if node.stale != self._freshness.stale(node.name):
+            node = replace(node, stale=not node.stale)
         return self.cluster.nodes.apply(node) | self.cluster.ledger.learn(node)
 
     def _node_forgotten(self, node: Node) -> Wakes:
         return self.cluster.nodes.forget(node.name) | self.cluster.ledger.unlearn(node.name)
+
+    def _monitor_applied(self, sighting: Sighting) -> Wakes:
+        changed = self._freshness.seen(sighting, now=self._clock(), wall=self._wall())
+        return self._looked_at_anew(sighting.node) if changed else frozenset()
+
+    def _monitor_forgotten(self, sighting: Sighting) -> Wakes:
+        return self._looked_at_anew(sighting.node) if self._freshness.gone(sighting.node) else frozenset()
+
+    def _looked_at_anew(self, name: str) -> Wakes:
+        """The node as it was shown, with what its monitor's silence or speech makes of it."""
+        node = self.cluster.nodes.resolve(name)
+        return self._node_applied(node) if isinstance(node, Node) and node.name == name else frozenset()
 
     def _resident_applied(self, resident: Resident) -> Wakes:
         self._residents[resident.ref.uid] = resident

@@ -12,6 +12,11 @@ SCHEDULER_NAME: Final = "gpu-scheduler"
 MAP: Final = "gpu-scheduling-map"
 INDEX: Final = "agentaflow.gpu/index"
 COUNT: Final = "agentaflow.gpu/count"
+MEMORY: Final = "agentaflow.gpu/memory"
+EXCLUSIVE: Final = "agentaflow.gpu/exclusive"
+GPU_TYPE: Final = "agentaflow.gpu/type"
+STRATEGY: Final = "agentaflow.gpu/scheduling-strategy"
+PRIORITY: Final = "agentaflow.gpu/priority"
 SHARING: Final = "agentaflow.gpu/sharing"
 OBSERVER: Final = "agentaflow.gpu/observer"
 KEEP_ENV: Final = "agentaflow.gpu/keep-env"
@@ -31,18 +36,47 @@ POD_TEMPLATE_HASH: Final = "pod-template-hash"
 REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
 
 POD_ANNOTATIONS: Final = frozenset(
-    {MAP, INDEX, COUNT, SHARING, OBSERVER, KEEP_ENV, ASSIGNED_DEVICES, ASSIGNED_INDEX, ASSIGNED_NODE, COMPLETION_INDEX}
+    {
+        MAP,
+        INDEX,
+        COUNT,
+        MEMORY,
+        EXCLUSIVE,
+        GPU_TYPE,
+        STRATEGY,
+        PRIORITY,
+        SHARING,
+        OBSERVER,
+        KEEP_ENV,
+        ASSIGNED_DEVICES,
+        ASSIGNED_INDEX,
+        ASSIGNED_NODE,
+        ASSIGNED_AT,
+        COMPLETION_INDEX,
+    }
 )
 """The pod annotations that a decision reads; translation drops all others."""
 
 POD_LABELS: Final = frozenset({POD_INDEX, COMPLETION_INDEX, POD_TEMPLATE_HASH, REPLICA_TYPE})
 """The pod labels that a decision reads; translation drops all others."""
 
+# Kubeflow's jobs, to whose templates their annotations are handed.
+KUBEFLOW: Final = "kubeflow.org"
+PYTORCH_JOB: Final = "PyTorchJob"
+MPI_JOB: Final = "MPIJob"
+TF_JOB: Final = "TFJob"
+
 NODE_ALIAS: Final = "gpu-node-name"
 """The node label by which a map may name a node that it cannot name by its real name."""
 
 DEVICES: Final = "agentaflow.gpu/devices"
 """The node annotation in which a monitor lists the node's cards."""
+
+# What else a monitor writes on its node, beside a label with the number of its cards: COUNT.
+SCHEDULABLE: Final = "agentaflow.gpu/schedulable"
+TIER: Final = "agentaflow.gpu/utilization-tier"
+STATUS: Final = "agentaflow.gpu/status"
+LAST_UPDATE: Final = "agentaflow.gpu/last-update"
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """What NVIDIA's device plugin advertises; a limit of it is answered by the plugin, card by card."""
@@ -61,18 +95,37 @@ DEVICES_FIELD: Final = f"metadata.annotations['{ASSIGNED_DEVICES}']"
 CONDITION_POD_SCHEDULED: Final = "PodScheduled"
 CONDITION_UNSCHEDULABLE: Final = "Unschedulable"
 CONDITION_SCHEDULER_ERROR: Final = "SchedulerError"
+CONDITION_SCHEDULED: Final = "Scheduled"
+CONDITION_COMPLETED: Final = "Completed"
+CONDITION_READY: Final = "Ready"
 EVENT_SCHEDULED: Final = "Scheduled"
 EVENT_FAILED: Final = "FailedScheduling"
 EVENT_CONFLICT: Final = "GpuConflict"
 
 # Objects.
 LEASE: Final = SCHEDULER_NAME
+CONTROLLER: Final = "gpu-scheduler-controller"
+"""The controller's Deployment, its Lease, and the manager of the fields that it writes."""
+WORKLOAD_KIND: Final = "GPUWorkload"
+NODE_KIND: Final = "GPUNode"
+WORKLOAD: Final = "agentaflow.gpu/workload"
+"""The label of a workload's pods: its name, cut where it is too long for a label."""
 SYSTEM_NAMESPACE: Final = "gpu-scheduler-system"
+SETTINGS: Final = "gpu-scheduler-settings"
+"""The ConfigMap of what can be changed while the scheduler runs, in its namespace."""
+SETTINGS_STRATEGY: Final = "strategy"
+"""The key of that ConfigMap that names the strategy of pods that name none."""
+MONITOR: Final = "gpu-scheduler-monitor"
+"""The monitors' namespace, DaemonSet, account and field manager."""
 
 # Metrics; upstream's names where the meaning is the same.
 METRIC_PENDING: Final = "agentaflow_workloads_pending"
 METRIC_RUNNING: Final = "agentaflow_workloads_running"
 METRIC_DURATION: Final = "agentaflow_scheduling_duration"
+METRIC_GPUS: Final = "agentaflow_gpu_total"
+METRIC_GPUS_AVAILABLE: Final = "agentaflow_gpu_available"
+METRIC_UTILIZATION: Final = "agentaflow_gpu_utilization"
+METRIC_STRATEGY: Final = "gpu_scheduler_strategy"
 METRIC_ATTEMPTS: Final = "scheduler_schedule_attempts"
 METRIC_ATTEMPT_DURATION: Final = "scheduler_scheduling_attempt_duration_seconds"
 METRIC_QUEUES: Final = "scheduler_pending_pods"
@@ -82,5 +135,14 @@ METRIC_REPAIRS: Final = "gpu_scheduler_ledger_repairs"
 METRIC_BUILD_INFO: Final = "gpu_scheduler_build_info"
 METRIC_LEADER: Final = "gpu_scheduler_leader"
 METRIC_WATCH_SILENCE: Final = "gpu_scheduler_watch_silence_seconds"
+METRIC_QUEUE: Final = "gpu_scheduler_controller_queue"
+METRIC_WORKLOADS: Final = "gpu_scheduler_workloads"
 METRIC_REVIEWS: Final = "gpu_scheduler_admission_reviews"
 METRIC_CERTIFICATE_EXPIRY: Final = "gpu_scheduler_certificate_expiry_seconds"
+METRIC_GPU_UTILIZATION: Final = "gpu_scheduler_monitor_gpu_utilization_percent"
+METRIC_GPU_MEMORY_TOTAL: Final = "gpu_scheduler_monitor_gpu_memory_total_bytes"
+METRIC_GPU_MEMORY_USED: Final = "gpu_scheduler_monitor_gpu_memory_used_bytes"
+METRIC_GPU_TEMPERATURE: Final = "gpu_scheduler_monitor_gpu_temperature_celsius"
+METRIC_GPU_POWER: Final = "gpu_scheduler_monitor_gpu_power_watts"
+METRIC_GPU_HEALTH: Final = "gpu_scheduler_monitor_gpu_health"
+METRIC_MONITOR_CURRENT: Final = "gpu_scheduler_monitor_current"

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.decide import Bind
+    from gpu_scheduler.core.gpu_node import Occupied
     from gpu_scheduler.core.model import Condition, PodRef
+    from gpu_scheduler.core.monitored import Gpu, Report
+    from gpu_scheduler.core.workload import Status, Workload
+    from gpu_scheduler.core.workload_phase import Trouble
 
 Seen_contra = TypeVar("Seen_contra", contravariant=True)
 
@@ -145,3 +149,49 @@ class Ports:
     announcer: Announcer
     recorder: Recorder
     repairs: RepairRecorder
+
+
+class UnreadableError(Exception):
+    """The GPUs of this node could not be looked at; the text says why."""
+
+
+class GpuSource(Protocol):
+    """Where a monitor's readings come from."""
+
+    async def read(self) -> tuple[Gpu, ...]:
+        """One bounded look at every GPU of this node, in the order of their index; UnreadableError when it failed."""
+
+
+class Reporter(Protocol):
+    """Writes readings where others read them."""
+
+    async def report(self, report: Report) -> str | None:
+        """One bounded try; None: it stands there, else why not, for a retry; never raises for what the API said."""
+
+
+class Heart(Protocol):
+    """Says that what stands written of this node is still so."""
+
+    async def beat(self) -> str | None:
+        """One bounded try; None: done, else why not."""
+
+
+class PodMaker(Protocol):
+    """Makes the pods of workloads."""
+
+    async def make(self, workload: Workload, number: int) -> Trouble | None:
+        """Have this try's pod, made now or before; None: it is there. One bounded try, which never raises for it."""
+
+
+class WorkloadWriter(Protocol):
+    """Tells workloads' owners."""
+
+    async def write(self, workload: Workload, status: Status) -> Workload | None:
+        """Write over the status that was read; the workload as it is then, None where it did not come to that."""
+
+
+class NodeWriter(Protocol):
+    """Tells what of a node is taken."""
+
+    async def write(self, name: str, occupied: Occupied) -> bool:
+        """Write this part of a GPUNode's status and no other; whether that was done."""

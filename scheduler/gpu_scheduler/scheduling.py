@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.auditing import Audit
 from gpu_scheduler.core.backlog import Backlog
 from gpu_scheduler.core.decide import Bind, Refuse, Wait, awaits_placement, decide
+from gpu_scheduler.core.request import Strategy
 from gpu_scheduler.gathering import Feed, World
 from gpu_scheduler.landing import Landing
 from gpu_scheduler.ports import Result, Unknown
 from gpu_scheduler.rhythm import Rhythm
+from gpu_scheduler.steering import Steering
 from gpu_scheduler.telling import Teller
 from gpu_scheduler.tracking import Tracked, Tracker
 
@@ -37,21 +40,24 @@ log = logging.getLogger(__name__)
 class Scheduler:
     """Its feeds may be filled at any time; nothing is decided before `run`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tests turn, each with its default
         self,
         policy: Policy,
         ports: Ports,
         *,
+        strategy: Strategy = Strategy.LEAST_UTILIZED,
         rhythm: Rhythm | None = None,
         clock: Callable[[], float] = time.monotonic,
         binders: int = BINDERS,
     ) -> None:
-        """`binders` is how many writes may fly at once."""
+        """`strategy` holds until the settings name another; `binders` is how many writes may fly at once."""
         self._policy = policy
         self._ports = ports
         self._rhythm = rhythm or Rhythm()
         self._clock = clock
-        self.world = World(policy, self._wake)
+        self.world = World(policy, self._wake, clock=clock)
+        self.world.steer(strategy)
+        self.settings = Steering(strategy, self._turn)
         self.backlog = Backlog(self._rhythm.backoff_first, self._rhythm.backoff_longest, self._rhythm.resync)
         self._audit = Audit(
             ports.announcer, ports.repairs, now=clock(), look=self._rhythm.interval, rebuild=self._rhythm.audit
@@ -122,6 +128,7 @@ class Scheduler:
             self.backlog.remove(uid)
         elif tracked.promised is None:
             self.backlog.add(uid)
+            self.backlog.rank(uid, self.settings.rank(pod))
             self._stir.set()
 
     def _pod_forgotten(self, pod: Pod) -> None:
@@ -130,14 +137,31 @@ class Scheduler:
         self._wake(self.ledger.forget(pod.ref.uid))
 
     def _wake(self, wakes: frozenset[Wake], how: Callable[[frozenset[Wake], float], None] | None = None) -> None:
+        now, news = self._clock(), self.world.cluster.candidates.news()
         if wakes:
-            (how or self.backlog.wake)(wakes, self._clock())
+            (how or self.backlog.wake)(wakes, now)
+        if news:
+            self.backlog.wake(news, now)
+        if wakes or news:
             self._stir.set()
+
+    def _turn(self) -> None:
+        """The strategy is another one: whoever waits has another turn, in the order that it makes."""
+        self.world.steer(self.settings.strategy)
+        for uid, tracked in self.tracked.items():
+            if awaits_placement(tracked.pod, self._policy):
+                self.backlog.rank(uid, self.settings.rank(tracked.pod))
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for uid in self.tracked.waiting(self._policy):
+            self.backlog.add(uid)
+        self._stir.set()
 
     async def _rest(self, now: float) -> None:
         """Sleep until something stirs or is due."""
-        due, interval = self.backlog.next_due(now), self._rhythm.interval
-        seconds = interval if due is None else min(max(due - now, 0), interval)
+        dues = [due for due in (self.backlog.next_due(now), self.world.next_due) if due is not None]
+        seconds = min(max(min(dues, default=inf) - now, 0), self._rhythm.interval)
         self._beat = now + seconds
         self._stir.clear()
         try:
@@ -171,6 +195,7 @@ class Scheduler:
             case Bind():
                 self.ledger.assume(tracked.pod, decision.placement)
                 tracked.promised, tracked.reserved = decision, None
+                self.backlog.placed(uid)
                 self._take_off(tracked, decision, began)
                 return True
             case Wait(selection=selection, wakes=wakes):
@@ -237,8 +262,9 @@ class Scheduler:
             self._stir.set()
 
     def _look_after(self, now: float) -> None:
-        """Conflicts and corruption are looked for also while there is work."""
+        """Silent monitors, conflicts and corruption are looked for also while there is work."""
         try:
+            self.world.listen()
             ledger = self._audit.run(now, self.ledger, lambda: self.world.rebuilt(self.tracked))
         except Exception:
             log.exception("The audit ended in an error of our own")
@@ -246,5 +272,4 @@ class Scheduler:
         if ledger is not self.ledger:
             self.world.replace(ledger)
             # What the wrong entries kept waiting can't be told: everybody has another turn.
-            for uid in self.tracked.waiting(self._policy):
-                self.backlog.add(uid)
+            self._look_at_all()

@@ -1,4 +1,4 @@
-"""The environment, read once, becomes frozen Settings; nothing below the command line reads variables again.
+"""The environment, read once, becomes frozen settings; nothing below the command line reads variables again.
 
 A value that cannot be used stops the process with one sentence: variable, value, rule, and an example that works.
 """
@@ -6,42 +6,89 @@ A value that cannot be used stops the process with one sentence: variable, value
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import durationpy
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from gpu_scheduler.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
+from gpu_scheduler.core.counting import Strategy
+from gpu_scheduler.names import MONITOR, SCHEDULER_NAME, SYSTEM_NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_DURATION_RULE = "must be a positive Go duration"
+_PORT_RULE = "must be a TCP port, 0 to 65535"
+_SHOWN = 80
+"""Characters of a wrong value that an error repeats."""
 
 
 class SettingsError(ValueError):
     """The operator's environment cannot be used; the text says which variable, why, and what would do."""
 
 
-def _seconds(value: object) -> object:
-    """Go duration ("15s", "1m30s", "400ms") to seconds; numbers pass for defaults written here."""
-    if not isinstance(value, str):
-        return value
+def setting(read: Callable[[str], Any], default: Any, rule: str, example: str) -> Any:
+    """One variable: how its text is read (or refused, by ValueError), and the rule and example that an error quotes.
+
+    `default` holds where the variable is not set or empty: a value, a function that finds one, or MISSING where it must
+    be set.
+    """
+    told = {"read": read, "rule": rule, "example": example}
+    if default is MISSING:
+        return field(metadata=told)
+    return field(default_factory=default, metadata=told) if callable(default) else field(default=default, metadata=told)
+
+
+def _seconds(text: str) -> float:
+    """Go duration ("15s", "1m30s", "400ms") to seconds."""
     try:
-        return float(durationpy.from_str(value).total_seconds())
-    except (durationpy.DurationError, ValueError, OverflowError) as error:
-        raise ValueError(str(error)) from error
+        seconds = float(durationpy.from_str(text).total_seconds())
+    except (durationpy.DurationError, OverflowError) as error:
+        raise ValueError(text) from error
+    if seconds <= 0:
+        raise ValueError(text)
+    return seconds
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
-Port = Annotated[int, Field(ge=0, le=65535)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
-LogLevel = Annotated[
-    Literal["DEBUG", "INFO", "WARNING", "ERROR"],
-    BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value),
-]
+def _up_to(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
+            raise ValueError(text)
+        return int(text)
 
-_DURATION_RULE = "must be a positive Go duration"
-_PORT_RULE = "must be a TCP port, 0 to 65535"
+    return read
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _level(text: str) -> str:
+    return _one_of("DEBUG", "INFO", "WARNING", "ERROR")(text.upper())
+
+
+def _flag(text: str) -> bool:
+    return _one_of("true", "false")(text.lower()) == "true"
+
+
+_port = _up_to(65535)
+_percent = _up_to(100)
 
 
 def _own_namespace() -> str:
@@ -57,120 +104,139 @@ def _own_name() -> str:
     return os.uname().nodename.lower()
 
 
-class CommonSettings(BaseSettings):
-    """What every long-running command reads. A field's description is the rule that an error quotes."""
+@dataclass(frozen=True, kw_only=True)
+class CommonSettings:
+    """What every long-running command reads. Durations are seconds here and Go durations in the environment."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
+    scheduler_name: str = setting(
+        _name, SCHEDULER_NAME, "must be a DNS subdomain, the schedulerName that our pods carry", "gpu-scheduler"
+    )
+    log_level: str = setting(_level, "INFO", "must be one of DEBUG, INFO, WARNING, ERROR", "INFO")
+    http_port: int = setting(_port, 8080, _PORT_RULE, "8080")
+    bind_address: str = setting(str, "", "must be an address of this host; empty means all", "127.0.0.1")
+    gpu_scheduler_commit: str = setting(str, "unknown", "the commit this was built from", "0a1b2c3")
 
-    scheduler_name: Name = Field(
-        default=SCHEDULER_NAME,
-        description="must be a DNS subdomain, the schedulerName that our pods carry",
-        examples=["gpu-scheduler"],
-    )
-    log_level: LogLevel = Field(
-        default="INFO",
-        description="must be one of DEBUG, INFO, WARNING, ERROR",
-        examples=["INFO"],
-    )
-    http_port: Port = Field(default=8080, description=_PORT_RULE, examples=["8080"])
-    bind_address: str = Field(
-        default="", description="must be an address of this host; empty means all", examples=["127.0.0.1"]
-    )
-    gpu_scheduler_commit: str = Field(
-        default="unknown", description="the commit this was built from", examples=["0a1b2c3"]
-    )
+    def problems(self) -> Iterator[str]:
+        """What is wrong with values that are right each by itself."""
+        yield from ()
 
 
-class RunSettings(CommonSettings):
-    """What `gpu-scheduler run` reads. Durations are seconds here and Go durations in the environment."""
+@dataclass(frozen=True, kw_only=True)
+class LeaderSettings(CommonSettings):
+    """What a command reads whose replicas have a leader: `gpu-scheduler controller` no more than this."""
 
-    kubernetes_namespace: Name = Field(
-        default_factory=_own_namespace,
-        description="must be the namespace that holds the Lease",
-        examples=["gpu-scheduler-system"],
+    kubernetes_namespace: str = setting(
+        _name, _own_namespace, "must be the namespace that holds the Lease and the settings", "gpu-scheduler-system"
     )
-    pod_name: str = Field(
-        default_factory=_own_name,
-        description="must be this replica's name, part of the lease holder's identity",
-        examples=["gpu-scheduler-6d5f-x2x4z"],
+    pod_name: str = setting(
+        str,
+        _own_name,
+        "must be this replica's name, part of the lease holder's identity",
+        "gpu-scheduler-6d5f-x2x4z",
     )
-    gpu_sharing: Literal["same-workload", "any", "none"] = Field(
-        default="same-workload",
-        description="must be one of same-workload, any, none",
-        examples=["same-workload"],
-    )
-    scheduling_interval: Seconds = Field(default=5, description=_DURATION_RULE, examples=["5s"])
-    pod_initial_backoff: Seconds = Field(default=1, description=_DURATION_RULE, examples=["1s"])
-    pod_max_backoff: Seconds = Field(default=10, description=_DURATION_RULE, examples=["10s"])
-    pod_resync: Seconds = Field(
-        # Every change that could help wakes a pod; this is for the one that nobody thought of.
-        default=300,
-        description=_DURATION_RULE,
-        examples=["5m"],
-    )
-    audit_interval: Seconds = Field(
-        # A look at all pods at once, so not too often.
-        default=300,
-        description=_DURATION_RULE,
-        examples=["5m"],
-    )
-    debug_endpoints: bool = Field(
-        # Names of pods and of the GPUs they hold are nobody's business by default.
-        default=False,
-        description="must be true or false: whether /debug/ledger tells who holds what",
-        examples=["true"],
-    )
-    lease_duration: Seconds = Field(default=15, description=_DURATION_RULE, examples=["15s"])
-    renew_deadline: Seconds = Field(default=10, description=_DURATION_RULE, examples=["10s"])
-    retry_period: Seconds = Field(default=2, description=_DURATION_RULE, examples=["2s"])
-    watch_idle_limit: Seconds = Field(
-        # The API server sends a bookmark about every minute, so a quiet watch still speaks within this time.
-        default=90,
-        description="must be a positive Go duration: a watch silent for so long is opened anew",
-        examples=["90s"],
+    lease_duration: float = setting(_seconds, 15, _DURATION_RULE, "15s")
+    renew_deadline: float = setting(_seconds, 10, _DURATION_RULE, "10s")
+    retry_period: float = setting(_seconds, 2, _DURATION_RULE, "2s")
+    # The API server sends a bookmark about every minute, so a quiet watch still speaks within this time.
+    watch_idle_limit: float = setting(
+        _seconds, 90, "must be a positive Go duration: a watch silent for so long is opened anew", "90s"
     )
 
-    @model_validator(mode="after")
-    def _backoff_grows(self) -> RunSettings:
-        """Make sure that the first back-off is not the longest."""
-        if self.pod_initial_backoff > self.pod_max_backoff:
-            told = f"{self.pod_initial_backoff:g}s, {self.pod_max_backoff:g}s"
-            message = (
-                f'cannot use POD_INITIAL_BACKOFF, POD_MAX_BACKOFF "{told}": the first must not exceed the second '
-                "(example: POD_INITIAL_BACKOFF=1s POD_MAX_BACKOFF=10s)"
-            )
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _lease_times_nest(self) -> RunSettings:
-        """Make sure that a holder has stopped binding before anybody else may take its lease."""
+    def problems(self) -> Iterator[str]:
+        """A holder must have stopped before anybody else may take its lease."""
         if not self.retry_period * 1.5 < self.renew_deadline or not self.renew_deadline < self.lease_duration:
             told = f"{self.retry_period:g}s, {self.renew_deadline:g}s, {self.lease_duration:g}s"
-            message = (
+            yield (
                 f'cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION "{told}": '
                 "1.5 x retry < renew < lease must hold "
                 "(example: RETRY_PERIOD=2s RENEW_DEADLINE=10s LEASE_DURATION=15s)"
             )
-            raise ValueError(message)
-        return self
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(LeaderSettings):
+    """What `gpu-scheduler run` reads."""
+
+    gpu_sharing: Literal["same-workload", "any", "none"] = setting(
+        _one_of("same-workload", "any", "none"),
+        "same-workload",
+        "must be one of same-workload, any, none",
+        "same-workload",
+    )
+    scheduling_strategy: Strategy = setting(  # noqa: RUF009 - it makes a field
+        Strategy, Strategy.LEAST_UTILIZED, f"must be one of {', '.join(Strategy)}", "least_utilized"
+    )
+    gpu_utilization_goal: int = setting(
+        _percent, 80, "must be a percentage, 0 to 100: GPUs that are busier get no pod by strategy", "80"
+    )
+    monitor_namespace: str = setting(
+        _name, MONITOR, "must be the namespace of the monitors' Leases", "gpu-scheduler-monitor"
+    )
+    scheduling_interval: float = setting(_seconds, 5, _DURATION_RULE, "5s")
+    pod_initial_backoff: float = setting(_seconds, 1, _DURATION_RULE, "1s")
+    pod_max_backoff: float = setting(_seconds, 10, _DURATION_RULE, "10s")
+    # Every change that could help wakes a pod; this is for the one that nobody thought of.
+    pod_resync: float = setting(_seconds, 300, _DURATION_RULE, "5m")
+    # A look at all pods at once, so not too often.
+    audit_interval: float = setting(_seconds, 300, _DURATION_RULE, "5m")
+    # Names of pods and of the GPUs they hold are nobody's business by default.
+    debug_endpoints: bool = setting(
+        _flag, False, "must be true or false: whether /debug/ledger tells who holds what", "true"
+    )
+
+    def problems(self) -> Iterator[str]:
+        """The first back-off must not be the longest."""
+        yield from super().problems()
+        if self.pod_initial_backoff > self.pod_max_backoff:
+            told = f"{self.pod_initial_backoff:g}s, {self.pod_max_backoff:g}s"
+            yield (
+                f'cannot use POD_INITIAL_BACKOFF, POD_MAX_BACKOFF "{told}": the first must not exceed the second '
+                "(example: POD_INITIAL_BACKOFF=1s POD_MAX_BACKOFF=10s)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class WebhookSettings(CommonSettings):
     """What `gpu-scheduler webhook` reads."""
 
-    webhook_port: Port = Field(default=8443, description=_PORT_RULE, examples=["8443"])
-    certificate_dir: Path = Field(
-        default=Path("/etc/gpu-scheduler/tls"),
-        description="must be a directory with tls.crt and tls.key",
-        examples=["/etc/gpu-scheduler/tls"],
+    webhook_port: int = setting(_port, 8443, _PORT_RULE, "8443")
+    certificate_dir: Path = setting(  # noqa: RUF009 - it makes a field
+        Path,
+        Path("/etc/gpu-scheduler/tls"),
+        "must be a directory with tls.crt and tls.key",
+        "/etc/gpu-scheduler/tls",
     )
-    certificate_poll: Seconds = Field(default=10, description=_DURATION_RULE, examples=["10s"])
-    drain_period: Seconds = Field(
-        # Time for the endpoint's removal to reach every kube-proxy before the listener closes.
-        default=3,
-        description=_DURATION_RULE,
-        examples=["3s"],
+    certificate_poll: float = setting(_seconds, 10, _DURATION_RULE, "10s")
+    # Time for the endpoint's removal to reach every kube-proxy before the listener closes.
+    drain_period: float = setting(_seconds, 3, _DURATION_RULE, "3s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorSettings(CommonSettings):
+    """What `gpu-scheduler monitor` reads."""
+
+    node_name: str = setting(_name, MISSING, "must be the name of the node that this process runs on", "node1")
+    kubernetes_namespace: str = setting(
+        _name, _own_namespace, "must be the namespace that holds the nodes' Leases", "gpu-scheduler-monitor"
+    )
+    pod_name: str = setting(
+        str, _own_name, "must be this pod's name, the holder of its node's Lease", "gpu-scheduler-monitor-x2x4z"
+    )
+    monitor_interval: float = setting(_seconds, 15, _DURATION_RULE, "15s")
+    monitor_source: Literal["nvml", "simulated"] = setting(
+        _one_of("nvml", "simulated"),
+        "nvml",
+        "must be nvml, the GPUs that are there, or simulated, those that a file declares",
+        "nvml",
+    )
+    simulated_inventory: Path = setting(  # noqa: RUF009 - it makes a field
+        Path,
+        Path("/etc/gpu-scheduler/inventory/inventory.yaml"),
+        "must be a YAML or JSON file: node to groups of GPUs",
+        "/etc/gpu-scheduler/inventory/inventory.yaml",
+    )
+    gpu_utilization_goal: int = setting(
+        _percent, 80, "must be a percentage, 0 to 100: it parts busy GPUs from others", "80"
     )
 
 
@@ -179,22 +245,22 @@ AnySettings = TypeVar("AnySettings", bound=CommonSettings)
 
 def read_settings(kind: type[AnySettings]) -> AnySettings:
     """Read `kind` from the environment; raises SettingsError with one line per bad variable."""
-    try:
-        return kind()
-    except ValidationError as error:
-        raise SettingsError("\n".join(_sentences(kind, error))) from error
-
-
-def _sentences(kind: type[CommonSettings], error: ValidationError) -> list[str]:
-    sentences = []
-    for problem in error.errors(include_url=False):
-        field = str(problem["loc"][0]) if problem["loc"] else ""
-        if field not in kind.model_fields:
-            sentences.append(problem["msg"].removeprefix("Value error, "))
-            continue
-        info = kind.model_fields[field]
-        variable = field.upper()
-        example = (info.examples or [""])[0]
-        shown = str(problem["input"])[:80]
-        sentences.append(f'cannot use {variable} "{shown}": {info.description} (example: {variable}={example})')
-    return sentences
+    values: dict[str, Any] = {}
+    wrong = []
+    for each in fields(kind):
+        variable = each.name.upper()
+        text = os.environ.get(variable, "")
+        needed = each.default is MISSING and each.default_factory is MISSING
+        if text or needed:
+            try:
+                values[each.name] = each.metadata["read"](text)
+            except ValueError:
+                rule, example = each.metadata["rule"], each.metadata["example"]
+                wrong.append(f'cannot use {variable} "{text[:_SHOWN]}": {rule} (example: {variable}={example})')
+    if wrong:
+        raise SettingsError("\n".join(wrong))
+    made = kind(**values)
+    problems = "\n".join(made.problems())
+    if problems:
+        raise SettingsError(problems)
+    return made

@@ -1,9 +1,11 @@
 from typing import TYPE_CHECKING, TypeVar
 
 from gpu_scheduler.core.demand import Demand
+from gpu_scheduler.core.freshness import Sighting
 from gpu_scheduler.core.inventory import counted
-from gpu_scheduler.core.model import PodRef, Policy, Resident
+from gpu_scheduler.core.model import Node, PodRef, Policy, Resident
 from gpu_scheduler.core.reasons import Aspect, GpuChanged, NodeChanged, RoomFreed, Storage, StorageChanged, Wake
+from gpu_scheduler.core.request import Strategy
 from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
 from gpu_scheduler.gathering import Feed, World
 from gpu_scheduler.tracking import Tracked, Tracker
@@ -89,3 +91,104 @@ def test_more_maps_than_are_remembered_are_not_read_anew(monkeypatch: "pytest.Mo
     monkeypatch.setattr("gpu_scheduler.gathering.REMEMBERED", 0)
 
     assert given.rebuilt(tracker) is given.cluster.ledger
+
+
+class Monitored:
+    """A world of one node with four cards, and a clock that only the story moves; it is noon."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.told: set[Wake] = set()
+        self.world = World(Policy(), self.told.update, clock=lambda: self.now, wall=lambda: 1809172800.0)
+        self.world.nodes.applied(node("node1", inventory=counted(4)))
+
+    def speaks(self, renewed: str = "2027-05-01T12:00:00Z", name: str = "node1") -> None:
+        """The monitor's Lease is renewed."""
+        self.world.monitors.applied(Sighting(name, renewed, 45))
+
+    def later(self, seconds: float) -> None:
+        """Let time pass, and listen."""
+        self.now += seconds
+        self.told.clear()
+        self.world.listen()
+
+    @property
+    def stale(self) -> bool:
+        """What decisions see."""
+        known = self.world.cluster.nodes.resolve("node1")
+        assert isinstance(known, Node)
+        return known.stale
+
+
+HEALTH = NodeChanged("node1", Aspect.HEALTH)
+
+
+def test_a_silent_monitor_makes_its_node_stale_until_it_speaks() -> None:
+    """Noticed by time alone, told once, and told again when it is over."""
+    story = Monitored()
+    dues = [story.world.next_due]
+    story.speaks()
+    dues.append(story.world.next_due)
+    story.later(44)
+    assert (dues, story.stale) == ([None, 1045], False)
+
+    story.later(1)
+    assert (story.stale, story.told) == (True, {HEALTH})
+    story.later(100)
+    assert story.told == set()
+
+    story.speaks("2027-05-01T12:02:30Z")
+    assert (story.stale, story.told) == (False, {HEALTH})
+
+
+def test_a_node_that_changes_stays_stale() -> None:
+    """Its own news say nothing of its monitor; and one that comes back finds what its monitor said meanwhile."""
+    story = Monitored()
+    story.speaks()
+    story.later(45)
+    story.world.nodes.applied(node("node1", inventory=counted(4), unschedulable=True))
+    assert story.stale
+
+    story.world.nodes.forgotten(node("node1"))
+    story.speaks("2027-05-01T12:02:30Z")
+    story.world.nodes.applied(node("node1", inventory=counted(4)))
+    assert not story.stale
+
+
+def test_a_monitor_that_is_taken_away_leaves_no_stale_node() -> None:
+    """Its cards are then what somebody listed by hand."""
+    story = Monitored()
+    story.speaks()
+    story.later(45)
+    story.world.monitors.forgotten(Sighting("node1", "2027-05-01T12:00:00Z", 45))
+    assert not story.stale
+
+    story.speaks("2027-05-01T12:00:15Z")
+    story.told.clear()
+    story.world.monitors.forgotten(Sighting("node1", "2027-05-01T12:00:15Z", 45))
+    assert story.told == set()
+
+
+def test_a_lease_without_its_node_is_nobodys_news() -> None:
+    """Neither of a node that is gone, nor of one that has the name as an alias."""
+    story = Monitored()
+    story.world.nodes.applied(node("node2", alias="gone"))
+    story.told.clear()
+    story.speaks("2027-05-01T11:00:00Z", "gone")
+    story.speaks(name="other")
+    story.later(45)
+
+    assert story.told == set()
+    assert story.world.next_due is None
+
+
+def test_another_strategy_or_ledger_changes_nothing_else() -> None:
+    """Decisions read one value that hangs together."""
+    given, _ = world()
+    before = given.cluster
+    given.steer(Strategy.BEST_FIT)
+    given.replace(given.rebuilt(Tracker()))
+
+    assert (before.strategy, given.cluster.strategy) == (Strategy.LEAST_UTILIZED, Strategy.BEST_FIT)
+    assert given.cluster.nodes is before.nodes
+    assert given.cluster.candidates is not before.candidates

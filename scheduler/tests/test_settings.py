@@ -1,16 +1,17 @@
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from gpu_scheduler import settings
-from gpu_scheduler.settings import RunSettings, SettingsError, WebhookSettings, read_settings
+from gpu_scheduler.settings import MonitorSettings, RunSettings, SettingsError, WebhookSettings, read_settings
 
 
 @pytest.fixture(autouse=True)
 def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (RunSettings, WebhookSettings):
-        for name in kind.model_fields:
-            monkeypatch.delenv(name.upper(), raising=False)
+    for kind in (RunSettings, WebhookSettings, MonitorSettings):
+        for each in fields(kind):
+            monkeypatch.delenv(each.name.upper(), raising=False)
 
 
 def test_the_shipped_values() -> None:
@@ -19,6 +20,8 @@ def test_the_shipped_values() -> None:
 
     assert (run.scheduler_name, run.log_level, run.gpu_sharing) == ("gpu-scheduler", "INFO", "same-workload")
     assert (run.scheduling_interval, run.http_port) == (5, 8080)
+    assert (run.scheduling_strategy, run.gpu_utilization_goal) == ("least_utilized", 80)
+    assert run.monitor_namespace == "gpu-scheduler-monitor"
     assert (run.lease_duration, run.renew_deadline, run.retry_period) == (15, 10, 2)
     assert read_settings(WebhookSettings).webhook_port == 8443
 
@@ -34,6 +37,8 @@ def test_durations_are_written_as_go_writes_them(monkeypatch: pytest.MonkeyPatch
 
 
 DURATION = "must be a positive Go duration"
+STRATEGIES = "must be one of least_utilized, best_fit, priority, round_robin"
+GOAL = "must be a percentage, 0 to 100: GPUs that are busier get no pod by strategy"
 
 
 @pytest.mark.parametrize(
@@ -44,8 +49,13 @@ DURATION = "must be a positive Go duration"
         ("SCHEDULING_INTERVAL", "0s", DURATION, "5s"),
         ("SCHEDULING_INTERVAL", "5", DURATION, "5s"),
         ("GPU_SHARING", "maybe", "must be one of same-workload, any, none", "same-workload"),
+        ("SCHEDULING_STRATEGY", "fastest", STRATEGIES, "least_utilized"),
+        ("GPU_UTILIZATION_GOAL", "101", GOAL, "80"),
+        ("GPU_UTILIZATION_GOAL", "most", GOAL, "80"),
         ("SCHEDULER_NAME", "My One", "must be a DNS subdomain, the schedulerName that our pods carry", "gpu-scheduler"),
         ("HTTP_PORT", "99999", "must be a TCP port, 0 to 65535", "8080"),
+        ("HTTP_PORT", "-1", "must be a TCP port, 0 to 65535", "8080"),
+        ("DEBUG_ENDPOINTS", "yes", "must be true or false: whether /debug/ledger tells who holds what", "true"),
     ],
 )
 def test_a_bad_value_is_one_sentence(
@@ -94,3 +104,43 @@ def test_the_lease_lives_in_the_pods_own_namespace(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("KUBERNETES_NAMESPACE")
     own.unlink()
     assert read_settings(RunSettings).kubernetes_namespace == "gpu-scheduler-system"
+
+
+def test_a_long_value_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was set may be anything."""
+    monkeypatch.setenv("LOG_LEVEL", "L" * 500)
+
+    with pytest.raises(SettingsError, match=f'cannot use LOG_LEVEL "{"L" * 80}": must'):
+        read_settings(RunSettings)
+
+
+@pytest.mark.parametrize(("text", "flag"), [("true", True), ("False", False), ("", False)])
+def test_a_flag_is_true_or_false(monkeypatch: pytest.MonkeyPatch, text: str, flag: bool) -> None:  # noqa: FBT001 - a table's column
+    """However it is written; an empty variable is one that is not set."""
+    monkeypatch.setenv("DEBUG_ENDPOINTS", text)
+
+    assert read_settings(RunSettings).debug_endpoints is flag
+
+
+def test_a_monitor_must_know_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else has a value that holds without it."""
+    with pytest.raises(SettingsError) as caught:
+        read_settings(MonitorSettings)
+    assert str(caught.value) == (
+        'cannot use NODE_NAME "": must be the name of the node that this process runs on (example: NODE_NAME=node1)'
+    )
+
+    monkeypatch.setenv("NODE_NAME", "node1")
+    monitor = read_settings(MonitorSettings)
+    assert (monitor.node_name, monitor.monitor_source, monitor.monitor_interval) == ("node1", "nvml", 15)
+    assert monitor.gpu_utilization_goal == 80
+
+
+@pytest.mark.parametrize("source", ["dcgm", "NVML"])
+def test_a_monitor_knows_two_sources(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """By their words."""
+    monkeypatch.setenv("NODE_NAME", "node1")
+    monkeypatch.setenv("MONITOR_SOURCE", source)
+
+    with pytest.raises(SettingsError, match=rf'^cannot use MONITOR_SOURCE "{source}": must be nvml, .* \(example: '):
+        read_settings(MonitorSettings)

@@ -109,7 +109,17 @@ def test_table_of_components_tells_who_leads(renewed: float, places: str) -> Non
     assert list(telling.component_rows(system, CURE, NOW))[1:] == [
         ("scheduler", "1/2", "gpu-scheduler:dev-1", places),
         ("webhook", "none", "-", "not installed: make up installs it"),
+        ("controller", "none", "-", "not installed: make up installs it"),
     ]
+
+
+def test_the_controller_has_a_leader_of_its_own() -> None:
+    """By its own Lease; a scheduler's says nothing of it."""
+    system = [deployment("gpu-scheduler-controller"), pod("c-1", "node1"), lease("c-1", 2)]
+    assert list(telling.component_rows(system, CURE, NOW))[-1][3] == "node1, nobody leads"
+
+    system[-1]["metadata"]["name"] = "gpu-scheduler-controller"
+    assert list(telling.component_rows(system, CURE, NOW))[-1][3] == "node1 (leads for 3 h)"
 
 
 def test_pods_that_wait_come_first_with_their_reason() -> None:

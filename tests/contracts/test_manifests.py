@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
-from tests.contracts.roles import ROOT
+from tests.contracts.rendering import rendered
+from tests.contracts.rights import ACCOUNTS, RIGHTS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-ROLES = ("certificates", "scheduler", "policies", "webhook", "check")
-
-RENDER = """\
----
-- name: Render the templates
-  ansible.builtin.template:
-    src: "{{ item }}"
-    dest: "{{ rendered_dir }}/{{ rendered_role }}-{{ item | basename | splitext | first }}"
-    mode: "0600"
-  with_fileglob: "{{ role_path }}/templates/*.yaml.j2"
-"""
-
-# Every right that is given, and no other: (role, namespaced?, group, resource, name) → verbs.
-RIGHTS = {
-    ("ClusterRole", "", "pods", ""): {"get", "list", "watch"},
-    ("ClusterRole", "", "nodes", ""): {"list", "watch"},
-    ("ClusterRole", "", "pods/binding", ""): {"create"},
-    ("ClusterRole", "", "pods/status", ""): {"patch"},
-    ("ClusterRole", "events.k8s.io", "events", ""): {"create"},
-    ("ClusterRole", "", "persistentvolumeclaims", ""): {"list", "watch", "patch"},
-    ("ClusterRole", "", "persistentvolumes", ""): {"list", "watch"},
-    ("ClusterRole", "storage.k8s.io", "storageclasses", ""): {"list", "watch"},
-    ("Role", "coordination.k8s.io", "leases", ""): {"create"},
-    ("Role", "coordination.k8s.io", "leases", "gpu-scheduler"): {"get", "update"},
-}
+ROLES = ("certificates", "scheduler", "policies", "monitor", "webhook", "controller", "check")
 
 Manifest = dict[str, Any]
 
@@ -49,30 +18,7 @@ Manifest = dict[str, Any]
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     """Return all manifests of all roles, rendered by Ansible itself."""
-    folder: Path = tmp_path_factory.mktemp("manifests")
-    roles = folder / "roles"
-    rendered = folder / "rendered"
-    rendered.mkdir()
-    for role in ROLES:
-        shutil.copytree(ROOT / "roles" / role, roles / role)
-        (roles / role / "tasks" / "render.yml").write_text(RENDER)
-    done = subprocess.run(
-        (
-            "ansible-playbook",
-            "tests/contracts/render.yml",
-            "-e",
-            json.dumps({"rendered_roles": ROLES, "rendered_dir": str(rendered)}),
-        ),
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_ROLES_PATH": str(roles)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    documents = [document for path in sorted(rendered.iterdir()) for document in yaml.safe_load_all(path.read_text())]
-    return [document for document in documents if document]
+    return rendered(tmp_path_factory.mktemp("manifests"), ROLES)
 
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
@@ -105,10 +51,18 @@ def test_names_are_the_promised_ones(manifests: list[Manifest]) -> None:
         ("Service", "gpu-scheduler"),
         ("ServiceAccount", "gpu-scheduler"),
         ("PodDisruptionBudget", "gpu-scheduler"),
+        ("ConfigMap", "gpu-scheduler-settings"),
         ("Deployment", "gpu-scheduler-webhook"),
         ("Service", "gpu-scheduler-webhook"),
         ("ServiceAccount", "gpu-scheduler-webhook"),
         ("PodDisruptionBudget", "gpu-scheduler-webhook"),
+        ("Namespace", "gpu-scheduler-monitor"),
+        ("DaemonSet", "gpu-scheduler-monitor"),
+        ("ServiceAccount", "gpu-scheduler-monitor"),
+        ("ConfigMap", "gpu-scheduler-monitor"),
+        ("Deployment", "gpu-scheduler-controller"),
+        ("ServiceAccount", "gpu-scheduler-controller"),
+        ("PodDisruptionBudget", "gpu-scheduler-controller"),
         ("MutatingWebhookConfiguration", "gpu-scheduler-webhook"),
         ("ValidatingWebhookConfiguration", "gpu-scheduler-webhook"),
         ("Secret", "gpu-scheduler-webhook-tls"),
@@ -117,28 +71,30 @@ def test_names_are_the_promised_ones(manifests: list[Manifest]) -> None:
 
 
 def test_rights_are_the_least(manifests: list[Manifest]) -> None:
-    """The scheduler has exactly the listed rights; nobody else has any: no Secret, no wildcard, no write on nodes."""
+    """Each account has exactly the listed rights: no Secret, no wildcard, no write on what is not its own."""
     given = {
-        (role["kind"], group, resource, name): set(rule["verbs"])
+        f"{role['kind']} {role['metadata']['name']}": {
+            (group, resource, name): set(rule["verbs"])
+            for rule in role["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for name in rule.get("resourceNames", [""])
+        }
         for role in of_kind(manifests, "Role", "ClusterRole")
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for name in rule.get("resourceNames", [""])
     }
-    subjects = {
-        (subject["namespace"], subject["name"])
+    accounts = {
+        f"{binding['roleRef']['kind']} {binding['roleRef']['name']}": f"{subject['namespace']}/{subject['name']}"
         for binding in of_kind(manifests, "RoleBinding", "ClusterRoleBinding")
         for subject in binding["subjects"]
     }
 
     assert given == RIGHTS
-    assert subjects == {("gpu-scheduler-system", "gpu-scheduler")}
+    assert accounts == ACCOUNTS
 
 
 def test_containers_are_restricted(manifests: list[Manifest]) -> None:
     """Every container runs as user 1000, on a read-only root, without capabilities, under the default seccomp."""
-    pods = [pod_of(manifest) for manifest in of_kind(manifests, "Pod", "Deployment", "StatefulSet")]
+    pods = [pod_of(manifest) for manifest in of_kind(manifests, "Pod", "Deployment", "StatefulSet", "DaemonSet")]
     assert pods
     for pod in pods:
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -153,7 +109,7 @@ def test_containers_are_restricted(manifests: list[Manifest]) -> None:
             assert {"cpu", "memory"} <= set(container["resources"]["requests"])
 
 
-@pytest.mark.parametrize("name", ["gpu-scheduler-system", "gpu-scheduler-tests"])
+@pytest.mark.parametrize("name", ["gpu-scheduler-system", "gpu-scheduler-tests", "gpu-scheduler-monitor"])
 def test_namespaces_enforce_the_restricted_standard(manifests: list[Manifest], name: str) -> None:
     """Pod Security `restricted` is enforced in the namespaces of ours."""
     (namespace,) = (one for one in of_kind(manifests, "Namespace") if one["metadata"]["name"] == name)
@@ -175,7 +131,7 @@ def test_webhook_sees_our_pods_only(manifests: list[Manifest]) -> None:
     """Both registrations fail closed and ask about nobody else's pods; the webhook has no token of the API's."""
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         (registration,) = of_kind(manifests, kind)
-        (webhook,) = registration["webhooks"]
+        webhook = registration["webhooks"][0]
         (condition,) = webhook["matchConditions"]
         assert webhook["failurePolicy"] == "Fail"
         assert condition["expression"] == "object.spec.schedulerName == 'gpu-scheduler'"
@@ -187,13 +143,30 @@ def test_webhook_sees_our_pods_only(manifests: list[Manifest]) -> None:
 def test_webhook_is_asked_whenever_a_container_comes(manifests: list[Manifest]) -> None:
     """At a pod's creation, and when somebody puts a container for debugging into it."""
     (registration,) = of_kind(manifests, "MutatingWebhookConfiguration")
-    (webhook,) = registration["webhooks"]
+    webhook = registration["webhooks"][0]
 
     assert webhook["reinvocationPolicy"] == "IfNeeded"
     assert [(rule["operations"], rule["resources"]) for rule in webhook["rules"]] == [
         (["CREATE"], ["pods"]),
         (["UPDATE"], ["pods/ephemeralcontainers"]),
     ]
+
+
+def test_webhook_sees_jobs_with_our_annotations_only(manifests: list[Manifest]) -> None:
+    """Kubeflow's three kinds, made or changed: closed for those with a word of ours, never asked about others."""
+    (registration,) = of_kind(manifests, "MutatingWebhookConfiguration")
+    _, webhook = registration["webhooks"]
+    ours, alive = (condition["expression"] for condition in webhook["matchConditions"])
+
+    assert webhook["clientConfig"]["service"]["path"] == "/mutate-job"
+    assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["timeoutSeconds"]) == ("Fail", "None", 5)
+    assert "k == 'gpu-scheduling-map' || k.startsWith('agentaflow.gpu/')" in ours
+    assert alive == "!object.?metadata.?deletionTimestamp.hasValue()"
+    assert [(rule["apiGroups"], rule["apiVersions"], rule["resources"]) for rule in webhook["rules"]] == [
+        (["kubeflow.org"], ["v1"], ["pytorchjobs", "mpijobs", "tfjobs"]),
+        (["kubeflow.org"], ["v2beta1"], ["mpijobs"]),
+    ]
+    assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in webhook["rules"])
 
 
 def test_witnesses_claim_no_gpu(manifests: list[Manifest]) -> None:

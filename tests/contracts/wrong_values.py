@@ -8,6 +8,7 @@ _DNS: Final = "it must be up to 63 lower-case letters, digits and hyphens, a let
 _PATH: Final = "it must be one absolute path without a colon"
 _MAP: Final = "gpu_scheduling_map: cannot read placement map"
 _UUID: Final = "GPU-00000000-0000-0000-0000-000000000000"
+_GROUP: Final = {"count": 4, "model": "L4", "memoryTotalMiB": 24576}
 _EXISTING: Final = {"cluster_provider": "existing", "kube_context": "somewhere"}
 
 # variable → case → (the values, what the sentence must say)
@@ -86,6 +87,51 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "an empty name": ({"scheduler_users": [""]}, "scheduler_users has '': a user's name must be text of printable"),
         "a line break": ({"scheduler_users": ["a\nb"]}, "scheduler_users has 'a\nb': a user's name must be text"),
         "a number": ({"scheduler_users": [7]}, "scheduler_users has '7': a user's name must be text of printable"),
+    },
+    "monitor_source": {
+        "an unknown one": ({"monitor_source": "dcgm"}, "monitor_source is 'dcgm': set it to none, nvml or simulated."),
+    },
+    "monitor_simulated_inventory": {
+        "text": (
+            {"monitor_simulated_inventory": "node1"},
+            "monitor_simulated_inventory is 'node1': it must be nodes with groups of GPUs (example: node1: [{count: 4",
+        ),
+        "none where they are asked for": (
+            {"monitor_source": "simulated", "monitor_simulated_inventory": {}},
+            "monitor_simulated_inventory is empty, and monitor_source is simulated: declare some GPUs",
+        ),
+        "a group that is no list": (
+            {"monitor_simulated_inventory": {"node1": _GROUP}},
+            "monitor_simulated_inventory has node1: {'count': 4, 'model': 'L4', 'memoryTotalMiB': 24576}: groups are a",
+        ),
+        "a word for a group": (
+            {"monitor_simulated_inventory": {"node1": ["L4"]}},
+            "monitor_simulated_inventory has node1: ['L4']: a group needs count, model and memoryTotalMiB (example:",
+        ),
+        "no memory": (
+            {"monitor_simulated_inventory": {"node1": [{"count": 4, "model": "L4"}]}},
+            "a group needs count, model and memoryTotalMiB",
+        ),
+        "a negative count": (
+            {"monitor_simulated_inventory": {"node1": [{**_GROUP, "count": -1}]}},
+            "count must be a number up to 256, and memoryTotalMiB one of MiB",
+        ),
+        "a truth for memory": (
+            {"monitor_simulated_inventory": {"node1": [{**_GROUP, "memoryTotalMiB": True}]}},
+            "count must be a number up to 256, and memoryTotalMiB one of MiB",
+        ),
+        "no model": (
+            {"monitor_simulated_inventory": {"node1": [{**_GROUP, "model": ""}]}},
+            "model must be text of 1 to 63 printable ASCII characters",
+        ),
+        "fewer GPUs than the map names": (
+            {"monitor_simulated_inventory": {"node4": [{**_GROUP, "count": 2}]}},
+            "gpu_scheduling_map names GPU 3 of node4, and monitor_simulated_inventory declares 2 there: let both fit",
+        ),
+        "an unknown key": (
+            {"monitor_simulated_inventory": {"node1": [_GROUP, {**_GROUP, "colour": "red"}]}},
+            "a group has no colour",
+        ),
     },
     "kind_cluster_api_port": {
         "too high": ({"kind_cluster_api_port": 65536}, "kind_cluster_api_port is '65536': it must be a port from 1"),
@@ -186,6 +232,12 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
     "injection by policy, and a scheduler outside": {
         "injection": "policy",
         "scheduler_users": ["Ada O'Hara <ada@example.com>"],
+    },
+    "no declared GPUs where none are asked for": {"monitor_source": "nvml", "monitor_simulated_inventory": {}},
+    "declared GPUs in groups": {
+        "monitor_simulated_inventory": {
+            f"node{number}": [_GROUP, {**_GROUP, "health": {5: "degraded"}}] for number in range(1, 5)
+        }
     },
     "an engine of our own": {"engine_dir": "/srv/engine"},
     "UUIDs, blanks, comments and a line without GPUs": {

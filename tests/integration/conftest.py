@@ -10,12 +10,16 @@ import pytest
 from tests.integration import shapes
 from tests.integration.bench import Bench
 from tests.integration.command import Command, start_scheduler
+from tests.integration.installed import Installed, busy
+from tests.integration.plant import ADMIN_TOKEN
 from tests.integration.served import Served
 from tests.integration.shipped import control_plane
+from tests.integration.workshop import Orders, start_controller, workshop
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.integration.plant import ControlPlane
 
@@ -72,3 +76,60 @@ def calling(bench: Bench, served: Served) -> Bench:
 
     eventually("the API server calls the webhook", noticed)
     return bench
+
+
+@pytest.fixture(scope="session")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane that knows GPUWorkload and GPUNode, with all guards in force."""
+    plane = workshop(tmp_path_factory.mktemp("kinds"))
+    yield plane
+    plane.stop()
+
+
+@pytest.fixture
+def orders(kinds: ControlPlane) -> Iterator[Orders]:
+    """A namespace of the test's own for GPUWorkloads; what is in it, and all nodes, are gone afterwards."""
+    orders = Orders(kinds, Bench(kinds.kube, f"orders-{next(_numbers)}"))
+    yield orders
+    kinds.kube.call("DELETE", orders.path)
+    kinds.kube.call("DELETE", f"{orders.bench.pods}?gracePeriodSeconds=0")
+    kinds.kube.call("DELETE", "/api/v1/nodes")
+
+
+@pytest.fixture(scope="module")
+def controller(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """One controller that leads, shared by a module's tests."""
+    command = start_controller(kinds, tmp_path_factory.mktemp("controller"), "controller-0")
+    try:
+        command.wait_ready()
+        eventually("it leads", command.leads, seconds=15)
+        yield command
+    finally:
+        command.process.stop()
+
+
+@pytest.fixture(scope="module")
+def running(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """A scheduler that leads and a controller, where the kinds are known, for a module's tests; gives the scheduler."""
+    folder = tmp_path_factory.mktemp("running")
+    scheduler = start_scheduler(kinds, folder, "gpu-scheduler-0")
+    controller = start_controller(kinds, folder, "gpu-scheduler-controller-0")
+    try:
+        scheduler.wait_ready()
+        eventually("it leads", scheduler.leads)
+        yield scheduler
+    finally:
+        controller.process.stop()
+        scheduler.process.stop()
+
+
+@pytest.fixture
+def town(orders: Orders, running: Command) -> Bench:
+    """A namespace of a busy cluster."""
+    return busy(orders.bench)
+
+
+@pytest.fixture
+def cli(kinds: ControlPlane, town: Bench, tmp_path: Path) -> Installed:
+    """The command line, for somebody who may do everything there."""
+    return Installed(tmp_path, kinds, ADMIN_TOKEN, town.namespace)

@@ -20,6 +20,7 @@ OURS: Final = frozenset(
         "storageclasses",
         "configmaps",
         "bindings",
+        "pytorchjobs",
     }
 )
 

@@ -92,14 +92,15 @@ class Served:
         for kind in ("mutating", "validating"):
             self._kube.delete(f"{CONFIGURATIONS}/{kind}webhookconfigurations/{NAME}")
 
+    def client(self, path: str) -> Object:
+        """How the API server reaches one of its paths."""
+        return {"url": f"https://localhost:{self.port}/{path}", "caBundle": _bundle(self.authority)}
+
     def _webhook(self, path: str, **more: str) -> Object:
         rule: dict[str, Any] = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}
         return {
             "name": f"{path}.gpu-scheduler.agentaflow.io",
-            "clientConfig": {
-                "url": f"https://localhost:{self.port}/{path}",
-                "caBundle": _bundle(self.authority),
-            },
+            "clientConfig": self.client(path),
             "rules": [
                 {**rule, "operations": ["CREATE"], "resources": ["pods"]},
                 {**rule, "operations": ["UPDATE"], "resources": ["pods/ephemeralcontainers"]},

@@ -1,4 +1,4 @@
-"""A control plane with what the scheduler's role puts there: its service account and its rights."""
+"""A control plane with what the scheduler's role puts there, its service account and its rights; and other roles'."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.plant import ControlPlane
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.integration.plant import Object
 
-RBAC = Path(__file__).resolve().parents[2] / "roles" / "scheduler" / "templates" / "rbac.yaml.j2"
+ROLES = Path(__file__).resolve().parents[2] / "roles"
 COLLECTIONS = {
     "ServiceAccount": f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -30,18 +32,18 @@ def control_plane(folder: Path, *flags: str) -> ControlPlane:
     plane = ControlPlane(folder, *flags)
     try:
         plane.kube.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-        for body in shipped_rights():
-            plane.kube.create(COLLECTIONS[body["kind"]], body)
+        for collection, body in rights_of("scheduler"):
+            plane.kube.create(collection, body)
     except BaseException:
         plane.stop()
         raise
     return plane
 
 
-def shipped_rights() -> list[Object]:
-    """What the role applies: with a right too few, no test here passes."""
+def rights_of(role: str) -> Iterator[tuple[str, Object]]:
+    """What the role applies, and where: with a right too few, no test here passes."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701 - YAML, no HTML
     environment.filters["to_json"] = json.dumps
-    template = environment.from_string(RBAC.read_text(encoding="utf-8"))
-    rendered = template.render(scheduler_namespace=SYSTEM_NAMESPACE, _scheduler_labels={})
-    return [body for body in yaml.safe_load_all(rendered) if body]
+    template = environment.from_string((ROLES / role / "templates" / "rbac.yaml.j2").read_text(encoding="utf-8"))
+    rendered = template.render({f"{role}_namespace": SYSTEM_NAMESPACE, f"_{role}_labels": {}})
+    return ((COLLECTIONS[body["kind"]], body) for body in yaml.safe_load_all(rendered) if body)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
 
 Given = dict[str, Any]
 
@@ -20,6 +21,7 @@ CHOICES: Final = {
     "node_image_source": ("auto", "pull", "build"),
     "cert_mode": ("managed", "cert-manager"),
     "injection": ("webhook", "policy"),
+    "monitor_source": ("none", "nvml", "simulated"),
 }
 NAMESPACES: Final = ("system_namespace", "tests_namespace", "check_namespace")
 PATHS: Final = ("project_dir", "kubeconfig", "tools_dir", "cache_dir", "evidence_dir")
@@ -31,6 +33,10 @@ LONGEST_CLUSTER: Final = 49
 # A socket's path has at most 107 bytes, and this one ends in /docker.sock.
 LONGEST_ENGINE: Final = 95
 HIGHEST_PORT: Final = 65535
+# Of one node; what can be simulated still fits into an annotation.
+MOST_GPUS: Final = 256
+GROUP: Final = "(example: node1: [{count: 4, model: A100-40GB, memoryTotalMiB: 40960}])"
+OVERRIDES: Final = ("utilization", "health")
 REGISTRY: Final = r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 
 # The payload is no package of the tool environment; its core needs nothing but Python.
@@ -153,19 +159,25 @@ def scheduler_users(given: Given) -> Iterator[str]:
             yield f"scheduler_users has '{user}': a user's name must be text of printable ASCII {example}."
 
 
-def gpu_scheduling_map(given: Given) -> Iterator[str]:
-    """The placement that is proved."""
+def _parser() -> ModuleType:
+    """The scheduler's own reading of maps."""
     if str(PAYLOAD) not in sys.path:
         sys.path.append(str(PAYLOAD))
-    from gpu_scheduler.core.placement_map import MapError, parse_placement_map  # noqa: PLC0415 - found just now
+    from gpu_scheduler.core import placement_map  # noqa: PLC0415 - found just now
 
+    return placement_map
+
+
+def gpu_scheduling_map(given: Given) -> Iterator[str]:
+    """The placement that is proved."""
+    parser = _parser()
     text = given["gpu_scheduling_map"]
     if not isinstance(text, str):
         yield f"gpu_scheduling_map is '{text}': it must be text, a line for each replica (example: 0=node1:0,1)."
         return
     try:
-        slots = parse_placement_map(text).slots
-    except MapError as error:
+        slots = parser.parse_placement_map(text).slots
+    except parser.MapError as error:
         yield f"gpu_scheduling_map: {error}"
         return
     indices = [slot.index for slot in slots]
@@ -183,6 +195,55 @@ def gpu_scheduling_map(given: Given) -> Iterator[str]:
         )
 
 
+def simulated_inventory(given: Given) -> Iterator[str]:
+    """The GPUs that are declared: node to groups."""
+    inventory = given["monitor_simulated_inventory"]
+    if not isinstance(inventory, dict):
+        yield f"monitor_simulated_inventory is '{inventory}': it must be nodes with groups of GPUs {GROUP}."
+        return
+    if not inventory and given["monitor_source"] == "simulated":
+        yield f"monitor_simulated_inventory is empty, and monitor_source is simulated: declare some GPUs {GROUP}."
+    for node, groups in inventory.items():
+        for group in groups if isinstance(groups, list) else [groups]:
+            problem = _group_problem(group)
+            if problem or not isinstance(groups, list):
+                yield f"monitor_simulated_inventory has {node}: {groups}: {problem or 'groups are a list'} {GROUP}."
+                break
+
+
+def declared_gpus(given: Given) -> Iterator[str]:
+    """The map and the declared GPUs together; what is wrong with either alone has been told."""
+    told = [*gpu_scheduling_map(given), *simulated_inventory(given)]
+    if told or given["monitor_source"] != "simulated":
+        return
+    inventory = given["monitor_simulated_inventory"]
+    for slot in _parser().parse_placement_map(given["gpu_scheduling_map"]).slots:
+        # Of a node that is not declared nobody knows how many it has.
+        declared = sum(group["count"] for group in inventory.get(slot.node, [{"count": MOST_GPUS}]))
+        strange = [device for device in slot.devices if device.isdigit() and int(device) >= declared]
+        if strange:
+            yield (
+                f"gpu_scheduling_map names GPU {', '.join(strange)} of {slot.node}, and monitor_simulated_inventory"
+                f" declares {declared} there: let both fit, or set monitor_source to none {GROUP}."
+            )
+
+
+def _group_problem(group: object) -> str:
+    """The rule that a group of GPUs breaks; empty where it breaks none."""
+    if not isinstance(group, dict) or not {"count", "model", "memoryTotalMiB"} <= set(group):
+        return "a group needs count, model and memoryTotalMiB"
+    if not _number(group["count"], MOST_GPUS) or not _number(group["memoryTotalMiB"], 2**40):
+        return f"count must be a number up to {MOST_GPUS}, and memoryTotalMiB one of MiB"
+    if not fits(group["model"], "[ -~]{1,63}"):
+        return "model must be text of 1 to 63 printable ASCII characters"
+    strange = set(group) - {"count", "model", "memoryTotalMiB", *OVERRIDES}
+    return f"a group has no {', '.join(sorted(map(str, strange)))}" if strange else ""
+
+
+def _number(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most
+
+
 CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (
     choices,
     cluster_name,
@@ -195,6 +256,8 @@ CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (
     image_registry,
     scheduler_users,
     gpu_scheduling_map,
+    simulated_inventory,
+    declared_gpus,
 )
 
 

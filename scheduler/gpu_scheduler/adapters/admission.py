@@ -1,6 +1,7 @@
 """The webhook's HTTP half: AdmissionReview in, AdmissionReview out. Whatever comes in gets a typed answer, never a 500.
 
 `/mutate` injects; `/validate` looks at the final state with the same core function: what it would patch is missing.
+`/mutate-job` hands the annotations of Kubeflow's jobs to their templates.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
+from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.jobs import REPLICAS, read_annotations, read_job
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.translate import pod_value
+from gpu_scheduler.core.job_review import cautions, review_job
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.review import Admit, Deny, review_pod
 from gpu_scheduler.core.text import sentence
@@ -52,7 +56,7 @@ _pods = msgspec.json.Decoder(objects.Pod)
 
 
 class Webhook:
-    """Answers reviews of pods that carry our scheduler's name; all others pass untouched."""
+    """Answers reviews of pods that carry our scheduler's name, and of Kubeflow's jobs; all others pass untouched."""
 
     def __init__(self, scheduler_name: str, metrics: WebhookMetrics) -> None:
         """It keeps no state of pods."""
@@ -61,9 +65,10 @@ class Webhook:
         self.draining = False
 
     def app(self) -> web.Application:
-        """The two paths."""
+        """The three paths."""
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_post("/mutate", self._handler(self._mutate))
+        app.router.add_post("/mutate-job", self._handler(self._mutate_job))
         app.router.add_post("/validate", self._handler(self._validate))
         return app
 
@@ -93,19 +98,19 @@ class Webhook:
         return handle
 
     def _mutate(self, request: objects.AdmissionRequest) -> tuple[str, dict[str, object]]:
-        verdict = self._review(request)
-        if isinstance(verdict, Deny):
-            return _deny(request, verdict)
-        if verdict.log:
-            log.info(verdict.log, namespace=request.namespace)
-        if not verdict.patches:
+        return _patched(request, self._review(request))
+
+    def _mutate_job(self, request: objects.AdmissionRequest) -> tuple[str, dict[str, object]]:
+        kind, ours = request.kind.kind, self._scheduler_name
+        if request.kind.group != names.KUBEFLOW or kind not in REPLICAS or request.sub_resource:
             return ALLOWED, {"allowed": True}
-        patch = [{"op": "add", "path": operation.path, "value": operation.value} for operation in verdict.patches]
-        return PATCHED, {
-            "allowed": True,
-            "patchType": "JSONPatch",
-            "patch": b64encode(msgspec.json.encode(patch)).decode("ascii"),
-        }
+        namespace = request.namespace or ""
+        job = read_job(request.object, kind, namespace, ours)
+        if job is None:
+            return ALLOWED, {"allowed": True}
+        outcome, said = _patched(request, review_job(job, ours))
+        warnings = cautions(job, read_annotations(request.old_object), ours) if said["allowed"] else ()
+        return outcome, {**said, "warnings": warnings} if warnings else said
 
     def _validate(self, request: objects.AdmissionRequest) -> tuple[str, dict[str, object]]:
         verdict = self._review(request)
@@ -134,13 +139,30 @@ class Webhook:
 
 
 def _answered(answer: _Answer, request: objects.AdmissionRequest) -> tuple[str, dict[str, object]]:
-    """What `answer` says; a pod that cannot be read is refused in its author's terms."""
+    """What `answer` says; a pod or job that cannot be read is refused in its author's terms."""
     try:
         return answer(request)
     except _UNREADABLE as error:
-        cure = "write it as the API defines it: kubectl explain pod --recursive"
-        text = sentence(Reason.REQUEST_INVALID, f"cannot read the pod: {error}", cure)
+        kind = request.kind.kind.lower()
+        cure = f"write it as the API defines it: kubectl explain {kind} --recursive"
+        text = sentence(Reason.REQUEST_INVALID, f"cannot read the {kind}: {error}", cure)
         return _deny(request, Deny(Reason.REQUEST_INVALID, text))
+
+
+def _patched(request: objects.AdmissionRequest, verdict: Admit | Deny) -> tuple[str, dict[str, object]]:
+    """The verdict as the API server reads it."""
+    if isinstance(verdict, Deny):
+        return _deny(request, verdict)
+    if verdict.log:
+        log.info(verdict.log, namespace=request.namespace)
+    if not verdict.patches:
+        return ALLOWED, {"allowed": True}
+    patch = [{"op": "add", "path": operation.path, "value": operation.value} for operation in verdict.patches]
+    return PATCHED, {
+        "allowed": True,
+        "patchType": "JSONPatch",
+        "patch": b64encode(msgspec.json.encode(patch)).decode("ascii"),
+    }
 
 
 def _pod(request: objects.AdmissionRequest, raw: msgspec.Raw) -> Pod | None:
@@ -153,7 +175,8 @@ def _pod(request: objects.AdmissionRequest, raw: msgspec.Raw) -> Pod | None:
 def _deny(request: objects.AdmissionRequest, verdict: Deny) -> tuple[str, dict[str, object]]:
     """`kubectl` prints the message after the webhook's name; controllers put it into their own event."""
     log.info(
-        "Refusing a pod",
+        "Refusing an object",
+        kind=request.kind.kind,
         namespace=request.namespace,
         name=request.name,
         reason=verdict.reason,

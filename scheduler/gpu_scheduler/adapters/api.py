@@ -1,6 +1,7 @@
-"""The API server over HTTP: the one module that touches the Kubernetes client, for configuration, TLS and session.
+"""The API server over HTTP: connection, credentials, requests and watches.
 
-Bodies are raw bytes and an answer is its HTTP status, so no reply can be misread; every call has a time-out.
+Bodies are raw bytes and an answer is its HTTP status, so no reply can be misread; every call has a time-out. Inside a
+cluster the client is not even imported: it costs 14 MB in each process, and a monitor runs on every GPU node.
 """
 
 from __future__ import annotations
@@ -9,17 +10,14 @@ import asyncio
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
 from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.in_cluster import InCluster
 from gpu_scheduler.adapters.logs import get_logger
 
 if TYPE_CHECKING:
@@ -28,11 +26,13 @@ if TYPE_CHECKING:
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 CALL_TIMEOUT = 3.0
 # More than binds (64), announcements, leases, watches and lists together: none waits for another.
 CONNECTIONS = 128
+READ_BUFFER = 2**21
 UNAUTHORIZED = 401
 
 log = get_logger(__name__)
@@ -62,30 +62,54 @@ class Answer:
         return 200 <= self.status < 300  # noqa: PLR2004 - the HTTP standard's own numbers
 
 
-class _Rest(RESTClientObject):
-    """The client's transport; its session is used directly, because its calls insist on encoding bodies."""
+class Access(Protocol):
+    """How a cluster is reached, as the client's Configuration says it, and InCluster for the pod's own cluster."""
 
-    def open_session(self) -> aiohttp.ClientSession:
-        return self._create_pool_manager()
+    host: str
+    ssl_ca_cert: str | None
+    ca_cert_data: str | bytes | None
+    cert_file: str | None
+    key_file: str | None
+    verify_ssl: bool
+    proxy: str | None
+    proxy_headers: Any
+    tls_server_name: str | None
+
+    async def get_api_key_with_prefix(self, _identifier: str, /, alias: str | None = None) -> str | None:
+        """What goes into the Authorization header, read again where it has aged."""
 
 
 class Api:
     """A connection to one cluster, authenticated; safe to share between tasks."""
 
-    def __init__(self, configuration: Configuration, *, reload: Reload, user_agent: str = "gpu-scheduler") -> None:
+    def __init__(self, configuration: Access, *, reload: Reload, user_agent: str = "gpu-scheduler") -> None:
         """`reload` makes a fresh configuration when the API server no longer accepts our credentials."""
-        configuration.connection_pool_maxsize = CONNECTIONS
         self._configuration = configuration
         self._reload = reload
         self._reloading = asyncio.Lock()
-        self._rest = _Rest(configuration)
-        self._session = self._rest.open_session()
+        self._tls = _context(configuration)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls),
+            trust_env=True,
+            # A watch event may be longer than aiohttp's own buffer.
+            read_bufsize=READ_BUFFER,
+        )
         self._user_agent = user_agent
 
     @property
     def host(self) -> str:
         """The API server's base address."""
         return str(self._configuration.host)
+
+    @property
+    def context(self) -> str:
+        """The kubeconfig's context that leads there; empty inside a cluster."""
+        return self._reload.context
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of that context; empty inside a cluster."""
+        return self._reload.namespace
 
     async def close(self) -> None:
         """Close every connection."""
@@ -182,7 +206,7 @@ class Api:
             headers["Authorization"] = token
         return headers
 
-    async def _reload_credentials(self, refused: Configuration) -> None:
+    async def _reload_credentials(self, refused: Access) -> None:
         """Read token, certificates and CA again; many calls refused at once make one reload."""
         async with self._reloading:
             if self._configuration is not refused:
@@ -190,13 +214,25 @@ class Api:
             log.warning("The API server refused our credentials: reading them again", host=self.host)
             try:
                 fresh = await self._reload()
-                trust(self._rest.ssl_context, fresh)
-            except (ConfigException, AccessError, OSError, ssl.SSLError) as error:
+                trust(self._tls, fresh)
+            except (AccessError, OSError, ssl.SSLError) as error:
                 raise NoAnswerError(f"cannot read credentials again: {error}") from error
             self._configuration = fresh
 
 
-def trust(context: ssl.SSLContext, configuration: Configuration) -> None:
+def _context(configuration: Access) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
+    # Python 3.13 turned on checks that Kubernetes' own clients do not make and that many clusters' CAs fail.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def trust(context: ssl.SSLContext, configuration: Access) -> None:
     """Teach the live context a new CA and client certificate; connections that are open live on."""
     if configuration.ssl_ca_cert or configuration.ca_cert_data:
         context.load_verify_locations(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
@@ -210,32 +246,26 @@ class Reload:
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
         """`kubeconfig` None means: inside the cluster."""
         self._kubeconfig = kubeconfig
-        self._context = context
+        self.context = context or ""
+        self.namespace = ""
 
-    async def __call__(self) -> Configuration:
+    async def __call__(self) -> Access:
         """A fresh configuration; AccessError says what is missing."""
-        configuration = Configuration()
-        # Python 3.13 turned on checks that Kubernetes' own clients do not make and that many clusters' CAs fail.
-        configuration.disable_strict_ssl_verification = True
         try:
-            if self._kubeconfig is not None and not Path(self._kubeconfig).is_file():  # noqa: ASYNC240 - at start-up, nothing else runs yet
-                raise FileNotFoundError("no such file")
             if self._kubeconfig is None:
-                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            else:
-                await load_kube_config(  # type: ignore[no-untyped-call]
-                    config_file=self._kubeconfig,
-                    context=self._context,
-                    client_configuration=configuration,
-                    persist_config=False,
-                )
-        except (ConfigException, OSError, TypeError, ValueError) as error:
+                return InCluster()
+            # Here, because the client costs 14 MB that no pod needs.
+            from gpu_scheduler.adapters.kubeconfig import read_kubeconfig  # noqa: PLC0415
+
+            found = await read_kubeconfig(self._kubeconfig, self.context or None)
+        except (OSError, TypeError, ValueError) as error:
             where = "a service account" if self._kubeconfig is None else f"kubeconfig {self._kubeconfig}"
             raise AccessError(
                 f"cannot reach a cluster through {where}: {error} "
-                "(example: gpu-scheduler run --kubeconfig ~/.kube/config --context kind-gpu-scheduler)",
+                "(example: --kubeconfig ~/.kube/config --context kind-gpu-scheduler)",
             ) from error
-        return configuration
+        self.context, self.namespace = found.context, found.namespace
+        return found.access
 
 
 async def connect(kubeconfig: str | None, context: str | None, *, user_agent: str) -> Api:

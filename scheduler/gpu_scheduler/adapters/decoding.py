@@ -1,10 +1,13 @@
-"""JSON that anybody may have written becomes a Struct, or one kind of error, or nothing."""
+"""A stream becomes lines, and JSON that anybody may have written becomes a Struct, or one kind of error, or nothing."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 T = TypeVar("T")
 
@@ -25,3 +28,17 @@ def decode_part(decoder: msgspec.json.Decoder[T | None], data: bytes) -> T | Non
         return decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return None
+
+
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Cut a stream into its lines; what stands after the last line feed is incomplete and dropped."""
+    rest = bytearray()
+    async for chunk in chunks:
+        if b"\n" not in chunk:
+            rest += chunk
+            continue
+        *whole, tail = (bytes(rest) + chunk).split(b"\n")
+        rest = bytearray(tail)
+        for line in whole:
+            if line:
+                yield line

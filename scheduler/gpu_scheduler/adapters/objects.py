@@ -39,6 +39,8 @@ class ObjectMeta(_Read):
     uid: str | None = None
     generate_name: str | None = None
     resource_version: str | None = None
+    generation: int | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -268,6 +270,7 @@ class Lease(msgspec.Struct, rename="camel"):
 
 
 class AdmissionKind(_Read):
+    group: str = ""
     kind: str = ""
 
 

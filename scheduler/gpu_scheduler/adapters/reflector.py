@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -15,10 +16,11 @@ import msgspec
 
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.api import Answer, NoAnswerError, status_message
+from gpu_scheduler.adapters.decoding import lines
 from gpu_scheduler.adapters.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from gpu_scheduler.adapters.api import Api
     from gpu_scheduler.ports import Observer
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GONE = 410
+DENIED = frozenset({403, 404})
 PAGE = 500
 LIST_TIMEOUT = 30.0
 
@@ -48,6 +51,7 @@ class RefusedError(Exception):
     def __init__(self, answer: Answer) -> None:
         """Keep what the operator needs to see."""
         super().__init__(f"HTTP {answer.status}: {status_message(answer)}")
+        self.status = answer.status
         self.retry_after = answer.retry_after
 
 
@@ -55,7 +59,8 @@ class RefusedError(Exception):
 class Resource(Generic[T]):
     """What to watch: where, which, and how its bytes become (key, value).
 
-    `key` makes the same key from an object of which no more than its identity can be read.
+    `key` makes the same key from an object of which no more than its identity can be read. Of an `optional` resource
+    there is nothing while the API server denies that we may see it.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Resource(Generic[T]):
     field_selector: str | None
     read: Callable[[msgspec.Raw], tuple[str, T]]
     key: Callable[[objects.Identity], str]
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +99,15 @@ class Reflector(Generic[T]):
         """Nothing is asked before `run`."""
         self._api = api
         self._resource = resource
+        self._which = {"fieldSelector": resource.field_selector} if resource.field_selector else {}
         self._observer = observer
         self._pace = pace or Pace()
         self._clock = clock
         self._known: dict[str, T] = {}
         self._version: str | None = None
         self._heard = clock()
-        # Whether the present watch has brought anything, or at least lasted.
-        self._moved = False
+        # Whether the present watch has brought anything, or at least lasted; and whether there is nothing to see.
+        self._moved = self._denied = False
         # Lists are numbered as they begin, so that whoever asks for one can tell it from one already under way.
         self._begun = self._finished = self._wanted = 0
         self._interrupt = asyncio.Event()
@@ -137,11 +144,14 @@ class Reflector(Generic[T]):
             except (NoAnswerError, RefusedError, msgspec.DecodeError, RecursionError) as error:
                 asked = getattr(error, "retry_after", None)
                 failures = 1 if self._moved else failures + 1
-                log.warning("Watching failed", resource=self._resource.name, error=str(error), failures=failures)
+                if self._resource.optional and getattr(error, "status", 0) in DENIED:
+                    await self._do_without(error)
+                else:
+                    log.warning("Watching failed", resource=self._resource.name, error=str(error), failures=failures)
             else:
                 failures = 0 if self._moved or self._interrupt.is_set() else failures + 1
             if failures:
-                await asyncio.sleep(self._delay(failures, asked))
+                await self._pause(self._delay(failures, asked))
 
     def _delay(self, failures: int, asked: float | None) -> float:
         """Doubling with jitter; never sooner than a Retry-After asked, however long that is."""
@@ -149,14 +159,31 @@ class Reflector(Generic[T]):
         jittered: float = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
         return max(asked or 0.0, jittered)
 
+    async def _pause(self, seconds: float) -> None:
+        """Leave the server alone; but who waits for a list need not wait for what is denied."""
+        waking = self._interrupt if self._denied else asyncio.Event()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(waking.wait(), seconds)
+
+    async def _do_without(self, error: Exception) -> None:
+        """There is nothing to see; told once, and asked again and again."""
+        self._heard = self._clock()
+        if not self._denied:
+            log.info("Doing without what cannot be seen", resource=self._resource.name, error=str(error))
+        await self._settle({}, None, self._begun)
+
     async def _list(self) -> None:
-        """Read all pages, then apply them as one difference: gone first, so that what they held is free."""
+        """Read all pages, then apply them."""
         self._interrupt.clear()
-        self._begun += 1
-        number = self._begun
+        number = self._begun = self._begun + 1
         found: dict[str, T] = {}
         version = await self._read_pages(found)
-        known, self._known, self._version = self._known, found, version
+        await self._settle(found, version, number)
+        log.info("Listed", resource=self._resource.name, objects=len(found), version=version)
+
+    async def _settle(self, found: dict[str, T], version: str | None, number: int) -> None:
+        """Apply what there is as one difference: gone first, so that what they held is free."""
+        known, self._known, self._version, self._denied = self._known, found, version, version is None
         for key, value in known.items():
             if key not in found:
                 self._hand_over(self._observer.forgotten, value)
@@ -166,12 +193,9 @@ class Reflector(Generic[T]):
         self.synced.set()
         async with self._listed:
             self._listed.notify_all()
-        log.info("Listed", resource=self._resource.name, objects=len(found), version=version)
 
     async def _read_pages(self, found: dict[str, T]) -> str:
-        query = {"limit": str(PAGE)}
-        if self._resource.field_selector:
-            query["fieldSelector"] = self._resource.field_selector
+        query = {**self._which, "limit": str(PAGE)}
         while True:
             answer = await self._api.call("GET", self._resource.path, query=query, timeout=LIST_TIMEOUT)
             if answer.status == GONE:
@@ -202,13 +226,12 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         seconds = random.uniform(self._pace.watch_shortest, self._pace.watch_longest)  # noqa: S311 - spreads load
         query = {
+            **self._which,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version or "",
             "timeoutSeconds": str(int(seconds)),
         }
-        if self._resource.field_selector:
-            query["fieldSelector"] = self._resource.field_selector
         # The server ends the watch itself; the client's own limit is for a server that does not.
         stream = self._api.stream(
             self._resource.path, query=query, limit=seconds + 30, idle_limit=self._pace.idle_limit
@@ -274,17 +297,3 @@ class Reflector(Generic[T]):
             return
         if key in self._known:
             found[key] = self._known[key]
-
-
-async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Cut a stream into its lines; what stands after the last line feed is incomplete and dropped."""
-    rest = bytearray()
-    async for chunk in chunks:
-        if b"\n" not in chunk:
-            rest += chunk
-            continue
-        *whole, tail = (bytes(rest) + chunk).split(b"\n")
-        rest = bytearray(tail)
-        for line in whole:
-            if line:
-                yield line

@@ -12,12 +12,15 @@ from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.decoding import decode_object, decode_part
 from gpu_scheduler.adapters.translate_demand import amounts
 from gpu_scheduler.core.constraints import Taint
-from gpu_scheduler.core.inventory import MAX_CARDS, Card, Inventory, counted
+from gpu_scheduler.core.inventory import MAX_CARDS, MAX_MEMORY, UNREAD, Card, Health, Inventory, Reading, counted
 from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.placement_map import MAX_NUMBER, device_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+_LONGEST = 253
+"""Longest model that is kept."""
 
 
 class _MigDevice(msgspec.Struct, gc=False):
@@ -32,10 +35,20 @@ class _Device(msgspec.Struct, rename="camel", gc=False):
     index: Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
     uuid: str | None = None
     mig_devices: list[_MigDevice] | None = None
+    # Which card it is must be right; what is said of it beside that costs itself alone when it is not.
+    model: msgspec.Raw = msgspec.Raw()
+    memory_total: msgspec.Raw = msgspec.field(name="memoryTotalMiB", default=msgspec.Raw())
+    memory_used: msgspec.Raw = msgspec.field(name="memoryUsedMiB", default=msgspec.Raw())
+    utilization: msgspec.Raw = msgspec.Raw()
+    health: msgspec.Raw = msgspec.Raw()
 
 
 _nodes = msgspec.json.Decoder(objects.Node)
 _devices = msgspec.json.Decoder(list[_Device] | None)
+_models = msgspec.json.Decoder(Annotated[str, msgspec.Meta(max_length=_LONGEST)] | None)
+_amounts = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY)] | None)
+_percents = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=0, le=100)] | None)
+_healths = msgspec.json.Decoder(Health | None)
 
 
 def read_node(raw: bytes | msgspec.Raw) -> tuple[str, Node]:
@@ -49,7 +62,7 @@ def node_value(node: objects.Node) -> Node:
     meta, spec, status = node.metadata, node.spec or objects.NodeSpec(), node.status or objects.NodeStatus()
     advertised = amounts(status.capacity).get(names.GPU_RESOURCE)
     listed = (meta.annotations or {}).get(names.DEVICES)
-    inventory = None if listed is None else _inventory(listed)
+    inventory, readings = (None, {}) if listed is None else _told(listed)
     if inventory is None and advertised:
         inventory = counted(advertised)
     return Node(
@@ -62,26 +75,42 @@ def node_value(node: objects.Node) -> Node:
         allocatable=amounts(status.allocatable),
         inventory=inventory,
         advertised=advertised,
+        readings=readings,
     )
 
 
-def _inventory(text: str) -> Inventory | None:
-    """The cards that a monitor lists; None when the list cannot be believed."""
+def _told(text: str) -> tuple[Inventory | None, dict[int, Reading]]:
+    """The cards that a monitor lists, and its readings; nothing of either when the list cannot be believed.
+
+    A card that is as one that nobody reads has no reading.
+    """
     devices = decode_part(_devices, text.encode())
     if devices is None or len(devices) > MAX_CARDS:
-        return None
-    cards = tuple(
-        Card(
-            device.index,
-            next(_uuids("GPU", (device.uuid,)), None),
-            tuple(_uuids("MIG", (each.uuid for each in device.mig_devices or ()))),
-        )
-        for device in devices
-    )
+        return None, {}
+    cards = tuple(map(_card, devices))
     uuids = [uuid for card in cards for uuid in (card.uuid, *card.slices) if uuid is not None]
     if len({card.index for card in cards}) < len(cards) or len(set(uuids)) < len(uuids):
-        return None
-    return Inventory(cards)
+        return None, {}
+    readings = {device.index: _reading(device) for device in devices}
+    return Inventory(cards), {card: reading for card, reading in readings.items() if reading != UNREAD}
+
+
+def _card(device: _Device) -> Card:
+    return Card(
+        device.index,
+        next(_uuids("GPU", (device.uuid,)), None),
+        tuple(_uuids("MIG", (each.uuid for each in device.mig_devices or ()))),
+        sys.intern(decode_part(_models, bytes(device.model)) or ""),
+        decode_part(_amounts, bytes(device.memory_total)),
+    )
+
+
+def _reading(device: _Device) -> Reading:
+    return Reading(
+        decode_part(_amounts, bytes(device.memory_used)) or UNREAD.used,
+        decode_part(_percents, bytes(device.utilization)) or UNREAD.utilization,
+        decode_part(_healths, bytes(device.health)) or UNREAD.health,
+    )
 
 
 def _uuids(kind: str, given: Iterable[str | None]) -> Iterator[str]:

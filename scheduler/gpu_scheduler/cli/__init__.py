@@ -5,14 +5,19 @@ What a command needs is imported when it runs, so that `--version` and the webho
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+import os
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpu_scheduler.cli.completion import kubectl_words, prepare
+from gpu_scheduler.cli.verbs import add_verbs
 from gpu_scheduler.names import SCHEDULER_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpu_scheduler.settings import CommonSettings
 
 # typer's rich output would cost every process 10 MB and 0.1 s.
@@ -23,11 +28,14 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def own_version() -> str:
     """The package's version, as its metadata tells; `0+unknown` when it was never installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(SCHEDULER_NAME)
     except PackageNotFoundError:
@@ -85,6 +93,73 @@ def webhook() -> None:
     main_loop(WebhookSettings, run_webhook)
 
 
-def main() -> None:
-    """The console script."""
-    app()
+@app.command()
+def controller(
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(help="Reach the cluster through this file; without it, through the pod's service account."),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(help="Context of the kubeconfig; its current one when left out.")
+    ] = None,
+) -> None:
+    """Make the pods of GPUWorkloads and tell what becomes of them; one of the replicas leads."""
+    from gpu_scheduler.cli.controller import run_controller
+    from gpu_scheduler.cli.serving import main_loop
+    from gpu_scheduler.settings import LeaderSettings
+
+    main_loop(LeaderSettings, lambda settings: run_controller(settings, kubeconfig, context))
+
+
+@app.command()
+def monitor(
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(help="Reach the cluster through this file; without it, through the pod's service account."),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(help="Context of the kubeconfig; its current one when left out.")
+    ] = None,
+) -> None:
+    """Tell of one node's GPUs: read them, write what is news on the node, and say that it is still so."""
+    from gpu_scheduler.cli.monitor import run_monitor
+    from gpu_scheduler.cli.serving import main_loop
+    from gpu_scheduler.settings import MonitorSettings
+
+    main_loop(MonitorSettings, lambda settings: run_monitor(settings, kubeconfig, context))
+
+
+add_verbs(app)
+# What our pods run, as they call it.
+_SERVING: dict[str, Callable[[], None]] = {"run": run, "webhook": webhook, "controller": controller, "monitor": monitor}
+
+
+def main(name: str = SCHEDULER_NAME) -> None:
+    """The console script; `name` is how it was called."""
+    prepare(os.environ)
+    _, *words = sys.argv
+    if len(words) == 1 and words[0] in _SERVING:
+        # There is nothing to parse, and typer's parser would load pydantic: 10 MB in each of our pods.
+        _SERVING[words[0]]()
+        return
+    try:
+        code = app(prog_name=name, standalone_mode=False)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        called = context.command_path if context else name
+        said = error.format_message().replace("Value error, ", "").rstrip(".")
+        # Whoever calls without a command is shown what there is.
+        usage = f"cannot run {called}: {said[:1].lower()}{said[1:]} (example: {called} --help)"
+        print(said if "\n" in said else usage, file=sys.stderr)  # noqa: T201 - whoever called this reads standard error
+        code = error.exit_code
+    sys.exit(code)
+
+
+def plugin() -> None:
+    """The console script `kubectl-gpu_scheduler`: kubectl calls it for `kubectl gpu-scheduler`."""
+    main(f"kubectl {SCHEDULER_NAME}")
+
+
+def complete() -> None:
+    """The console script `kubectl_complete-gpu_scheduler`: kubectl asks it for words."""
+    sys.stdout.write(kubectl_words(main, sys.argv[1:]) + "\n")

@@ -22,6 +22,8 @@ from gpu_scheduler.cli import own_version
 from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until_stopped
 from gpu_scheduler.cli.watching import Watches
 from gpu_scheduler.core.model import Policy, Sharing
+from gpu_scheduler.core.request import Strategy
+from gpu_scheduler.core.totals import Totals
 from gpu_scheduler.ports import Ports
 from gpu_scheduler.rhythm import Rhythm
 from gpu_scheduler.scheduling import Scheduler
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from gpu_scheduler.adapters.api import Api
+    from gpu_scheduler.core.totals import Count
     from gpu_scheduler.settings import RunSettings
 
 # The parts of stopping, in seconds: together under the 5 that a stop may take.
@@ -50,7 +53,7 @@ class Replica:
         self._settings = settings
         self._api = api
         identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
-        policy = Policy(settings.scheduler_name, Sharing(settings.gpu_sharing))
+        policy = Policy(settings.scheduler_name, Sharing(settings.gpu_sharing), settings.gpu_utilization_goal)
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
         self.leadership = Leadership(
             ApiLeases(api, namespace=settings.kubernetes_namespace, name=names.LEASE),
@@ -71,6 +74,7 @@ class Replica:
                 recorder=metrics,
                 repairs=metrics,
             ),
+            strategy=settings.scheduling_strategy,
             rhythm=Rhythm(
                 settings.scheduling_interval,
                 settings.audit_interval,
@@ -80,6 +84,7 @@ class Replica:
             ),
         )
         self.watches = Watches(api, self.scheduler, settings)
+        self._totals = Totals()
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Run until `stop`; FatalError when a part ends by itself, ListenError when the port is taken."""
@@ -137,6 +142,7 @@ class Replica:
         """Who holds what, for who debugs: as the ledger has it."""
         devices = self.scheduler.ledger.devices
         return {
+            "strategy": self.scheduler.settings.strategy,
             "holders": [
                 {
                     "pod": str(holder.ref),
@@ -144,13 +150,21 @@ class Replica:
                     "node": holder.node,
                     "devices": holder.devices,
                     "unnamed": devices.unnamed(holder),
+                    "memory": holder.memory,
+                    "shared": holder.shared,
                     "index": holder.index,
                     "workload": None if holder.workload is None else str(holder.workload),
                     "assumed": holder.assumed,
                 }
                 for holder in self.scheduler.ledger
-            ]
+            ],
         }
+
+    def _cards(self) -> Count:
+        # A standby's loop does not listen yet, and is asked all the same.
+        self.scheduler.world.listen()
+        cluster = self.scheduler.world.cluster
+        return self._totals.take(cluster.nodes, cluster.ledger)
 
     def _observed(self) -> CollectorRegistry:
         """Give the registry a gauge for everything that a scrape can just look at."""
@@ -167,8 +181,20 @@ class Replica:
                 scheduler.ledger.drift,
             ),
             names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(self.leadership.leading)),
+            names.METRIC_GPUS: ("GPUs of all nodes, as far as they are known", lambda: self._cards().total),
+            names.METRIC_GPUS_AVAILABLE: (
+                "GPUs that the next pod may have: healthy, held by nobody, on a node that takes pods",
+                lambda: self._cards().available,
+            ),
+            names.METRIC_UTILIZATION: (
+                "Mean utilization of the GPUs that monitors read, in percent",
+                lambda: self._cards().mean,
+            ),
         }
         read_gauges(self.registry, gauges)
+        strategies = {word.value: lambda word=word: float(scheduler.settings.strategy is word) for word in Strategy}
+        meaning = "1 for the strategy of pods that name none"
+        read_labelled_gauge(self.registry, names.METRIC_STRATEGY, meaning, "strategy", strategies)
         queues = {
             queue: lambda queue=queue: backlog.counts()[queue] for queue in ("active", "backoff", "unschedulable")
         }

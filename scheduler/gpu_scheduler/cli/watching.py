@@ -1,39 +1,29 @@
-"""Wiring of the watches: which resource feeds which part of the scheduler, and whether what they say can be trusted."""
+"""Wiring of the watches: which resource feeds which part of the scheduler."""
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from gpu_scheduler.adapters.reflector import Pace, Reflector, Resource
+from gpu_scheduler import names
+from gpu_scheduler.adapters.api import segment
+from gpu_scheduler.adapters.reflector import Resource
 from gpu_scheduler.adapters.storage import read_claim, read_class, read_volume
 from gpu_scheduler.adapters.translate import read_node, read_pod, read_resident
+from gpu_scheduler.adapters.translate_upkeep import read_sighting, read_strategy
+from gpu_scheduler.cli.reflecting import Reflectors, by_name, by_path, by_uid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from gpu_scheduler.adapters.api import Api
-    from gpu_scheduler.adapters.objects import Identity
-    from gpu_scheduler.ports import Observer
     from gpu_scheduler.scheduling import Scheduler
     from gpu_scheduler.settings import RunSettings
 
-T = TypeVar("T")
 
-# Readiness allows a watch twice the silence after which it is opened anew.
-PATIENCE = 2
-
-
-class Watches:
-    """One reflector a resource, by the resource's name."""
+class Watches(Reflectors):
+    """What the scheduler watches."""
 
     def __init__(self, api: Api, scheduler: Scheduler, settings: RunSettings) -> None:
-        """Nothing is asked before `run`."""
-        self._limit = PATIENCE * settings.watch_idle_limit
-        self._pace = Pace(idle_limit=settings.watch_idle_limit)
-        self._api = api
-        self._all: dict[str, Reflector[Any]] = {}
+        """Nothing is asked before `parts` run."""
+        super().__init__(api, settings.watch_idle_limit)
         world, ours = scheduler.world, f"spec.schedulerName={settings.scheduler_name}"
         # Of others' pods only those that take something of a node: bound, and not finished.
         others = (
@@ -41,53 +31,17 @@ class Watches:
             "status.phase!=Succeeded,status.phase!=Failed"
         )
         storage = "/apis/storage.k8s.io/v1"
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{segment(settings.monitor_namespace)}/leases"
+        config_maps = f"/api/v1/namespaces/{segment(settings.kubernetes_namespace)}/configmaps"
+        ours_alone = f"metadata.name={names.SETTINGS}"
+        # Without monitors nobody made us the right to see their Leases.
+        monitors = Resource("monitors", leases, None, read_sighting, by_name, optional=True)
         # Nodes and others' pods first: who decides early decides by them.
-        self._watch(Resource("nodes", "/api/v1/nodes", None, read_node, _name), world.nodes)
-        self._watch(Resource("residents", "/api/v1/pods", others, read_resident, _uid), world.residents)
-        self._watch(Resource("claims", "/api/v1/persistentvolumeclaims", None, read_claim, _path), world.claims)
-        self._watch(Resource("volumes", "/api/v1/persistentvolumes", None, read_volume, _name), world.volumes)
-        self._watch(Resource("classes", f"{storage}/storageclasses", None, read_class, _name), world.classes)
-        self._watch(Resource("pods", "/api/v1/pods", ours, read_pod, _uid), scheduler.pods)
-
-    def parts(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """Every watch as something to run, by what it is."""
-        return {f"watch of {name}": watch.run() for name, watch in self._all.items()}
-
-    async def relist(self) -> None:
-        """Return when a list of every resource that began after this call has been applied."""
-        await asyncio.gather(*(watch.relist() for watch in self._all.values()))
-
-    def silences(self) -> dict[str, Callable[[], float]]:
-        """By resource, the seconds since the API server last said anything about it."""
-        return {name: partial(_silence, watch) for name, watch in self._all.items()}
-
-    def unlisted(self) -> str | None:
-        """What has not been listed yet."""
-        missing = [name for name, watch in self._all.items() if not watch.synced.is_set()]
-        return f"not listed yet: {', '.join(missing)}" if missing else None
-
-    def silent(self) -> str | None:
-        """What has been silent for too long."""
-        silent = [
-            f"{name} for {watch.silence:.0f} s" for name, watch in self._all.items() if watch.silence > self._limit
-        ]
-        return f"the API server says nothing of {', '.join(silent)}" if silent else None
-
-    def _watch(self, resource: Resource[T], observer: Observer[T]) -> None:
-        self._all[resource.name] = Reflector(self._api, resource, observer, pace=self._pace)
-
-
-def _silence(watch: Reflector[Any]) -> float:
-    return watch.silence
-
-
-def _uid(identity: Identity) -> str:
-    return identity.uid or ""
-
-
-def _name(identity: Identity) -> str:
-    return identity.name or ""
-
-
-def _path(identity: Identity) -> str:
-    return f"{identity.namespace}/{identity.name}"
+        self.watch(Resource("nodes", "/api/v1/nodes", None, read_node, by_name), world.nodes)
+        self.watch(monitors, world.monitors)
+        self.watch(Resource("settings", config_maps, ours_alone, read_strategy, by_name), scheduler.settings)
+        self.watch(Resource("residents", "/api/v1/pods", others, read_resident, by_uid), world.residents)
+        self.watch(Resource("claims", "/api/v1/persistentvolumeclaims", None, read_claim, by_path), world.claims)
+        self.watch(Resource("volumes", "/api/v1/persistentvolumes", None, read_volume, by_name), world.volumes)
+        self.watch(Resource("classes", f"{storage}/storageclasses", None, read_class, by_name), world.classes)
+        self.watch(Resource("pods", "/api/v1/pods", ours, read_pod, by_uid), scheduler.pods)

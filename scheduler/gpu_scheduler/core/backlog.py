@@ -4,17 +4,16 @@ LAW: holds uids and times, nothing of pods; time comes in as `now`, monotonic se
 only those who wait for it.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heappop, heappush
 from typing import Final
 
-from gpu_scheduler.core.reasons import Wake
+from gpu_scheduler.core.reasons import ShapeChanged, Wake
 
 _SLACK: Final = 64
-"""How many outdated timers there may be, beside one for each pod, before they are cleaned out."""
+"""How many outdated timers or places there may be, beside one for each pod, before they are cleaned out."""
 
 _PROMPT: Final = 3
 """How many wake-ups of a waiting pod are answered at once before they serve the back-off. A node that flaps, or where
@@ -35,6 +34,9 @@ class _Entry:
     turn: int
     """Its place in the order in which pods came."""
     state: _State
+    rank: int = 0
+    place: int = 0
+    """Its place in the order in which pods became active."""
     waits: int = 0
     """How many attempts in a row ended in waiting."""
     backoff: float = 0.0
@@ -43,12 +45,14 @@ class _Entry:
     due: float = 0.0
     """When it becomes active by itself, unless something does earlier."""
     wakes: tuple[Wake, ...] = ()
+    shapes: tuple[Wake, ...] = ()
+    """Those of them that many have in common who may all have the same GPUs; known until it is placed."""
 
 
 class Backlog:
     """Pending pods by uid: active, in back-off, or unschedulable until something wakes them."""
 
-    __slots__ = ("_active", "_entries", "_initial", "_maximum", "_resync", "_timers", "_turns", "_waiting")
+    __slots__ = ("_active", "_entries", "_initial", "_maximum", "_places", "_resync", "_timers", "_turns", "_waiting")
 
     def __init__(self, initial: float = 1.0, maximum: float = 10.0, resync: float = 300.0) -> None:
         """Seconds: the first back-off, the longest, and how long a pod stays unschedulable without any change."""
@@ -56,23 +60,32 @@ class Backlog:
         self._maximum = maximum
         self._resync = resync
         self._turns = 0
+        self._places = 0
         self._entries: dict[str, _Entry] = {}
         self._waiting: dict[Wake, dict[str, None]] = {}
-        # In the order in which they became active: whoever is woken often must not keep others from their turn.
-        self._active: OrderedDict[str, None] = OrderedDict()
-        # Some may be outdated; what an _Entry says now is what counts.
+        # In both some may be outdated; what an _Entry says now is what counts. Of one rank, whoever became active first
+        # stands first: whoever is woken often must not keep others from their turn.
+        self._active: list[tuple[int, int, str]] = []
         self._timers: list[tuple[float, int, str]] = []
 
     def add(self, uid: str) -> None:
         """A pod that is new or has changed itself: it is looked at when its turn comes, back-off or not."""
         self._activate(uid, self._entry(uid))
 
+    def rank(self, uid: str, rank: int) -> None:
+        """Put the pod before all of lower rank; among equals it keeps its place. An unknown uid is fine."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.rank != rank:
+            entry.rank = rank
+            if entry.state is _State.ACTIVE:
+                self._line_up(uid, entry)
+
     def pop(self, now: float) -> str | None:
-        """Hand out the pod that has been active for longest. It stays known until it is removed."""
+        """Hand out the pod of the highest rank that has been active for longest; it stays known until it is removed."""
         self._fire(now)
-        if not self._active:
+        if not self._any_active():
             return None
-        uid, _ = self._active.popitem(last=False)
+        _, _, uid = heappop(self._active)
         self._entries[uid].state = _State.HANDED_OUT
         return uid
 
@@ -87,9 +100,9 @@ class Backlog:
         else:
             self._stop_waiting(uid, entry)
             entry.resting_until = now
-        self._active.pop(uid, None)
         entry.state = _State.UNSCHEDULABLE
         entry.wakes = tuple(dict.fromkeys(wakes))
+        entry.shapes = tuple(wake for wake in entry.wakes if isinstance(wake, ShapeChanged))
         for wake in entry.wakes:
             self._waiting.setdefault(wake, {})[uid] = None
         self._set_timer(uid, entry, now + self._resync)
@@ -98,21 +111,28 @@ class Backlog:
         """After an error: active again by itself when its back-off is over."""
         entry = self._entry(uid)
         self._rest(uid, entry, now)
-        self._active.pop(uid, None)
         entry.state = _State.BACKOFF
         self._set_timer(uid, entry, entry.resting_until)
 
     def wake(self, wakes: Iterable[Wake], now: float) -> None:
         """Something changed: who waits for it becomes active, or serves out its back-off first."""
+        wakes = tuple(wakes)
+        self._call_up(wakes)
         woken = {uid: self._entries[uid] for wake in wakes for uid in self._waiting.get(wake, ())}
         # Of those who wait for one thing, who came first has the first turn.
         for uid, entry in sorted(woken.items(), key=lambda item: item[1].turn):
             if now >= entry.resting_until:
                 self._activate(uid, entry)
-            else:
-                self._stop_waiting(uid, entry)
+            elif entry.state is not _State.BACKOFF:
                 entry.state = _State.BACKOFF
                 self._set_timer(uid, entry, entry.resting_until)
+
+    def placed(self, uid: str) -> None:
+        """What the pod waited for came: there may be some left for the next in line."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            shapes, entry.shapes = entry.shapes, ()
+            self._call_up(shapes)
 
     def hint(self, wakes: Iterable[Wake], now: float) -> None:
         """Something changed that frees nothing: who waits for it is looked at soon, to be told another story."""
@@ -127,13 +147,12 @@ class Backlog:
         """The pod is bound, gone, or no longer ours; an unknown uid is fine."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
-            self._active.pop(uid, None)
             self._stop_waiting(uid, entry)
 
     def next_due(self, now: float) -> float | None:
         """When `pop` will next have something: `now` if it has already, None if nobody waits."""
         self._fire(now)
-        if self._active:
+        if self._any_active():
             return now
         return self._timers[0][0] if self._timers else None
 
@@ -151,8 +170,38 @@ class Backlog:
 
     def _activate(self, uid: str, entry: _Entry) -> None:
         self._stop_waiting(uid, entry)
-        entry.state = _State.ACTIVE
-        self._active[uid] = None
+        if entry.state is not _State.ACTIVE:
+            entry.state = _State.ACTIVE
+            self._places += 1
+            entry.place = self._places
+            self._line_up(uid, entry)
+
+    def _call_up(self, wakes: Iterable[Wake]) -> None:
+        """The first in line does not rest: where many wait for any GPU, none is left idle because all came in vain."""
+        for wake in wakes:
+            waiting = self._waiting.get(wake, {}) if isinstance(wake, ShapeChanged) else {}
+            if waiting:
+                first = min(waiting, key=self._in_line)
+                self._activate(first, self._entries[first])
+
+    def _in_line(self, uid: str) -> tuple[int, int]:
+        entry = self._entries[uid]
+        return -entry.rank, entry.turn
+
+    def _line_up(self, uid: str, entry: _Entry) -> None:
+        heappush(self._active, (-entry.rank, entry.place, uid))
+        if len(self._active) > 2 * len(self._entries) + _SLACK:
+            self._active = sorted({item for item in self._active if self._stands(*item)})
+
+    def _any_active(self) -> bool:
+        """Leave in front who is active, if anybody is."""
+        while self._active and not self._stands(*self._active[0]):
+            heappop(self._active)
+        return bool(self._active)
+
+    def _stands(self, rank: int, place: int, uid: str) -> bool:
+        entry = self._entries.get(uid)
+        return entry is not None and (entry.state, -entry.rank, entry.place) == (_State.ACTIVE, rank, place)
 
     def _rest(self, uid: str, entry: _Entry, now: float) -> None:
         """Each time in a row doubles the back-off, until the pod has been left alone for long."""

@@ -5,10 +5,11 @@ from it. Nothing is changed here: who asked books the placement with `Ledger.ass
 """
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
-from gpu_scheduler.core import feasible, fitting
+from gpu_scheduler.core import feasible, fitting, shortfall
+from gpu_scheduler.core.candidates import Candidates
 from gpu_scheduler.core.holding import claim_of
 from gpu_scheduler.core.inventory import MAX_CARDS
 from gpu_scheduler.core.ledger import Ledger
@@ -24,7 +25,8 @@ from gpu_scheduler.core.reasons import (
     Reason,
     Wake,
 )
-from gpu_scheduler.core.request import limit_fits, read_request
+from gpu_scheduler.core.request import CountRequest, Strategy, limit_fits, read_request
+from gpu_scheduler.core.strategies import Choice
 from gpu_scheduler.core.volumes import Selection, Volumes
 
 
@@ -36,6 +38,12 @@ class Cluster:
     nodes: Nodes
     volumes: Volumes
     policy: Policy
+    strategy: Strategy = Strategy.LEAST_UTILIZED
+    """Of pods that ask for a count and name none."""
+    candidates: Candidates = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", Candidates(self.ledger, self.nodes, self.policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +112,36 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     request = read_request(pod)
     if isinstance(request, Obstacle):
         return _put_off(pod, _Blocked(request, request.wakes))
+    if isinstance(request, CountRequest):
+        return _by_strategy(pod, request, cluster)
     if request.slot is None:
         return _any_line(pod, request.map, cluster)
     look = _Look(pod, workload_of(pod, request.map), cluster, by_field=bool(pod.gpu_limits))
     found = look.at(request.slot)
-    return _put_off(pod, found) if isinstance(found, _Blocked) else _bind(pod, found)
+    return _put_off(pod, found) if isinstance(found, _Blocked) else _bind(pod, found, f"index {found.index}")
+
+
+def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
+    """The best of the nodes that fit, as far as the pod's volumes can be reached from there; else why there is none."""
+    fault = feasible.gate_open(pod, None, by_field=True)
+    if fault is not None:
+        return _put_off(pod, _Blocked(fault, fault.wakes))
+    ranking = cluster.candidates.ranking(pod, request, cluster.strategy)
+    choices = ranking.choices()
+    barred: list[Obstacle] = []
+    for choice in choices:
+        found = cluster.volumes.look(pod, choice.node)
+        if found is None:
+            how = f"{request.strategy or cluster.strategy}: {ranking.reason(choice, next(choices, None))}"
+            return _bind(pod, _chosen(pod, choice), how)
+        if isinstance(found, Selection):
+            # Its volumes are made for this node: who takes another would leave them behind.
+            return _wait(pod, _Blocked(found.obstacle, found.obstacle.wakes, found))
+        barred.append(found)
+    obstacle = cluster.candidates.shortfall(ranking) if not barred else shortfall.barred(barred[0], len(barred))
+    # What storage asks of a node is news about the ranking.
+    wakes = {wake for each in barred for wake in each.wakes if not isinstance(wake, NodeChanged)}
+    return _put_off(pod, _Blocked(obstacle, frozenset({cluster.candidates.wait(ranking), *wakes})))
 
 
 def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decision:
@@ -123,7 +156,7 @@ def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decisi
         for slot in filter(None, lines):
             found = look.out_of(slot.node) or look.at(slot)
             if isinstance(found, Placement):
-                return _bind(pod, found)
+                return _bind(pod, found, f"index {found.index}")
             first = first or found
             wakes |= found.wakes
             if found.selection is not None:
@@ -158,7 +191,7 @@ class _Look:
             # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
             fault = limit_fits(pod, slot) or feasible.gate_open(pod, slot.value, by_field=self._by_field)
             return _Blocked(fault or node, node.wakes)
-        placement = _placement(pod, slot, node)
+        placement = _placement(pod, node, slot.devices, slot.index)
         found = (
             limit_fits(pod, slot)
             or feasible.gate_open(pod, placement.value, by_field=self._by_field)
@@ -183,6 +216,7 @@ class _Look:
             (None if plugin else feasible.cards_exist(slot, node))
             or feasible.index_free(self._workload, slot.index, ledger, nodes)
             or (None if plugin else feasible.gpu_free(claim, ledger, nodes, self._cluster.policy))
+            or feasible.gpu_healthy(claim, node)
             or feasible.plugin_apart(claim, node, ledger)
             or feasible.cards_left(pod, node, nodes, ledger.occupancy)
         )
@@ -201,20 +235,24 @@ class _Look:
         return self._nodes[node.name]
 
 
-def _placement(pod: Pod, slot: Slot, node: Node) -> Placement:
-    """Where the line puts the pod; where a device plugin chooses the cards, they are numbered from the container."""
+def _placement(pod: Pod, node: Node, devices: tuple[str, ...], index: int | None) -> Placement:
+    """These devices there; where a device plugin chooses the cards, they are numbered from the container."""
     if node.advertised is not None and pod.gpu_limits:
         # A limit beyond all cards is refused by another question; here it must not fill the memory.
-        return Placement(node.name, tuple(map(str, range(min(pod.gpu_limit, MAX_CARDS)))), slot.index)
-    uuids = None if node.inventory is None else node.inventory.uuids(slot.devices)
-    return Placement(node.name, slot.devices, slot.index, uuids)
+        return Placement(node.name, tuple(map(str, range(min(pod.gpu_limit, MAX_CARDS)))), index)
+    return Placement(node.name, devices, index, None if node.inventory is None else node.inventory.uuids(devices))
 
 
-def _bind(pod: Pod, placement: Placement) -> Bind:
+def _chosen(pod: Pod, choice: Choice) -> Placement:
+    """CUDA is to number the cards as their node does."""
+    devices = map(str, sorted(card.index for card in choice.cards))
+    return _placement(pod, choice.node, tuple(devices), None)
+
+
+def _bind(pod: Pod, placement: Placement, how: str) -> Bind:
     """As Kubernetes says it, and what Kubernetes does not know."""
     devices = {0: "no GPU", 1: f"GPU {placement.value}"}.get(len(placement.devices), f"GPUs {placement.value}")
-    message = f"Successfully assigned {pod.ref} to {placement.node} with {devices} (index {placement.index})"
-    return Bind(pod.ref, placement, message)
+    return Bind(pod.ref, placement, f"Successfully assigned {pod.ref} to {placement.node} with {devices} ({how})")
 
 
 def _put_off(pod: Pod, blocked: _Blocked) -> Wait | Refuse:

@@ -4,9 +4,9 @@ LAW: holders are kept by real node and card; index, UUID and MIG slices of one c
 inventory cannot tell two kinds of name apart, they are taken to mean the same card.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Final
 
 from gpu_scheduler.core.holding import Holder
@@ -14,6 +14,7 @@ from gpu_scheduler.core.inventory import Inventory, Spot
 from gpu_scheduler.core.model import Node, Sharing
 from gpu_scheduler.core.placement_map import device_kind
 from gpu_scheduler.core.reasons import GpuChanged, Wake
+from gpu_scheduler.core.recency import Recency
 
 _NOBODY: Final[frozenset[Wake]] = frozenset()
 
@@ -81,18 +82,19 @@ class _Rack:
 
     def strangers(self, device: str) -> Iterator[dict[str, Holder]]:
         """Who uses names of another kind, where nobody can tell whether they mean this device."""
-        kind = device_kind(device)
         tables = self.kinds if self.spot(device)[1] is None else self.loose
+        kind = device_kind(device) if tables else None
         return (holders for other, holders in tables.items() if other != kind)
 
 
 class Devices:
     """All holders by node and card."""
 
-    __slots__ = ("_crowded", "_found", "_racks")
+    __slots__ = ("_crowded", "_found", "_racks", "_recency")
 
     def __init__(self) -> None:
         self._racks: dict[str, _Rack] = {}
+        self._recency = Recency()
         self._crowded: set[str] = set()
         """Nodes with a card that two pods hold."""
         self._found: dict[tuple[str, Sharing], tuple[Conflict, ...]] = {}
@@ -115,11 +117,13 @@ class Devices:
     def put(self, holder: Holder) -> None:
         """The pod holds its devices from now on."""
         self._racks.setdefault(holder.node, _Rack()).insert(holder)
+        self._recency.put(holder)
         self._tidy(holder.node)
 
     def drop(self, holder: Holder) -> frozenset[Wake]:
         """The pod holds them no longer; answers what is free."""
         keys = self._racks[holder.node].remove(holder.ref.uid)
+        self._recency.drop(holder.ref.uid)
         self._tidy(holder.node)
         return frozenset(GpuChanged(holder.node, key) for key in {"", *keys}) if keys else _NOBODY
 
@@ -142,6 +146,29 @@ class Devices:
             found.update(holders)
         return _ordered(found)
 
+    def holders_of(self, node: str, card: int) -> Mapping[str, Holder]:
+        """Who claims the card, a part of it, or something that may be it; by uid. Costs what that card has of them."""
+        rack = self._racks.get(node)
+        if rack is None:
+            return {}
+        known = rack.cards.get(str(card), {})
+        strangers = [holders for holders in rack.strangers(str(card)) if holders]
+        return dict(chain.from_iterable(each.items() for each in (known, *strangers))) if strangers else known
+
+    def held(self, node: str) -> Mapping[str, Mapping[str, Holder]]:
+        """The same for all cards of the node that anybody claims, by the card's key; beside them maybe other keys."""
+        rack = self._racks.get(node)
+        if rack is None:
+            return {}
+        if rack.inventory is None or not rack.loose:
+            return rack.cards
+        found = {str(card.index): self.holders_of(node, card.index) for card in rack.inventory.cards}
+        return {key: holders for key, holders in found.items() if holders}
+
+    def newest(self) -> Holder | None:
+        """Who came last of those who still hold devices: assumed ones, then by the time that their Binding wrote."""
+        return self._recency.newest()
+
     def named_holder(self, node: str) -> Holder | None:
         """Who claims a device of the node by its name (the first by name)."""
         rack = self._racks.get(node)
@@ -152,7 +179,7 @@ class Devices:
         """Whether `other` may hold `device` of its node beside `one`."""
         if sharing is Sharing.NONE:
             return False
-        if sharing is Sharing.ANY or (one.sharing_any and other.sharing_any):
+        if sharing is Sharing.ANY or (one.sharing_any and other.sharing_any) or (one.shared and other.shared):
             return True
         if one.workload is None or one.workload != other.workload or one.index == other.index:
             return False
@@ -180,6 +207,7 @@ class Devices:
                     yield (word, node, key), frozenset(holders)
         for node in self._crowded:
             yield ("crowded", node), True
+        yield from self._recency.entries()
 
     def _conflicts_of(self, node: str, sharing: Sharing) -> Iterator[Conflict]:
         rack = self._racks[node]

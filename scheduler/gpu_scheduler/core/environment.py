@@ -57,8 +57,7 @@ def lacks(container: Container, needed: tuple[EnvVar, ...]) -> Obstacle | None:
         return None
     return Obstacle(
         Reason.ENV_NOT_INJECTED,
-        f"cannot start container {quote(container.name)} without {_shown(gaps[0])}: "
-        "it would not see the GPUs of its map line",
+        f"cannot start container {quote(container.name)} without {_shown(gaps[0])}: it would not see its GPUs",
         "delete the pod: its controller makes it anew and admission completes it; a bare pod must be created again",
     )
 

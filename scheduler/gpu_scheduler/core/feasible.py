@@ -9,6 +9,7 @@ from itertools import chain
 from gpu_scheduler import names
 from gpu_scheduler.core.environment import BY_FIELD, conflict, lacks, wanted
 from gpu_scheduler.core.holding import Holder
+from gpu_scheduler.core.inventory import UNREAD, Health
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Sharing, WorkloadKey
 from gpu_scheduler.core.nodes import ANY_NODE, Nodes
@@ -32,12 +33,13 @@ _ROLLING = (
 )
 
 
-def gate_open(pod: Pod, value: str, *, by_field: bool) -> Obstacle | None:
+def gate_open(pod: Pod, value: str | None, *, by_field: bool) -> Obstacle | None:
     """Every container carries the devices `value`, or reads them from our annotation. After the bind it is too late.
 
-    `by_field`: the webhook had to write the annotation's name, because it could not know the value.
+    `by_field`: the webhook had to write the annotation's name, because it could not know the value. Where nobody can
+    know it yet, it is None, and no literal is right.
     """
-    needed = wanted(value)
+    needed = BY_FIELD if value is None else wanted(value)
     written = BY_FIELD if by_field else needed
     # A conflict first, wherever it stands: the webhook would refuse it, with the same words.
     obstacles = chain(
@@ -108,6 +110,24 @@ def gpu_free(claim: Holder, ledger: Ledger, nodes: Nodes, policy: Policy) -> Obs
             card = ledger.devices.card(claim.node, device) if device in holder.devices else ""
             wake = GpuChanged(claim.node, card)
             return _held(Reason.GPU_HELD, thing, holder, _cure(claim, holder, policy), nodes, wake)
+    return None
+
+
+def gpu_healthy(claim: Holder, node: Node) -> Obstacle | None:
+    """The monitor calls no card of the claim unhealthy; its silence binds nobody who named the card."""
+    plugin_chooses = node.advertised is not None and claim.limit
+    if node.inventory is None or plugin_chooses:
+        return None
+    for device in claim.devices:
+        spot = node.inventory.find(device)
+        if spot is not None and node.readings.get(spot.card, UNREAD).health is Health.UNHEALTHY:
+            return Obstacle(
+                Reason.GPU_UNHEALTHY,
+                f"cannot use GPU {device} of {node.name}: its monitor reports it unhealthy",
+                f"name another GPU in the map, or repair it and wait for the monitor; it says why: "
+                f"kubectl get node {node.name} -o jsonpath='{{.metadata.annotations.agentaflow\\.gpu/devices}}'",
+                frozenset({NodeChanged(node.name, Aspect.HEALTH)}),
+            )
     return None
 
 

@@ -3,13 +3,19 @@
 LAW: derived from the pod alone, so that every replica and every restart derives the same.
 """
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.counting import CountRequest, read_count
 from gpu_scheduler.core.environment import devices_in, literals, reads_annotation
 from gpu_scheduler.core.model import Placement, Pod, PodRef, WorkloadKey, workload_of
-from gpu_scheduler.core.placement_map import MapError, PlacementMap, parse_number, parse_placement_map
+from gpu_scheduler.core.placement_map import MapError, PlacementMap, Slot, parse_number, parse_placement_map
 from gpu_scheduler.core.pod_index import static_index
+
+_MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+"""A time as our Bindings write it: times that are written alike sort like text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +37,21 @@ class Holder:
     deleting_since: str | None
     assumed: bool
     """True until the watch shows the pod bound."""
+    memory: int = 0
+    """MiB that it takes of each of its cards, as far as it says."""
+    shared: bool = False
+    """A strategy placed it, and it leaves the rest of its cards' memory to others of its kind."""
+    assigned_at: str = ""
+    """When it was bound (RFC 3339, UTC, microseconds); empty while assumed: nothing is newer."""
 
 
 def claim_of(pod: Pod, placement: Placement) -> Holder:
-    """What `pod` will hold at `placement`, the place that its map line gives it."""
+    """What `pod` will hold at `placement`, the place that its map line or a strategy gives it."""
     kept = literals(pod) if pod.keep_env else None
     devices = placement.devices + tuple(device for device in kept or () if device not in placement.devices)
     placement_map = _map_of(pod)
-    slot = None if placement_map is None else placement_map.get(placement.index)
+    slot = _slot(placement_map, placement.index)
+    memory, shared = _share_of(pod)
     return Holder(
         pod.ref,
         placement.node,
@@ -51,6 +64,8 @@ def claim_of(pod: Pod, placement: Placement) -> Holder:
         # It was not when this was decided; the watch will tell.
         None,
         assumed=True,
+        memory=memory,
+        shared=shared,
     )
 
 
@@ -58,7 +73,10 @@ def holder_of(pod: Pod, node: str) -> Holder:
     """What a live pod holds that is bound to `node`."""
     placement_map = _map_of(pod)
     index = _index_of(pod)
-    slot = placement_map.get(index) if placement_map is not None and index is not None else None
+    # Without our annotation no strategy chose its devices.
+    memory, shared = _share_of(pod) if names.ASSIGNED_DEVICES in pod.annotations else (0, False)
+    assigned_at = pod.annotations.get(names.ASSIGNED_AT, "")
+    slot = _slot(placement_map, index)
     # A line may name the node by an alias; then our own annotation says what it meant.
     agrees = slot is not None and node in {slot.node, pod.annotations.get(names.ASSIGNED_NODE)}
     line = slot.devices if slot is not None and agrees else ()
@@ -74,6 +92,9 @@ def holder_of(pod: Pod, node: str) -> Holder:
         pod.sharing_any,
         pod.deleting_since,
         assumed=False,
+        memory=memory,
+        shared=shared,
+        assigned_at=assigned_at if _MOMENT.fullmatch(assigned_at) else "",
     )
 
 
@@ -106,6 +127,16 @@ def _devices_of(pod: Pod, line: tuple[str, ...]) -> tuple[str, ...]:
     return devices + tuple(device for device in own or () if device not in devices)
 
 
+def _share_of(pod: Pod) -> tuple[int, bool]:
+    """MiB that a pod placed by strategy takes of each of its cards, and whether it leaves the rest to others."""
+    asked = read_count(pod) if pod.map_text is None else None
+    return (asked.memory, not asked.exclusive) if isinstance(asked, CountRequest) else (0, False)
+
+
+def _slot(placement_map: PlacementMap | None, index: int | None) -> Slot | None:
+    return None if placement_map is None or index is None else placement_map.get(index)
+
+
 def _map_of(pod: Pod) -> PlacementMap | None:
     try:
         return None if pod.map_text is None else parse_placement_map(pod.map_text)
@@ -114,6 +145,8 @@ def _map_of(pod: Pod) -> PlacementMap | None:
 
 
 def _index_of(pod: Pod) -> int | None:
+    if pod.map_text is None:
+        return None
     assigned = pod.annotations.get(names.ASSIGNED_INDEX)
     if assigned is not None:
         return parse_number(assigned)

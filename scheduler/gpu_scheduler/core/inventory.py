@@ -4,7 +4,17 @@ LAW: an index, a GPU's UUID and a MIG slice's UUID may all mean one card; whoeve
 """
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
+
+
+class Health(StrEnum):
+    """What a monitor says of a card."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    """It works, but something wears: others are taken first."""
+    UNHEALTHY = "unhealthy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +24,24 @@ class Card:
     index: int
     uuid: str | None = None
     slices: tuple[str, ...] = ()
+    model: str = ""
+    memory: int | None = None
+    """MiB in all, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a monitor last read of one card: changes by the minute, so no part of the inventory."""
+
+    used: int = 0
+    """MiB, whoever uses it."""
+    utilization: int = 0
+    """Percent."""
+    health: Health = Health.HEALTHY
+
+
+UNREAD: Final = Reading()
+"""Of a card that nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +97,9 @@ class Inventory:
 
 MAX_CARDS: Final = 1024
 """Most cards of a node that are believed; hostile capacities must not fill the memory."""
+
+MAX_MEMORY: Final = 2**40
+"""Most MiB of a card that are believed, or asked for."""
 
 
 def counted(number: int) -> Inventory:

@@ -15,6 +15,7 @@ from gpu_scheduler.core.indices import Indices
 from gpu_scheduler.core.model import Node, Placement, Pod, Policy, Resident, WorkloadKey
 from gpu_scheduler.core.occupancy import Occupancy
 from gpu_scheduler.core.reasons import IndexChanged, LineFreed, Wake
+from gpu_scheduler.core.touched import Touched
 
 _NOBODY: Final[frozenset[Wake]] = frozenset()
 
@@ -22,16 +23,17 @@ _NOBODY: Final[frozenset[Wake]] = frozenset()
 class Ledger:
     """All holds of one scheduler's pods, and what all pods take of their nodes."""
 
-    __slots__ = ("_by_uid", "_claims", "_drifting", "_policy", "devices", "indices", "occupancy")
+    __slots__ = ("_by_uid", "_claims", "_drifting", "_policy", "devices", "indices", "occupancy", "touched")
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._by_uid: dict[str, Holder] = {}
         self._claims: dict[str, tuple[WorkloadKey, int]] = {}
         self._drifting: set[str] = set()
+        self.touched = Touched()
         self.devices = Devices()
         self.indices = Indices()
-        self.occupancy = Occupancy()
+        self.occupancy = Occupancy(self.touched)
 
     def apply(self, pod: Pod) -> frozenset[Wake]:
         """Take `pod` as the watch shows it (added or modified); answers what changed for those who wait."""
@@ -46,11 +48,14 @@ class Ledger:
         holder = holder_of(pod, pod.node)
         before = self._by_uid.get(uid)
         # What it still has is told as changed too: who waits for it may have its turn, or should hear another reason.
-        confirmed = before is not None and replace(before, assumed=False) == holder
+        confirmed = before is not None and replace(before, assumed=False, assigned_at=holder.assigned_at) == holder
         wakes = self._remove(uid) | self._insert(holder, pod)
         if drifts(pod):
             self._drifting.add(uid)
-        return _NOBODY if confirmed else wakes
+        if confirmed:
+            return _NOBODY
+        self.touched.mark(holder.node)
+        return wakes
 
     def forget(self, uid: str) -> frozenset[Wake]:
         """The pod is gone, or its bind definitely failed; answers what became free."""
@@ -60,6 +65,7 @@ class Ledger:
         """Book `placement` before its bind is sent; it stays booked until apply or forget settles it."""
         self._remove(pod.ref.uid)
         self._insert(claim_of(pod, placement), pod)
+        self.touched.mark(placement.node)
 
     def reserve(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[Wake]:
         """Keep a line for a waiting pod that takes any, because its volumes are being made there; None gives it up."""
@@ -80,10 +86,12 @@ class Ledger:
 
     def learn(self, node: Node) -> frozenset[Wake]:
         """Take the node's cards as they are known now."""
+        self.touched.learn(node)
         return self.devices.learn(node)
 
     def unlearn(self, name: str) -> frozenset[Wake]:
         """The node is gone; who was bound there still holds what it held."""
+        self.touched.unlearn(name)
         return self.devices.learn(Node(name))
 
     def holds(self, uid: str) -> bool:

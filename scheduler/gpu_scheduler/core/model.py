@@ -11,7 +11,7 @@ from enum import StrEnum
 from gpu_scheduler import names
 from gpu_scheduler.core.constraints import ANYWHERE, Constraints, Taint
 from gpu_scheduler.core.demand import NOTHING, Demand
-from gpu_scheduler.core.inventory import Inventory
+from gpu_scheduler.core.inventory import Inventory, Reading
 from gpu_scheduler.core.placement_map import PlacementMap
 
 
@@ -31,6 +31,8 @@ class Policy:
 
     scheduler_name: str = names.SCHEDULER_NAME
     sharing: Sharing = Sharing.SAME_WORKLOAD
+    utilization_goal: int = 80
+    """Percent: a card that is busier gets no pod by strategy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,10 @@ class Node:
     advertised: int | None = None
     """How many cards a device plugin hands out there (`nvidia.com/gpu` in its capacity): 0 while it restarts, None
     where there is none."""
+    readings: Mapping[int, Reading] = field(default_factory=dict, hash=False)
+    """What its monitor last read, by card index."""
+    stale: bool = False
+    """Its monitor has been silent for too long: nobody knows how its cards are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +202,13 @@ class Resident:
 class Placement:
     """Where a pod goes and what it sees there.
 
-    `node` is a real name, `devices` come in the order in which CUDA is to number them, `index` is the map line's.
+    `node` is a real name, `devices` come in the order in which CUDA is to number them, `index` is the map line's; None
+    when a strategy chose.
     """
 
     node: str
     devices: tuple[str, ...]
-    index: int
+    index: int | None
     uuids: tuple[str, ...] | None = None
     """Of the devices, in their order, where they are known."""
 
@@ -217,12 +224,9 @@ class Placement:
         The ledger reads it back.
         """
         known = {} if self.uuids is None else {names.ASSIGNED_UUIDS: ",".join(self.uuids)}
-        return {
-            names.ASSIGNED_DEVICES: self.value,
-            names.ASSIGNED_INDEX: str(self.index),
-            names.ASSIGNED_NODE: self.node,
-            **known,
-        }
+        if self.index is not None:
+            known[names.ASSIGNED_INDEX] = str(self.index)
+        return {names.ASSIGNED_DEVICES: self.value, names.ASSIGNED_NODE: self.node, **known}
 
 
 @dataclass(frozen=True, slots=True)

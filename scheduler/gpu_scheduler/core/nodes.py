@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.inventory import Health
 from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.reasons import Aspect, NodeChanged, Obstacle, Reason, Wake
 from gpu_scheduler.core.text import quote
@@ -19,6 +20,13 @@ _ASKED: Final[Mapping[Aspect, Callable[[Node], object]]] = {
     Aspect.LABELS: lambda node: node.labels,
     Aspect.ALLOCATABLE: lambda node: node.allocatable,
     Aspect.INVENTORY: lambda node: (node.inventory, node.advertised),
+    Aspect.HEALTH: lambda node: (
+        node.stale,
+        {card: each.health for card, each in node.readings.items() if each.health is not Health.HEALTHY},
+    ),
+    Aspect.LOAD: lambda node: {
+        card: load for card, each in node.readings.items() if any(load := (each.used, each.utilization))
+    },
 }
 
 

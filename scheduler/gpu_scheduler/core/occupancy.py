@@ -12,6 +12,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.demand import HostPort
 from gpu_scheduler.core.model import PodRef, Resident
 from gpu_scheduler.core.reasons import GpuChanged, RoomFreed, Wake
+from gpu_scheduler.core.touched import Touched
 
 PODS: Final = "pods"
 """The resource that every pod takes one of."""
@@ -35,9 +36,11 @@ class _Use:
 class Occupancy:
     """All bound pods by uid, and what they take of their nodes."""
 
-    __slots__ = ("_nodes", "_residents")
+    __slots__ = ("_nodes", "_residents", "_touched")
 
-    def __init__(self) -> None:
+    def __init__(self, touched: Touched | None = None) -> None:
+        """`touched` is told of every node where something changed."""
+        self._touched = Touched() if touched is None else touched
         self._residents: dict[str, Resident] = {}
         self._nodes: dict[str, _Use] = {}
 
@@ -47,6 +50,7 @@ class Occupancy:
         if before == resident:
             return _NOBODY
         freed = _NOBODY if before is None else self.drop(resident.ref.uid)
+        self._touched.mark(resident.node)
         self._residents[resident.ref.uid] = resident
         use = self._nodes.setdefault(resident.node, _Use())
         for resource, amount in _taken(resident):
@@ -63,6 +67,7 @@ class Occupancy:
         if resident is None:
             return _NOBODY
         node, use = resident.node, self._nodes[resident.node]
+        self._touched.mark(node)
         wakes: set[Wake] = set()
         for resource, amount in _taken(resident):
             use.totals[resource] -= amount

@@ -4,6 +4,7 @@ LAW: one word per reason, the same in message, command line, metric label and do
 that can be said of it.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
@@ -34,7 +35,9 @@ class Reason(StrEnum):
     VOLUME_NOT_BOUND = "VolumeNotBound"
     GPU_NOT_FOUND = "GpuNotFound"
     GPU_HELD = "GpuHeld"
+    GPU_UNHEALTHY = "GpuUnhealthy"
     NOT_ENOUGH_GPUS = "NotEnoughGpus"
+    INSUFFICIENT_GPU_MEMORY = "InsufficientGpuMemory"
     ENV_NOT_INJECTED = "EnvNotInjected"
     ENV_CONFLICT = "EnvConflict"
     BIND_FAILED = "BindFailed"
@@ -87,6 +90,10 @@ class Aspect(Enum):
     LABELS = auto()
     ALLOCATABLE = auto()
     INVENTORY = auto()
+    HEALTH = auto()
+    """What its monitor says of its cards' health, and whether it still says anything."""
+    LOAD = auto()
+    """How much of its cards is in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,17 @@ class StorageChanged:
     name: str
 
 
-Wake = GpuChanged | IndexChanged | LineFreed | NodeChanged | RoomFreed | StorageChanged
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class ShapeChanged:
+    """A node begins to fit pods of one shape, or something else than before keeps them from all nodes.
+
+    `shape` is what they ask for, and equal for all of them. As long as somebody has the value, somebody waits.
+    """
+
+    shape: Hashable
+
+
+Wake = GpuChanged | IndexChanged | LineFreed | NodeChanged | RoomFreed | ShapeChanged | StorageChanged
 """What can cure a wait. That a change of the pod itself can goes without saying."""
 
 

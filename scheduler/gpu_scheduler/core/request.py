@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.counting import CountRequest, Strategy, read_count
+from gpu_scheduler.core.environment import literals
 from gpu_scheduler.core.model import Pod
 from gpu_scheduler.core.placement_map import MapError, PlacementMap, Slot, parse_placement_map
 from gpu_scheduler.core.pod_index import static_index
 from gpu_scheduler.core.reasons import Obstacle, Reason
 from gpu_scheduler.core.text import quote
+
+__all__ = ["CountRequest", "Request", "Strategy", "limit_fits", "read_request"]
 
 _EXAMPLE: Final = f'annotation {names.MAP}, example: "0=node1:0,1"'
 _MAX_RANGES: Final = 8
@@ -32,7 +36,7 @@ class Request:
     slot: Slot | None
 
 
-def read_request(pod: Pod) -> Request | Obstacle:
+def read_request(pod: Pod) -> Request | CountRequest | Obstacle:
     """What `pod` asks for, or what is wrong with the asking."""
     text = pod.map_text
     if text is None:
@@ -41,7 +45,21 @@ def read_request(pod: Pod) -> Request | Obstacle:
         placement_map = parse_placement_map(text)
     except MapError as error:
         return Obstacle(Reason.MAP_INVALID, str(error), f"correct annotation {names.MAP} in the pod's template")
-    return _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod) or _on_map(pod, placement_map)
+    said = f"the map already says the node ({_EXAMPLE})"
+    return _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod, said) or _on_map(pod, placement_map)
+
+
+def _without_map(pod: Pod) -> CountRequest | Obstacle:
+    request = read_count(pod)
+    if request is None:
+        return Obstacle(
+            Reason.NOTHING_REQUESTED,
+            f"cannot place a pod that asks for nothing: it has schedulerName {quote(pod.scheduler_name)} "
+            "but neither a map nor a count",
+            f'write one ({_EXAMPLE}, or annotation {names.COUNT}, example: "1"), or leave out schedulerName',
+        )
+    said = 'nodeSelector and required node affinity are read (example: nodeSelector: {"kubernetes.io/arch": "amd64"})'
+    return _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod, said) or _kept(pod) or request
 
 
 def _on_map(pod: Pod, placement_map: PlacementMap) -> Request | Obstacle:
@@ -107,30 +125,27 @@ def _wrong_limit(container: str, limit: int, rule: str, cure: str) -> Obstacle:
     return Obstacle(Reason.REQUEST_INVALID, what, cure)
 
 
-def _unsupported(pod: Pod) -> Obstacle | None:
+def _unsupported(pod: Pod, said: str) -> Obstacle | None:
     """The pod asks for something that we do not decide."""
     if not pod.unsupported:
         return None
     return Obstacle(
         Reason.UNSUPPORTED,
         f"cannot place a pod by {', '.join(pod.unsupported)}: this scheduler does not read it",
-        f"leave it out: the map already says the node ({_EXAMPLE})",
+        f"leave it out: {said}",
     )
 
 
-def _without_map(pod: Pod) -> Obstacle:
-    count = pod.annotations.get(names.COUNT)
-    if count is not None:
-        return Obstacle(
-            Reason.UNSUPPORTED,
-            f"cannot place a pod by annotation {names.COUNT}: {quote(count)}: "
-            "automatic placement is not in this version",
-            f"write a map ({_EXAMPLE})",
-        )
+def _kept(pod: Pod) -> Obstacle | None:
+    """A container of a pod without a map keeps GPUs of its own: which node has them free, only a map could say."""
+    kept = literals(pod) if pod.keep_env else None
+    if not kept:
+        return None
     return Obstacle(
-        Reason.NOTHING_REQUESTED,
-        f"cannot place a pod that asks for nothing: it has schedulerName {quote(pod.scheduler_name)} but no map",
-        f"write one ({_EXAMPLE}), or leave out schedulerName",
+        Reason.REQUEST_INVALID,
+        f"cannot keep {names.VISIBLE_DEVICES}={quote(','.join(kept))}: "
+        "the GPUs of a pod without a map are chosen when it is placed",
+        f"leave the variable out of its containers, or write a map ({_EXAMPLE})",
     )
 
 

@@ -11,7 +11,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.environment import BY_FIELD, conflict, missing, wanted
 from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Pod
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
-from gpu_scheduler.core.request import Request, read_request
+from gpu_scheduler.core.request import CountRequest, Request, read_request
 from gpu_scheduler.core.text import quote
 
 _MAX_NAME: Final = 253
@@ -51,13 +51,22 @@ def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None 
     if isinstance(request, Obstacle):
         return _deny(request) if request.reason in REFUSED_AT_ADMISSION else Admit()
     needed = _needed(pod, request)
-    index = "index decided when it is placed" if request.slot is None else f"index {request.slot.index}"
-    return _complete(pod, pod.containers, needed, f"Injecting {_shown(needed)} for pod {_named(pod)} ({index})")
+    log = f"Injecting {_shown(needed)} for pod {_named(pod)} ({_known(request)})"
+    return _complete(pod, pod.containers, needed, log)
 
 
-def _needed(pod: Pod, request: Request) -> tuple[EnvVar, EnvVar]:
+def _needed(pod: Pod, request: Request | CountRequest) -> tuple[EnvVar, EnvVar]:
     """The devices as the line names them; by our annotation where line or devices are decided later."""
-    return BY_FIELD if request.slot is None or pod.gpu_limits else wanted(request.slot.value)
+    if isinstance(request, CountRequest) or request.slot is None or pod.gpu_limits:
+        return BY_FIELD
+    return wanted(request.slot.value)
+
+
+def _known(request: Request | CountRequest) -> str:
+    """What is known of the pod's place, for a log line."""
+    if isinstance(request, CountRequest):
+        return "devices decided by strategy when it is placed"
+    return "index decided when it is placed" if request.slot is None else f"index {request.slot.index}"
 
 
 def _review_debugging(pod: Pod, old: Pod | None) -> Admit | Deny:
@@ -75,7 +84,7 @@ def _ephemeral(pod: Pod) -> Iterator[Container]:
 
 
 def _seen(pod: Pod) -> tuple[EnvVar, EnvVar] | None:
-    """What the pod's own containers have, else what its map line says."""
+    """What the pod's own containers have, else what it asks for."""
     for container in pod.containers:
         if container.kind is not ContainerKind.EPHEMERAL:
             # Of two entries with one name the last wins.

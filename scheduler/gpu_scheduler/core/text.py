@@ -3,6 +3,8 @@
 LAW: texts are quoted by `quote` and cut by `sentence`, and nowhere else.
 """
 
+import re
+from functools import lru_cache
 from typing import Final
 
 MAX_BYTES: Final = 1000
@@ -10,6 +12,7 @@ MAX_BYTES: Final = 1000
 
 _MAX_QUOTED: Final = 60
 _ELLIPSIS: Final = "…"
+_DIGITS: Final = re.compile(r"0*([0-9]+)")
 
 
 def quote(text: str) -> str:
@@ -33,6 +36,17 @@ def sentence(word: str, what: str, cure: str) -> str:
     room = MAX_BYTES - len(head.encode(errors="replace"))
     tail = _cut(tail, room - len(_ELLIPSIS.encode()))
     return f"{head}{_cut(what, room - len(tail.encode()))}{tail}"
+
+
+def number_of(number: int, thing: str) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+@lru_cache(maxsize=8192)
+def natural(name: str) -> str:
+    """What names sort by so that numbers in them count as numbers: node2 before node10."""
+    return _DIGITS.sub(lambda match: f"{len(match[1]):03}{match[1]}", name)
 
 
 def _cut(text: str, size: int) -> str:

@@ -147,7 +147,7 @@ class Volumes:
         return Obstacle(
             Reason.NODE_AFFINITY_MISMATCH,
             f"volume {name} of claim {claim} cannot be reached from node {node.name}",
-            f"name a node that matches the volume's node affinity (kubectl describe pv {name}), or use another claim",
+            f"use a node that matches the volume's node affinity (kubectl describe pv {name}), or another claim",
             frozenset({_claim_changed(str(claim)), wakes, NodeChanged(node.name, Aspect.LABELS)}),
         )
 

@@ -1,12 +1,16 @@
 """The webhook as the API server meets it, without TLS."""
 
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from io import BytesIO
+from typing import Any
 
+import jsonpatch
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from gpu_scheduler.adapters.admission import Webhook
@@ -16,6 +20,17 @@ from tests.adapters.server import Object
 Client = TestClient[web.Request, web.Application]
 
 MAP = "0=node1:0,1\n1=node2:2\n"
+ODD = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(st.characters(codec="utf-8")),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=5,
+)
 
 
 @asynccontextmanager
@@ -62,3 +77,22 @@ async def ask(client: Client, path: str, body: Object) -> Object:
     assert answer["response"]["uid"] == "review-1"
     given: Object = answer["response"]
     return given
+
+
+def patched(body: Object, response: Object) -> Object:
+    """Apply the response's patch as the API server does."""
+    if "patch" not in response:
+        return body
+    assert response["patchType"] == "JSONPatch"
+    result: Object = jsonpatch.apply_patch(body, json.loads(b64decode(response["patch"])))
+    return result
+
+
+def places(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every place in a document."""
+    inner: list[tuple[str | int, Any]] = []
+    if isinstance(value, dict):
+        inner = list(value.items())
+    if isinstance(value, list):
+        inner = list(enumerate(value))
+    return [at, *(found for key, each in inner for found in places(each, (*at, key)))]

@@ -1,23 +1,11 @@
 import asyncio
-import json
-from base64 import b64decode
 from collections.abc import AsyncIterator
 
-import jsonpatch
 import pytest
 
 from gpu_scheduler.adapters import admission
-from tests.adapters.reviews import ask, pod, review, serving
+from tests.adapters.reviews import ask, patched, pod, review, serving
 from tests.adapters.server import Object
-
-
-def patched(body: Object, response: Object) -> Object:
-    """Apply the response's patch as the API server does."""
-    if "patch" not in response:
-        return body
-    assert response["patchType"] == "JSONPatch"
-    result: Object = jsonpatch.apply_patch(body, json.loads(b64decode(response["patch"])))
-    return result
 
 
 async def test_a_patch_makes_the_pod_right_and_a_second_one_is_not_needed() -> None:

@@ -92,7 +92,7 @@ async def test_a_refused_connection_is_no_answer() -> None:
 
 async def test_nowhere_to_connect_is_one_sentence_with_an_example(tmp_path: Path) -> None:
     """Outside a cluster the cure is a kubeconfig; a bad one is named."""
-    with pytest.raises(AccessError, match=r"through a service account.*example: gpu-scheduler run --kubeconfig"):
+    with pytest.raises(AccessError, match=r"through a service account.*example: --kubeconfig"):
         await Reload()()
     missing = tmp_path / "config"
     with pytest.raises(AccessError, match=f"kubeconfig {missing}: no such file"):

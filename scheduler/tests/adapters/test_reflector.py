@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from gpu_scheduler.adapters import objects
-from gpu_scheduler.adapters.reflector import Pace, Reflector, Resource, lines
+from gpu_scheduler.adapters import reflector as reflector_module
+from gpu_scheduler.adapters.decoding import lines
+from gpu_scheduler.adapters.reflector import Pace, Reflector, Resource
 from tests.adapters.server import FakeServer, Object, Reply, Watch, connected, until
 
 PATH = "/api/v1/things"
@@ -68,11 +70,14 @@ EXPIRED: Object = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "m
 
 
 @asynccontextmanager
-async def reflecting(pace: Pace = QUICK) -> AsyncIterator[tuple[FakeServer, Reflector[str], Notes]]:
+async def reflecting(
+    pace: Pace = QUICK, *, optional: bool = False
+) -> AsyncIterator[tuple[FakeServer, Reflector[str], Notes]]:
     """A reflector that is running, its observer, and the server that it watches."""
     async with connected() as (server, api):
         notes = Notes()
-        reflector = Reflector(api, Resource("things", PATH, "spec.kind=ours", read, named), notes, pace=pace)
+        resource = Resource("things", PATH, "spec.kind=ours", read, named, optional=optional)
+        reflector = Reflector(api, resource, notes, pace=pace)
         task = asyncio.create_task(_start(reflector, server))
         try:
             yield server, reflector, notes
@@ -309,3 +314,70 @@ async def test_an_error_of_our_own_over_one_object_does_not_stop_the_watch() -> 
         await until(lambda: len(notes.told) == 2)
 
         assert notes.told == ["+b@1", "+c@8"]
+
+
+@dataclass
+class Log:
+    """What was logged, whatever the level."""
+
+    told: list[str] = field(default_factory=list)
+
+    def info(self, event: str, **_: object) -> None:
+        self.told.append(event)
+
+    def warning(self, event: str, **_: object) -> None:
+        self.told.append(event)
+
+
+DENIALS = {"nobody gave us the right": Reply(403), "there is no such kind": Reply(404)}
+
+
+@pytest.mark.parametrize("denial", DENIALS.values(), ids=DENIALS)
+async def test_what_is_optional_and_denied_is_empty(denial: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is synced and not silent, told once however often it is asked again, and seen as soon as it can be."""
+    log = Log()
+    monkeypatch.setattr(reflector_module, "log", log)
+    async with reflecting(optional=True) as (server, reflector, notes):
+        server.on("GET", PATH, *[denial] * 5, page(7, thing("a", 1)))
+        server.on("WATCH", PATH, Watch())
+        await reflector.synced.wait()
+        assert notes.told == []
+
+        await until(lambda: notes.told == ["+a@1"])
+
+        assert len(server.asked("GET")) == 6
+        assert log.told == ["Doing without what cannot be seen", "Listed"]
+
+
+async def test_what_is_denied_later_is_gone() -> None:
+    """A right that is taken away while we watch leaves nothing to believe."""
+    async with reflecting(optional=True) as (server, _, notes):
+        server.on("GET", PATH, page(7, thing("a", 1)), Reply(403))
+        server.on("WATCH", PATH, Watch(close=True), Reply(403))
+
+        await until(lambda: len(server.asked("GET")) == 3)
+
+        assert notes.told == ["+a@1", "-a@1"]
+
+
+async def test_a_list_on_request_does_not_wait_for_what_is_denied() -> None:
+    """A new leader goes on at once: the back-off is the server's rest, not ours."""
+    slow = Pace(backoff_first=60, backoff_longest=60)
+    async with reflecting(slow, optional=True) as (server, reflector, _):
+        server.on("GET", PATH, Reply(403))
+        await reflector.synced.wait()
+
+        async with asyncio.timeout(3):
+            await reflector.relist()
+
+        assert len(server.asked("GET")) == 2
+
+
+async def test_what_is_denied_and_not_optional_is_waited_for() -> None:
+    """Without our own resources nothing is decided."""
+    async with reflecting() as (server, reflector, _):
+        server.on("GET", PATH, Reply(403))
+
+        await until(lambda: len(server.asked("GET")) == 3)
+
+        assert not reflector.synced.is_set()

@@ -41,6 +41,7 @@ def test_a_stateful_sets_pod() -> None:
             "agentaflow.gpu/assigned-devices": "0,1",
             "agentaflow.gpu/assigned-index": "0",
             "agentaflow.gpu/assigned-node": "node1",
+            "agentaflow.gpu/assigned-at": "2026-11-20T08:31:02.123456Z",
         },
         labels={"apps.kubernetes.io/pod-index": "0"},
         containers=(

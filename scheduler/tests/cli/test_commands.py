@@ -2,22 +2,47 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.world import kubeconfig
+
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
-def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run `gpu-scheduler` with these arguments and nothing else in its environment, but for who measures coverage."""
+COMMANDS = (
+    *(
+        "run",
+        "webhook",
+        "controller",
+        "monitor",
+        "status",
+        "nodes",
+        "workloads",
+        "submit",
+        "strategy",
+        "watch",
+        "health",
+    ),
+    *("generate-template", "generate-gpu-mapping", "completion"),
+)
+
+
+def environment(**env: str) -> dict[str, str]:
+    """Nothing but this, and what who measures coverage needs."""
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), **measured, **env}
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), **measured, **env}
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run `gpu-scheduler` with these arguments and nothing else in its environment."""
     return subprocess.run(
         [sys.executable, "-m", "gpu_scheduler", *arguments],
-        env=environment,
+        env=environment(**env),
         capture_output=True,
         text=True,
         timeout=20,
@@ -49,7 +74,11 @@ def test_the_first_log_line_names_version_and_commit() -> None:
         (("run",), {"LOG_LEVEL": "LOUD"}, 'cannot use LOG_LEVEL "LOUD": '),
         (("run",), {}, "cannot reach a cluster through a service account: "),
         (("run", "--kubeconfig", "/nowhere"), {}, "cannot reach a cluster through kubeconfig /nowhere: no such file"),
+        (("controller",), {}, "cannot reach a cluster through a service account: "),
+        (("controller",), {"RENEW_DEADLINE": "20s"}, "cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION "),
         (("webhook",), {"CERTIFICATE_DIR": "/nowhere"}, "cannot read the serving certificate: "),
+        (("monitor",), {}, 'cannot use NODE_NAME "": must be the name of the node'),
+        (("monitor",), {"NODE_NAME": "node1"}, "cannot reach a cluster through a service account: "),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -67,9 +96,11 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 @pytest.mark.parametrize(
     ("modules", "never"),
     [
-        ("gpu_scheduler.cli.webhook", {"kubernetes", "rich"}),
+        ("gpu_scheduler.cli.webhook", {"kubernetes", "pydantic", "rich"}),
+        ("gpu_scheduler.cli.monitor", {"kubernetes", "pydantic", "rich", "pynvml", "yaml"}),
+        ("gpu_scheduler.cli.controller", {"rich", "kubernetes"}),
         ("gpu_scheduler.cli.run", {"rich", "kubernetes.aio.client.api", "kubernetes.aio.client.models.v1_pod"}),
-        ("gpu_scheduler.cli", {"kubernetes", "rich", "aiohttp", "structlog", "prometheus_client"}),
+        ("gpu_scheduler.cli", {"kubernetes", "rich", "aiohttp", "structlog", "prometheus_client", "yaml"}),
     ],
 )
 def test_what_is_not_needed_is_not_loaded(modules: str, never: set[str]) -> None:
@@ -90,9 +121,122 @@ def test_what_is_not_needed_is_not_loaded(modules: str, never: set[str]) -> None
     assert never & set(result.stdout.split()) == set()
 
 
-def test_help_lists_the_commands() -> None:
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_lists_the_commands(word: str) -> None:
     """Plain text, no boxes."""
-    result = run("--help")
+    result = run(word)
 
-    assert "run " in result.stdout
-    assert "webhook " in result.stdout
+    assert result.returncode == 0
+    assert [name for name in COMMANDS if f"\n  {name} " not in result.stdout] == []
+
+
+@pytest.mark.parametrize("verb", ["status", "nodes", "workloads", "submit", "strategy", "watch", "health"])
+def test_each_verb_has_the_options_of_all(verb: str) -> None:
+    """Whoever knows one knows all."""
+    result = run(verb, "-h", TERM="dumb", COLUMNS="200")
+
+    options = ["-n, --namespace", "-A, --all-namespaces", "--kubeconfig", "--context", "-o, --output", "--no-headers"]
+    assert [option for option in (*options, "--log-level", "-h, --help") if option not in result.stdout] == []
+
+
+USAGE = {
+    "an unknown command": (("nodse",), "cannot run gpu-scheduler: no such command 'nodse'. Did you mean 'nodes'?"),
+    "an unknown option": (("nodes", "--quick"), "cannot run gpu-scheduler nodes: no such option: --quick"),
+    "a form that there is not": (
+        ("nodes", "-o", "xml"),
+        "cannot run gpu-scheduler nodes: invalid value for '--output' / '-o': 'xml' is not one of 'table', 'wide', ",
+    ),
+    "no file": (("submit",), "cannot run gpu-scheduler submit: missing argument 'FILE'"),
+    "no number": (
+        ("generate-gpu-mapping", "--per-pod", "0"),
+        "cannot run gpu-scheduler generate-gpu-mapping: invalid value for '--per-pod': ",
+    ),
+    "an unknown strategy": (("strategy", "fastest"), 'cannot use strategy "fastest": it must be one of '),
+    "no cluster": (("status",), "cannot find a cluster: "),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), USAGE.values(), ids=USAGE)
+def test_odd_words_are_one_sentence_and_exit_code_2(words: tuple[str, ...], sentence: str) -> None:
+    """With an example."""
+    result = run(*words, HOME="/nowhere")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(sentence)
+    assert result.stderr.count("\n") == 1
+    assert "example: " in result.stderr
+
+
+def test_a_cluster_that_is_not_there_is_told_within_5_seconds(tmp_path: Path) -> None:
+    """By address, with what to try; exit code 1."""
+    config = tmp_path / "config"
+    config.write_text(json.dumps(kubeconfig("https://127.0.0.1:1")), encoding="utf-8")
+
+    result = run("status", KUBECONFIG=str(config))
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(
+        "cannot reach the API server https://127.0.0.1:1 (context test): connection refused;"
+    )
+    assert result.stderr.count("\n") == 1
+
+
+def test_who_calls_without_a_command_is_shown_what_there_is() -> None:
+    """On standard error: it is no answer."""
+    result = run()
+
+    assert result.returncode == 2
+    assert result.stderr.startswith("Usage: gpu-scheduler [OPTIONS] COMMAND")
+
+
+def test_kubectl_calls_the_same_program() -> None:
+    """Under the name by which it was called."""
+    script = "import sys; sys.argv = ['kubectl-gpu_scheduler', 'nodse']; from gpu_scheduler.cli import plugin; plugin()"
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False
+    )
+
+    assert result.returncode == 2
+    assert result.stderr.startswith("cannot run kubectl gpu-scheduler: no such command")
+    assert "(example: kubectl gpu-scheduler --help)" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_words(shell: str) -> None:
+    """The script that it reads asks the program."""
+    result = run("completion", shell)
+
+    assert result.returncode == 0
+    assert f"_GPU_SCHEDULER_COMPLETE=complete_{shell}" in result.stdout
+
+
+WORDS = {
+    "commands": (("st",), ["status", "strategy"]),
+    "options": (("nodes", "--no"), ["--no-headers"]),
+    "strategies": (("strategy", ""), ["least_utilized", "best_fit", "priority", "round_robin"]),
+    "forms": (("nodes", "-o", "w"), ["wide"]),
+}
+
+
+@pytest.mark.parametrize(("words", "offered"), WORDS.values(), ids=WORDS)
+def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
+    """To bash by its own way, to kubectl by that of its plugins."""
+    line = shlex.join(("gpu-scheduler", *words))
+    in_bash = run(COMP_WORDS=line, COMP_CWORD=str(len(words)), _GPU_SCHEDULER_COMPLETE="complete_bash")
+    script = f"import sys; sys.argv = ['x', *{words!r}]; from gpu_scheduler.cli import complete; complete()"
+    by_kubectl = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert in_bash.stdout.split() == offered
+    assert by_kubectl.stdout.split() == [*offered, ":4"]
+
+
+def test_kubectl_offers_files_where_nothing_else_is_known() -> None:
+    """For `submit`."""
+    script = "import sys; sys.argv = ['x', 'submit', '']; from gpu_scheduler.cli import complete; complete()"
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout.split() == [":0"]

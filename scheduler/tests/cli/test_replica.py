@@ -35,6 +35,8 @@ WIRING = import_module("gpu_scheduler.cli.run")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-system/leases"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
 PATHS = ("nodes", "persistentvolumeclaims", "persistentvolumes")
+MONITORS = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
+SETTINGS = "/api/v1/namespaces/gpu-scheduler-system/configmaps"
 LEASE = {"metadata": {"name": "gpu-scheduler", "namespace": "gpu-scheduler-system", "resourceVersion": "1"}, "spec": {}}
 RUNNING: Object = {
     "metadata": {
@@ -57,10 +59,15 @@ HOLDER = {
     "node": "node1",
     "devices": ["0", "1"],
     "unnamed": 0,
+    "memory": 0,
+    "shared": False,
     "index": 0,
     "workload": "StatefulSet/train",
     "assumed": False,
 }
+
+
+WATCHED = ["claims", "classes", "monitors", "nodes", "pods", "residents", "settings", "volumes"]
 
 
 def free_port() -> int:
@@ -79,9 +86,10 @@ def settings(**others: Any) -> RunSettings:
 def script(server: FakeServer, *pods: Object) -> None:
     """A cluster of these pods, and a lease that nobody has."""
     empty = Reply(body={"metadata": {"resourceVersion": "1"}, "items": []})
-    for path in (*(f"/api/v1/{name}" for name in PATHS), STORAGE):
+    for path in (*(f"/api/v1/{name}" for name in PATHS), STORAGE, SETTINGS):
         server.on("GET", path, empty)
         server.on("WATCH", path, Watch())
+    server.on("GET", MONITORS, Reply(403))
     server.on("GET", "/api/v1/pods", Reply(body={"metadata": {"resourceVersion": "1"}, "items": list(pods)}))
     server.on("WATCH", "/api/v1/pods", Watch())
     server.on("GET", f"{LEASES}/gpu-scheduler", Reply(404))
@@ -116,7 +124,7 @@ async def test_a_replica_lists_leads_and_is_ready() -> None:
         assert await ask(f"{url}/readyz") == (200, "ok")
         assert await ask(f"{url}/livez") == (200, "ok")
         assert replica.leadership.leading
-        assert sorted(replica.watches.silences()) == ["claims", "classes", "nodes", "pods", "residents", "volumes"]
+        assert sorted(replica.watches.silences()) == WATCHED
         assert all(silence() < 60 for silence in replica.watches.silences().values())
 
 
@@ -133,6 +141,11 @@ async def test_the_metrics_tell_what_the_replica_knows() -> None:
             "gpu_scheduler_drift 0.0",
             "gpu_scheduler_leader 1.0",
             'scheduler_pending_pods{queue="unschedulable"} 0.0',
+            "agentaflow_gpu_total 0.0",
+            "agentaflow_gpu_available 0.0",
+            "agentaflow_gpu_utilization 0.0",
+            'gpu_scheduler_strategy{strategy="least_utilized"} 1.0',
+            'gpu_scheduler_strategy{strategy="best_fit"} 0.0',
             "gpu_scheduler_ledger_repairs_total 0.0",
         ):
             assert line in text.splitlines()
@@ -143,7 +156,7 @@ async def test_the_ledger_can_be_read_where_debugging_is_allowed() -> None:
     """Who holds what, as the pods name it; by default nobody is told."""
     async with leading(settings(debug_endpoints=True), RUNNING) as (_, url):
         _, text = await ask(f"{url}/debug/ledger")
-        assert json.loads(text) == {"holders": [HOLDER]}
+        assert json.loads(text) == {"strategy": "least_utilized", "holders": [HOLDER]}
     async with leading(settings(), RUNNING) as (_, url):
         assert (await ask(f"{url}/debug/ledger"))[0] == 404
 
@@ -152,7 +165,8 @@ async def test_a_silent_server_is_told() -> None:
     """Readiness names the resources of which nothing was heard, and at the start what was never listed."""
     async with connected() as (_, api):
         watches = Replica(settings(), api).watches
-        assert watches.unlisted() == "not listed yet: nodes, residents, claims, volumes, classes, pods"
+        missing = "nodes, monitors, settings, residents, claims, volumes, classes, pods"
+        assert watches.unlisted() == f"not listed yet: {missing}"
 
     async with leading(settings()) as (replica, _):
         watches = replica.watches

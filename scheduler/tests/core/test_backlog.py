@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.backlog import Backlog
-from gpu_scheduler.core.reasons import Aspect, GpuChanged, NodeChanged, Wake
+from gpu_scheduler.core.reasons import Aspect, GpuChanged, NodeChanged, ShapeChanged, Wake
 
 GPU = GpuChanged("node4", "3")
 OTHER = GpuChanged("node4", "2")
+SHAPE = ShapeChanged("one GPU, whichever")
 NODE = NodeChanged("node4", Aspect.READY)
-ALL: list[Wake] = [GPU, OTHER, NODE]
+ALL: list[Wake] = [GPU, OTHER, NODE, SHAPE]
 
 
 # "add a", or a tuple where a word is no text; a number lets that many seconds pass.
@@ -51,7 +52,14 @@ class Story:
 
 WAITS = ("wait", "a", GPU)
 
+WAITS_B = ("wait", "b", GPU)
+HIGH = ("rank", "b", 5)
+
 IN_VAIN: list[Step] = [WAITS, ("wake", GPU), "pop"]
+IN_VAIN_TWICE: list[Step] = [WAITS, WAITS_B] * 3
+# Both have come in vain so often that they rest.
+WEARY: list[Step] = [("wait", "a", SHAPE), ("wait", "b", SHAPE)] * 4
+BOTH_WEARY: list[Step] = ["add a", "add b", "pop", "pop", *WEARY]
 
 STORIES = {
     "who came first is looked at first": (["add b", "add a", "pop", "pop", "pop"], ["b", "a", None]),
@@ -193,6 +201,60 @@ STORIES = {
     ),
     "a pod nobody added may be retried": (["retry a", 1, "pop"], ["a"]),
     "removing a stranger is fine": (["remove a", "pop"], [None]),
+    "a higher rank goes first": (["add a", "add b", HIGH, "pop", "pop"], ["b", "a"]),
+    "a negative rank goes last": (["add a", ("rank", "a", -1), "add b", "pop", "pop"], ["b", "a"]),
+    "a pod that nobody added has no rank": ([HIGH, "add a", "add b", "pop", "pop"], ["a", "b"]),
+    "a rank that is given while the pod is looked at counts afterwards": (
+        ["add b", "pop", HIGH, "add a", "add b", "pop", "pop"],
+        ["b", "b", "a"],
+    ),
+    "a rank alone makes nobody active": (["add b", "pop", WAITS_B, HIGH, "pop"], ["b", None]),
+    "of equals who was active first goes first": (
+        ["add a", "add b", "add c", ("rank", "a", 5), ("rank", "c", 5), HIGH, "pop", "pop", "pop"],
+        ["a", "b", "c"],
+    ),
+    "who comes back to its rank has its old place": (
+        ["add b", "add a", HIGH, ("rank", "b", 0), "pop", "pop", "pop"],
+        ["b", "a", None],
+    ),
+    "who loses its rank goes behind those who were there before": (
+        ["add a", "add b", HIGH, ("rank", "b", 0), "pop", "pop"],
+        ["a", "b"],
+    ),
+    "a rank is kept while the pod waits": (
+        ["add b", HIGH, "pop", WAITS_B, 5, "add a", ("wake", GPU), "pop", "pop"],
+        ["b", "b", "a"],
+    ),
+    "a rank goes with the pod": (["add a", HIGH, "add b", "remove b", "add b", "pop", "pop"], ["a", "b"]),
+    "woken again, a resting pod rests no longer": (
+        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, ("wake", GPU), 0.5, ("wake", GPU), 0.5, "pop", 5, "pop"],
+        ["a", "a", "a", "a", "a", None],
+    ),
+    "of many who may all have the same GPUs, the first in line does not rest": (
+        [*BOTH_WEARY, ("wake", SHAPE), "pop", "pop"],
+        ["a", "b", "a", None],
+    ),
+    "placed, it calls up the next in line": (
+        [*BOTH_WEARY, ("wake", SHAPE), "pop", "placed a", "pop", "placed b", "pop"],
+        ["a", "b", "a", "b", None],
+    ),
+    "it calls up one, once": (
+        [*BOTH_WEARY, ("wake", SHAPE), "pop", ("wait", "c", SHAPE), "placed a", "placed a", "pop", "pop"],
+        ["a", "b", "a", "b", None],
+    ),
+    "the first in line is who has the highest rank": (
+        ["add a", "add b", HIGH, "pop", "pop", *WEARY, ("wake", SHAPE), "pop", "pop"],
+        ["b", "a", "b", None],
+    ),
+    "the others have their turn when they have rested": (
+        [*BOTH_WEARY, ("wake", SHAPE), "pop", 1, "pop"],
+        ["a", "b", "a", "b"],
+    ),
+    "who waits for a GPU of its own rests, whoever is placed": (
+        ["add a", "add b", "pop", "pop", *IN_VAIN_TWICE, WAITS, WAITS_B, ("wake", GPU), "placed a", "pop"],
+        ["a", "b", None],
+    ),
+    "placing a stranger is fine": (["placed a", "pop"], [None]),
 }
 
 
@@ -252,7 +314,13 @@ def test_memory_does_not_grow_with_attempts() -> None:
         backlog.add("a")
         backlog.pop(now)
         backlog.add("a")
+        for rank in (1, 2, 0):
+            backlog.rank("a", rank)
         now += 0.01
+    backlog.add("a")
+    for rank in range(500):
+        backlog.rank("a", rank)
+    assert backlog.pop(now) == "a"
     backlog.remove("a")
 
     assert len(backlog._timers) < 200
@@ -278,9 +346,34 @@ def test_no_pod_is_ever_lost(chance: random.Random) -> None:
                 known.discard(uid)
             case _:
                 popped = backlog.pop(now)
+                if popped is not None and chance.random() < 0.1:
+                    backlog.placed(popped)
                 if popped is not None and chance.random() < 0.5:
                     backlog.wait(popped, [chance.choice(ALL)], now)
                 elif popped is not None:
                     backlog.retry(popped, now)
     now += 310
     assert known == set(iter(lambda: backlog.pop(now), None))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["add", "remove", "pop", -1, 0, 1]))))
+def test_order_is_rank_then_becoming_active(steps: list[tuple[str, str | int]]) -> None:
+    """Whatever is ranked anew meanwhile: as if all who are active were sorted at each turn."""
+    backlog, ranks, known, active = Backlog(), dict[str, int](), set[str](), list[str]()
+    for uid, step in steps:
+        if step == "add":
+            backlog.add(uid)
+            known.add(uid)
+            active += [uid] if uid not in active else []
+        elif step == "remove":
+            backlog.remove(uid)
+            ranks.pop(uid, None)
+            known.discard(uid)
+            active = [other for other in active if other != uid]
+        elif step == "pop":
+            first = max(active, key=lambda other: ranks.get(other, 0), default=None)
+            assert backlog.pop(0) == first
+            active = [other for other in active if other != first]
+        else:
+            backlog.rank(uid, int(step))
+            ranks |= {uid: int(step)} if uid in known else {}

@@ -132,11 +132,11 @@ TEXT_FAULTS = {
             "add a line (example: 7=node1:0), or run fewer replicas"
         ),
     ),
-    "a count instead of a map": (
-        pod("train-0", None, annotations={"agentaflow.gpu/count": "2"}),
+    "a count that is none": (
+        pod("train-0", None, annotations={"agentaflow.gpu/count": "-1"}),
         (
-            'Unsupported: cannot place a pod by annotation agentaflow.gpu/count: "2": automatic placement is not in '
-            'this version; write a map (annotation gpu-scheduling-map, example: "0=node1:0,1")'
+            'RequestInvalid: cannot read annotation agentaflow.gpu/count: "-1": it must be a number from 1 to 1024, '
+            'without plus sign or leading zero; correct it (example: agentaflow.gpu/count: "1"), or write a map instead'
         ),
     ),
     "a container that sets its devices itself": (
@@ -163,8 +163,8 @@ GATE = {
     "a container without any environment": (
         (container(None),),
         (
-            'EnvNotInjected: cannot start container "main" without CUDA_VISIBLE_DEVICES="2": it would not see the GPUs '
-            "of its map line; delete the pod: its controller makes it anew and admission completes it; "
+            'EnvNotInjected: cannot start container "main" without CUDA_VISIBLE_DEVICES="2": it would not see its '
+            "GPUs; delete the pod: its controller makes it anew and admission completes it; "
             "a bare pod must be created again"
         ),
     ),
@@ -210,8 +210,9 @@ def test_a_pod_that_asks_for_nothing_waits() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.message == (
-        'NothingRequested: cannot place a pod that asks for nothing: it has schedulerName "gpu-scheduler" but no map; '
-        'write one (annotation gpu-scheduling-map, example: "0=node1:0,1"), or leave out schedulerName'
+        'NothingRequested: cannot place a pod that asks for nothing: it has schedulerName "gpu-scheduler" but neither '
+        'a map nor a count; write one (annotation gpu-scheduling-map, example: "0=node1:0,1", or annotation '
+        'agentaflow.gpu/count, example: "1"), or leave out schedulerName'
     )
 
 

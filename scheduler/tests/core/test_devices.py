@@ -34,6 +34,8 @@ def holder(  # noqa: PLR0913 - what a holder is made of
     workload: WorkloadKey | None = TRAIN,
     opted_in: bool = False,
     named: bool = True,
+    memory: int = 0,
+    shared: bool = False,
 ) -> Holder:
     """A pod that holds these devices, by its map line unless it is not `named`."""
     claimed = tuple(filter(None, devices.split(",")))
@@ -48,6 +50,8 @@ def holder(  # noqa: PLR0913 - what a holder is made of
         opted_in,
         None,
         assumed=False,
+        memory=memory,
+        shared=shared,
     )
 
 
@@ -223,6 +227,7 @@ def test_the_first_by_name_is_who_is_named() -> None:
 
 
 A, B = holder("a", "0", index=0), holder("b", "0", index=1)
+PART = holder("a", "0", workload=None, named=False, memory=4096, shared=True)
 SHARED = {
     "two lines of one map": (FULL, A, B, "0", SAME, True),
     "one line twice": (FULL, A, replace(B, index=0), "0", SAME, False),
@@ -252,6 +257,9 @@ SHARED = {
     "what the second holds outside its line": (FULL, A, replace(B, named=frozenset()), "0", SAME, False),
     "both opted in": (FULL, replace(A, sharing_any=True), replace(B, workload=None, sharing_any=True), "0", SAME, True),
     "one opted in": (FULL, replace(A, sharing_any=True), replace(B, workload=OTHER), "0", SAME, False),
+    "both placed by strategy to share": (FULL, PART, replace(PART, ref=B.ref), "0", SAME, True),
+    "one placed by strategy to share": (FULL, PART, B, "0", SAME, False),
+    "the operator forbids all, and both were to share": (FULL, PART, replace(PART, ref=B.ref), "0", NONE, False),
     "the operator allows all": (FULL, A, replace(B, workload=None), "0", ANY, True),
     "the operator forbids all": (FULL, A, B, "0", NONE, False),
     "the operator forbids all, and both opted in": (
@@ -276,6 +284,44 @@ def test_who_may_share(  # noqa: PLR0913, PLR0917 - a row of the table
 ) -> None:
     """Two pods share a device where two lines of their map name it, both opt in, or the operator says so."""
     assert allowed == table(one, other, inventory=inventory).may_share(one, other, device, sharing)
+
+
+ON_A_CARD = {
+    "nobody": ([], 0, ""),
+    "several": ([holder("a", "0"), holder("b", "1,0")], 0, "ab"),
+    "not who has another card": ([holder("a", "0")], 1, ""),
+    "who has its UUID": ([holder("a", GPU_0)], 0, "a"),
+    "one pod by two names": ([holder("a", f"0,{GPU_0}")], 0, "a"),
+    "who has two slices of it": ([holder("a", MIG_1A), holder("b", MIG_1B)], 1, "ab"),
+    "who has a name that may mean it": ([holder("a", GPU_9), holder("b", "0")], 0, "ab"),
+    "not who is on another node": ([holder("a", "0", "node2")], 0, ""),
+}
+
+
+@pytest.mark.parametrize(("holders", "card", "names"), ON_A_CARD.values(), ids=ON_A_CARD)
+def test_who_has_a_card(holders: list[Holder], card: int, names: str) -> None:
+    """By whatever name they call it; asked for one card, and for all of the node at once."""
+    devices = table(*holders, inventory=FULL)
+    expected = {f"uid-{name}" for name in names}
+
+    assert expected == set(devices.holders_of("node1", card))
+    assert expected == set(devices.held("node1").get(str(card), {}))
+
+
+def test_a_card_of_a_node_that_nobody_has_seen_is_nobodys() -> None:
+    """Neither pods nor inventory are known there."""
+    assert (Devices().holders_of("node1", 0), Devices().held("node1"), Devices().newest()) == ({}, {}, None)
+
+
+def test_the_newest_is_who_came_last_and_is_still_there() -> None:
+    """Wherever it is; when its node's inventory changes, it came when it came."""
+    first, last = (replace(holder(name, "0", node), assumed=True) for name, node in (("b", "node1"), ("a", "node2")))
+    devices = table(first, last)
+    devices.learn(Node("node1", inventory=FULL))
+    newest = devices.newest()
+    devices.drop(last)
+
+    assert (newest, devices.newest()) == (last, first)
 
 
 def test_lines_may_name_a_card_of_a_node_that_nobody_has_seen() -> None:
@@ -326,6 +372,8 @@ HOLDERS = st.builds(
     workload=st.sampled_from([TRAIN, TRAIN, OTHER, None]),
     opted_in=st.booleans(),
     named=st.booleans(),
+    memory=st.sampled_from([0, 512, 4096]),
+    shared=st.booleans(),
 )
 
 
@@ -397,7 +445,7 @@ class Lives(RuleBasedStateMachine):
 
     def share(self, one: Holder, other: Holder, device: str) -> bool:
         """By the default policy."""
-        if one.sharing_any and other.sharing_any:
+        if (one.sharing_any and other.sharing_any) or (one.shared and other.shared):
             return True
         if one.workload is None or one.workload != other.workload or one.index == other.index:
             return False
@@ -414,6 +462,18 @@ class Lives(RuleBasedStateMachine):
             expected = [each for each in in_order if any(self.exclude(asked, name) for name in self.names(each))]
             assert expected == list(self.devices.rivals("node1", asked))
         assert self.devices.named_holder("node1") == next((each for each in in_order if self.names(each)), None)
+
+    @invariant()
+    def a_cards_holders_are_those_of_a_slow_search(self) -> None:
+        """Whoever claims the card, a part of it, or what may be it."""
+        for card in (0, 1, 7):
+            holders = [
+                each for each in self.held.values() if any(self.exclude(str(card), name) for name in self.names(each))
+            ]
+            expected = {each.ref.uid: each for each in holders}
+            assert expected == dict(self.devices.holders_of("node1", card))
+            if self.place(str(card)) is not None:
+                assert expected == dict(self.devices.held("node1").get(str(card), {}))
 
     @invariant()
     def conflicts_are_those_of_a_slow_search(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gpu_scheduler.core import decide as deciding
 from gpu_scheduler.core.decide import Bind, decide
-from gpu_scheduler.core.inventory import Card, Inventory, counted
+from gpu_scheduler.core.inventory import Card, Health, Inventory, Reading, counted
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Owner, Pod, Policy, Sharing, workload_of
 from gpu_scheduler.core.placement_map import parse_placement_map
@@ -22,8 +22,14 @@ from tests.core.build import PCI, container, node, nodes, pod, visible
 GPU_0 = "GPU-00000000-0000-0000-0000-000000000000"
 SLICES = [f"MIG-11111111-0000-0000-0000-00000000000{number}" for number in (1, 2)]
 # What every node really has, whatever its inventory lets us know of it: a card and a slice of it.
-PLACES = {"0": (0, None), "1": (1, None), GPU_0: (0, None), **{uuid: (1, uuid) for uuid in SLICES}}
-KNOWN = Inventory((Card(0, GPU_0), Card(1, "GPU-11111111-0000-0000-0000-000000000000", tuple(SLICES))))
+PLACES = {"0": (0, None), "1": (1, None), "2": (2, None), GPU_0: (0, None), **{uuid: (1, uuid) for uuid in SLICES}}
+KNOWN = Inventory(
+    (
+        Card(0, GPU_0, memory=8192),
+        Card(1, "GPU-11111111-0000-0000-0000-000000000000", tuple(SLICES), memory=8192),
+        Card(2, memory=8192),
+    )
+)
 INVENTORIES = [None, counted(2), KNOWN]
 MAPS = [
     "0=node1:0\n1=node1:0,1\n2=node2:0",
@@ -39,16 +45,33 @@ EXTRAS = [
     {"agentaflow.gpu/observer": "true"},
     {"agentaflow.gpu/keep-env": "true"},
 ]
+# What a pod without a map leaves to a strategy.
+WISHES = [
+    {"agentaflow.gpu/count": "1"},
+    {"agentaflow.gpu/count": "2", "agentaflow.gpu/scheduling-strategy": "best_fit"},
+    {"agentaflow.gpu/count": "1", "agentaflow.gpu/memory": "8192", "agentaflow.gpu/scheduling-strategy": "priority"},
+    *[
+        {
+            "agentaflow.gpu/count": "1",
+            "agentaflow.gpu/memory": size,
+            "agentaflow.gpu/exclusive": "false",
+            "agentaflow.gpu/scheduling-strategy": "round_robin",
+        }
+        for size in ("2048", "4096", "4097")
+    ],
+]
 NUMBER = st.integers(0, 5)
 # A pod without a number of its own takes any line.
+ASKS = st.tuples(st.sampled_from(MAPS), st.sampled_from(EXTRAS)) | st.builds(
+    lambda wish, extra: (None, {**wish, **extra}), st.sampled_from(WISHES), st.sampled_from(EXTRAS)
+)
 PODS = st.tuples(
     st.sampled_from(["0", "1", "2", "any", "other"]),
-    st.sampled_from(MAPS),
+    ASKS,
     st.sampled_from(OWNERS),
-    st.sampled_from(EXTRAS),
     st.sampled_from([0, 1, 2, 3, 3, 3]),
 )
-Given = tuple[str, str, Owner | None, dict[str, str], int]
+Given = tuple[str, tuple[str | None, dict[str, str]], Owner | None, int]
 KEPT = (container((visible("1"), PCI)),)
 
 
@@ -57,20 +80,21 @@ class Cluster(RuleBasedStateMachine):
 
     @initialize(
         sharing=st.sampled_from([*Sharing, Sharing.SAME_WORKLOAD]),
+        known=st.lists(st.sampled_from(INVENTORIES), min_size=2, max_size=2),
         first=st.lists(PODS, min_size=2, max_size=4),
     )
-    def start(self, sharing: Sharing, first: list[Given]) -> None:
+    def start(self, sharing: Sharing, known: list[Inventory | None], first: list[Given]) -> None:
         """A cluster of two nodes, one of which has an alias, and the first pods."""
         self.policy = Policy(sharing=sharing)
-        self.nodes = nodes(node("node1"), node("node2", alias="gpus"))
-        self.volumes = Volumes()
+        one, two = known
+        self.nodes = nodes(node("node1", inventory=one), node("node2", alias="gpus", inventory=two))
         self.lines = {each.digest: each for each in map(parse_placement_map, MAPS)}
-        self.ledger = self.rebuilt()
+        self.begin()
         self.api: dict[str, Pod] = {}
         self.seen: dict[str, Pod] = {}
         self.flying: dict[str, Bind] = {}
         self.events: deque[tuple[str, Pod | None]] = deque()
-        self.made = 0
+        self.made = self.landed = 0
         for each in first:
             self.create(each)
 
@@ -82,7 +106,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(given=PODS)
     def create(self, given: Given) -> None:
         """Somebody creates a pod, perhaps under an old name; it gets some way at once, or all."""
-        name, text, owner, extra, speed = given
+        name, (text, extra), owner, speed = given
         self.made += 1
         new = pod(f"pod-{name}", text, owner=owner, annotations=extra)
         if new.keep_env:
@@ -124,10 +148,16 @@ class Cluster(RuleBasedStateMachine):
         freed = {GpuChanged(node, self.ledger.devices.card(node, device)) for node, device in before - self.taken()}
         assert freed <= wakes
 
-    @rule(which=st.sampled_from(INVENTORIES), name=st.sampled_from(["node1", "node2"]))
-    def learn(self, which: Inventory | None, name: str) -> None:
-        """A node's monitor tells what it has, or falls silent."""
-        changed = node(name, inventory=which, alias="gpus" if name == "node2" else None)
+    @rule(
+        which=st.sampled_from(INVENTORIES),
+        name=st.sampled_from(["node1", "node2"]),
+        read=st.sampled_from([{}, {}, {0: Reading(used=8000)}, {0: Reading(health=Health.UNHEALTHY)}]),
+        stale=st.sampled_from([False, False, True]),
+    )
+    def learn(self, which: Inventory | None, name: str, read: dict[int, Reading], stale: bool) -> None:  # noqa: FBT001
+        """A node's monitor tells what it has and how that does, or falls silent."""
+        alias = "gpus" if name == "node2" else None
+        changed = node(name, inventory=which, alias=alias, readings=read, stale=stale)
         self.nodes.apply(changed)
         self.ledger.learn(changed)
 
@@ -139,9 +169,9 @@ class Cluster(RuleBasedStateMachine):
             self.look_at(uid)
 
     def look_at(self, uid: str) -> None:
-        """One pod's turn."""
-        cluster = deciding.Cluster(self.ledger, self.nodes, self.volumes, self.policy)
-        decision = decide(self.seen[uid], cluster)
+        """One pod's turn; what earlier turns left behind makes no difference."""
+        decision = decide(self.seen[uid], self.cluster)
+        assert decision == decide(self.seen[uid], self.known(self.ledger))
         if isinstance(decision, Bind):
             self.ledger.assume(self.seen[uid], decision.placement)
             self.flying[uid] = decision
@@ -164,7 +194,9 @@ class Cluster(RuleBasedStateMachine):
         if value is None or bind is None or value.bound or value.deleting_since:
             return
         place = bind.placement
-        self.write(replace(value, node=place.node, annotations={**value.annotations, **place.annotations}))
+        self.landed += 1
+        written = {**place.annotations, "agentaflow.gpu/assigned-at": f"2026-11-21T01:00:00.{self.landed:06}Z"}
+        self.write(replace(value, node=place.node, annotations={**value.annotations, **written}))
 
     @precondition(lambda self: self.api)
     @rule(number=NUMBER, how=st.sampled_from(["terminates", "finishes", "is gone"]))
@@ -186,7 +218,16 @@ class Cluster(RuleBasedStateMachine):
         self.events.clear()
         self.flying.clear()
         self.seen = dict(self.api)
+        self.begin()
+
+    def begin(self) -> None:
+        """A scheduler starts."""
         self.ledger = self.rebuilt()
+        self.cluster = self.known(self.ledger)
+
+    def known(self, ledger: Ledger) -> deciding.Cluster:
+        """All that a decision reads, of which nothing was asked yet."""
+        return deciding.Cluster(ledger, self.nodes, Volumes(), self.policy)
 
     def rebuilt(self) -> Ledger:
         """A ledger made of the nodes and pods as they were seen, and of nothing else."""
@@ -219,7 +260,9 @@ class Cluster(RuleBasedStateMachine):
     def the_answers_agree_with_a_slow_search(self) -> None:
         """The table of indices says what a walk over all holders says, the lowest free one included."""
         for holder in self.ledger:
-            assert holder.workload is not None
+            if holder.workload is None:
+                assert holder.index is None
+                continue
             assert holder.index is not None
             assert holder == self.ledger.index_holder(holder.workload, holder.index)
             busy = {each.index for each in self.ledger if each.workload == holder.workload}
@@ -227,7 +270,8 @@ class Cluster(RuleBasedStateMachine):
                 int(value.ref.name[-1])
                 for uid, value in self.seen.items()
                 if value.ref.name[-1].isdigit()
-                and workload_of(value, parse_placement_map(value.map_text or "")) == holder.workload
+                and value.map_text is not None
+                and workload_of(value, parse_placement_map(value.map_text)) == holder.workload
                 and not (value.finished or value.deleting_since or self.ledger.holds(uid))
             }
             lines = self.lines[holder.workload.map]
@@ -246,7 +290,7 @@ class Cluster(RuleBasedStateMachine):
 
     def check_index(self, one: Pod, other: Pod) -> None:
         """A small reference model: two pods of a workload have two indices."""
-        if group(one) == group(other):
+        if one.map_text is not None and group(one) == group(other):
             assert index(one) != index(other)
 
     def check_devices(self, one: Pod, other: Pod) -> None:
@@ -256,10 +300,29 @@ class Cluster(RuleBasedStateMachine):
             return
         assert self.policy.sharing is Sharing.SAME_WORKLOAD
         opted_in = one.sharing_any and other.sharing_any
-        lines_agree = group(one) == group(other) and all(
-            PLACES[a] == PLACES[b] and a in line(one) and b in line(other) for a, b in met
+        lines_agree = (
+            None not in {one.map_text, other.map_text}
+            and group(one) == group(other)
+            and all(PLACES[a] == PLACES[b] and a in line(one) and b in line(other) for a, b in met)
         )
-        assert opted_in or lines_agree
+        assert opted_in or lines_agree or (parted(one) and parted(other))
+
+    @invariant()
+    def no_card_is_promised_twice(self) -> None:
+        """What the parts of a card take is together no more than the card has."""
+        parts = [value for value in self.api.values() if value.bound and not value.finished and parted(value)]
+        for name in ("node1", "node2"):
+            for device in PLACES:
+                taken = [memory(each) for each in parts if each.node == name and device in devices(each)]
+                assert sum(taken) <= 8192
+
+    @invariant()
+    def the_newest_is_that_of_a_slow_search(self) -> None:
+        """The last of the binds in the air, else who has the newest time; who claims nothing takes no turn."""
+        takers = [holder for holder in self.ledger if holder.devices]
+        assumed = [holder for holder in takers if holder.assumed]
+        expected = assumed[-1] if assumed else max(takers, key=lambda holder: holder.assigned_at, default=None)
+        assert expected == self.ledger.devices.newest()
 
 
 def overlap(one: str, other: str) -> bool:
@@ -271,6 +334,16 @@ def overlap(one: str, other: str) -> bool:
 def index(value: Pod) -> str:
     """What the Binding said."""
     return value.annotations["agentaflow.gpu/assigned-index"]
+
+
+def parted(value: Pod) -> bool:
+    """A strategy placed it, and it takes a part of its cards."""
+    return value.map_text is None and value.annotations.get("agentaflow.gpu/exclusive") == "false"
+
+
+def memory(value: Pod) -> int:
+    """What it says that it takes."""
+    return int(value.annotations["agentaflow.gpu/memory"])
 
 
 def one_of(among: Iterable[str], number: int) -> str:

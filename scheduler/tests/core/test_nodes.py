@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_scheduler.core.constraints import Taint
-from gpu_scheduler.core.inventory import counted
+from gpu_scheduler.core.inventory import Health, Reading, counted
 from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.reasons import Aspect, NodeChanged, Obstacle, Reason
@@ -35,6 +35,10 @@ CHANGES = {
     "more room": (replace(OLD, allocatable={"pods": 250}), only(Aspect.ALLOCATABLE)),
     "an inventory": (replace(OLD, inventory=counted(4)), only(Aspect.INVENTORY)),
     "a device plugin": (replace(OLD, advertised=4), only(Aspect.INVENTORY)),
+    "a card that is not well": (replace(OLD, readings={0: Reading(health=Health.DEGRADED)}), only(Aspect.HEALTH)),
+    "a monitor that fell silent": (replace(OLD, stale=True), only(Aspect.HEALTH)),
+    "a card in use": (replace(OLD, readings={0: Reading(used=512)}), only(Aspect.LOAD)),
+    "a card that works": (replace(OLD, readings={0: Reading(utilization=7)}), only(Aspect.LOAD)),
     "an alias that changes": (replace(OLD, alias="new"), exists("a", "old", "new")),
     "an alias that goes": (Node("a"), exists("a", "old")),
 }
@@ -44,6 +48,23 @@ CHANGES = {
 def test_a_change_wakes_whom_it_may_help(changed: Node, expected: frozenset[NodeChanged]) -> None:
     """Who waits for another aspect of the node is left alone."""
     assert expected == nodes(OLD).apply(changed)
+
+
+HEALED = (Reading(used=9, health=Health.UNHEALTHY), Reading(used=9, health=Health.HEALTHY))
+
+
+def test_a_card_that_heals_wakes_who_waits_for_that() -> None:
+    """And nobody else: what it has in use is the same."""
+    ill, well = (replace(OLD, readings={0: reading}) for reading in HEALED)
+
+    assert only(Aspect.HEALTH) == nodes(ill).apply(well)
+
+
+def test_the_same_readings_are_no_change() -> None:
+    """A monitor that writes again what it wrote before wakes nobody."""
+    assert frozenset() == nodes(replace(OLD, readings={0: Reading(9, 9)})).apply(
+        replace(OLD, readings={0: Reading(9, 9)})
+    )
 
 
 def test_nodes_with_a_device_plugin_are_counted() -> None:

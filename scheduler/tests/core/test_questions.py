@@ -7,7 +7,7 @@ import pytest
 from gpu_scheduler.core.constraints import Constraints, Taint, Toleration
 from gpu_scheduler.core.decide import Bind, Cluster, Decision, Refuse, Wait, decide
 from gpu_scheduler.core.demand import Demand, HostPort
-from gpu_scheduler.core.inventory import counted
+from gpu_scheduler.core.inventory import Health, Reading, counted
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Node, Owner, Pod, PodRef, Resident
 from gpu_scheduler.core.nodes import Nodes
@@ -32,6 +32,7 @@ ORDER = (
     Reason.GPU_NOT_FOUND,
     Reason.INDEX_HELD,
     Reason.GPU_HELD,
+    Reason.GPU_UNHEALTHY,
     Reason.NODE_NOT_READY,
     Reason.NODE_UNSCHEDULABLE,
     Reason.TAINT_NOT_TOLERATED,
@@ -90,6 +91,7 @@ class Situation:
             taints=(Taint("dedicated", "", "NoSchedule"),) if self.has(Reason.TAINT_NOT_TOLERATED) else (),
             labels={} if self.has(Reason.NODE_AFFINITY_MISMATCH) else {"zone": "a"},
             inventory=counted(1 if self.has(Reason.GPU_NOT_FOUND) else 4),
+            readings={1: Reading(health=Health.UNHEALTHY)} if self.has(Reason.GPU_UNHEALTHY) else {},
             allocatable={**ROOM, "cpu": 500} if self.has(Reason.INSUFFICIENT_RESOURCES) else ROOM,
         )
 

@@ -123,13 +123,6 @@ FAULTS = {
             '(annotation gpu-scheduling-map, example: "0=node1:0,1")'
         ),
     ),
-    "a count instead of a map": (
-        pod(text=None, more={COUNT: "2"}),
-        (
-            'Unsupported: cannot place a pod by annotation agentaflow.gpu/count: "2": automatic placement is not in '
-            'this version; write a map (annotation gpu-scheduling-map, example: "0=node1:0,1")'
-        ),
-    ),
     "an index that is no number": (
         pod(more={INDEX: "one"}),
         (
@@ -171,8 +164,9 @@ def test_nothing_requested(given: Pod) -> None:
     obstacle = fault(given)
 
     assert obstacle.message == (
-        'NothingRequested: cannot place a pod that asks for nothing: it has schedulerName "gpu-scheduler" but no map; '
-        'write one (annotation gpu-scheduling-map, example: "0=node1:0,1"), or leave out schedulerName'
+        'NothingRequested: cannot place a pod that asks for nothing: it has schedulerName "gpu-scheduler" but neither '
+        'a map nor a count; write one (annotation gpu-scheduling-map, example: "0=node1:0,1", or annotation '
+        'agentaflow.gpu/count, example: "1"), or leave out schedulerName'
     )
     assert obstacle.reason not in REFUSED_AT_ADMISSION
 

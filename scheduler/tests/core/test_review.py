@@ -18,6 +18,7 @@ BY_FIELD = {
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['agentaflow.gpu/assigned-devices']"}},
 }
 BARE = (container(None),)
+TWO = {"agentaflow.gpu/count": "2"}
 
 
 def literal(value: str) -> dict[str, object]:
@@ -101,6 +102,22 @@ PATCHED = {
         pod("train-5", "5=node1:", gpu_limits=(("main", 2),), containers=BARE),
         [AddOp("/spec/containers/0/env", [BY_FIELD, ORDER])],
     ),
+    "a pod that leaves the choice to a strategy reads our annotation, in init containers too": (
+        pod("train-0", None, annotations=TWO, containers=(container(()), container(None, ContainerKind.INIT))),
+        [
+            AddOp("/spec/containers/0/env/0", ORDER),
+            AddOp("/spec/containers/0/env/0", BY_FIELD),
+            AddOp("/spec/initContainers/0/env", [BY_FIELD, ORDER]),
+        ],
+    ),
+    "such a pod that reads our annotation is left alone": (
+        pod("train-0", None, annotations=TWO, containers=(container((FIELD_REF, PCI)),)),
+        [],
+    ),
+    "a map beside a number wins": (
+        pod("train-1", annotations=TWO, containers=BARE),
+        [AddOp("/spec/containers/0/env", [literal("2"), ORDER])],
+    ),
     "a pod that takes any line and reads our annotation is left alone": (
         any_line(containers=(container((FIELD_REF, PCI)),)),
         [],
@@ -161,6 +178,13 @@ LOGGED = {
         pod("train-1", gpu_limits=(("main", 1),), containers=BARE),
         "Injecting CUDA_VISIBLE_DEVICES=(annotation agentaflow.gpu/assigned-devices) for pod train-1 (index 1)",
     ),
+    "a pod that leaves the choice to a strategy": (
+        pod("train-0", None, annotations=TWO, containers=BARE),
+        (
+            "Injecting CUDA_VISIBLE_DEVICES=(annotation agentaflow.gpu/assigned-devices) for pod train-0 "
+            "(devices decided by strategy when it is placed)"
+        ),
+    ),
     "a name that would break the line, since nobody has looked at it yet": (
         pod("x\n\x1b[31mAll is well-1", containers=BARE),
         'Injecting CUDA_VISIBLE_DEVICES=2 for pod "x\\n\\x1b[31mAll is well-1" (index 1)',
@@ -194,7 +218,13 @@ DENIED = {
     "a limit that the line does not fit": pod("train-0", gpu_limits=(("main", 3),), containers=BARE),
     "limits in two containers": pod("train-0", gpu_limits=(("main", 1), ("side", 1)), containers=BARE),
     "a field that we do not decide": pod("train-0", unsupported=("spec.resourceClaims",), containers=BARE),
-    "a count instead of a map": pod("train-0", None, annotations={"agentaflow.gpu/count": "2"}, containers=BARE),
+    "a number of GPUs that is none": pod("t", None, annotations={"agentaflow.gpu/count": "-2"}, containers=BARE),
+    "GPUs of a container's own, which no map names": pod(
+        "train-0", None, annotations={**TWO, **KEEP}, containers=(container((visible("7"), PCI)),)
+    ),
+    "another value in a container, where a strategy chooses": pod(
+        "train-0", None, annotations=TWO, containers=(container((visible("0"), PCI)),)
+    ),
     "another value in a container": pod("train-1", containers=(container((visible("7"), PCI)),)),
     "another order in a container": pod("train-1", containers=(container((visible("2"), replace(PCI, value="X"))),)),
     "another value in an init container": pod(

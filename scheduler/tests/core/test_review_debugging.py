@@ -83,6 +83,11 @@ EPHEMERAL = {
         [debugger()],
         [AddOp(path(0), [BY_FIELD, ORDER])],
     ),
+    "or which they are": (
+        pod("train-0", None, annotations={"agentaflow.gpu/count": "1"}, containers=BARE),
+        [debugger()],
+        [AddOp(path(0), [BY_FIELD, ORDER])],
+    ),
     "what another debug container has does not count": (
         debugged(pod("train-0", containers=BARE), debugger((visible("7"), PCI), name="first")),
         [debugger(position=1, name="second")],

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.decide import Bind
+from gpu_scheduler.core.inventory import counted
 from gpu_scheduler.core.model import ContainerKind, EnvVar, Pod
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.review import AddOp, Admit, Deny, review_pod
-from tests.core.build import container, decided, pod
+from tests.core.build import container, decided, node, nodes, pod
 
 Json = dict[str, Any]
 
@@ -27,7 +28,19 @@ WAYS: dict[str, tuple[Json, str | None]] = {
     "a line without GPUs": ({"name": "train-5", "text": "5=node1:"}, ""),
     "any line": ({"name": "train"}, None),
     "a line and a limit": ({"name": "train-1", "gpu_limits": (("containers-0", 1),)}, None),
+    "a number of GPUs": ({"name": "train-1", "text": None, "more": {"agentaflow.gpu/count": "1"}}, None),
+    "a number of GPUs and a limit": (
+        {
+            "name": "train-1",
+            "text": None,
+            "more": {"agentaflow.gpu/scheduling-strategy": "best_fit"},
+            "gpu_limits": (("containers-0", 1),),
+        },
+        None,
+    ),
 }
+
+CARDS = tuple(node(f"node{number}", inventory=counted(4)) for number in range(1, 5))
 
 ENTRIES = st.sampled_from(
     [
@@ -60,9 +73,11 @@ def cases(draw: st.DrawFn) -> tuple[Json, str, bool]:
     return spec, draw(st.sampled_from(sorted(WAYS))), draw(st.booleans())
 
 
-def expected(spec: Json, way: str, *, keeps: bool) -> Json | None:
-    """The spec as it must come out; None when it must be refused."""
+def expected(spec: Json, way: str, *, keeps: bool) -> Json | Reason:
+    """The spec as it must come out, or why it must be refused."""
     value = WAYS[way][1]
+    if keeps and way.startswith("a number of GPUs") and names_a_gpu(spec):
+        return Reason.REQUEST_INVALID
     see = LATER if value is None else {"name": VISIBLE, "value": value}
     result = copy.deepcopy(spec)
     for each in (*result["containers"], *result["initContainers"]):
@@ -70,10 +85,16 @@ def expected(spec: Json, way: str, *, keeps: bool) -> Json | None:
         for entry in own:
             complete = entry if "valueFrom" in entry else {"value": "", **entry}
             if entry["name"] in {VISIBLE, ORDER} and complete not in (see, LATER, BY_BUS) and not keeps:
-                return None
+                return Reason.ENV_CONFLICT
         there = {entry["name"] for entry in own}
         each["env"] = [entry for entry in (see, BY_BUS) if entry["name"] not in there] + own
     return result
+
+
+def names_a_gpu(spec: Json) -> bool:
+    """Whether some container says itself which GPUs it sees."""
+    entries = (entry for group in spec.values() for each in group for entry in each.get("env", []))
+    return any(entry["name"] == VISIBLE and entry.get("value") for entry in entries)
 
 
 def read(spec: Json, way: str, *, keeps: bool) -> Pod:
@@ -83,8 +104,9 @@ def read(spec: Json, way: str, *, keeps: bool) -> Pod:
         for kind, group in spec.items()
         for at, each in enumerate(group)
     )
-    annotations = {"agentaflow.gpu/keep-env": str(keeps).lower()}
-    return pod(annotations=annotations, containers=containers, **WAYS[way][0])
+    asks = dict(WAYS[way][0])
+    annotations = {"agentaflow.gpu/keep-env": str(keeps).lower(), **asks.pop("more", {})}
+    return pod(annotations=annotations, containers=containers, **asks)
 
 
 def entries(env: list[Json]) -> Iterator[EnvVar]:
@@ -119,9 +141,9 @@ def test_the_review_makes_of_a_pod_what_the_rules_say(case: tuple[Json, str, boo
     verdict = review_pod(read(spec, way, keeps=keeps), "", "gpu-scheduler")
     wanted = expected(spec, way, keeps=keeps)
 
-    if wanted is None:
+    if isinstance(wanted, Reason):
         assert isinstance(verdict, Deny)
-        assert verdict.reason is Reason.ENV_CONFLICT
+        assert verdict.reason is wanted
     else:
         assert isinstance(verdict, Admit)
         assert wanted == patched(spec, verdict.patches)
@@ -138,4 +160,4 @@ def test_twice_is_once_and_what_comes_out_passes_the_gate(case: tuple[Json, str,
     again = read(patched(spec, verdict.patches), way, keeps=keeps)
 
     assert Admit() == review_pod(again, "", "gpu-scheduler")
-    assert isinstance(decided(again), Bind)
+    assert isinstance(decided(again, known=nodes(*CARDS)), Bind)

@@ -111,16 +111,16 @@ OBSTACLES: dict[str, tuple[Claim | None, str, frozenset[Wake]]] = {
     "a volume of another zone": (
         claim("data", IN_B),
         (
-            "NodeAffinityMismatch: volume in-b of claim default/data cannot be reached from node node1; name a node "
-            "that matches the volume's node affinity (kubectl describe pv in-b), or use another claim"
+            "NodeAffinityMismatch: volume in-b of claim default/data cannot be reached from node node1; use a node "
+            "that matches the volume's node affinity (kubectl describe pv in-b), or another claim"
         ),
         changed("data", volume="in-b", labels=True),
     ),
     "a volume that no node reaches": (
         claim("data", NOWHERE),
         (
-            "NodeAffinityMismatch: volume nowhere of claim default/data cannot be reached from node node1; name a node "
-            "that matches the volume's node affinity (kubectl describe pv nowhere), or use another claim"
+            "NodeAffinityMismatch: volume nowhere of claim default/data cannot be reached from node node1; use a node "
+            "that matches the volume's node affinity (kubectl describe pv nowhere), or another claim"
         ),
         changed("data", volume="nowhere", labels=True),
     ),

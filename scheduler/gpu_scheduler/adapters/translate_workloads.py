@@ -1,0 +1,228 @@
+"""GPUWorkloads, their pods and GPUNodes become core values here, and what is told of them becomes JSON again; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters import workload_objects as ours
+from gpu_scheduler.adapters.decoding import decode_object
+from gpu_scheduler.adapters.translate import pod_value
+from gpu_scheduler.core.counting import CountRequest
+from gpu_scheduler.core.gpu_node import Allocation, GpuNode, Occupied
+from gpu_scheduler.core.workload import Attempt, Condition, Phase, SeenPod, Status, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class _Terminated(msgspec.Struct, rename="camel", gc=False):
+    reason: str | None = None
+    message: str | None = None
+    exit_code: int = 0
+    finished_at: str | None = None
+
+
+class _ContainerState(msgspec.Struct, gc=False):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    state: _ContainerState | None = None
+
+
+class _End(msgspec.Struct, rename="camel", gc=False):
+    """What a pod's status tells of its life."""
+
+    reason: str | None = None
+    message: str | None = None
+    start_time: str | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Lived(msgspec.Struct, gc=False):
+    status: _End | None = None
+
+
+_workloads = msgspec.json.Decoder(ours.GpuWorkload)
+_nodes = msgspec.json.Decoder(ours.GpuNode)
+_pods = msgspec.json.Decoder(objects.Pod)
+_lives = msgspec.json.Decoder(_Lived)
+
+
+def read_workload(raw: bytes | msgspec.Raw) -> tuple[str, Workload]:
+    """JSON of a GPUWorkload to (key, Workload). msgspec.ValidationError when it is none."""
+    found = decode_object(_workloads, raw)
+    meta, spec = found.metadata, found.spec
+    asked = spec.gpu_requirements
+    workload = Workload(
+        namespace=meta.namespace or "",
+        name=meta.name or "",
+        uid=meta.uid or "",
+        version=meta.resource_version or "",
+        generation=meta.generation or 0,
+        request=CountRequest(
+            asked.gpu_count,
+            max(spec.gpu_memory_required, asked.min_gpu_memory),
+            asked.exclusive_access,
+            asked.gpu_type or "",
+            spec.scheduling_strategy,
+            spec.priority,
+        ),
+        retries=spec.retry_policy.limit,
+        template=msgspec.json.encode(spec.pod_template),
+        deleting=meta.deletion_timestamp is not None,
+        status=None if found.status is None else _status_value(found.status),
+    )
+    return workload.key, workload
+
+
+def read_seen_pod(raw: bytes | msgspec.Raw) -> tuple[str, SeenPod]:
+    """JSON of a pod to (uid, SeenPod). msgspec.ValidationError when it is no pod."""
+    found = decode_object(_pods, raw)
+    owner = next((each for each in found.metadata.owner_references or () if each.controller), None)
+    pod = pod_value(found)
+    if owner is None or owner.kind != names.WORKLOAD_KIND:
+        return pod.ref.uid, SeenPod(pod, None)
+    given = found.metadata.annotations or {}
+    end = decode_object(_lives, raw).status or _End()
+    fault, details = _fault(end) if pod.phase == "Failed" else ("", "")
+    attempt = Attempt(
+        ref=pod.ref,
+        owner=owner.name,
+        owner_uid=owner.uid,
+        node=pod.node or "",
+        devices=_listed(given.get(names.ASSIGNED_DEVICES)),
+        uuids=_listed(given.get(names.ASSIGNED_UUIDS)),
+        phase=pod.phase,
+        scheduling=pod.scheduled_condition,
+        started_at=end.start_time or "",
+        finished_at=max((each.finished_at or "" for _, each in _terminated(end)), default="") if pod.finished else "",
+        fault=fault,
+        details=details,
+    )
+    return pod.ref.uid, SeenPod(pod, attempt)
+
+
+def read_gpu_node(raw: bytes | msgspec.Raw) -> tuple[str, GpuNode]:
+    """JSON of a GPUNode to (name, GpuNode). msgspec.ValidationError when it is none."""
+    found = decode_object(_nodes, raw)
+    status = found.status
+    name = found.metadata.name or ""
+    if status is None or status.allocated is None:
+        return name, GpuNode(name, found.metadata.generation or 0)
+    allocations = tuple(
+        Allocation(each.pod, each.device or "", each.unnamed or 0, each.memory_mib or 0)
+        for each in status.allocations or ()
+    )
+    # Others may have conditions of their own there.
+    ready = [each for each in status.conditions or () if each.type == names.CONDITION_READY]
+    return name, GpuNode(
+        name, found.metadata.generation or 0, Occupied(status.allocated, allocations, _condition_values(ready))
+    )
+
+
+def status_object(status: Status) -> ours.WorkloadStatus:
+    """What is told of a workload, as the API has it."""
+    return ours.WorkloadStatus(
+        phase=status.phase,
+        node=status.node or None,
+        devices=list(status.devices) or None,
+        uuids=list(status.uuids) or None,
+        pod_name=status.pod or None,
+        attempts=status.attempts,
+        reason=status.reason or None,
+        message=status.message or None,
+        start_time=status.started_at or None,
+        completion_time=status.completed_at or None,
+        observed_generation=status.observed_generation,
+        conditions=_condition_objects(status.conditions),
+    )
+
+
+def occupied_object(occupied: Occupied) -> ours.GpuNodeStatus:
+    """The part of a GPUNode's status that the controller tells, as the API has it."""
+    return ours.GpuNodeStatus(
+        allocated=occupied.allocated,
+        allocations=[
+            ours.Allocation(
+                pod=each.pod,
+                device=each.device or None,
+                unnamed=each.unnamed or None,
+                memory_mib=each.memory or None,
+            )
+            for each in occupied.allocations
+        ],
+        conditions=_condition_objects(occupied.conditions),
+    )
+
+
+def _status_value(status: ours.WorkloadStatus) -> Status:
+    return Status(
+        phase=status.phase or Phase.PENDING,
+        node=status.node or "",
+        devices=tuple(status.devices or ()),
+        uuids=tuple(status.uuids or ()),
+        pod=status.pod_name or "",
+        attempts=status.attempts or 0,
+        reason=status.reason or "",
+        message=status.message or "",
+        started_at=status.start_time or "",
+        completed_at=status.completion_time or "",
+        observed_generation=status.observed_generation or 0,
+        conditions=_condition_values(status.conditions or ()),
+    )
+
+
+def _condition_values(conditions: Iterable[ours.Condition]) -> tuple[Condition, ...]:
+    return tuple(
+        Condition(
+            each.type,
+            each.status,
+            each.reason,
+            each.message,
+            each.observed_generation or 0,
+            each.last_transition_time,
+        )
+        for each in conditions
+    )
+
+
+def _condition_objects(conditions: Iterable[Condition]) -> list[ours.Condition]:
+    return [
+        ours.Condition(
+            type=each.type,
+            status=each.status,
+            reason=each.reason,
+            message=each.message,
+            last_transition_time=each.since,
+            observed_generation=each.observed_generation,
+        )
+        for each in conditions
+    ]
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
+
+
+def _terminated(end: _End) -> Iterable[tuple[str, _Terminated]]:
+    for each in (*(end.init_container_statuses or ()), *(end.container_statuses or ())):
+        if each.state is not None and each.state.terminated is not None:
+            yield each.name, each.state.terminated
+
+
+def _fault(end: _End) -> tuple[str, str]:
+    """Why a pod failed: what whoever ended it says, else how its first failed container ended."""
+    if end.reason or end.message:
+        return end.reason or "", end.message or ""
+    for name, each in _terminated(end):
+        if each.exit_code:
+            said = f": {each.message.strip()}" if each.message else ""
+            return each.reason or "", f"container {name} ended with exit code {each.exit_code}{said}"
+    return "", ""

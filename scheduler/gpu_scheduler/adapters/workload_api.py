@@ -1,0 +1,167 @@
+"""What the controller writes: pods of workloads, statuses of workloads and of GPUNodes; each one bounded try.
+
+Every write is fenced: a controller that no longer leads writes nothing. A pod is made under a name of its own try, so
+that making it again finds it; a status is written over the version that was read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters import workload_objects as ours
+from gpu_scheduler.adapters.api import APPLY, MERGE, NoAnswerError, segment, status_message
+from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.adapters.translate_workloads import occupied_object, read_workload, status_object
+from gpu_scheduler.core.refusal import refused, taken, unanswered
+from gpu_scheduler.core.workload import annotations_of, pod_name, short
+from gpu_scheduler.ports import NodeWriter, PodMaker, WorkloadWriter
+
+if TYPE_CHECKING:
+    from gpu_scheduler.adapters.api import Api
+    from gpu_scheduler.core.gpu_node import Occupied
+    from gpu_scheduler.core.workload import Status, Workload
+    from gpu_scheduler.core.workload_phase import Trouble
+    from gpu_scheduler.ports import Fence
+
+NOT_FOUND = 404
+CONFLICT = 409
+NOT_OURS = "this replica may not write now"
+
+log = get_logger(__name__)
+
+_pods = msgspec.json.Decoder(objects.Pod)
+_templates = msgspec.json.Decoder(ours.PodTemplate)
+
+
+class ApiPods(PodMaker):
+    """Makes pods, only while the fence is open."""
+
+    def __init__(self, api: Api, fence: Fence, scheduler_name: str) -> None:
+        """The pods are for the scheduler of this name."""
+        self._api = api
+        self._fence = fence
+        self._scheduler_name = scheduler_name
+
+    async def make(self, workload: Workload, number: int) -> Trouble | None:
+        """See PodMaker. At most one POST and one GET, each with the API's time-out."""
+        name = pod_name(workload.name, number)
+        shown = f"{workload.namespace}/{name}"
+        collection = f"/api/v1/namespaces/{segment(workload.namespace)}/pods"
+        body = msgspec.json.encode(pod_of(workload, number, self._scheduler_name))
+        if not self._fence.may_bind():
+            return unanswered(shown, NOT_OURS)
+        try:
+            answer = await self._api.call("POST", collection, body=body)
+            if answer.status == CONFLICT:
+                return await self._look(workload, f"{collection}/{segment(name)}", shown)
+        except NoAnswerError as error:
+            return unanswered(shown, str(error))
+        if answer.ok:
+            log.info("Made a pod", pod=shown, workload=workload.key)
+            return None
+        return refused(shown, answer.status, status_message(answer))
+
+    async def _look(self, workload: Workload, path: str, shown: str) -> Trouble | None:
+        """Whose pod it is that is there already."""
+        answer = await self._api.call("GET", path)
+        if answer.status == NOT_FOUND:
+            return unanswered(shown, "another pod of that name has just gone")
+        if not answer.ok:
+            return unanswered(shown, f"HTTP {answer.status}: {status_message(answer)}")
+        meta = _pods.decode(answer.body).metadata
+        if any(owner.controller and owner.uid == workload.uid for owner in meta.owner_references or ()):
+            return None
+        return taken(shown, going=meta.deletion_timestamp is not None)
+
+
+class _Statuses:
+    """Writes statuses, only while the fence is open."""
+
+    def __init__(self, api: Api, fence: Fence) -> None:
+        """Nothing is written before `write`."""
+        self._api = api
+        self._fence = fence
+
+    async def _patch(
+        self, path: str, body: object, content_type: str, query: dict[str, str] | None = None
+    ) -> bytes | None:
+        """One PATCH; the object as it is then, None where it did not come to that."""
+        data = msgspec.json.encode(body)
+        if not self._fence.may_bind():
+            return None
+        try:
+            answer = await self._api.call("PATCH", path, body=data, content_type=content_type, query=query)
+        except NoAnswerError as error:
+            log.warning("A status had no answer", path=path, error=str(error))
+            return None
+        if answer.ok:
+            return answer.body
+        # What changed or went meanwhile is no fault: the watch tells of it, and then it is looked at again.
+        if answer.status not in {NOT_FOUND, CONFLICT}:
+            log.error("A status was refused", path=path, status=answer.status, error=status_message(answer))
+        return None
+
+
+class ApiWorkloads(_Statuses, WorkloadWriter):
+    """Writes statuses of workloads."""
+
+    async def write(self, workload: Workload, status: Status) -> Workload | None:
+        """See WorkloadWriter. One PATCH, refused where the workload is another by now."""
+        path = f"{ours.API}/namespaces/{segment(workload.namespace)}/gpuworkloads/{segment(workload.name)}/status"
+        told = msgspec.to_builtins(status_object(status))
+        # What is told no longer is taken away by name.
+        gone = dict.fromkeys((field.encode_name for field in msgspec.structs.fields(ours.WorkloadStatus)), None)
+        meta = {"uid": workload.uid, "resourceVersion": workload.version}
+        answer = await self._patch(path, {"metadata": meta, "status": {**gone, **told}}, MERGE)
+        return None if answer is None else read_workload(answer)[1]
+
+
+class ApiGpuNodes(_Statuses, NodeWriter):
+    """Applies the controller's part of GPUNodes' statuses."""
+
+    async def write(self, name: str, occupied: Occupied) -> bool:
+        """See NodeWriter. One server-side apply: the fields of other managers stay theirs."""
+        body = {
+            "apiVersion": f"{ours.GROUP}/{ours.VERSION}",
+            "kind": names.NODE_KIND,
+            "metadata": {"name": name},
+            "status": occupied_object(occupied),
+        }
+        query = {"fieldManager": names.CONTROLLER, "force": "true"}
+        return await self._patch(f"{ours.API}/gpunodes/{segment(name)}/status", body, APPLY, query) is not None
+
+
+def pod_of(workload: Workload, number: int, scheduler_name: str) -> dict[str, Any]:
+    """The pod as it is asked for: the template's, with what the workload asks for written on it."""
+    template = _templates.decode(workload.template)
+    meta = template.metadata or ours.TemplateMeta()
+    annotations = {**(meta.annotations or {}), **annotations_of(workload.request)}
+    if names.MAP in annotations:
+        # The number at the end of its name counts tries; each of them has the map's first line.
+        annotations.setdefault(names.INDEX, "0")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(workload.name, number),
+            "namespace": workload.namespace,
+            "labels": {**(meta.labels or {}), names.WORKLOAD: short(workload.name)},
+            "annotations": annotations,
+            "ownerReferences": [
+                {
+                    "apiVersion": f"{ours.GROUP}/{ours.VERSION}",
+                    "kind": names.WORKLOAD_KIND,
+                    "name": workload.name,
+                    "uid": workload.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        # Kubernetes' own default starts a container again for ever, and then nothing is ever finished.
+        "spec": {"restartPolicy": "Never", **template.spec, "schedulerName": scheduler_name},
+    }

@@ -1,0 +1,75 @@
+"""The way to the cluster: which kubeconfig, which namespace, and one sentence when it does not answer."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpu_scheduler import names
+from gpu_scheduler.cli.options import FailedError, RefusedInputError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from gpu_scheduler.adapters.api import Api, NoAnswerError
+    from gpu_scheduler.cli.options import Options
+
+_HOME: Final = Path("~/.kube/config")
+_EXAMPLE: Final = "example: gpu-scheduler status --kubeconfig ~/.kube/config --context kind-gpu-scheduler"
+
+
+@asynccontextmanager
+async def reached(options: Options) -> AsyncIterator[Api]:
+    """A connection; where the cluster refuses or does not answer, FailedError."""
+    from gpu_scheduler.adapters.api import AccessError, NoAnswerError, connect
+    from gpu_scheduler.adapters.listing import UnlistedError
+    from gpu_scheduler.cli import own_version
+
+    agent = f"{names.SCHEDULER_NAME}/{own_version()}"
+    try:
+        api = await connect(kubeconfig_of(options.kubeconfig, os.environ), options.context, user_agent=agent)
+    except AccessError as error:
+        raise RefusedInputError(str(error)) from error
+    try:
+        yield api
+    except NoAnswerError as error:
+        raise FailedError(_silence(api, error)) from error
+    except UnlistedError as error:
+        raise FailedError(f"{error}; ask for the right, or use another context ({_EXAMPLE})") from error
+    finally:
+        await api.close()
+
+
+def kubeconfig_of(named: str | None, environment: Mapping[str, str]) -> str | None:
+    """The file that is named, else those of KUBECONFIG, else the user's own; None inside a pod."""
+    own = _HOME.expanduser()
+    chosen = named or environment.get("KUBECONFIG") or (str(own) if own.is_file() else None)
+    if chosen is None and "KUBERNETES_SERVICE_HOST" not in environment:
+        raise RefusedInputError(
+            f"cannot find a cluster: KUBECONFIG is not set, and there is no {_HOME}; name a file ({_EXAMPLE})"
+        )
+    return chosen
+
+
+def namespace_of(options: Options, api: Api) -> str | None:
+    """The namespace that is meant; None for all of them."""
+    return None if options.all_namespaces else options.namespace or api.namespace or "default"
+
+
+def _silence(api: Api, error: NoAnswerError) -> str:
+    way = f" (context {api.context})" if api.context else ""
+    return (
+        f"cannot reach the API server {api.host}{way}: {_why(error)}; "
+        f"see whether it runs, or choose another cluster ({_EXAMPLE})"
+    )
+
+
+def _why(error: NoAnswerError) -> str:
+    """What the network said, in few words."""
+    cause = error.__cause__
+    if isinstance(cause, TimeoutError):
+        return "it does not answer in time"
+    number = getattr(getattr(cause, "os_error", None), "errno", None)
+    return os.strerror(number).lower() if isinstance(number, int) and number > 0 else str(cause or error)

@@ -1,0 +1,80 @@
+"""What every command that watches shares: its reflectors, and whether what they say can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gpu_scheduler.adapters.reflector import Pace, Reflector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from gpu_scheduler.adapters.api import Api
+    from gpu_scheduler.adapters.objects import Identity
+    from gpu_scheduler.adapters.reflector import Resource
+    from gpu_scheduler.ports import Observer
+
+T = TypeVar("T")
+
+# Readiness allows a watch twice the silence after which it is opened anew.
+PATIENCE = 2
+
+
+class Reflectors:
+    """One reflector a resource, by the resource's name."""
+
+    def __init__(self, api: Api, idle_limit: float) -> None:
+        """Nothing is asked before `parts` run; a watch that is silent for `idle_limit` seconds is opened anew."""
+        self._limit = PATIENCE * idle_limit
+        self._pace = Pace(idle_limit=idle_limit)
+        self._api = api
+        self._all: dict[str, Reflector[Any]] = {}
+
+    def watch(self, resource: Resource[T], observer: Observer[T]) -> None:
+        """Keep `observer` level with this resource."""
+        self._all[resource.name] = Reflector(self._api, resource, observer, pace=self._pace)
+
+    def parts(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """Every watch as something to run, by what it is."""
+        return {f"watch of {name}": watch.run() for name, watch in self._all.items()}
+
+    async def relist(self) -> None:
+        """Return when a list of every resource that began after this call has been applied."""
+        await asyncio.gather(*(watch.relist() for watch in self._all.values()))
+
+    def silences(self) -> dict[str, Callable[[], float]]:
+        """By resource, the seconds since the API server last said anything about it."""
+        return {name: partial(_silence, watch) for name, watch in self._all.items()}
+
+    def unlisted(self) -> str | None:
+        """What has not been listed yet."""
+        missing = [name for name, watch in self._all.items() if not watch.synced.is_set()]
+        return f"not listed yet: {', '.join(missing)}" if missing else None
+
+    def silent(self) -> str | None:
+        """What has been silent for too long."""
+        silent = [
+            f"{name} for {watch.silence:.0f} s" for name, watch in self._all.items() if watch.silence > self._limit
+        ]
+        return f"the API server says nothing of {', '.join(silent)}" if silent else None
+
+
+def by_uid(identity: Identity) -> str:
+    """The key of what is known by its uid."""
+    return identity.uid or ""
+
+
+def by_name(identity: Identity) -> str:
+    """The key of what the whole cluster knows by its name."""
+    return identity.name or ""
+
+
+def by_path(identity: Identity) -> str:
+    """The key of what its namespace knows by its name."""
+    return f"{identity.namespace}/{identity.name}"
+
+
+def _silence(watch: Reflector[Any]) -> float:
+    return watch.silence

@@ -1,0 +1,96 @@
+"""Pods that ask for GPUs by number, and nodes whose cards are known, for tests."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpu_scheduler.core.decide import Bind, Cluster, Decision, Wait, decide
+from gpu_scheduler.core.inventory import Card, Inventory, Reading
+from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.model import Node, Placement, Pod, Policy
+from gpu_scheduler.core.nodes import Nodes
+from gpu_scheduler.core.request import Strategy
+from gpu_scheduler.core.volumes import Volumes
+from tests.core.build import POLICY, node, pod
+
+PREFIX = "agentaflow.gpu/"
+
+
+def words(**given: object) -> dict[str, str]:
+    """Annotations of ours, by the last part of their name."""
+    return {f"{PREFIX}{key.replace('_', '-')}": str(value) for key, value in given.items()}
+
+
+def asking(count: object = 1, name: str = "train", *, others: Mapping[str, Any] | None = None, **given: Any) -> Pod:
+    """A pod without a map that asks for so many; `given` are more annotations, `others` its fields."""
+    return pod(name, None, annotations=words(count=count, **given), **{"owner": None, **(others or {})})
+
+
+def having(
+    name: str = "node1",
+    *memory: int | None,
+    model: str = "NVIDIA A100",
+    readings: Mapping[int, Reading] | None = None,
+    **others: Any,
+) -> Node:
+    """A node with a card of each of these sizes (four of 40960 MiB where none is given)."""
+    cards = tuple(Card(index, None, (), model, size) for index, size in enumerate(memory or (40960,) * 4))
+    return node(name, **{"inventory": Inventory(cards), "readings": readings or {}, **others})
+
+
+class World:
+    """A cluster in which decisions come true: what was bound is seen bound."""
+
+    def __init__(self, *known: Node, policy: Policy = POLICY, strategy: Strategy = Strategy.LEAST_UTILIZED) -> None:
+        self.nodes = Nodes()
+        self.ledger = Ledger(policy)
+        self.volumes = Volumes()
+        self.cluster = Cluster(self.ledger, self.nodes, self.volumes, policy, strategy)
+        self.binds = 0
+        self.show(*known)
+
+    def show(self, *known: Node) -> None:
+        """The watch shows nodes as they are now."""
+        for each in known:
+            self.nodes.apply(each)
+            self.ledger.learn(each)
+
+    def hide(self, name: str) -> None:
+        """A node is gone."""
+        self.nodes.forget(name)
+        self.ledger.unlearn(name)
+
+    def decide(self, given: Pod) -> Decision | None:
+        """Ask only."""
+        return decide(given, self.cluster)
+
+    def place(self, given: Pod, *, confirmed: bool = True) -> Placement:
+        """Decide, and bind; by default the watch has shown it."""
+        decision = self.decide(given)
+        assert isinstance(decision, Bind), decision
+        self.ledger.assume(given, decision.placement)
+        self.binds += 1
+        if confirmed:
+            self.ledger.apply(bound(given, decision.placement, f"2026-11-21T01:00:00.{self.binds:06}Z"))
+        return decision.placement
+
+    def where(self, given: Pod) -> str:
+        """Place it, and say where as a map does: node1:0,1."""
+        placement = self.place(given)
+        return f"{placement.node}:{placement.value}"
+
+    def wait(self, given: Pod) -> Wait:
+        """It cannot be placed now."""
+        decision = self.decide(given)
+        assert isinstance(decision, Wait), decision
+        return decision
+
+    def end(self, given: Pod) -> None:
+        """The pod is gone."""
+        self.ledger.forget(given.ref.uid)
+
+
+def bound(given: Pod, placement: Placement, at: str = "2026-11-21T01:00:00.000000Z") -> Pod:
+    """As the watch shows it when its Binding is written."""
+    annotations = {**given.annotations, **placement.annotations, **words(assigned_at=at)}
+    return replace(given, node=placement.node, phase="Running", annotations=annotations)

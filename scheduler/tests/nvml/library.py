@@ -1,0 +1,85 @@
+"""The stub of NVIDIA's library, compiled for a test, and a process that looks through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parents[1]
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+
+Gpu = dict[str, Any]
+
+
+def build(folder: Path, *flags: str) -> Path:
+    """Compile the stub into `folder` and return that."""
+    assert COMPILER is not None
+    library = folder / "libnvidia-ml.so.1"
+    warnings = ("-Wall", "-Wextra", "-Werror")
+    subprocess.run((COMPILER, *warnings, *flags, "-shared", "-fPIC", "-o", library, HERE / "stub.c"), check=True)
+    return folder
+
+
+def environment(library: Path, lines: Path) -> dict[str, str]:
+    """Return the environment in which a process finds the stub, and the stub its lines."""
+    measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(PACKAGE),
+        "LD_LIBRARY_PATH": str(library),
+        "NVML_STUB": str(lines),
+        **measured,
+    }
+
+
+class Machine:
+    """Four GPUs and somebody who looks at them; `async with` is not needed: a look blocks."""
+
+    def __init__(
+        self, library: Path, folder: Path, *, deadline: float = 10, remembered: tuple[object, ...] = ((),)
+    ) -> None:
+        """`remembered` is what an earlier monitor wrote, one answer for each time it is asked; None: no answer."""
+        self._lines = folder / "lines"
+        self.set()
+        self._process = subprocess.Popen(
+            (sys.executable, HERE / "looking.py", str(deadline), json.dumps(remembered)),
+            env=environment(library, self._lines),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, whatever its driver does."""
+        self.set()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        assert self._process.wait(10) == 0
+        self._process.stdout.close()
+
+    def set(self, lines: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Change what the stub answers: (what, GPU) → value; the file changes in one stroke."""
+        fresh = self._lines.with_suffix(".new")
+        fresh.write_text("".join(f"{what} {gpu} {value}\n" for (what, gpu), value in (lines or {}).items()))
+        fresh.rename(self._lines)
+
+    def look(self) -> Any:
+        """Return the GPUs as one look found them, or the sentence why there are none."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("look\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())

@@ -1,0 +1,156 @@
+"""The monitor as a process of its own, in a cluster of one scripted API server over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.adapters.server import until
+from tests.nvml.library import environment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MEBIBYTE = 1024
+MOST_RESIDENT = 60 * MEBIBYTE
+PATIENCE = 5.0
+"""Seconds that a stop may take."""
+
+# The service account's folder is a fixed place, which a test may not write to.
+START = (
+    "import sys; from pathlib import Path; from gpu_scheduler.adapters import in_cluster; "
+    "in_cluster.SERVICE_ACCOUNT = Path(sys.argv.pop(1)); from gpu_scheduler.cli import main; main()"
+)
+INVENTORY = "node1: [{count: 8, model: A100-40GB, memoryTotalMiB: 40960}]\n"
+POD: dict[str, Any] = {
+    "metadata": {"name": "a", "namespace": "default", "uid": "uid-a"},
+    "spec": {
+        "nodeName": "node1",
+        "containers": [{"name": "main", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "1"}]}],
+    },
+    "status": {"phase": "Running"},
+}
+
+
+@dataclass
+class Cluster:
+    """What was asked of the API server, and the folder of a service account that leads to it."""
+
+    account: Path
+    url: str = ""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def beats(self) -> int:
+        """How often the Lease was renewed."""
+        return sum("/leases/" in path for _, path in self.asked)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """One pod, and a yes to every write."""
+        self.asked.append((request.method, request.path))
+        if request.query.get("watch"):
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await asyncio.sleep(60)
+            return response
+        if request.path == "/api/v1/pods":
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [POD] * 50})
+        return web.json_response({"metadata": {"name": "node1", "uid": "uid-1"}})
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """Serve."""
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(folder / "ca.crt"))
+    (folder / "token").write_text("a token")
+    made = Cluster(folder)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=context)
+    made.url = str(server.port)
+    try:
+        yield made
+    finally:
+        await server.close()
+
+
+def start(made: Cluster, library: Path, lines: Path, **others: str) -> subprocess.Popen[bytes]:
+    """Start a monitor; coverage would take memory that is not its own."""
+    env = {name: value for name, value in environment(library, lines).items() if not name.startswith("COVERAGE_")}
+    env |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": made.url, "NODE_NAME": "node1"}
+    env |= {"MONITOR_INTERVAL": "200ms", "HTTP_PORT": "0", "BIND_ADDRESS": "127.0.0.1", **others}
+    return subprocess.Popen((sys.executable, "-c", START, made.account, "monitor"), env=env, stderr=subprocess.PIPE)
+
+
+def resident(process: subprocess.Popen[bytes]) -> int:
+    """KiB that the process has in memory."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
+def maps(process: subprocess.Popen[bytes], library: str) -> bool:
+    """Whether the process has loaded a library of that name."""
+    return library in Path(f"/proc/{process.pid}/maps").read_text()
+
+
+async def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM; it ends in time and without an error."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 0
+    finally:
+        process.kill()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@pytest.mark.parametrize("source", ["nvml", "simulated"])
+async def test_a_monitor_is_small(library: Path, tmp_path: Path, source: str) -> None:
+    """At most 60 MB resident after a while, whatever it reads from; typer's parser would load 10 MB of pydantic."""
+    inventory = tmp_path / "inventory.yaml"
+    inventory.write_text(INVENTORY)
+    async with cluster(tmp_path) as made:
+        process = start(made, library, tmp_path / "lines", MONITOR_SOURCE=source, SIMULATED_INVENTORY=str(inventory))
+        try:
+            await until(lambda: process.poll() is not None or made.beats() > 20, 60)
+            assert process.poll() is None
+            assert resident(process) < MOST_RESIDENT
+            assert not maps(process, "pydantic")
+        finally:
+            await stop(process)
+
+
+async def test_a_hanging_driver_stops_the_heart_and_not_the_process(library: Path, tmp_path: Path) -> None:
+    """The Lease grows old while the driver hangs, goes on when it is back, and a stop waits for nobody."""
+    lines = tmp_path / "lines"
+    lines.write_text("")
+    async with cluster(tmp_path) as made:
+        process = start(made, library, lines)
+        try:
+            await until(lambda: made.beats() > 1, 60)
+            lines.write_text("nvmlDeviceGetCount 0 -1\n")
+            await asyncio.sleep(0.6)
+            before = made.beats()
+            await asyncio.sleep(1)
+            assert made.beats() == before
+            lines.write_text("")
+            await until(lambda: made.beats() > before + 1, 10)
+            lines.write_text("nvmlDeviceGetCount 0 -1\n")
+            await asyncio.sleep(0.5)
+        finally:
+            await stop(process)

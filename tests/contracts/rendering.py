@@ -1,0 +1,49 @@
+"""The manifests of roles as the main play would apply them, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from tests.contracts.roles import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+RENDER: Final = """\
+---
+- name: Render the templates
+  ansible.builtin.template:
+    src: "{{ item }}"
+    dest: "{{ rendered_dir }}/{{ rendered_role }}-{{ item | basename | splitext | first }}"
+    mode: "0600"
+  with_fileglob: "{{ role_path }}/templates/*.yaml.j2"
+"""
+
+
+def rendered(folder: Path, names: Iterable[str], **variables: object) -> list[dict[str, Any]]:
+    """Let Ansible itself render every template of these roles, by the default inventory and `variables`."""
+    roles, found = folder / "roles", folder / "rendered"
+    found.mkdir()
+    for role in names:
+        shutil.copytree(ROOT / "roles" / role, roles / role)
+        (roles / role / "tasks" / "render.yml").write_text(RENDER)
+    given = {"rendered_roles": list(names), "rendered_dir": str(found), **variables}
+    done = subprocess.run(
+        ("ansible-playbook", "tests/contracts/render.yml", "-e", json.dumps(given)),
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_ROLES_PATH": str(roles)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    documents = [document for path in sorted(found.iterdir()) for document in yaml.safe_load_all(path.read_text())]
+    return [document for document in documents if document]

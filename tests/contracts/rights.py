@@ -1,0 +1,59 @@
+"""Every right that the roles give, and no other; and who has it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+Rights = dict[tuple[str, str, str], set[str]]
+
+# role → (group, resource, name of the one object; empty for all) → verbs.
+RIGHTS: Final[dict[str, Rights]] = {
+    "ClusterRole gpu-scheduler": {
+        ("", "pods", ""): {"get", "list", "watch"},
+        ("", "nodes", ""): {"list", "watch"},
+        ("", "pods/binding", ""): {"create"},
+        ("", "pods/status", ""): {"patch"},
+        ("events.k8s.io", "events", ""): {"create"},
+        ("", "persistentvolumeclaims", ""): {"list", "watch", "patch"},
+        ("", "persistentvolumes", ""): {"list", "watch"},
+        ("storage.k8s.io", "storageclasses", ""): {"list", "watch"},
+    },
+    "Role gpu-scheduler": {
+        ("coordination.k8s.io", "leases", ""): {"create"},
+        ("coordination.k8s.io", "leases", "gpu-scheduler"): {"get", "update"},
+        ("", "configmaps", "gpu-scheduler-settings"): {"list", "watch"},
+    },
+    "Role gpu-scheduler-reads-monitor": {("coordination.k8s.io", "leases", ""): {"list", "watch"}},
+    "ClusterRole gpu-scheduler-monitor": {
+        ("", "nodes", ""): {"get", "patch"},
+        ("agentaflow.io", "gpunodes", ""): {"create", "patch"},
+        ("agentaflow.io", "gpunodes/status", ""): {"patch"},
+        # Where GPUs are simulated.
+        ("", "pods", ""): {"list", "watch"},
+    },
+    "Role gpu-scheduler-monitor": {("coordination.k8s.io", "leases", ""): {"create", "patch"}},
+    "ClusterRole gpu-scheduler-controller": {
+        ("agentaflow.io", "gpuworkloads", ""): {"list", "watch"},
+        ("agentaflow.io", "gpuworkloads/status", ""): {"patch"},
+        ("agentaflow.io", "gpuworkloads/finalizers", ""): {"update"},
+        ("agentaflow.io", "gpunodes", ""): {"list", "watch"},
+        ("agentaflow.io", "gpunodes/status", ""): {"patch"},
+        ("", "pods", ""): {"create", "get", "list", "watch"},
+        ("", "nodes", ""): {"list", "watch"},
+    },
+    "Role gpu-scheduler-controller": {
+        ("coordination.k8s.io", "leases", ""): {"create"},
+        ("coordination.k8s.io", "leases", "gpu-scheduler-controller"): {"get", "update"},
+    },
+}
+
+# role → the account that has it, as NAMESPACE/NAME.
+ACCOUNTS: Final[dict[str, str]] = {
+    "ClusterRole gpu-scheduler": "gpu-scheduler-system/gpu-scheduler",
+    "Role gpu-scheduler": "gpu-scheduler-system/gpu-scheduler",
+    "Role gpu-scheduler-reads-monitor": "gpu-scheduler-system/gpu-scheduler",
+    "ClusterRole gpu-scheduler-monitor": "gpu-scheduler-monitor/gpu-scheduler-monitor",
+    "Role gpu-scheduler-monitor": "gpu-scheduler-monitor/gpu-scheduler-monitor",
+    "ClusterRole gpu-scheduler-controller": "gpu-scheduler-system/gpu-scheduler-controller",
+    "Role gpu-scheduler-controller": "gpu-scheduler-system/gpu-scheduler-controller",
+}

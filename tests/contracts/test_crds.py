@@ -1,0 +1,167 @@
+"""The kinds as the API server knows them are those that the program reads and writes: both ways, field for field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import kubernetes_validate
+import msgspec
+import pytest
+import yaml
+
+from gpu_scheduler import names
+from gpu_scheduler.adapters import workload_objects
+from tests.contracts import roles
+from tests.contracts.roles import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Schema = dict[str, Any]
+
+KINDS: dict[str, type[msgspec.Struct]] = {
+    "gpuworkloads": workload_objects.GpuWorkload,
+    "gpunodes": workload_objects.GpuNode,
+}
+# What one of the two says and the other has no word for.
+ADDED = ("description", "title", "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
+
+
+def definition(plural: str) -> Schema:
+    """Return the definition that role crds applies."""
+    return roles.read("roles", "crds", "files", f"{plural}.yaml")  # type: ignore[no-any-return]
+
+
+def shipped(plural: str) -> Schema:
+    """Return its schema."""
+    (version,) = definition(plural)["spec"]["versions"]
+    return version["schema"]["openAPIV3Schema"]  # type: ignore[no-any-return]
+
+
+def typed(struct: type[msgspec.Struct]) -> Schema:
+    """Return the schema that the typed definitions come to."""
+    (schema,), components = msgspec.json.schema_components([struct], ref_template="{name}")
+    return resolved(schema, components)
+
+
+def resolved(schema: Schema, components: Schema) -> Schema:
+    """Put what is referred to in its place; what may be null may be left out, which is no default."""
+    if "$ref" in schema:
+        schema = {**components[schema["$ref"]], **{key: each for key, each in schema.items() if key != "$ref"}}
+    if "anyOf" in schema:
+        (schema,) = [each for each in schema["anyOf"] if each != {"type": "null"}]
+        return resolved(schema, components)
+    if "allOf" in schema:
+        (inner,) = schema["allOf"]
+        schema = {**inner, **{key: each for key, each in schema.items() if key != "allOf"}}
+        return resolved(schema, components)
+    found = dict(schema)
+    if "enum" in schema:
+        found |= {"type": "string", "enum": sorted(schema["enum"])}
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            found[key] = resolved(schema[key], components)
+    if "properties" in schema:
+        found["properties"] = {name: resolved(each, components) for name, each in schema["properties"].items()}
+    return found
+
+
+def bare(schema: Schema) -> Schema:
+    """Leave out what only one of the two can say; of an object of others' it is only said that it is one."""
+    if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("additionalProperties") == {}:
+        return {"type": "object"}
+    found = {key: each for key, each in schema.items() if key not in ADDED and each not in ({}, [])}
+    for key in ("enum", "required"):
+        if key in found:
+            found[key] = sorted(found[key])
+    for key in ("items", "additionalProperties"):
+        if key in found:
+            found[key] = bare(found[key])
+    if "properties" in found:
+        found["properties"] = {name: bare(each) for name, each in found["properties"].items()}
+    return found
+
+
+def places(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield every part of a schema with its path."""
+    yield path, schema
+    for name, each in schema.get("properties", {}).items():
+        yield from places(each, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from places(schema[key], f"{path}[]")
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_definition_is_valid(plural: str) -> None:
+    """Kubernetes' own schema has nothing against it, and it is named by the product's names."""
+    found = definition(plural)
+    kubernetes_validate.validate(found, "1.36", strict=True)
+
+    assert found["metadata"]["name"] == f"{plural}.{workload_objects.GROUP}"
+    assert found["spec"]["group"] == workload_objects.GROUP
+    assert [version["name"] for version in found["spec"]["versions"]] == [workload_objects.VERSION]
+    assert found["spec"]["names"]["kind"] in {names.WORKLOAD_KIND, names.NODE_KIND}
+    assert found["spec"]["names"]["categories"] == ["gpu"]
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_schema_and_typed_definitions_agree(plural: str) -> None:
+    """Names, types, limits, words and defaults of spec and status are the same in both."""
+    theirs, ours = shipped(plural)["properties"], typed(KINDS[plural])["properties"]
+
+    assert bare(theirs["spec"]) == bare(ours["spec"])
+    assert bare(theirs["status"]) == bare(ours["status"])
+
+
+def test_parts_that_may_be_left_out_are_filled_in() -> None:
+    """A part with defaults of its own is there with them also where nobody wrote it."""
+    spec = shipped("gpuworkloads")["properties"]["spec"]["properties"]
+    fields = msgspec.structs.fields(workload_objects.WorkloadSpec)
+    made = {field.encode_name for field in fields if field.default_factory is not msgspec.NODEFAULT}
+
+    assert made == {"gpuRequirements", "retryPolicy"}
+    assert {name for name, each in spec.items() if each.get("default") == {}} == made
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_every_field_says_what_it_is(plural: str) -> None:
+    """`kubectl explain` has a sentence for each."""
+    for part in ("spec", "status"):
+        for path, each in places(shipped(plural)["properties"][part], part):
+            assert path.endswith("[]") or str(each.get("description", "")).endswith("."), path
+
+
+COLUMNS = {
+    "gpuworkloads": {"Phase": 0, "Node": 0, "Devices": 0, "Strategy": 0, "Age": 0, "Reason": 1},
+    "gpunodes": {"GPUs": 0, "Allocated": 0, "Ready": 0, "Age": 0},
+}
+
+
+@pytest.mark.parametrize("plural", KINDS)
+def test_columns_and_short_names(plural: str) -> None:
+    """What `kubectl get gpuw` and `kubectl get gpun` print; wide adds what has priority 1."""
+    found = definition(plural)["spec"]
+    (version,) = found["versions"]
+
+    assert version["subresources"] == {"status": {}}
+    assert {each["name"]: each.get("priority", 0) for each in version["additionalPrinterColumns"]} == COLUMNS[plural]
+    assert found["names"]["shortNames"] == [plural[:4]]
+
+
+def test_who_may_edit_a_namespace_may_use_workloads() -> None:
+    """The rights of a namespace's editors and readers grow by GPUWorkloads: their statuses are the controller's."""
+    path = ROOT / "roles" / "crds" / "files" / "rights.yaml"
+    given = {
+        each["metadata"]["name"]: (
+            {key.rpartition("-")[2] for key in each["metadata"]["labels"] if "aggregate-to" in key},
+            each["rules"],
+        )
+        for each in yaml.safe_load_all(path.read_text())
+    }
+
+    edit, view = given["gpu-scheduler-workloads-edit"], given["gpu-scheduler-workloads-view"]
+    assert edit[0] == {"edit", "admin"}
+    assert {resource for rule in edit[1] for resource in rule["resources"]} == {"gpuworkloads"}
+    assert view[0] == {"view", "edit", "admin"}
+    assert all(set(rule["verbs"]) == {"get", "list", "watch"} for rule in view[1])

@@ -1,0 +1,95 @@
+"""The monitors' manifests, for declared GPUs and for NVIDIA's driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.contracts import roles
+from tests.contracts.rendering import rendered
+
+Json = dict[str, Any]
+
+
+def of_kind(manifests: list[Json], kind: str) -> Json:
+    """Return the one of that kind."""
+    (found,) = (manifest for manifest in manifests if manifest["kind"] == kind)
+    return found
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
+    """As the default inventory has them."""
+    return rendered(tmp_path_factory.mktemp("simulated"), ["monitor"])
+
+
+@pytest.fixture(scope="module")
+def nvml(tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
+    """With everything that a GPU node may ask for."""
+    given = {"monitor_runtime_class": "nvidia", "monitor_driver_dir": "/home/kubernetes/bin/nvidia/lib64"}
+    return rendered(tmp_path_factory.mktemp("nvml"), ["monitor"], monitor_source="nvml", **given)
+
+
+def test_declared_gpus_are_mounted_as_a_folder(simulated: list[Json]) -> None:
+    """A changed ConfigMap reaches a folder, never a single file (subPath); it says what the inventory says."""
+    facts = roles.read("inventory", "kind", "group_vars", "all", "facts.yml")
+    pod = of_kind(simulated, "DaemonSet")["spec"]["template"]["spec"]
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    config = of_kind(simulated, "ConfigMap")
+
+    assert mount == {"name": "inventory", "mountPath": "/etc/gpu-scheduler/inventory", "readOnly": True}
+    assert pod["volumes"] == [{"name": "inventory", "configMap": {"name": config["metadata"]["name"]}}]
+    assert yaml.safe_load(config["data"]["inventory.yaml"]) == facts["monitor_simulated_inventory"]
+
+
+def test_every_card_of_the_shown_map_is_declared() -> None:
+    """What `make up` proves stands beside the monitors that `make up` starts."""
+    facts = roles.read("inventory", "kind", "group_vars", "all", "facts.yml")
+    declared = {
+        node: sum(group["count"] for group in groups) for node, groups in facts["monitor_simulated_inventory"].items()
+    }
+
+    assert declared == dict.fromkeys(facts["worker_nodes"], 4)
+    assert facts["monitor_source"] == "simulated"
+
+
+def test_monitors_run_on_gpu_nodes_whatever_keeps_others_away(simulated: list[Json]) -> None:
+    """By the label that operators set; each knows its node, its namespace and its own name."""
+    pod = of_kind(simulated, "DaemonSet")["spec"]["template"]["spec"]
+    env = {
+        each["name"]: each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        for each in pod["containers"][0]["env"]
+    }
+
+    assert pod["nodeSelector"] == {"agentaflow.gpu/enabled": "true"}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert env["NODE_NAME"] == "spec.nodeName"
+    assert env["KUBERNETES_NAMESPACE"] == "metadata.namespace"
+    assert env["POD_NAME"] == "metadata.name"
+
+
+def test_the_driver_is_opened_by_an_ordinary_user(nvml: list[Json]) -> None:
+    """The one exception is `privileged`, in a namespace of its own; and nothing is read of other pods."""
+    pod = of_kind(nvml, "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    enforced = of_kind(nvml, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    rights = [resource for rule in of_kind(nvml, "ClusterRole")["rules"] for resource in rule["resources"]]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+
+    assert enforced == "privileged"
+    assert pod["securityContext"]["runAsUser"] == 1000
+    assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
+    assert rights == ["nodes", "gpunodes", "gpunodes/status"]
+    assert pod["runtimeClassName"] == "nvidia"
+    assert (env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"]) == ("all", "utility")
+    assert env["LD_LIBRARY_PATH"] == container["volumeMounts"][0]["mountPath"]
+    assert pod["volumes"][0]["hostPath"]["path"] == "/home/kubernetes/bin/nvidia/lib64"
+
+
+def test_the_drivers_manifests_are_valid(nvml: list[Json]) -> None:
+    """Against Kubernetes' own schema; the declared ones are looked at with all others."""
+    for manifest in nvml:
+        kubernetes_validate.validate(manifest, "1.36", strict=True)

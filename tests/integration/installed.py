@@ -1,0 +1,158 @@
+"""The command line as people have it: the package's scripts on the path beside kubectl, and a kubeconfig."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import tomllib
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.integration import shapes
+from tests.integration.command import SCHEDULER
+from tests.integration.programs import program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.bench import Bench
+    from tests.integration.plant import ControlPlane, Object
+
+MODELS: Final = {"node1": ("A100", 40960), "node2": ("A100", 81920), "node3": ("V100", 16384), "node4": ("L4", 24576)}
+CONTAINER: Final[Object] = {"name": "main", "image": "registry.invalid/none", "env": shapes.reading()}
+TEMPLATE: Final[Object] = {"spec": {"containers": [CONTAINER]}}
+"""What the webhook leaves of a workload's template."""
+
+
+class Installed:
+    """The scripts that an installer would write, for one user."""
+
+    def __init__(self, folder: Path, plane: ControlPlane, token: str, namespace: str) -> None:
+        """`namespace` is that of the kubeconfig's context."""
+        bin_folder = folder / "bin"
+        bin_folder.mkdir()
+        for name, target in tomllib.loads((SCHEDULER / "pyproject.toml").read_text())["project"]["scripts"].items():
+            module, _, function = target.partition(":")
+            script = bin_folder / name
+            script.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n", encoding="utf-8")
+            script.chmod(0o755)
+        (bin_folder / "kubectl").symlink_to(program("kubectl"))
+        config = json.loads(plane.kubeconfig(folder / "kubeconfig", token).read_text(encoding="utf-8"))
+        config["contexts"][0]["context"]["namespace"] = namespace
+        (folder / "kubeconfig").write_text(json.dumps(config), encoding="utf-8")
+        measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+        self.env = {
+            "PATH": f"{bin_folder}{os.pathsep}/usr/bin:/bin",
+            "HOME": str(folder),
+            "KUBECONFIG": str(folder / "kubeconfig"),
+            "PYTHONPATH": str(SCHEDULER),
+            **measured,
+        }
+
+    def run(self, *words: str, given: str | None = None, code: int = 0) -> str:
+        """Run a command to its end, which must have this exit code; gives what it printed."""
+        result = subprocess.run(
+            words, env=self.env, input=given, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert result.returncode == code, (words, result.stdout, result.stderr)
+        return result.stdout
+
+    def refused(self, *words: str, code: int, given: str | None = None) -> str:
+        """Run a command that prints one sentence, and nothing else."""
+        result = subprocess.run(
+            words, env=self.env, input=given, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (code, "", 1), result
+        return result.stderr
+
+    def items(self, *words: str, code: int = 0) -> list[Any]:
+        """Run a verb; gives the items of its JSON."""
+        found = json.loads(self.run("gpu-scheduler", *words, "-o", "json", code=code))
+        assert (found["apiVersion"], found["kind"]) == ("v1", "List")
+        items: list[Any] = found["items"]
+        return items
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command that has no end."""
+        return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def on_terminal(self, *words: str, until: str) -> tuple[int, str]:
+        """Run a command on a terminal until it has drawn this text, then press Ctrl-C; gives exit code and drawing."""
+        master, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        env = {**self.env, "TERM": "xterm-256color"}
+        process = subprocess.Popen(words, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
+        os.close(terminal)
+        drawn = b""
+        try:
+            with suppress(OSError):
+                while until not in drawn.decode(errors="replace"):
+                    drawn += os.read(master, 4096)
+                process.send_signal(signal.SIGINT)
+                while chunk := os.read(master, 4096):
+                    drawn += chunk
+            return process.wait(20), drawn.decode(errors="replace")
+        finally:
+            process.kill()
+            os.close(master)
+
+
+def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Press Ctrl-C; gives exit code and what was printed."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out, err
+
+
+def seen_of(pod: Object) -> tuple[Any, ...]:
+    """What the API server tells of a pod, as `workloads` is to tell it."""
+    meta, spec = pod["metadata"], pod["spec"]
+    conditions = pod.get("status", {}).get("conditions", [])
+    waits: Object = next(
+        (each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"), {}
+    )
+    message = waits.get("message")
+    return (
+        meta["namespace"],
+        meta["name"],
+        meta["uid"],
+        meta["creationTimestamp"],
+        spec.get("nodeName"),
+        [each for each in meta["annotations"].get("agentaflow.gpu/assigned-devices", "").split(",") if each],
+        message,
+        message.partition(":")[0] if message else None,
+    )
+
+
+def told_of(item: Any) -> tuple[Any, ...]:
+    """The same of what `workloads` told."""
+    keys = ("namespace", "name", "uid", "createdAt", "node", "devices", "message", "reason")
+    return tuple(item[key] for key in keys)
+
+
+def busy(bench: Bench) -> Bench:
+    """Four nodes with four cards each, two pods that run and one that waits."""
+    for name, (model, memory) in MODELS.items():
+        cards = [{**shapes.card(index), "model": model, "memoryTotalMiB": memory} for index in range(4)]
+        bench.node(name, annotations=shapes.inventory(*cards), alias="small" if name == "node3" else None)
+    bench.pod("train-0", "0=node1:0,1\n1=node2:2\n", "0,1")
+    bench.pod("train-1", "0=node1:0,1\n1=node2:2\n", "2")
+    bench.wait_bound("train-0", "node1")
+    bench.wait_bound("train-1", "node2")
+    bench.pod("late-0", "0=node1:1\n", "1")
+    bench.wait_message("late-0", "GpuHeld: ")
+    return bench
+
+
+def pods_of(bench: Bench) -> list[Object]:
+    """Our pods, as the API server tells them."""
+    status, answer = bench.kube.call("GET", f"{bench.pods}?fieldSelector=spec.schedulerName=gpu-scheduler")
+    assert status == 200
+    return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["name"]))

@@ -1,0 +1,236 @@
+"""Annotations on Kubeflow's jobs reach the jobs' pods: through the webhook, over TLS, into the templates."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.counting import requests
+from tests.integration.kubeflow import KINDS, Kubeflow, collection, job, replica, template, templates
+from tests.integration.shapes import ASSIGNED, MAP, card, inventory, literal, reading
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.integration.bench import Bench
+    from tests.integration.command import Command
+    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.served import Served
+
+LINES = "0=node1:0\n1=node1:1\n2=node1:2\n"
+COUNT = "agentaflow.gpu/count"
+EVERY = [(kind, version) for kind, versions in KINDS.items() for version in versions]
+
+
+@pytest.fixture(scope="module")
+def kubeflow(plane: ControlPlane, served: Served) -> Iterator[Kubeflow]:
+    """Kubeflow's kinds and our registration for them."""
+    kubeflow = Kubeflow(plane.kube, served)
+    yield kubeflow
+    kubeflow.remove()
+
+
+@pytest.mark.promise("job-1")
+@pytest.mark.parametrize(("kind", "version"), EVERY)
+def test_annotations_of_a_job_reach_its_templates(
+    calling: Bench, served: Served, kubeflow: Kubeflow, kind: str, version: str
+) -> None:
+    """Each kind, each version: into the templates, with our scheduler's name; the log says to which."""
+    given = {MAP: LINES, "agentaflow.gpu/priority": "5", "example.com/note": "the job's"}
+    body = job(kind, "train", given, version=version, Chief=template(), Worker=template(schedulerName="gpu-scheduler"))
+
+    stored = _made(calling, body)
+
+    for one in templates(stored).values():
+        assert one["metadata"]["annotations"] == {MAP: LINES, "agentaflow.gpu/priority": "5"}
+        assert one["spec"]["schedulerName"] == "gpu-scheduler"
+    assert served.command.said(f'Handing the annotations of {kind} "train" to "Chief, Worker"')
+
+
+@pytest.mark.promise("job-2")
+def test_a_template_keeps_what_it_says_itself(calling: Bench, kubeflow: Kubeflow) -> None:
+    """Its own annotations, and another scheduler with everything that is its."""
+    foreign = {"metadata": {"labels": {"a": "b"}}, **template(schedulerName="volcano")}
+    own = {"metadata": {"annotations": {MAP: "0=node2:7\n"}}, **template()}
+
+    stored = _made(calling, job("TFJob", "train", {MAP: LINES}, PS=foreign, Chief=own, Worker=template()))
+
+    assert templates(stored)["PS"] == foreign
+    assert templates(stored)["Chief"]["metadata"]["annotations"] == {MAP: "0=node2:7\n"}
+    assert templates(stored)["Worker"]["metadata"]["annotations"] == {MAP: LINES}
+
+
+@pytest.mark.promise("job-2")
+def test_a_template_that_asks_for_no_gpu_keeps_its_scheduler(calling: Bench, kubeflow: Kubeflow) -> None:
+    """A strategy on the job is for those with a limit; a parameter server without one would wait for ever with us."""
+    worker = template()
+    worker["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "2"}}
+    given = {"agentaflow.gpu/scheduling-strategy": "priority", "agentaflow.gpu/priority": "10"}
+
+    stored = _made(calling, job("TFJob", "train", given, PS=template(), Worker=worker))
+
+    assert templates(stored)["PS"] == template()
+    assert templates(stored)["Worker"]["metadata"]["annotations"] == given
+    assert templates(stored)["Worker"]["spec"]["schedulerName"] == "gpu-scheduler"
+
+
+@pytest.mark.promise("job-2")
+def test_a_launcher_that_computes_nothing_takes_no_gpu(calling: Bench, kubeflow: Kubeflow) -> None:
+    """MPI's launcher stays with its scheduler, until it is made a worker."""
+    for name, works in (("plain", False), ("working", True)):
+        body = job("MPIJob", name, {COUNT: "1"}, version="v2beta1", Launcher=template(), Worker=template())
+        body["spec"]["runLauncherAsWorker"] = works
+
+        launcher = templates(_made(calling, body))["Launcher"]
+
+        assert ("schedulerName" in launcher["spec"], "metadata" in launcher) == (works, works)
+
+
+@pytest.mark.promise("job-1")
+def test_a_job_that_is_written_anew_has_its_annotations_again(calling: Bench, kubeflow: Kubeflow) -> None:
+    """`kubectl replace` brings bare templates back; and a job that gets a word of ours later hands it on then."""
+    body = job("PyTorchJob", "train", {MAP: LINES})
+    first = _made(calling, body)
+    path = f"{_at(calling, body)}/train"
+
+    replaced = {**body, "metadata": {**body["metadata"], "resourceVersion": first["metadata"]["resourceVersion"]}}
+    status, second = calling.kube.call("PUT", path, replaced)
+
+    assert status == 200, second
+    assert templates(second) == templates(first)
+    # What is right already is not even a change.
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+    _made(calling, job("PyTorchJob", "late", None))
+    late = calling.kube.patch(f"{_at(calling, body)}/late", {"metadata": {"annotations": {MAP: LINES}}})
+    assert templates(late)["Worker"]["metadata"]["annotations"] == {MAP: LINES}
+
+
+@pytest.mark.promise("job-3")
+@pytest.mark.parametrize(
+    ("annotations", "start"),
+    [
+        ({MAP: "0=node1:x\n"}, "MapInvalid: cannot read placement map, line 1:"),
+        ({COUNT: "none"}, 'RequestInvalid: cannot read annotation agentaflow.gpu/count: "none": it must be'),
+    ],
+    ids=["map", "count"],
+)
+def test_a_bad_value_is_refused_at_the_job(
+    calling: Bench, kubeflow: Kubeflow, annotations: dict[str, str], start: str
+) -> None:
+    """The author of the job reads what else the operator would read of each pod, in the same words."""
+    status, answer = _make(calling, job("PyTorchJob", "train", annotations))
+
+    assert status == 400
+    assert answer["message"].startswith(
+        f'admission webhook "mutate-job.gpu-scheduler.agentaflow.io" denied the request: {start}'
+    )
+
+    pod = replica(_made(calling, job("PyTorchJob", "train", None)), "Worker", 0)
+    pod["metadata"]["annotations"], pod["spec"]["schedulerName"] = annotations, "gpu-scheduler"
+    _, refused = calling.kube.call("POST", calling.pods, pod)
+    assert refused["message"].partition("request: ")[2] == answer["message"].partition("request: ")[2]
+
+
+@pytest.mark.promise("job-4", "index-20")
+def test_replicas_share_out_the_lines_of_their_jobs_map(calling: Bench, kubeflow: Kubeflow, scheduler: Command) -> None:
+    """Annotations stand on the job only; masters and workers are dynamic, whatever number their names end in."""
+    calling.node("node1")
+    stored = _made(calling, job("PyTorchJob", "train", {MAP: LINES}, Master=template(), Worker=template()))
+
+    for number, (type_, index) in enumerate((("Worker", 1), ("Master", 0), ("Worker", 0))):
+        name = f"train-{type_.lower()}-{index}"
+        made = calling.kube.create(calling.pods, replica(stored, type_, index))
+        assert made["spec"]["containers"][0]["env"] == reading()
+        placed = calling.placed(name)
+        assert (placed.node, placed.devices, placed.index) == ("node1", str(number), number)
+
+
+@pytest.mark.promise("job-4")
+def test_a_count_on_the_job_is_placed_by_strategy(calling: Bench, kubeflow: Kubeflow, scheduler: Command) -> None:
+    """Each replica gets cards of its own."""
+    calling.node("node1", annotations=inventory(card(0), card(1)))
+    stored = _made(calling, job("PyTorchJob", "train", {COUNT: "1", "agentaflow.gpu/scheduling-strategy": "best_fit"}))
+
+    given = []
+    for index in range(2):
+        calling.make(replica(stored, "Worker", index))
+        pod = calling.wait_bound(f"train-worker-{index}", "node1")
+        given.append(pod["metadata"]["annotations"][ASSIGNED])
+
+    assert sorted(given) == ["0", "1"]
+
+
+@pytest.mark.promise("job-4")
+def test_a_worker_of_mpi_v2_takes_the_line_of_its_number(calling: Bench, kubeflow: Kubeflow) -> None:
+    """Its operator gives it no type, so the number in its name counts, as for any pod with a given name."""
+    stored = _made(calling, job("MPIJob", "train", {MAP: LINES}, version="v2beta1"))
+
+    made = calling.kube.create(calling.pods, replica(stored, "Worker", 2))
+
+    assert made["spec"]["containers"][0]["env"] == literal("2")
+
+
+@pytest.mark.promise("job-5")
+def test_no_pod_costs_a_read(calling: Bench, kubeflow: Kubeflow, scheduler: Command) -> None:
+    """Nobody asks the API for the job, at its creation or at its pods'."""
+    count = 20
+    calling.node("node1", room={"pods": "1000"})
+    lines = "".join(f"{index}=node1:{index}\n" for index in range(count))
+    before, done = requests(calling.kube), scheduler.attempts("scheduled")
+
+    stored = _made(calling, job("PyTorchJob", "train", {MAP: lines}))
+    for index in range(count):
+        calling.make(replica(stored, "Worker", index))
+    eventually("all are bound", lambda: scheduler.attempts("scheduled") == done + count)
+
+    spent = requests(calling.kube) - before
+    assert {what: times for what, times in spent.items() if what != "POST events"} == {
+        "POST pytorchjobs": 1,
+        "POST pods": count,
+        "POST pods/binding": count,
+    }
+
+
+@pytest.mark.promise("job-6")
+def test_jobs_without_a_word_of_ours_never_depend_on_us(calling: Bench, served: Served, kubeflow: Kubeflow) -> None:
+    """With the webhook at zero they are created and changed; those with a word of ours are refused, but can be deleted.
+
+    The last test here: the webhook's process does not come back.
+    """
+    _made(calling, job("PyTorchJob", "leaving", {MAP: LINES}))
+    served.command.process.send(signal.SIGTERM)
+    assert served.command.process.wait(10) == 0
+
+    status, answer = _make(calling, job("PyTorchJob", "ours", {MAP: LINES}))
+    assert (status, "failed calling webhook" in answer["message"]) == (500, True)
+
+    for kind, version in EVERY:
+        for name, given in (("none", None), ("empty", {}), ("others", {"example.com/a": "b"})):
+            body = job(kind, f"{name}-{version}", given, version=version, Worker=template(), Odd=None)
+            stored = _made(calling, body)
+            assert "metadata" not in templates(stored)["Worker"]
+            path = f"{_at(calling, body)}/{stored['metadata']['name']}"
+            calling.kube.patch(path, {"metadata": {"labels": {"changed": "yes"}}})
+
+    path = f"{_at(calling, job('PyTorchJob', 'leaving', None))}/leaving"
+    calling.kube.call("DELETE", path, {"propagationPolicy": "Foreground"})
+    assert calling.kube.patch(path, {"metadata": {"finalizers": None}})["metadata"]["deletionTimestamp"]
+    assert calling.kube.get(path) is None
+
+
+def _at(bench: Bench, body: Object) -> str:
+    return collection(bench.namespace, body["kind"], body["apiVersion"].partition("/")[2])
+
+
+def _make(bench: Bench, body: Object) -> tuple[int, Object]:
+    return bench.kube.call("POST", _at(bench, body), body)
+
+
+def _made(bench: Bench, body: Object) -> Object:
+    status, answer = _make(bench, body)
+    assert status == 201, answer
+    return answer

@@ -1,0 +1,235 @@
+"""The kinds as the API server serves them: what it accepts and fills in, what it refuses and how, what it prints."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.plant import ADMIN_TOKEN
+from tests.integration.programs import program
+from tests.integration.workshop import API, DEFINITIONS, STRICT, Orders, example, order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.integration.plant import ControlPlane, Object
+
+NODE = {"apiVersion": "agentaflow.io/v1", "kind": "GPUNode", "metadata": {"name": "node1"}}
+CONDITION = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "NodeReady",
+    "message": "",
+    "lastTransitionTime": "2026-11-21T12:00:00Z",
+}
+
+
+@pytest.mark.parametrize("name", ["gpuworkloads", "gpunodes"])
+def test_a_kind_is_established_without_a_complaint(kinds: ControlPlane, name: str) -> None:
+    """The schema is structural, its rules compile and are cheap enough, and no name of it is taken."""
+    definition = kinds.kube.get(f"{DEFINITIONS}/{name}.agentaflow.io")
+    assert definition is not None
+    conditions = {each["type"]: each["status"] for each in definition["status"]["conditions"]}
+
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+
+
+@pytest.mark.promise("order-1")
+def test_the_example_is_accepted_and_filled_in(orders: Orders) -> None:
+    """What a user of the original would write, unchanged but for the image, strictly read."""
+    body = example()
+    body["metadata"]["namespace"] = orders.bench.namespace
+    made = orders.kube.create(orders.path + STRICT, body)
+
+    asked = body["spec"]
+    assert made["spec"] == {**asked, "retryPolicy": {"limit": 0}}
+    least = orders.place("least")["spec"]
+    assert {key: value for key, value in least.items() if key != "podTemplate"} == {
+        "priority": 0,
+        "gpuMemoryRequired": 0,
+        "gpuRequirements": {"gpuCount": 1, "minGPUMemory": 0, "exclusiveAccess": True},
+        "retryPolicy": {"limit": 0},
+    }
+
+
+SUPPORTED = 'supported values: "least_utilized", "best_fit", "priority", "round_robin"'
+# What is wrong → its place and value, and what the API server says.
+WRONG: dict[str, tuple[Object, str]] = {
+    "a field that nobody knows": ({"gpuMemry": 1}, 'unknown field "spec.gpuMemry"'),
+    "a field that nobody knows, further in": (
+        {"gpuRequirements": {"gpus": 1}},
+        'unknown field "spec.gpuRequirements.gpus"',
+    ),
+    "an unknown strategy": ({"schedulingStrategy": "fastest"}, f'Unsupported value: "fastest": {SUPPORTED}'),
+    "no strategy, as an empty text": ({"schedulingStrategy": ""}, SUPPORTED),
+    "a negative count": (
+        {"gpuRequirements": {"gpuCount": -1}},
+        "spec.gpuRequirements.gpuCount in body should be greater than or equal to 1",
+    ),
+    "no GPU at all": ({"gpuRequirements": {"gpuCount": 0}}, "should be greater than or equal to 1"),
+    "more GPUs than any node has": ({"gpuRequirements": {"gpuCount": 1025}}, "should be less than or equal to 1024"),
+    "a negative memory": (
+        {"gpuMemoryRequired": -1},
+        "spec.gpuMemoryRequired in body should be greater than or equal to 0",
+    ),
+    "a memory in words": ({"gpuMemoryRequired": "8Gi"}, "spec.gpuMemoryRequired in body must be of type integer"),
+    "a part of a GPU": ({"gpuRequirements": {"gpuCount": 0.5}}, "must be of type integer"),
+    "sharing without a memory": (
+        {"gpuRequirements": {"exclusiveAccess": False}},
+        (
+            "cannot share GPUs without knowing how much of their memory is taken: with exclusiveAccess: false, "
+            "gpuMemoryRequired or gpuRequirements.minGPUMemory must be above 0 (example: gpuMemoryRequired: 8192)"
+        ),
+    ),
+    "a priority beyond all": ({"priority": 1_000_000_001}, "should be less than or equal to 1000000000"),
+    "a duration that is none": ({"estimatedDuration": "soon"}, "spec.estimatedDuration in body should match"),
+    "tries without end": ({"retryPolicy": {"limit": 11}}, "should be less than or equal to 10"),
+    "a type over two lines": ({"gpuRequirements": {"gpuType": "A\n100"}}, "gpuType in body should match"),
+    "a template without a container": (
+        {"podTemplate": {"spec": {"containers": []}}},
+        "spec.podTemplate.spec.containers in body should have at least 1 items",
+    ),
+    "a template without a pod": ({"podTemplate": {}}, "spec.podTemplate.spec: Required value"),
+    "an annotation that is no text": (
+        {"podTemplate": {"metadata": {"annotations": {"a": 1}}, "spec": {"containers": [{}]}}},
+        "spec.podTemplate.metadata.annotations.a in body must be of type string",
+    ),
+}
+
+
+@pytest.mark.promise("order-1")
+@pytest.mark.parametrize(("spec", "sentence"), WRONG.values(), ids=WRONG)
+def test_a_wrong_workload_is_refused(orders: Orders, spec: Object, sentence: str) -> None:
+    """With the field and the rule; nothing is created."""
+    status, answer = orders.kube.call("POST", orders.path + STRICT, order("wrong", **spec))
+
+    assert status in {400, 422}, answer
+    assert sentence in answer["message"]
+    assert orders.kube.get(f"{orders.path}/wrong") is None
+
+
+def test_sharing_with_a_memory_is_accepted(orders: Orders) -> None:
+    """Either of the two memories will do."""
+    orders.place("one", gpuRequirements={"exclusiveAccess": False}, gpuMemoryRequired=1)
+    orders.place("other", gpuRequirements={"exclusiveAccess": False, "minGPUMemory": 1})
+
+
+def test_a_client_that_does_not_ask_has_unknown_fields_dropped(orders: Orders) -> None:
+    """As for all kinds of Kubernetes; kubectl asks by itself, see below."""
+    made = orders.kube.create(orders.path, order("pruned", gpuMemry=1))
+
+    assert "gpuMemry" not in made["spec"]
+
+
+FIXED: dict[str, Callable[[Object], object]] = {
+    "its count": lambda spec: spec["gpuRequirements"].update(gpuCount=2),
+    "its memory": lambda spec: spec.update(gpuMemoryRequired=1),
+    "its priority": lambda spec: spec.update(priority=1),
+    "its strategy": lambda spec: spec.update(schedulingStrategy="priority"),
+    "its strategy, by leaving it out": lambda spec: spec.pop("schedulingStrategy"),
+    "its image": lambda spec: spec["podTemplate"]["spec"]["containers"][0].update(image="other"),
+    "its template's labels": lambda spec: spec["podTemplate"].update(metadata={"labels": {"a": "b"}}),
+}
+
+
+@pytest.mark.promise("order-2")
+@pytest.mark.parametrize("change", FIXED.values(), ids=FIXED)
+def test_what_reached_the_pod_cannot_be_changed(orders: Orders, change: Callable[[Object], object]) -> None:
+    """The sentence says what to do; the rest of the spec may change."""
+    made = orders.place("fixed", schedulingStrategy="best_fit")
+    changed = copy.deepcopy(made)
+    change(changed["spec"])
+    status, answer = orders.kube.call("PUT", f"{orders.path}/fixed", changed)
+    assert status == 422
+    assert "cannot change what its pod was made of; delete the GPUWorkload and create it anew" in answer["message"]
+
+    free = {"retryPolicy": {"limit": 3}, "estimatedDuration": "1h30m"}
+    assert orders.kube.patch(f"{orders.path}/fixed", {"spec": free})["metadata"]["generation"] == 2
+
+
+def test_a_status_is_written_by_its_own_path_only(orders: Orders) -> None:
+    """A user's object brings none, and a status changes no spec."""
+    body: dict[str, Any] = {**order("honest"), "status": {"phase": "Succeeded"}}
+    assert "status" not in orders.kube.create(orders.path, body)
+    told = orders.kube.patch(f"{orders.path}/honest/status", {"status": {"phase": "Running"}, "spec": {"priority": 9}})
+
+    assert (told["status"]["phase"], told["spec"]["priority"]) == ("Running", 0)
+    status, answer = orders.kube.call(
+        "PATCH", f"{orders.path}/honest/status", {"status": {"phase": "Lost"}}, "application/merge-patch+json"
+    )
+    assert (status, '"Pending", "Scheduled", "Running", "Succeeded", "Failed"' in answer["message"]) == (422, True)
+
+
+def test_a_gpu_node_keeps_its_node(kinds: ControlPlane) -> None:
+    """It is about one node for good; devices are told apart by their index."""
+    path = f"{API}/gpunodes"
+    kinds.kube.create(path + STRICT, {**NODE, "spec": {"nodeName": "node1"}})
+    try:
+        merge = "application/merge-patch+json"
+        status, answer = kinds.kube.call("PATCH", f"{path}/node1", {"spec": {"nodeName": "node2"}}, merge)
+        assert (status, "cannot change which node it is about" in answer["message"]) == (422, True)
+        twice = {"status": {"devices": [{"index": 0}, {"index": 0}]}}
+        status, answer = kinds.kube.call("PATCH", f"{path}/node1/status", twice, merge)
+        assert (status, "Duplicate value" in answer["message"]) == (422, True)
+    finally:
+        kinds.kube.delete(f"{path}/node1")
+
+
+def kubectl(kinds: ControlPlane, folder: Path, *words: str, stdin: object = None) -> subprocess.CompletedProcess[str]:
+    """Run kubectl as the admin."""
+    config = kinds.kubeconfig(folder / "admin.kubeconfig", ADMIN_TOKEN)
+    return subprocess.run(
+        [str(program("kubectl")), f"--kubeconfig={config}", *words],
+        input=None if stdin is None else json.dumps(stdin),
+        env={"HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.promise("order-1")
+def test_kubectl_refuses_a_field_that_nobody_knows(kinds: ControlPlane, orders: Orders, tmp_path: Path) -> None:
+    """By its defaults: it asks the API server to read strictly."""
+    place = ("-n", orders.bench.namespace, "-f", "-")
+    done = kubectl(kinds, tmp_path, "apply", *place, stdin=order("typo", gpuMemry=1))
+
+    assert done.returncode == 1
+    assert 'unknown field "spec.gpuMemry"' in done.stderr
+    assert orders.kube.get(f"{orders.path}/typo") is None
+
+
+def columns(text: str) -> list[list[str]]:
+    """The rows of a table that kubectl printed; ages differ."""
+    return [line.split() for line in text.splitlines()]
+
+
+def test_what_kubectl_prints(kinds: ControlPlane, orders: Orders, tmp_path: Path) -> None:
+    """Columns, short names and the category."""
+    orders.place("train", schedulingStrategy="best_fit")
+    status = {"phase": "Running", "node": "node1", "devices": ["0", "1"], "reason": "Why"}
+    orders.kube.patch(f"{orders.path}/train/status", {"status": status})
+    node = f"{API}/gpunodes"
+    kinds.kube.create(node, {**NODE, "spec": {"nodeName": "node1"}})
+    try:
+        body = {"status": {"gpus": 4, "allocated": 2, "conditions": [CONDITION]}}
+        kinds.kube.patch(f"{node}/node1/status", body)
+        space = ("-n", orders.bench.namespace)
+        wide = columns(kubectl(kinds, tmp_path, "get", "gpuw", "-o", "wide", *space).stdout)
+        nodes = columns(kubectl(kinds, tmp_path, "get", "gpun").stdout)
+        both = kubectl(kinds, tmp_path, "get", "gpu", *space, "-o", "name").stdout.split()
+    finally:
+        kinds.kube.delete(f"{node}/node1")
+
+    assert wide[0] == ["NAME", "PHASE", "NODE", "DEVICES", "STRATEGY", "AGE", "REASON"]
+    assert wide[1][:5] == ["train", "Running", "node1", '["0","1"]', "best_fit"]
+    assert wide[1][-1] == "Why"
+    assert nodes[0] == ["NAME", "GPUS", "ALLOCATED", "READY", "AGE"]
+    assert nodes[1][:4] == ["node1", "4", "2", "True"]
+    assert both == ["gpunode.agentaflow.io/node1", "gpuworkload.agentaflow.io/train"]

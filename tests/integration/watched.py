@@ -1,0 +1,96 @@
+"""A node with a monitor under the rights that role monitor gives it, and the GPUs that its file declares."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import jinja2
+import yaml
+
+from tests.integration import shapes
+from tests.integration.command import Command
+
+if TYPE_CHECKING:
+    from tests.integration.plant import ControlPlane, Object
+
+TEMPLATE: Final = Path(__file__).resolve().parents[2] / "roles" / "monitor" / "templates" / "rbac.yaml.j2"
+NAMESPACE: Final = "gpu-scheduler-monitor"
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+COLLECTIONS: Final = {
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
+}
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+INVENTORY: Final = "node1:\n- {count: 4, model: A100-40GB, memoryTotalMiB: 40960}\n"
+
+
+def allow(plane: ControlPlane) -> None:
+    """Make the namespace and everything that the role's rights are made of."""
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
+    environment.filters["to_json"] = json.dumps
+    text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        monitor_namespace=NAMESPACE,
+        monitor_scheduler_namespace="gpu-scheduler-system",
+        _monitor_labels={},
+        _monitor_simulated=True,
+    )
+    plane.kube.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    for body in yaml.safe_load_all(text):
+        plane.kube.create(COLLECTIONS[body["kind"]], body)
+
+
+class Watched:
+    """One node and its monitor."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, node: str) -> None:
+        """The node is there; its monitor is not started yet."""
+        self._plane = plane
+        self._folder = folder
+        self.node = node
+        self.file = folder / "inventory.yaml"
+        self.file.write_text(INVENTORY.replace("node1", node))
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        body = shapes.pod(f"monitor-{node}", None, scheduler="none", serviceAccountName=NAMESPACE, nodeName=node)
+        self._pod = plane.kube.create(pods, body)["metadata"]
+
+    def token(self) -> str:
+        """Ask for a token of the monitor's pod: it says on which node that runs."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAMESPACE}/token"
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": self._pod["name"], "uid": self._pod["uid"]}
+        spec = {"boundObjectRef": bound, "audiences": []}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return str(self._plane.kube.create(path, body)["status"]["token"])
+
+    def start(self, **env: str) -> Command:
+        """Start its monitor; it looks five times a second."""
+        kubeconfig = self._plane.kubeconfig(self._folder / "kubeconfig", self.token())
+        settings = {
+            "NODE_NAME": self.node,
+            "KUBERNETES_NAMESPACE": NAMESPACE,
+            "MONITOR_SOURCE": "simulated",
+            "MONITOR_INTERVAL": "200ms",
+            "SIMULATED_INVENTORY": str(self.file),
+            **env,
+        }
+        return Command(self._folder, f"monitor-{self.node}", ["monitor", "--kubeconfig", str(kubeconfig)], settings)
+
+    def metadata(self) -> Object:
+        """Give what stands on the node."""
+        found = self._plane.kube.get(f"/api/v1/nodes/{self.node}")
+        assert found is not None
+        metadata: Object = found["metadata"]
+        return metadata
+
+    def devices(self) -> list[Object]:
+        """Give the GPUs as the node lists them; none where nobody has written."""
+        listed: list[Object] = json.loads(self.metadata().get("annotations", {}).get("agentaflow.gpu/devices", "[]"))
+        return listed
+
+    def lease(self) -> Object:
+        """Give its Lease; empty where there is none."""
+        return self._plane.kube.get(f"{LEASES}/{self.node}") or {}
