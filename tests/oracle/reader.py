@@ -126,8 +126,7 @@ def _lives(pod: Thing) -> bool:
 
 def _hold(pod: Thing, plugins: frozenset[str]) -> Hold:
     given = pod.metadata.annotations
-    index = int(given[f"{PREFIX}assigned-index"]) if f"{PREFIX}assigned-index" in given else _static_index(pod)
-    node = pod.spec.node_name
+    index, node = _index(pod), pod.spec.node_name
     observes = given.get(f"{PREFIX}observer") == "true"
     return Hold(
         f"{pod.metadata.namespace}/{pod.metadata.name}",
@@ -170,6 +169,14 @@ def _line(text: str, index: int | None) -> tuple[str, tuple[str, ...]] | None:
 
 def _ids(text: str) -> tuple[str, ...]:
     return tuple(text.split(",")) if text else ()
+
+
+def _index(pod: Thing) -> int | None:
+    """An index is a line of a map: without one there is none."""
+    given = pod.metadata.annotations
+    if MAP not in given:
+        return None
+    return int(given[f"{PREFIX}assigned-index"]) if f"{PREFIX}assigned-index" in given else _static_index(pod)
 
 
 def _static_index(pod: Thing) -> int | None:
