@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.cluster import plays
-from tests.cluster.clusters import SYSTEM, TESTS, Cluster
+from tests.cluster.clusters import ROOT, SYSTEM, TESTS, Cluster
+from tests.cluster.declared import (
+    DECLARED,
+    INTERVAL,
+    MONITORS,
+    asking,
+    cards,
+    declare,
+    health,
+    idle,
+    place,
+    replicas,
+    written,
+)
 from tests.cluster.verify.pods import bound, waits
 from tests.placements import CARDS, NODES, PLACEMENTS, WORKLOADS
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.cluster.verify.pods import Json, MakePod
 
-MONITORS: Final = "gpu-scheduler-monitor"
+    Done = subprocess.CompletedProcess[str]
+
 TAGS: Final = ("--tags", "crds,monitor,controller")
-INTERVAL: Final = 2
-"""Seconds between two looks of a monitor: the cases wait for some."""
+MONITOR_PROCESS: Final = "bin/gpu-scheduler monitor"
 NOTICED: Final = 3 * INTERVAL + 5
 """Seconds within which a GPU's illness or a monitor's silence must be told."""
-DECLARED: Final = {
-    node: [{"count": CARDS, "model": model, "memoryTotalMiB": memory}] for node, (model, memory) in NODES.items()
-}
 ROUNDS: Final = 3
 
 
@@ -46,55 +59,15 @@ def declared(cluster: Cluster) -> Iterator[None]:
     yield
     assert set(plays.run(*plays.SITE, *TAGS).succeeded().changed) == {"monitor"}
     assert cluster.kubectl("get", "namespace", MONITORS, "--ignore-not-found", "-o", "name").stdout == ""
-    assert not [key for node in cluster.get("nodes")["items"] for key in _written(node)]
-
-
-def _written(node: Json) -> list[str]:
-    """Return what monitors wrote on the node."""
-    meta = node["metadata"]
-    return [key for key in (*meta["labels"], *meta["annotations"]) if key.startswith("agentaflow.gpu/")]
-
-
-def _cards(cluster: Cluster) -> list[Json]:
-    """Return every GPU as its node's annotation tells it."""
-    told = [cluster.get("node", name)["metadata"]["annotations"].get("agentaflow.gpu/devices", "[]") for name in NODES]
-    return [card for text in told for card in json.loads(text)]
-
-
-def _idle(cluster: Cluster) -> bool:
-    cards = _cards(cluster)
-    busy = [card for card in cards if card.get("utilization") or card.get("memoryUsedMiB")]
-    return len(cards) == CARDS * len(NODES) and not busy
-
-
-def _asking(pod: Json, annotations: dict[str, str]) -> Json:
-    """Return the pod with these wishes instead of a map."""
-    pod["metadata"]["annotations"] = dict(annotations)
-    return pod
-
-
-def _place(cluster: Cluster, name: str) -> str | None:
-    pod = bound(cluster, name)
-    if pod is None:
-        return None
-    return f"{pod['spec']['nodeName']}:{pod['metadata']['annotations']['agentaflow.gpu/assigned-devices']}"
-
-
-def _replicas(cluster: Cluster, number: int) -> None:
-    cluster.kubectl("scale", "-n", SYSTEM, "deployment/gpu-scheduler", f"--replicas={number}")
-    if number:
-        cluster.kubectl("rollout", "status", "-n", SYSTEM, "deployment/gpu-scheduler", "--timeout=120s")
-    else:
-        selector = "app.kubernetes.io/component=scheduler"
-        cluster.kubectl("wait", "--for=delete", "pod", "-n", SYSTEM, "-l", selector, "--timeout=60s")
+    assert not [key for node in cluster.get("nodes")["items"] for key in written(node)]
 
 
 @pytest.fixture
 def pause(cluster: Cluster) -> Iterator[Callable[[int], None]]:
     """Return what sets the number of the scheduler's replicas; in the end it is what it was."""
     before = cluster.get("deployment", "-n", SYSTEM, "gpu-scheduler")["spec"]["replicas"]
-    yield partial(_replicas, cluster)
-    _replicas(cluster, before)
+    yield partial(replicas, cluster)
+    replicas(cluster, before)
 
 
 @pytest.mark.usefixtures("declared")
@@ -108,76 +81,56 @@ def test_a_strategy_places_as_its_table_says(
     By priority they must all be there before the first is placed, so the scheduler is away meanwhile.
     """
     for number in range(ROUNDS):
-        eventually("all GPUs to be idle", partial(_idle, cluster), 60, 0.5)
+        eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
         if strategy == "priority":
             pause(0)
         own = {"agentaflow.gpu/scheduling-strategy": strategy}
-        pods = [_asking(make_pod(name, ""), {**each.annotations, **own}) for name, each in WORKLOADS.items()]
+        pods = [asking(make_pod(name, ""), {**each.annotations, **own}) for name, each in WORKLOADS.items()]
         cluster.create({"apiVersion": "v1", "kind": "List", "items": pods})
         if strategy == "priority":
             pause(2)
-        seen = {name: eventually(f"{name} to be bound", partial(_place, cluster, name), 30, 0.2) for name in WORKLOADS}
+        seen = {name: eventually(f"{name} to be bound", partial(place, cluster, name), 30, 0.2) for name in WORKLOADS}
         assert seen == PLACEMENTS[strategy], f"round {number + 1}"
         cluster.kubectl("delete", "pod", "-n", TESTS, "--wait", *WORKLOADS)
-
-
-def _declare(cluster: Cluster, node: str, **more: Any) -> None:
-    """Change what is declared of the node, and let its kubelet hand the file over at once."""
-    declared = {**DECLARED, node: [{**DECLARED[node][0], **more}]}
-    patch = {"data": {"inventory.yaml": json.dumps(declared)}}
-    cluster.kubectl("patch", "configmap", "-n", MONITORS, MONITORS, "--type=merge", "-p", json.dumps(patch))
-    for pod in cluster.get("pods", "-n", MONITORS, f"--field-selector=spec.nodeName={node}")["items"]:
-        # A kubelet looks at a pod's files when the pod changes, else only now and then.
-        cluster.kubectl(
-            "annotate", "pod", "-n", MONITORS, pod["metadata"]["name"], f"looked={time.time()}", "--overwrite"
-        )
-
-
-def _health(cluster: Cluster, node: str, index: int) -> str:
-    cards = json.loads(cluster.get("node", node)["metadata"]["annotations"]["agentaflow.gpu/devices"])
-    health: str = next(card for card in cards if card["index"] == index)["health"]
-    return health
 
 
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 def test_a_sick_gpu_gets_nobody_until_it_heals(cluster: Cluster, make_pod: MakePod) -> None:
     """A pod that needs all GPUs of a kind waits with GpuUnhealthy while one is sick, and is placed when it heals."""
-    _declare(cluster, "node4", health={"2": "unhealthy"})
-    eventually("the monitor to tell", lambda: _health(cluster, "node4", 2) == "unhealthy", 120, 0.2)
+    declare(cluster, "node4", health={"2": "unhealthy"})
+    eventually("the monitor to tell", lambda: health(cluster, "node4", 2) == "unhealthy", 120, 0.2)
     wishes = {"agentaflow.gpu/count": str(CARDS), "agentaflow.gpu/type": NODES["node4"][0]}
-    cluster.create(_asking(make_pod("all-of-node4", ""), wishes))
+    cluster.create(asking(make_pod("all-of-node4", ""), wishes))
     eventually("the pod to be told", partial(waits, cluster, "all-of-node4", "GpuUnhealthy"), NOTICED)
     cluster.create(make_pod("named-0", "0=node4:2"))
     eventually("who names it to be told", partial(waits, cluster, "named-0", "GpuUnhealthy"), NOTICED)
     cluster.kubectl("delete", "pod", "-n", TESTS, "named-0", "--wait")
 
-    _declare(cluster, "node4")
-    eventually("the monitor to tell", lambda: _health(cluster, "node4", 2) == "healthy", 120, 0.2)
-    assert eventually("the pod to be bound", partial(_place, cluster, "all-of-node4"), NOTICED) == "node4:0,1,2,3"
+    declare(cluster, "node4")
+    eventually("the monitor to tell", lambda: health(cluster, "node4", 2) == "healthy", 120, 0.2)
+    assert eventually("the pod to be bound", partial(place, cluster, "all-of-node4"), NOTICED) == "node4:0,1,2,3"
 
 
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 def test_a_silent_monitor_makes_its_gpus_stale(cluster: Cluster, make_pod: MakePod) -> None:
     """Nobody knows how the GPUs of a silent monitor are: who needs them waits with GpuUnhealthy until it is back."""
-    cluster.kubectl("label", "node", "node3", "agentaflow.gpu/enabled=paused", "--overwrite")
-    gone = ("--for=delete", "pod", "-n", MONITORS, "--field-selector=spec.nodeName=node3", "--timeout=60s")
-    cluster.kubectl("wait", *gone, check=False)
     wishes = {"agentaflow.gpu/count": "1", "agentaflow.gpu/type": NODES["node3"][0]}
+    cluster.on_node("node3", "pkill", "-STOP", "-f", MONITOR_PROCESS)
     time.sleep(3 * INTERVAL)
-    cluster.create(_asking(make_pod("on-node3", ""), wishes))
+    cluster.create(asking(make_pod("on-node3", ""), wishes))
     eventually("the pod to be told", partial(waits, cluster, "on-node3", "GpuUnhealthy"), 5)
 
-    cluster.kubectl("label", "node", "node3", "agentaflow.gpu/enabled=true", "--overwrite")
-    assert eventually("the pod to be bound", partial(_place, cluster, "on-node3"), 60, 0.2) == "node3:0"
+    cluster.on_node("node3", "pkill", "-CONT", "-f", MONITOR_PROCESS)
+    assert eventually("the pod to be bound", partial(place, cluster, "on-node3"), 60, 0.2) == "node3:0"
 
 
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 def test_a_workload_waits_with_its_reason_and_runs_when_a_gpu_is_free(cluster: Cluster, make_pod: MakePod) -> None:
     """A GPUWorkload tells why it waits, then where it runs, then that it is done; with it goes its pod."""
-    cluster.create(_asking(make_pod("holder", ""), {"agentaflow.gpu/count": "4", "agentaflow.gpu/memory": "80000"}))
+    cluster.create(asking(make_pod("holder", ""), {"agentaflow.gpu/count": "4", "agentaflow.gpu/memory": "80000"}))
     eventually("holder to be bound", partial(bound, cluster, "holder"), 20)
     pod = make_pod("unused", "")["spec"]
     workload = {
@@ -214,19 +167,93 @@ def _allocations(cluster: Cluster, node: str) -> list[Json]:
     return allocations
 
 
+@pytest.fixture(scope="module")
+def command(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
+    """Install the command line outside the checkout, as the README says; return what runs it on the test cluster."""
+    folder = tmp_path_factory.mktemp("tools")
+    environment = {
+        **os.environ,
+        "UV_TOOL_DIR": str(folder / "tools"),
+        "UV_TOOL_BIN_DIR": str(folder / "bin"),
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "KUBECONFIG": str(cluster.kubeconfig),
+    }
+    run = partial(subprocess.run, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    installed = run(("uv", "tool", "install", "--compile-bytecode", str(ROOT / "scheduler")))
+    assert installed.returncode == 0, installed.stderr
+    return lambda *words: run(words)
+
+
+CALLED: Final = (("gpu-scheduler",), ("kubectl", "gpu-scheduler"))
+
+
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
-def test_the_strategy_of_the_cluster_changes_while_all_runs(cluster: Cluster, make_pod: MakePod) -> None:
+@pytest.mark.parametrize("called", CALLED, ids=" ".join)
+def test_the_command_line_tells_what_the_cluster_has(
+    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], called: tuple[str, ...]
+) -> None:
+    """Nodes, workloads, health and status, in JSON, are what kubectl shows; a mapping that is generated is placed."""
+    eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
+    cluster.create(asking(make_pod("seen", ""), {"agentaflow.gpu/count": "2", "agentaflow.gpu/memory": "60000"}))
+    eventually("seen to be bound", partial(bound, cluster, "seen"))
+
+    def told(*words: str) -> list[Json]:
+        done = command(*called, *words, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        items: list[Json] = json.loads(done.stdout)["items"]
+        return items
+
+    ours = [pod for pod in cluster.get("pods", "-A")["items"] if pod["spec"]["schedulerName"] == "gpu-scheduler"]
+    assert {each["uid"]: each["node"] for each in told("workloads", "-A")} == {
+        pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in ours
+    }
+    nodes = {each["name"]: each["gpus"] for each in told("nodes")}
+    assert nodes["node2"] | {"total": CARDS, "held": 2, "available": CARDS - 2} == nodes["node2"]
+    assert set(nodes) == {node["metadata"]["name"] for node in cluster.get("nodes")["items"]}
+    assert sum(len(each["cards"]) for each in told("nodes")) == len(cards(cluster))
+    assert command(*called, "health").returncode == 0
+    status = command(*called, "status")
+    assert status.returncode == 0, status.stdout + status.stderr
+    generated = command(*called, "generate-gpu-mapping", "--free", "--nodes", "node2", "--indices", "1")
+    assert generated.stdout.strip() == "0=node2:2", generated.stderr
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("called", CALLED, ids=" ".join)
+def test_the_strategy_of_the_cluster_changes_while_all_runs(
+    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], called: tuple[str, ...]
+) -> None:
     """`gpu-scheduler strategy` is seen within two seconds; a word that it does not know is refused."""
-    command = ("gpu-scheduler", "strategy", "--kubeconfig", str(cluster.kubeconfig))
-    assert plays.run(*command).succeeded().output.startswith("least_utilized")
-    eventually("all GPUs to be idle", partial(_idle, cluster), 60, 0.5)
+    assert "least_utilized" in command(*called, "strategy").stdout
+    eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
     try:
-        plays.run(*command, "best_fit").succeeded()
+        assert command(*called, "strategy", "best_fit").returncode == 0
         time.sleep(2)
-        cluster.create(_asking(make_pod("fits", ""), {"agentaflow.gpu/count": "1", "agentaflow.gpu/memory": "20000"}))
-        assert eventually("fits to be bound", partial(_place, cluster, "fits")) == "node4:0"
-        assert plays.run(*command, "fastest").code == 2
-        assert plays.run(*command).succeeded().output.startswith("best_fit")
+        cluster.create(asking(make_pod("fits", ""), {"agentaflow.gpu/count": "1", "agentaflow.gpu/memory": "20000"}))
+        assert eventually("fits to be bound", partial(place, cluster, "fits")) == "node4:0"
+        assert command(*called, "strategy", "fastest").returncode == 2
+        assert "best_fit" in command(*called, "strategy").stdout
     finally:
-        plays.run(*command, "least_utilized").succeeded()
+        assert command(*called, "strategy", "least_utilized").returncode == 0
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.timeout(300)
+def test_a_template_is_submitted_and_runs(
+    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], tmp_path: Path
+) -> None:
+    """What generate-template writes is taken by submit as soon as its image is one that the cluster has."""
+    template = tmp_path / "made.yaml"
+    assert command("gpu-scheduler", "generate-template", str(template)).returncode == 0
+    workload = json.loads(cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", str(template)).stdout)
+    workload["metadata"] = {"name": "large", "namespace": TESTS}
+    workload["spec"]["podTemplate"]["spec"] = make_pod("unused", "")["spec"]
+    template.write_text(json.dumps(workload), encoding="utf-8")
+    try:
+        done = command("gpu-scheduler", "submit", str(template), "--wait", "--timeout", "60s")
+        assert done.returncode == 0, done.stderr
+        eventually("large to run", partial(_status, cluster, phase="Running"), 60, 0.2)
+    finally:
+        cluster.kubectl("delete", "gpuworkload", "-n", TESTS, "large", "--ignore-not-found", "--wait")
