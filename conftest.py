@@ -1,14 +1,21 @@
-"""What holds for every ring: a skipped test is an error where CI is set, so that nothing is skipped silently."""
+"""What holds for every ring: a skip is an error where CI is set, and what failed is told once more at the end."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+
+# Taken out of the environment, so that a pytest that a test starts does not write there too.
+FAILURES: Final = os.environ.pop("RINGS_FAILURES", None)
+"""The file that tests/rings.py prints at its end: one line for each failure, also of cases that molecule runs."""
+LONGEST_LINE: Final = 400
+"""Characters of one failure there: the test's name and the sentence that it failed with."""
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -17,3 +24,26 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     skipped = len(reporter.stats.get("skipped", [])) if reporter else 0
     if skipped and os.environ.get("CI") and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        _tell(f"{skipped} skipped tests of {' '.join(session.config.args)}: where CI is set a skip is an error")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note a test that failed, and in which of set-up, call and tear-down."""
+    _note(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Note a file that could not be collected."""
+    _note(report)
+
+
+def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        _tell(f"{report.nodeid}: {crash.message if crash else report.longreprtext}")
+
+
+def _tell(failure: str) -> None:
+    if FAILURES is not None:
+        with Path(FAILURES).open("a", encoding="utf-8") as file:
+            file.write(" ".join(failure.split())[:LONGEST_LINE] + "\n")

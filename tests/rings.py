@@ -1,7 +1,8 @@
 """Runs rings of tests in the order given and prints each ring's seconds.
 
 A ring is a list of steps; a ring passes when every step exits with 0. All rings run, even after one failed, so
-that one run tells everything; a ring that cannot run counts as failed. Usage: rings.py RING…
+that one run tells everything; a ring that cannot run counts as failed. What failed is told once more at the end,
+where it is found without a search through thousands of lines. Usage: rings.py RING…
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ TEST_CLUSTER: Final = ("-e", "@tests/cluster/vars.yml")
 CORE_COVERED: Final = 100
 PACKAGE_COVERED: Final = 95
 """Percent of lines and branches that the unit ring must reach."""
+MOST_TOLD: Final = 12
+"""Failures told at the end: where more tests fail, the first ones name the cause."""
 
 
 # Half of the ring integration by its time, with a control plane of its own; the other half runs beside it.
@@ -150,6 +153,16 @@ def _run(step: Step) -> bool:
 
 
 @contextmanager
+def _failures() -> Iterator[Path]:
+    """Yield the file to which every pytest that a ring starts, however indirectly, writes what failed in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "failures"
+        file.touch()
+        os.environ["RINGS_FAILURES"] = str(file)
+        yield file
+
+
+@contextmanager
 def _started(command: tuple[str, ...], output: IO[bytes] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A command that does not outlive what is done with it: after Ctrl-C it is given time to clean up."""
     # import-linter looks for the payload as a package on the path.
@@ -181,11 +194,15 @@ def main(names: list[str]) -> int:
         print(f"cannot run ring {' '.join(unknown) or '(none)'}: known rings are {' '.join(RINGS)}")
         return 2
     results: list[tuple[str, bool, float]] = []
-    for name in names:
-        print(f"\n=== ring {name}", flush=True)
-        started = time.monotonic()
-        passed = _run_ring(RINGS[name]())
-        results.append((name, passed, time.monotonic() - started))
+    with _failures() as told:
+        for name in names:
+            print(f"\n=== ring {name}", flush=True)
+            started = time.monotonic()
+            passed = _run_ring(RINGS[name]())
+            results.append((name, passed, time.monotonic() - started))
+        failures = told.read_text(encoding="utf-8").splitlines()
+    if failures:
+        print("\nwhat failed:", *failures[:MOST_TOLD], sep="\n  ")
     print("\nring          result   seconds")
     for name, passed, seconds in results:
         print(f"{name:<13} {'passed' if passed else 'FAILED':<8} {seconds:7.1f}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 import pytest
 
 from tests.cluster.clusters import CHECK, Cluster
 from tests.cluster.healing import runs, world
+
+READY: Final = 14
+"""Containers of a whole installation: 5 of the check, 3 webhook tests, 2 each of scheduler, webhook and controller."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,4 +47,4 @@ def _is_whole(cluster: Cluster) -> bool:
     ready = cluster.kubectl(
         "get", "pods", "-A", "-l", "app.kubernetes.io/part-of=gpu-scheduler", "-o", "json", check=False
     )
-    return len(world.containers()) == 5 and ready.returncode == 0 and ready.stdout.count('"ready": true') == 12
+    return len(world.containers()) == 5 and ready.returncode == 0 and ready.stdout.count('"ready": true') == READY

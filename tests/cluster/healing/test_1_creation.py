@@ -66,6 +66,6 @@ def test_truncated_cache_a_build_and_a_creation_interrupted(cluster: Cluster, tm
     changed = runs.changed(last)
 
     assert "cannot be healed, so it is made anew: " in last.output
-    assert {"kind_cluster", "images", "certificates", "scheduler", "webhook", "check"} <= changed
+    assert {"kind_cluster", "images", "certificates", "crds", "scheduler", "webhook", "controller", "check"} <= changed
     assert not changed & {"container_engine", "node_image"}
     runs.prove(cluster)

@@ -94,6 +94,6 @@ def test_namespace_deleted(cluster: Cluster, healthy: None, make_pod: MakePod) -
 
     changed = runs.changed(runs.up())
 
-    assert {"certificates", "scheduler", "webhook"} == changed
+    assert {"certificates", "scheduler", "webhook", "controller"} == changed
     assert _refused(cluster, pod) == ""
     runs.prove(cluster)

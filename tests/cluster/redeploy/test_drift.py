@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster import plays
 from tests.cluster.clusters import CHECK, HOME, ROOT, SYSTEM, TESTS, Cluster
+from tests.cluster.declared import MONITORS
 from tests.contracts.roles import play_roles
 
 if TYPE_CHECKING:
@@ -51,6 +52,20 @@ ROUNDS: Final[tuple[Mapping[str, Damage], ...]] = (
             "the serving pair",
             lambda cluster: cluster.kubectl("delete", "secret", "-n", SYSTEM, "gpu-scheduler-webhook-tls"),
         ),
+        "crds": Damage(
+            "a short name",
+            lambda cluster: cluster.kubectl(
+                "patch",
+                "customresourcedefinition",
+                "gpuworkloads.agentaflow.io",
+                "--type=json",
+                '--patch=[{"op": "remove", "path": "/spec/names/shortNames"}]',
+            ),
+        ),
+        # The test cluster has no monitors: what the role keeps is that nothing of them is left.
+        "monitor": Damage(
+            "a namespace that monitors left", lambda cluster: cluster.kubectl("create", "namespace", MONITORS)
+        ),
         "check": Damage(
             "a bare pod", lambda cluster: cluster.kubectl("delete", "pod", "-n", TESTS, "webhook-test-1", "--wait")
         ),
@@ -66,6 +81,10 @@ ROUNDS: Final[tuple[Mapping[str, Damage], ...]] = (
         "policies": Damage(
             "a guard's binding",
             lambda cluster: cluster.kubectl("delete", "validatingadmissionpolicybinding", "gpu-scheduler-assignments"),
+        ),
+        "controller": Damage(
+            "the disruption budget",
+            lambda cluster: cluster.kubectl("delete", "poddisruptionbudget", "-n", SYSTEM, "gpu-scheduler-controller"),
         ),
         "webhook": Damage(
             "a value in its registration",
