@@ -13,6 +13,7 @@ Json = dict[str, Any]
 
 OBSERVER: Final = "agentaflow.gpu/observer"
 DEVICES: Final = "agentaflow.gpu/assigned-devices"
+ENABLED: Final = "agentaflow.gpu/enabled"
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 COMPONENTS: Final = {
     "scheduler": "gpu-scheduler",
@@ -129,6 +130,15 @@ def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: boo
         yield component, ready, image, ", ".join([*sorted(places), *nobody])
 
 
+def monitor_rows(monitors: list[Json]) -> Iterator[tuple[str, ...]]:
+    """How many monitors speak of those that should, and where they should be; no monitors at all are no fault."""
+    for monitor in monitors:
+        status = monitor["status"]
+        wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+        image = monitor["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2]
+        yield "monitor", f"{ready}/{wanted}", image, f"nodes with label {ENABLED}=true"
+
+
 def pod_rows(pods: list[Json]) -> Iterator[tuple[str, ...]]:
     """Our pods, those that wait first."""
     yield "POD", "NODE", "GPUS", "STATE"
@@ -177,7 +187,8 @@ def cluster_lines(found: Json, cure: str, scheduler: str, now: datetime, *, webh
     yield ""
     yield from table(node_rows(found["nodes"], found["pods"]))
     yield ""
-    yield from table(component_rows(found["system"], cure, now, webhook=webhook))
+    components = component_rows(found["system"], cure, now, webhook=webhook)
+    yield from table([*components, *monitor_rows(found["monitors"])])
     yield from conflict_lines(found["conflicts"], found["pods"])
     yield ""
     if not found["pods"]:

@@ -53,6 +53,7 @@ text: {description: what there is to say, in lines without trailing blanks, type
 Json = dict[str, Any]
 
 CONFLICT: Final = "GpuConflict"
+MONITORS: Final = "app.kubernetes.io/name=gpu-scheduler,app.kubernetes.io/component=monitor"
 TIMEOUT: Final = 8
 
 
@@ -93,13 +94,14 @@ def engine(cluster: str, cure: str) -> tuple[bool, list[str]]:
 
 
 def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
-    """What the cluster tells: nodes, what is in our namespace, our pods, conflicts, certificate and registrations."""
+    """What the cluster tells: nodes, our namespace, monitors, our pods, conflicts, certificate and registrations."""
     everywhere = ("--all-namespaces", f"--field-selector=spec.schedulerName={scheduler}", "--output=json")
     conflicts = ("--all-namespaces", f"--field-selector=reason={CONFLICT}", "--output=json")
     webhook = COMPONENTS["webhook"]
     questions = {
         "nodes": ("nodes", "--output=json"),
         "system": ("deployments,pods,leases", f"--namespace={namespace}", "--output=json"),
+        "monitors": ("daemonsets", "--all-namespaces", f"--selector={MONITORS}", "--output=json"),
         "pods": ("pods", *everywhere),
         "conflicts": ("events.events.k8s.io", *conflicts),
         "certificate": ("secret", f"{webhook}-tls", f"--namespace={namespace}", "--output=jsonpath={.data.tls\\.crt}"),
@@ -114,6 +116,7 @@ def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
     return {
         "nodes": json.loads(answers["nodes"])["items"],
         "system": json.loads(answers["system"] or '{"items": []}')["items"],
+        "monitors": json.loads(answers["monitors"] or '{"items": []}')["items"],
         "pods": json.loads(answers["pods"] or '{"items": []}')["items"],
         "conflicts": [event["note"] for event in json.loads(answers["conflicts"] or '{"items": []}')["items"]],
         "certificate": base64.b64decode(answers["certificate"]),

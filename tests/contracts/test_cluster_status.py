@@ -122,6 +122,16 @@ def test_the_controller_has_a_leader_of_its_own() -> None:
     assert list(telling.component_rows(system, CURE, NOW))[-1][3] == "node1 (leads for 3 h)"
 
 
+def test_monitors_are_counted_where_there_are_any() -> None:
+    """Those that speak of those that should; a cluster without monitors has no such line."""
+    monitors = deployment("gpu-scheduler-monitor") | {"status": {"desiredNumberScheduled": 4, "numberReady": 3}}
+
+    assert list(telling.monitor_rows([monitors])) == [
+        ("monitor", "3/4", "gpu-scheduler:dev-1", "nodes with label agentaflow.gpu/enabled=true")
+    ]
+    assert list(telling.monitor_rows([])) == []
+
+
 def test_pods_that_wait_come_first_with_their_reason() -> None:
     """A pod that waits says why, in the scheduler's words; one that runs says where."""
     waits = pod("z-0", message="GpuHeld: GPU 3 of node4 is held by default/train-3")
@@ -174,6 +184,7 @@ def test_screen_stays_within_its_width_and_its_height() -> None:
     found = {
         "nodes": [node("node1")],
         "system": [],
+        "monitors": [],
         "pods": [pod(f"p-{number}", message="GpuHeld: " + "x" * 200) for number in range(100)],
         "conflicts": [],
         "certificate": b"",
@@ -193,6 +204,7 @@ def test_a_policy_that_injects_needs_neither_webhook_nor_certificate() -> None:
     found = {
         "nodes": [node("node1")],
         "system": [],
+        "monitors": [],
         "pods": [],
         "conflicts": [],
         "certificate": b"",
