@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,13 +10,20 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.cluster import plays
-from tests.cluster.clusters import ROOT, SYSTEM, TESTS, Cluster
+from tests.cluster.clusters import SYSTEM, TESTS, Cluster
+from tests.cluster.commands import (
+    asking_as,
+    compare_nodes,
+    compare_status,
+    compare_watch,
+    compare_workloads,
+    install,
+)
 from tests.cluster.declared import (
     DECLARED,
     INTERVAL,
     MONITORS,
     asking,
-    cards,
     declare,
     health,
     idle,
@@ -34,9 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.cluster.commands import Done
     from tests.cluster.verify.pods import Json, MakePod
-
-    Done = subprocess.CompletedProcess[str]
 
 TAGS: Final = ("--tags", "crds,monitor,controller")
 MONITOR_PROCESS: Final = "bin/gpu-scheduler monitor"
@@ -169,59 +173,41 @@ def _allocations(cluster: Cluster, node: str) -> list[Json]:
 
 @pytest.fixture(scope="module")
 def command(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
-    """Install the command line outside the checkout, as the README says; return what runs it on the test cluster."""
-    folder = tmp_path_factory.mktemp("tools")
-    environment = {
-        **os.environ,
-        "UV_TOOL_DIR": str(folder / "tools"),
-        "UV_TOOL_BIN_DIR": str(folder / "bin"),
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-        "KUBECONFIG": str(cluster.kubeconfig),
-    }
-    run = partial(subprocess.run, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    installed = run(("uv", "tool", "install", "--compile-bytecode", str(ROOT / "scheduler")))
-    assert installed.returncode == 0, installed.stderr
-    return lambda *words: run(words)
+    """Return what runs the command line that was installed outside the checkout."""
+    return install(cluster, tmp_path_factory.mktemp("tools"))
 
 
-CALLED: Final = (("gpu-scheduler",), ("kubectl", "gpu-scheduler"))
+CALLED: Final = pytest.mark.parametrize("called", [("gpu-scheduler",), ("kubectl", "gpu-scheduler")], ids=" ".join)
 
 
+@CALLED
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("called", CALLED, ids=" ".join)
 def test_the_command_line_tells_what_the_cluster_has(
     cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], called: tuple[str, ...]
 ) -> None:
-    """Nodes, workloads, health and status, in JSON, are what kubectl shows; a mapping that is generated is placed."""
+    """Nodes, workloads, health, status and watch, in JSON, are what kubectl shows; a generated map is of free GPUs."""
+    ask = asking_as(command, called)
     eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
+    before = sum(each["gpus"]["held"] for each in ask("nodes"))
     cluster.create(asking(make_pod("seen", ""), {"agentaflow.gpu/count": "2", "agentaflow.gpu/memory": "60000"}))
-    eventually("seen to be bound", partial(bound, cluster, "seen"))
+    eventually("seen to run", partial(_runs, cluster, "seen"), 30)
 
-    def told(*words: str) -> list[Json]:
-        done = command(*called, *words, "-o", "json")
-        assert done.returncode == 0, done.stderr
-        items: list[Json] = json.loads(done.stdout)["items"]
-        return items
-
-    ours = [pod for pod in cluster.get("pods", "-A")["items"] if pod["spec"]["schedulerName"] == "gpu-scheduler"]
-    assert {each["uid"]: each["node"] for each in told("workloads", "-A")} == {
-        pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in ours
-    }
-    nodes = {each["name"]: each["gpus"] for each in told("nodes")}
-    assert nodes["node2"] | {"total": CARDS, "held": 2, "available": CARDS - 2} == nodes["node2"]
-    assert set(nodes) == {node["metadata"]["name"] for node in cluster.get("nodes")["items"]}
-    assert sum(len(each["cards"]) for each in told("nodes")) == len(cards(cluster))
-    assert command(*called, "health").returncode == 0
-    status = command(*called, "status")
-    assert status.returncode == 0, status.stdout + status.stderr
-    generated = command(*called, "generate-gpu-mapping", "--free", "--nodes", "node2", "--indices", "1")
-    assert generated.stdout.strip() == "0=node2:2", generated.stderr
+    compare_workloads(cluster, ask)
+    compare_nodes(cluster, ask)
+    compare_status(cluster, ask, held=before + 2)
+    compare_watch(command, called, ask)
+    assert ask("generate-gpu-mapping", "--free", "--nodes", "node2", "--indices", "1")[0]["map"] == "0=node2:2\n"
+    assert "gpu_scheduler" in command(*called, "completion", "bash").stdout.replace("-", "_")
 
 
+def _runs(cluster: Cluster, name: str) -> bool:
+    return bool(cluster.get("pod", "-n", TESTS, name)["status"].get("phase") == "Running")
+
+
+@CALLED
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("called", CALLED, ids=" ".join)
 def test_the_strategy_of_the_cluster_changes_while_all_runs(
     cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], called: tuple[str, ...]
 ) -> None:
@@ -239,20 +225,21 @@ def test_the_strategy_of_the_cluster_changes_while_all_runs(
         assert command(*called, "strategy", "least_utilized").returncode == 0
 
 
+@CALLED
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 def test_a_template_is_submitted_and_runs(
-    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], tmp_path: Path
+    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], tmp_path: Path, called: tuple[str, ...]
 ) -> None:
     """What generate-template writes is taken by submit as soon as its image is one that the cluster has."""
     template = tmp_path / "made.yaml"
-    assert command("gpu-scheduler", "generate-template", str(template)).returncode == 0
+    assert command(*called, "generate-template", str(template)).returncode == 0
     workload = json.loads(cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", str(template)).stdout)
     workload["metadata"] = {"name": "large", "namespace": TESTS}
     workload["spec"]["podTemplate"]["spec"] = make_pod("unused", "")["spec"]
     template.write_text(json.dumps(workload), encoding="utf-8")
     try:
-        done = command("gpu-scheduler", "submit", str(template), "--wait", "--timeout", "60s")
+        done = command(*called, "submit", str(template), "--wait", "--timeout", "60s")
         assert done.returncode == 0, done.stderr
         eventually("large to run", partial(_status, cluster, phase="Running"), 60, 0.2)
     finally:
