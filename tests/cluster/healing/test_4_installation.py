@@ -79,8 +79,7 @@ def test_certificate_expired(cluster: Cluster, healthy: None, make_pod: MakePod)
 
     changed = runs.changed(runs.up())
 
-    # A Deployment whose pods become ready while its role waits for them counts as changed by that role.
-    assert {"certificates"} == changed - {"webhook"}
+    assert {"certificates"} == changed
     assert _refused(cluster, pod) == ""
     runs.prove(cluster)
 
