@@ -40,7 +40,9 @@ class Mutant:
 
 def read_mutants() -> tuple[Mutant, ...]:
     """Read all patches, by number."""
-    return tuple(_read(path) for path in sorted(FOLDER.glob("*.patch")))
+    return tuple(
+        _read(path) for path in sorted(FOLDER.glob("*.patch"), key=lambda path: int(path.name.partition("-")[0]))
+    )
 
 
 def _read(path: Path) -> Mutant:

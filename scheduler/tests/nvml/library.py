@@ -76,6 +76,11 @@ class Machine:
         fresh.write_text("".join(f"{what} {gpu} {value}\n" for (what, gpu), value in (lines or {}).items()))
         fresh.rename(self._lines)
 
+    @property
+    def threads(self) -> int:
+        """How many threads its process has."""
+        return len(list(Path(f"/proc/{self._process.pid}/task").iterdir()))
+
     def look(self) -> Any:
         """Return the GPUs as one look found them, or the sentence why there are none."""
         assert self._process.stdin is not None

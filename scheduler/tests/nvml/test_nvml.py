@@ -241,7 +241,9 @@ def test_a_driver_that_hangs_is_no_answer(library: Path, tmp_path: Path) -> None
             machine.set({(function, 0): HANGS, ("utilization", 0): 11})
             began = time.monotonic()
             assert machine.look() == "the driver has not answered for 0.3 s"
+            threads = machine.threads
             assert machine.look() == "the driver has not answered for 0.3 s"
+            assert machine.threads == threads, "one more hangs in the driver"
             assert time.monotonic() - began < 5
             machine.set({("utilization", 0): 22})
             assert machine.look()[2]["utilization"] == 22
