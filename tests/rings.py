@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -30,20 +30,21 @@ MOST_TOLD: Final = 12
 """Failures told at the end: where more tests fail, the first ones name the cause."""
 
 
-# Half of the ring integration by its time, with a control plane of its own; the other half runs beside it.
-HALF: Final = tuple(
-    f"tests/integration/test_{name}.py"
-    for name in ("wakes", "leadership", "watch", "audit", "sharing", "policies", "injection", "budget", "webhook")
+# Parts of the ring integration, about as long as each other, with control planes of their own; what stands in neither
+# runs beside them. The tests wait as much as they work, so three share two cores well.
+PARTS: Final = (
+    ("wakes", "leadership", "watch", "audit", "sharing", "policies", "injection", "webhook"),
+    ("oracle", "workloads", "corpus", "bindings", "safety"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of a ring; `beside` is another that runs at the same time, and whose output comes after."""
+    """One command of a ring; those `beside` it run at the same time, and their outputs come after."""
 
     name: str
     command: tuple[str, ...]
-    beside: tuple[str, ...] = ()
+    beside: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,10 @@ def _unit() -> Ring:
 
 def _integration() -> Ring:
     programs = Step("programs", ("ansible-playbook", "playbooks/programs.yml", *TEST_CLUSTER))
-    half, others = _pytest(*HALF), _pytest("tests/integration", *(f"--ignore={name}" for name in HALF))
-    return Ring((programs, Step("pytest tests/integration", others.command, beside=half.command)))
+    parts = [[f"tests/integration/test_{name}.py" for name in part] for part in PARTS]
+    others = _pytest("tests/integration", *(f"--ignore={file}" for part in parts for file in part))
+    beside = tuple(_pytest(*part).command for part in parts)
+    return Ring((programs, Step("pytest tests/integration", others.command, beside)))
 
 
 RINGS: Final = {
@@ -139,11 +142,15 @@ RINGS: Final = {
 def _run(step: Step) -> bool:
     print(f"\n--- {step.name}", flush=True)
     try:
-        with tempfile.TemporaryFile() as output, _started(step.command) as process:
-            with _started(step.beside, output) if step.beside else nullcontext() as second:
-                codes = [each.wait() for each in (process, second) if each is not None]
-            output.seek(0)
-            print(output.read().decode(errors="replace"), flush=True)
+        with ExitStack() as stack:
+            started = [stack.enter_context(_started(step.command))]
+            outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in step.beside]
+            for command, output in zip(step.beside, outputs, strict=True):
+                started.append(stack.enter_context(_started(command, output)))
+            codes = [each.wait() for each in started]
+            for output in outputs:
+                output.seek(0)
+                print(output.read().decode(errors="replace"), flush=True)
     except OSError as error:
         print(f"cannot run {step.command[0]}: {error}")
         return False
