@@ -136,7 +136,7 @@ def monitor_rows(monitors: list[Json]) -> Iterator[tuple[str, ...]]:
         status = monitor["status"]
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
         image = monitor["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2]
-        yield "monitor", f"{ready}/{wanted}", image, f"nodes with label {ENABLED}=true"
+        yield "monitor", f"{ready}/{wanted}", image, f"where {ENABLED}=true"
 
 
 def pod_rows(pods: list[Json]) -> Iterator[tuple[str, ...]]:

@@ -127,7 +127,7 @@ def test_monitors_are_counted_where_there_are_any() -> None:
     monitors = deployment("gpu-scheduler-monitor") | {"status": {"desiredNumberScheduled": 4, "numberReady": 3}}
 
     assert list(telling.monitor_rows([monitors])) == [
-        ("monitor", "3/4", "gpu-scheduler:dev-1", "nodes with label agentaflow.gpu/enabled=true")
+        ("monitor", "3/4", "gpu-scheduler:dev-1", "where agentaflow.gpu/enabled=true")
     ]
     assert list(telling.monitor_rows([])) == []
 
