@@ -128,12 +128,14 @@ class Cluster:
         """The first thing that keeps pods off the node, whatever its cards."""
         here = self.on(node)
         used = sum(each.cpu for each in here)
+        # Who asks for none is not kept away by what others have taken too much of.
+        no_cpu = ask.cpu > 0 and used + ask.cpu > node.allocatable["cpu"]
         questions = {
             "NodeNotReady": not node.ready,
             "NodeUnschedulable": node.unschedulable,
             "TaintNotTolerated": node.taints,
             "NodeAffinityMismatch": ask.zone and node.labels.get("zone") != ask.zone,
-            "InsufficientResources": len(here) >= node.allocatable["pods"] or used + ask.cpu > node.allocatable["cpu"],
+            "InsufficientResources": len(here) >= node.allocatable["pods"] or no_cpu,
             "PortInUse": ask.port and any(each.port for each in here),
         }
         return next((word for word, yes in questions.items() if yes), "")
