@@ -70,7 +70,7 @@ def test_injection_changes_hands_without_a_gap(
     assert set(plays.run(*POLICY).succeeded().changed) == {"policies"}
     assert dict(plays.run(*POLICY).succeeded().changed) == {}
     left = cluster.get("deployments,services,poddisruptionbudgets,serviceaccounts", "-n", SYSTEM)["items"]
-    assert {each["metadata"]["name"] for each in left} == {"default", "gpu-scheduler"}
+    assert {each["metadata"]["name"] for each in left} == {"default", "gpu-scheduler", "gpu-scheduler-controller"}
 
     cluster.create(make_pod("referring-0", "0=node3:8"))
     pod = eventually("referring-0 to be bound", lambda: bound(cluster, "referring-0"))

@@ -88,8 +88,8 @@ def served(port: int, trusted: str) -> str:
 
 def bundle(cluster: Cluster, kind: str) -> str:
     """Return the certificates by which the API server knows the webhook."""
-    (webhook,) = cluster.get(kind, "gpu-scheduler-webhook")["webhooks"]
-    return base64.b64decode(webhook["clientConfig"]["caBundle"]).decode()
+    (told,) = {each["clientConfig"]["caBundle"] for each in cluster.get(kind, "gpu-scheduler-webhook")["webhooks"]}
+    return base64.b64decode(told).decode()
 
 
 def stored(cluster: Cluster, secret: str, key: str) -> str:
