@@ -32,7 +32,7 @@ MOST_TOLD: Final = 12
 
 
 # Parts of the ring integration, about as long as each other, with control planes of their own; what stands in neither
-# runs beside them. The tests wait as much as they work, so three share two cores well.
+# runs beside them. Three at once, because many a test waits for a program to start or for a back-off to end.
 PARTS: Final = (
     ("wakes", "leadership", "watch", "audit", "sharing", "policies", "injection", "webhook"),
     ("oracle", "workloads", "corpus", "bindings", "safety"),

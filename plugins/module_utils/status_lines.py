@@ -105,6 +105,11 @@ def leader(leases: list[Json], name: str, now: datetime) -> tuple[str, str]:
     return held[0]["holderIdentity"].rpartition("_")[0], ago(datetime.fromisoformat(held[0]["acquireTime"]), now)
 
 
+def image_of(workload: Json) -> str:
+    """The image that a Deployment or a DaemonSet runs, without its registry."""
+    return str(workload["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2])
+
+
 def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: bool = True) -> Iterator[tuple[str, ...]]:
     """Each component: replicas, image, the nodes they run on, and who leads; without a `webhook` where none injects."""
     yield "COMPONENT", "READY", "IMAGE", "RUNS ON"
@@ -126,8 +131,7 @@ def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: boo
         ]
         nobody = ["nobody leads"] if component in LED and not first else []
         ready = f"{found[0]['status'].get('readyReplicas', 0)}/{found[0]['spec']['replicas']}"
-        image = found[0]["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2]
-        yield component, ready, image, ", ".join([*sorted(places), *nobody])
+        yield component, ready, image_of(found[0]), ", ".join([*sorted(places), *nobody])
 
 
 def monitor_rows(monitors: list[Json]) -> Iterator[tuple[str, ...]]:
@@ -135,8 +139,7 @@ def monitor_rows(monitors: list[Json]) -> Iterator[tuple[str, ...]]:
     for monitor in monitors:
         status = monitor["status"]
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-        image = monitor["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2]
-        yield "monitor", f"{ready}/{wanted}", image, f"where {ENABLED}=true"
+        yield "monitor", f"{ready}/{wanted}", image_of(monitor), f"where {ENABLED}=true"
 
 
 def pod_rows(pods: list[Json]) -> Iterator[tuple[str, ...]]:

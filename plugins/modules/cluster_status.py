@@ -93,6 +93,12 @@ def engine(cluster: str, cure: str) -> tuple[bool, list[str]]:
     return running > 0, lines
 
 
+def items(answer: str) -> list[Json]:
+    """The objects of kubectl's answer; it says nothing where there are none to be found."""
+    found: list[Json] = json.loads(answer)["items"] if answer else []
+    return found
+
+
 def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
     """What the cluster tells: nodes, our namespace, monitors, our pods, conflicts, certificate and registrations."""
     everywhere = ("--all-namespaces", f"--field-selector=spec.schedulerName={scheduler}", "--output=json")
@@ -114,11 +120,8 @@ def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
         }
         answers = {key: answer.result() for key, answer in asked.items()}
     return {
-        "nodes": json.loads(answers["nodes"])["items"],
-        "system": json.loads(answers["system"] or '{"items": []}')["items"],
-        "monitors": json.loads(answers["monitors"] or '{"items": []}')["items"],
-        "pods": json.loads(answers["pods"] or '{"items": []}')["items"],
-        "conflicts": [event["note"] for event in json.loads(answers["conflicts"] or '{"items": []}')["items"]],
+        **{key: items(answers[key]) for key in ("nodes", "system", "monitors", "pods")},
+        "conflicts": [event["note"] for event in items(answers["conflicts"])],
         "certificate": base64.b64decode(answers["certificate"]),
         "registrations": len(answers["registrations"].split()),
     }

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tests.cluster.clusters import ROOT, SYSTEM, Cluster
@@ -61,10 +62,10 @@ def compare_nodes(cluster: Cluster, ask: Ask) -> None:
     shown = {each["name"]: each for each in ask("nodes")}
     assert set(shown) == {node["metadata"]["name"] for node in cluster.get("nodes")["items"]}
     # What a card does meanwhile differs from one look to the next.
-    fields = ("uuid", "model", "memoryTotalMiB", "health")
-    written = sorted([card[field] for field in fields] for card in cards(cluster))
-    assert sorted([card[field] for field in fields] for node in shown.values() for card in node["cards"]) == written
-    assert sorted([card[field] for field in fields] for card in ask("health")) == written
+    lasting = itemgetter("uuid", "model", "memoryTotalMiB", "health")
+    written = sorted(map(lasting, cards(cluster)))
+    assert sorted(lasting(card) for node in shown.values() for card in node["cards"]) == written
+    assert sorted(map(lasting, ask("health"))) == written
 
 
 def compare_status(cluster: Cluster, ask: Ask, *, held: int) -> None:

@@ -163,8 +163,7 @@ def test_who_may_edit_a_namespace_may_use_workloads() -> None:
     edit, view = given["gpu-scheduler-workloads-edit"], given["gpu-scheduler-workloads-view"]
     assert edit[0] == {"edit", "admin"}
     assert {resource for rule in edit[1] for resource in rule["resources"]} == {"gpuworkloads"}
-    assert {verb for rule in edit[1] for verb in rule["verbs"]} == {
-        *("create", "update", "patch", "delete", "deletecollection"),
-    }
+    written = {verb for rule in edit[1] for verb in rule["verbs"]}
+    assert written == {"create", "update", "patch", "delete", "deletecollection"}
     assert view[0] == {"view", "edit", "admin"}
     assert all(set(rule["verbs"]) == {"get", "list", "watch"} for rule in view[1])

@@ -31,7 +31,7 @@ from tests.cluster.declared import (
     replicas,
     written,
 )
-from tests.cluster.verify.pods import bound, waits
+from tests.cluster.verify.pods import bound, runs, waits
 from tests.placements import CARDS, NODES, PLACEMENTS, WORKLOADS
 from tests.waiting import eventually
 
@@ -195,18 +195,16 @@ def test_the_command_line_tells_what_the_cluster_has(
     eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
     before = sum(each["gpus"]["held"] for each in ask("nodes"))
     cluster.create(asking(make_pod("seen", ""), {"agentaflow.gpu/count": "2", "agentaflow.gpu/memory": "60000"}))
-    eventually("seen to run", partial(_runs, cluster, "seen"), 30)
+    eventually("seen to run", lambda: runs(cluster.get("pod", "-n", TESTS, "seen")), 30)
 
     compare_workloads(cluster, ask)
     compare_nodes(cluster, ask)
+    (taken,) = [each["gpus"] for each in ask("nodes") if each["name"] == "node2"]
+    assert taken | {"total": CARDS, "held": 2, "available": CARDS - 2} == taken
     compare_status(cluster, ask, held=before + 2)
     compare_watch(command, called, ask)
     assert ask("generate-gpu-mapping", "--free", "--nodes", "node2", "--indices", "1")[0]["map"] == "0=node2:2\n"
     assert "gpu_scheduler" in command(*called, "completion", "bash").stdout.replace("-", "_")
-
-
-def _runs(cluster: Cluster, name: str) -> bool:
-    return bool(cluster.get("pod", "-n", TESTS, name)["status"].get("phase") == "Running")
 
 
 @CALLED
