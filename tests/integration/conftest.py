@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration import shapes
 from tests.integration.bench import Bench
-from tests.integration.command import Command, start_scheduler
+from tests.integration.command import Command, start_alone
 from tests.integration.installed import Installed, busy
 from tests.integration.plant import ADMIN_TOKEN
 from tests.integration.served import Served
@@ -46,7 +46,7 @@ def bench(plane: ControlPlane) -> Iterator[Bench]:
 @pytest.fixture(scope="module")
 def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """One replica that leads, shared by a module's tests."""
-    command = start_scheduler(plane, tmp_path_factory.mktemp("scheduler"), "scheduler-0")
+    command = start_alone(plane, tmp_path_factory.mktemp("scheduler"), "scheduler-0")
     try:
         command.wait_ready()
         eventually("it leads", command.leads)
@@ -112,7 +112,7 @@ def controller(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 def running(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """A scheduler that leads and a controller, where the kinds are known, for a module's tests; gives the scheduler."""
     folder = tmp_path_factory.mktemp("running")
-    scheduler = start_scheduler(kinds, folder, "gpu-scheduler-0")
+    scheduler = start_alone(kinds, folder, "gpu-scheduler-0")
     controller = start_controller(kinds, folder, "gpu-scheduler-controller-0")
     try:
         scheduler.wait_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -12,9 +13,13 @@ import subprocess
 import sys
 import termios
 import tomllib
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
+import pytest
+
+from gpu_scheduler.cli import main
 from tests.integration import shapes
 from tests.integration.command import SCHEDULER
 from tests.integration.programs import program
@@ -73,9 +78,18 @@ class Installed:
         return result.stderr
 
     def items(self, *words: str, code: int = 0) -> list[Any]:
-        """Run a verb; gives the items of its JSON."""
-        found = json.loads(self.run("gpu-scheduler", *words, "-o", "json", code=code))
-        assert (found["apiVersion"], found["kind"]) == ("v1", "List")
+        """Run a verb inside this process, a fifth of the time of one of its own; gives the items of its JSON."""
+        printed = io.StringIO()
+        arguments = ["gpu-scheduler", *words, "-o", "json"]
+        with (
+            patch.dict(os.environ, self.env, clear=True),
+            patch.object(sys, "argv", arguments),
+            redirect_stdout(printed),
+            pytest.raises(SystemExit) as end,
+        ):
+            main()
+        found = json.loads(printed.getvalue())
+        assert (end.value.code or 0, found["apiVersion"], found["kind"]) == (code, "v1", "List")
         items: list[Any] = found["items"]
         return items
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import socket
 import subprocess
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import signal
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
+# Below those that the kernel gives to outgoing connections (from 32768 on), and below Kubernetes' node ports.
+PORTS: Final = range(20_000, 30_000)
 
 
 def program(name: str) -> Path:
@@ -29,10 +32,11 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def free_port() -> int:
-    """Ask the kernel for a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Choose a port that nobody listens on, and that no outgoing connection takes before it is used."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.choice(PORTS)))  # noqa: S311 - so that rings beside each other differ
+            return int(probe.getsockname()[1])
 
 
 class Process:

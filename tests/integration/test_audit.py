@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.asking import asker, holder
-from tests.integration.command import start_scheduler
+from tests.integration.command import start_alone
 from tests.integration.shapes import literal, pod
 from tests.waiting import eventually
 
@@ -29,7 +29,7 @@ def test_a_damaged_ledger_is_found_and_repaired_within_one_period(
 ) -> None:
     """The replica forgets who holds which card; within one period it counts that and knows it again."""
     times = {"AUDIT_INTERVAL": f"{PERIOD:g}s", "SCHEDULING_INTERVAL": "200ms"}
-    command = start_scheduler(plane, tmp_path, "damaged-0", None, "tests.integration.damaging", **times)
+    command = start_alone(plane, tmp_path, "damaged-0", None, "tests.integration.damaging", **times)
     try:
         command.wait_ready()
         bench.node("node1")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.bench import Bench
-from tests.integration.command import start_scheduler
+from tests.integration.command import start_alone
 from tests.integration.counting import requests
 from tests.integration.shapes import literal, pod, reading
 from tests.integration.shipped import control_plane
@@ -31,7 +31,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, Com
     """A scheduler alone with its API server, after a first pod has been placed."""
     plane = control_plane(tmp_path_factory.mktemp("plane"))
     try:
-        command = start_scheduler(
+        command = start_alone(
             plane, tmp_path_factory.mktemp("scheduler"), "thrifty-0", POD_RESYNC="1s", SCHEDULING_INTERVAL="500ms"
         )
         try:

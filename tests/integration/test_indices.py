@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.command import start_scheduler
+from tests.integration.command import start_alone
 from tests.integration.shapes import child
 from tests.waiting import eventually
 
@@ -113,7 +113,7 @@ def test_indices_are_rebuilt_after_the_scheduler_was_killed(plane: ControlPlane,
     """Nothing moves, a line that became free meanwhile is known to be free, and the next pod gets it."""
     bench.node("node1")
     names = ("train-b7b7b", "train-c7c7c", "train-d7d7d")
-    first = start_scheduler(plane, tmp_path, "before-0")
+    first = start_alone(plane, tmp_path, "before-0")
     first.wait_ready()
     for name in names:
         bench.make(child("ReplicaSet", name, THREE))
@@ -124,7 +124,7 @@ def test_indices_are_rebuilt_after_the_scheduler_was_killed(plane: ControlPlane,
     bench.delete("train-c7c7c")
     bench.make(child("ReplicaSet", "train-f7f7f", THREE))
     bench.make(child("ReplicaSet", "train-g7g7g", THREE))
-    second = start_scheduler(plane, tmp_path, "after-0")
+    second = start_alone(plane, tmp_path, "after-0")
     try:
         second.wait_ready()
         taken = eventually(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.command import start_scheduler
+from tests.integration.command import LEASE, QUICK_LEASE, start_alone, start_scheduler
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -20,13 +19,11 @@ if TYPE_CHECKING:
     from tests.integration.command import Command
     from tests.integration.plant import ControlPlane
 
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"
-
 
 @pytest.fixture
 def replicas(plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Command, Command]]:
     """A leader and a standby, both ready."""
-    first = start_scheduler(plane, tmp_path, "replica-0")
+    first = start_alone(plane, tmp_path, "replica-0", None, **QUICK_LEASE)
     first.wait_ready()
     eventually("the first leads", first.leads)
     second = start_scheduler(plane, tmp_path, "replica-1")
@@ -89,7 +86,7 @@ def test_a_leader_that_loses_its_lease_ends(replicas: tuple[Command, Command], b
 @pytest.mark.promise("lead-2", "lead-4")
 def test_a_leader_that_slept_through_its_lease_binds_nothing(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
     """Its last renewal is too old by its own clock: it ends, and what it saw on waking is left to the next leader."""
-    sleeper = start_scheduler(plane, tmp_path, "sleeper-0")
+    sleeper = start_alone(plane, tmp_path, "sleeper-0", None, **QUICK_LEASE)
     try:
         sleeper.wait_ready()
         eventually("it leads", sleeper.leads)
@@ -112,7 +109,7 @@ def test_a_leader_that_slept_through_its_lease_binds_nothing(plane: ControlPlane
 def test_an_idle_replica_is_small_and_soon_ready(plane: ControlPlane, tmp_path: Path) -> None:
     """Idle memory at most 90 MB, without the client's typed classes and without rich."""
     began = time.monotonic()
-    command = start_scheduler(plane, tmp_path, "small-0")
+    command = start_alone(plane, tmp_path, "small-0")
     try:
         command.wait_ready()
         ready = time.monotonic() - began

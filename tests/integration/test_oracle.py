@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tests.integration.bench import Bench
-from tests.integration.command import Command, start_scheduler
-from tests.integration.shipped import control_plane
+from tests.integration.command import start_alone
 from tests.oracle.player import Player
 from tests.oracle.reader import Hold, holds, plugins, things, wrongs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.integration.bench import Bench
+    from tests.integration.command import Command
     from tests.integration.plant import ControlPlane
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "10000"))
@@ -98,21 +97,10 @@ class Comparison:
         }
 
 
-@pytest.fixture
-def own_bench(tmp_path: Path) -> Iterator[tuple[ControlPlane, Bench]]:
-    """A control plane of its own, where nobody else does anything."""
-    plane = control_plane(tmp_path)
-    try:
-        yield plane, Bench(plane.kube, "oracle")
-    finally:
-        plane.stop()
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.promise("hold-8", "hold-1", "hold-6", "hold-7", "index-9", "index-10", "lead-4")
-def test_the_ledger_equals_a_reading_of_its_own(own_bench: tuple[ControlPlane, Bench], tmp_path: Path) -> None:
+def test_the_ledger_equals_a_reading_of_its_own(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
     """Pods come, go, end and hang, nodes change, the scheduler is killed: both always say the same, soon enough."""
-    plane, bench = own_bench
     dice = random.Random(SEED)  # noqa: S311 - it must be repeatable, not secret
     player = Player(bench, dice)
     began = time.monotonic()
@@ -139,6 +127,6 @@ def test_the_ledger_equals_a_reading_of_its_own(own_bench: tuple[ControlPlane, B
 
 def start(plane: ControlPlane, folder: Path, number: int) -> Command:
     """Start a scheduler that shows its ledger."""
-    command = start_scheduler(plane, folder, f"oracle-{number}", DEBUG_ENDPOINTS="true")
+    command = start_alone(plane, folder, f"oracle-{number}", DEBUG_ENDPOINTS="true")
     command.wait_ready()
     return command

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.asking import asker, foreign, holder
-from tests.integration.command import start_scheduler
+from tests.integration.command import start_alone
 from tests.integration.shapes import gpu, literal, node
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ WILLING = {"agentaflow.gpu/sharing": "any"}
 @pytest.mark.promise("share-3")
 def test_every_pod_shares_where_the_operator_says_any(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
     """Strangers on one card, without a word of their own."""
-    command = start_scheduler(plane, tmp_path, "any-0", GPU_SHARING="any")
+    command = start_alone(plane, tmp_path, "any-0", GPU_SHARING="any")
     try:
         bench.node("node1")
         bench.make(holder())
@@ -41,7 +41,7 @@ def test_every_pod_shares_where_the_operator_says_any(plane: ControlPlane, bench
 @pytest.mark.promise("share-4")
 def test_no_pod_shares_where_the_operator_says_none(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
     """Neither two lines of one map, nor two pods that both want to: the operator's word is the last."""
-    command = start_scheduler(plane, tmp_path, "none-0", GPU_SHARING="none")
+    command = start_alone(plane, tmp_path, "none-0", GPU_SHARING="none")
     try:
         bench.node("node1")
         for index in (3, 4):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration import shapes
 from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.command import start_scheduler
+from tests.integration.command import start_alone
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def asked(bench: Bench, name: str, node: str, **annotations: str) -> None:
 @pytest.mark.promise("steer-1", "steer-2")
 def test_another_strategy_holds_within_two_seconds(plane: ControlPlane, racks: Bench, tmp_path: Path) -> None:
     """It outlasts a restart; the pod's own word goes before it; a wrong word is told and changes nothing."""
-    command = start_scheduler(plane, tmp_path, "steered-0")
+    command = start_alone(plane, tmp_path, "steered-0")
     try:
         command.wait_ready()
         eventually("it leads", command.leads)
@@ -88,7 +88,7 @@ def test_another_strategy_holds_within_two_seconds(plane: ControlPlane, racks: B
         eventually("it is told", lambda: command.said('cannot use strategy "fastest"'), seconds=2)
         command.kill()
         choose(racks.kube, "best_fit")
-        command = start_scheduler(plane, tmp_path, "steered-1", SCHEDULING_STRATEGY="round_robin")
+        command = start_alone(plane, tmp_path, "steered-1", SCHEDULING_STRATEGY="round_robin")
         command.wait_ready()
         eventually("it leads", command.leads)
         assert holds(command, "best_fit")
@@ -129,7 +129,7 @@ def renew(bench: Bench, node: str) -> None:
 @pytest.mark.promise("steer-3", "steer-4")
 def test_a_monitor_that_falls_silent_is_noticed_in_time(plane: ControlPlane, racks: Bench, tmp_path: Path) -> None:
     """Without monitors, and without a right to see them, nothing is stale; silence is noticed by a timer, and heals."""
-    command = start_scheduler(plane, tmp_path, "listening-0", MONITOR_NAMESPACE=racks.namespace)
+    command = start_alone(plane, tmp_path, "listening-0", MONITOR_NAMESPACE=racks.namespace)
     try:
         command.wait_ready()
         eventually("it leads", command.leads)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration import crowd, questions_of_devices, questions_of_indices, questions_of_nodes
 from tests.integration.bench import Bench
-from tests.integration.command import start_scheduler
+from tests.integration.command import start_alone
 from tests.integration.counting import requests
 from tests.integration.shapes import literal, pod
 from tests.integration.shipped import control_plane
@@ -39,7 +39,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, C
     """A scheduler that has told everybody in the crowd why they wait."""
     plane = control_plane(tmp_path_factory.mktemp("plane"))
     try:
-        command = start_scheduler(plane, tmp_path_factory.mktemp("scheduler"), "patient-0", None, **LONG)
+        command = start_alone(plane, tmp_path_factory.mktemp("scheduler"), "patient-0", None, **LONG)
         try:
             command.wait_ready()
             bench = Bench(plane.kube, "crowd")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.command import start_scheduler
+from tests.integration.command import start_alone
 from tests.integration.served import Served
 from tests.integration.workshop import example, waits
 from tests.waiting import eventually
@@ -167,7 +167,7 @@ def test_the_scheduler_gives_a_workload_its_gpu(
 ) -> None:
     """All of us together: one that fits has its cards, one that is too large is told so by its reason."""
     served = Served(kinds, tmp_path)
-    scheduler = start_scheduler(kinds, tmp_path, "scheduler")
+    scheduler = start_alone(kinds, tmp_path, "scheduler")
     try:
         orders.wait_asked()
         scheduler.wait_ready()

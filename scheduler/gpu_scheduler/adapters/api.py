@@ -11,7 +11,8 @@ import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -90,11 +91,11 @@ class Api:
         self._tls = _context(configuration)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls),
-            trust_env=True,
             # A watch event may be longer than aiohttp's own buffer.
             read_bufsize=READ_BUFFER,
         )
         self._user_agent = user_agent
+        self._proxy = _proxy_of(configuration.host)
 
     @property
     def host(self) -> str:
@@ -176,7 +177,7 @@ class Api:
         for last in (False, True):
             configuration = self._configuration
             extra: dict[str, Any] = {
-                "proxy": configuration.proxy,
+                "proxy": configuration.proxy or self._proxy,
                 "proxy_headers": configuration.proxy_headers,
             }
             if configuration.tls_server_name:
@@ -218,6 +219,18 @@ class Api:
             except (AccessError, OSError, ssl.SSLError) as error:
                 raise NoAnswerError(f"cannot read credentials again: {error}") from error
             self._configuration = fresh
+
+
+def _proxy_of(host: str) -> str | None:
+    """The environment's proxy for this address, asked for once.
+
+    aiohttp's own `trust_env` asks two threads with each request, and a password for everybody in the user's .netrc
+    would then fail every one of them.
+    """
+    address = urlsplit(host)
+    if proxy_bypass(address.netloc):
+        return None
+    return getproxies().get(address.scheme)
 
 
 def _context(configuration: Access) -> ssl.SSLContext:

@@ -108,19 +108,28 @@ class Leadership:
         if not self.may_bind():
             return
         self._renewed = None
-        try:
-            lease = self._held or await self._leases.read()
-            if lease is None or lease.spec.holder_identity != self.identity:
+        for last in (False, True):
+            try:
+                await self._clear()
+            except Exception as error:  # noqa: BLE001 - stopping goes on, the lease then ends by itself
+                # A renewal that was under way when the process was told to stop may have come in between.
+                if last:
+                    log.warning("The lease could not be released and will expire", error=str(error))
+            else:
                 return
-            # Kubernetes' own electors write one second and no holder, so that anybody may take over at once.
-            lease.spec.holder_identity = ""
-            lease.spec.lease_duration_seconds = 1
-            lease.spec.renew_time = self._timestamp()
-            await self._leases.write(lease)
-        except Exception as error:  # noqa: BLE001 - stopping goes on, the lease then ends by itself
-            log.warning("The lease could not be released and will expire", error=str(error))
-        else:
-            log.info("Released the lease", identity=self.identity)
+
+    async def _clear(self) -> None:
+        lease, self._held = self._held, None
+        if lease is None:
+            lease = await self._leases.read()
+        if lease is None or lease.spec.holder_identity != self.identity:
+            return
+        # Kubernetes' own electors write one second and no holder, so that anybody may take over at once.
+        lease.spec.holder_identity = ""
+        lease.spec.lease_duration_seconds = 1
+        lease.spec.renew_time = self._timestamp()
+        await self._leases.write(lease)
+        log.info("Released the lease", identity=self.identity)
 
     async def _acquire(self) -> None:
         while True:

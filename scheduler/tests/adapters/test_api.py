@@ -6,7 +6,7 @@ import pytest
 import trustme
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.adapters.api import AccessError, Answer, NoAnswerError, Reload, status_message, trust
+from gpu_scheduler.adapters.api import AccessError, Answer, Api, NoAnswerError, Reload, status_message, trust
 from tests.adapters.server import Reply, connected
 
 PATH = "/api/v1/pods"
@@ -119,3 +119,44 @@ def test_a_rotated_ca_is_learnt_by_the_live_context(tmp_path: Path) -> None:
 def test_a_body_that_is_no_status_is_shown_as_it_came() -> None:
     """Proxies answer with pages; their beginning is better than nothing."""
     assert status_message(Answer(502, b"<html>bad gateway")) == "<html>bad gateway"
+
+
+@pytest.mark.parametrize(
+    ("environment", "way"),
+    [
+        pytest.param({}, None, id="no proxy is named"),
+        pytest.param({"HTTPS_PROXY": "http://proxy:3128"}, "http://proxy:3128", id="one is named"),
+        pytest.param({"HTTP_PROXY": "http://proxy:3128"}, None, id="one is named for plain HTTP"),
+        pytest.param({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": ".example.com"}, None, id="not for this domain"),
+        pytest.param({"https_proxy": "http://proxy:3128", "no_proxy": "*"}, None, id="for nobody"),
+    ],
+)
+async def test_the_environments_proxy_is_used(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], way: str | None
+) -> None:
+    """As every other client of the cluster does."""
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    configuration = Configuration(host="https://api.example.com:6443")
+    configuration.proxy = None
+    api = Api(configuration, reload=Reload("nowhere"))
+    try:
+        assert api._proxy == way
+    finally:
+        await api.close()
+
+
+async def test_a_password_of_the_users_own_breaks_no_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A .netrc with an entry for everybody is none of our business."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password secret\n", encoding="ascii")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with connected() as (server, api):
+        server.on("GET", PATH, Reply(200))
+
+        assert (await api.call("GET", PATH)).ok
+
+        assert server.requests[0].headers["Authorization"] == "Bearer first"

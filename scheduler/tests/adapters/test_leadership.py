@@ -126,6 +126,21 @@ async def test_a_holder_that_still_renews_is_never_robbed() -> None:
         assert not me.elected.is_set()
 
 
+async def test_a_renewal_under_way_does_not_keep_the_lease() -> None:
+    """Told to stop while a renewal was on its way to the API server, which then lands: the lease is released."""
+    leases = FakeLeases()
+    me = candidate(leases)
+    async with running(me) as (task,):
+        await asyncio.wait_for(me.elected.wait(), 1)
+        task.cancel()
+    assert leases.lease is not None
+    await leases.write(leases.lease)
+
+    await me.release()
+
+    assert leases.holder == ""
+
+
 async def test_a_released_lease_is_taken_at_once() -> None:
     """No holder means nobody to wait for."""
     leases = FakeLeases()
