@@ -31,11 +31,12 @@ MOST_TOLD: Final = 12
 """Failures told at the end: where more tests fail, the first ones name the cause."""
 
 
-# Parts of the ring integration, about as long as each other, with control planes of their own; what stands in neither
-# runs beside them. Three at once, because many a test waits for a program to start or for a back-off to end.
+# Parts of the ring integration, about as long as each other, with control planes of their own; what stands in none of
+# them runs beside. Four at once, because many a test waits for a program to start or for a back-off to end.
 PARTS: Final = (
-    ("wakes", "leadership", "watch", "audit", "sharing", "policies", "injection", "webhook"),
-    ("oracle", "workloads", "corpus", "bindings", "safety"),
+    ("wakes", "leadership", "watch", "audit"),
+    ("oracle", "bindings", "corpus"),
+    ("cli", "cli_changes", "workload_crashes", "workloads", "monitor"),
 )
 
 
