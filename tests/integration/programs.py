@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import random
 import re
 import socket
 import subprocess
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Iterator
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
 # Below those that the kernel gives to outgoing connections (from 32768 on), and below Kubernetes' node ports.
 PORTS: Final = range(20_000, 30_000)
+OWN_PORTS: Final = 100
+"""Ports that one run of tests has to itself: runs beside each other choose seconds before they use."""
 
 
 def program(name: str) -> Path:
@@ -31,11 +35,29 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
+@cache
+def _ports() -> Iterator[int]:
+    """Ports of this run alone, again and again; the first of them is held, so that other runs keep away."""
+    for first in PORTS[::OWN_PORTS]:
+        claim = socket.socket()
+        try:
+            claim.bind(("127.0.0.1", first))
+        except OSError:
+            claim.close()
+        else:
+            _claims.append(claim)
+            return itertools.cycle(range(first + 1, first + OWN_PORTS))
+    raise OSError(f"cannot find {OWN_PORTS} free ports in {PORTS}: end the tests that hold them")
+
+
+_claims: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """Choose a port that nobody listens on, and that no outgoing connection takes before it is used."""
+    """Choose a port that nobody listens on, and that nobody else takes before it is used."""
     while True:
         with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", random.choice(PORTS)))  # noqa: S311 - so that rings beside each other differ
+            probe.bind(("127.0.0.1", next(_ports())))
             return int(probe.getsockname()[1])
 
 
