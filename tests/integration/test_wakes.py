@@ -47,7 +47,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, C
             crowd.gather(bench, CROWD)
             created = time.monotonic() - began
 
-            eventually("everybody was told", lambda: bench.count_events() > CROWD, seconds=600, pause=0.5)
+            eventually("everybody was told", lambda: bench.count_events() > CROWD, seconds=600, pause=2)
             print(f"{CROWD} pods: created in {created:.0f} s, told in {time.monotonic() - began:.0f} s")  # noqa: T201
             yield bench, command
         finally:
