@@ -11,8 +11,7 @@ import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from urllib.parse import quote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -20,6 +19,7 @@ import msgspec
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.in_cluster import InCluster
 from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.adapters.proxies import proxy_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -95,7 +95,7 @@ class Api:
             read_bufsize=READ_BUFFER,
         )
         self._user_agent = user_agent
-        self._proxy = _proxy_of(configuration.host)
+        self._proxy = proxy_of(configuration.host)
 
     @property
     def host(self) -> str:
@@ -219,18 +219,6 @@ class Api:
             except (AccessError, OSError, ssl.SSLError) as error:
                 raise NoAnswerError(f"cannot read credentials again: {error}") from error
             self._configuration = fresh
-
-
-def _proxy_of(host: str) -> str | None:
-    """The environment's proxy for this address, asked for once.
-
-    aiohttp's own `trust_env` asks two threads with each request, and a password for everybody in the user's .netrc
-    would then fail every one of them.
-    """
-    address = urlsplit(host)
-    if proxy_bypass(address.netloc):
-        return None
-    return getproxies().get(address.scheme)
 
 
 def _context(configuration: Access) -> ssl.SSLContext:

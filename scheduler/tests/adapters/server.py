@@ -85,6 +85,8 @@ class FakeServer:
         """End; watches that hang are let go."""
         self._ending.set()
         assert self._server is not None
+        # A connection that was made a moment ago is known to the server from the loop's next turns on.
+        await asyncio.sleep(0.01)
         await self._server.close()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
