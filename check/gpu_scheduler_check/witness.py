@@ -6,11 +6,12 @@ Health is the truth about the loop: it turns bad when reports stop, not only whe
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,14 @@ def serve(witness: Witness, port: int) -> ThreadingHTTPServer:
         def log_message(self, *_: object) -> None:
             """Stay silent: standard output belongs to the reports, and probes would fill standard error."""
 
-    server = ThreadingHTTPServer(("", port), Handler)
+    class Server(ThreadingHTTPServer):
+        """Its base class prints a traceback where a probe hangs up before its answer, and `kubectl logs` shows it."""
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exc_info()[1], ConnectionError):
+                super().handle_error(request, client_address)
+
+    server = Server(("", port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server

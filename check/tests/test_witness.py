@@ -121,6 +121,27 @@ def test_process_reports_unbuffered_and_stops_within_a_second() -> None:
         assert process.stdout.read() == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "told"), [(BrokenPipeError, False), (ConnectionResetError, False), (ValueError, True)]
+)
+def test_a_probe_that_hangs_up_leaves_no_word(
+    capsys: pytest.CaptureFixture[str], error: type[Exception], *, told: bool
+) -> None:
+    """`kubectl logs` shows standard error too: a busy node's kubelet hangs up, a mistake of our own is still told."""
+
+    def fail() -> None:
+        raise error("gone")
+
+    with serve(Witness(Sighting("node3", "0"), 10, io.StringIO(), lambda _: True), 0) as server:
+        try:
+            fail()
+        except error:
+            server.handle_error(None, ("127.0.0.1", 1))  # type: ignore[arg-type]  # the base class only prints the address
+        server.shutdown()
+
+    assert ("gone" in capsys.readouterr().err) is told
+
+
 def test_process_stops_whenever_it_is_told() -> None:
     """SIGTERM ends the process in whatever moment it comes: between two waits as well as within one."""
     for _ in range(10):
