@@ -132,11 +132,12 @@ def test_a_probe_that_hangs_up_leaves_no_word(
     def fail() -> None:
         raise error("gone")
 
-    with serve(Witness(Sighting("node3", "0"), 10, io.StringIO(), lambda _: True), 0) as server:
+    witness = Witness(Sighting("node3", "0"), 10, io.StringIO(), lambda _: True)
+    with serve(witness, 0) as server, socket.socket() as request:
         try:
             fail()
         except error:
-            server.handle_error(None, ("127.0.0.1", 1))  # type: ignore[arg-type]  # the base class only prints the address
+            server.handle_error(request, ("127.0.0.1", 1))
         server.shutdown()
 
     assert ("gone" in capsys.readouterr().err) is told

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration import shapes
-from tests.integration.bench import SYSTEM_NAMESPACE
+from tests.integration.command import LEASE
 from tests.integration.installed import TEMPLATE, Installed, interrupted, pods_of, seen_of, told_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def test_status_is_what_the_api_server_tells(cli: Installed, town: Bench) -> Non
     """GPUs, nodes, workloads, leader: in one screen, and as data."""
     (told,) = cli.items("status")
 
-    lease = town.kube.get(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler")
+    lease = town.kube.get(LEASE)
     assert lease is not None
     assert told["leader"] == {"holder": lease["spec"]["holderIdentity"], "since": lease["spec"]["acquireTime"]}
     held = [seen_of(pod)[5] for pod in pods_of(town)]

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.integration.bench import SYSTEM_NAMESPACE
+from tests.integration.command import LEASE
 from tests.integration.plant import Kube
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def as_account(plane: ControlPlane, name: str) -> Kube:
         ("PATCH", f"{SYSTEM}/pods/any"),
         ("DELETE", f"{SYSTEM}/pods/any"),
         ("PATCH", "/api/v1/nodes/any"),
-        ("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"),
+        ("DELETE", LEASE),
         ("PATCH", "/api/v1/persistentvolumes/any"),
         ("POST", f"{SYSTEM}/serviceaccounts/gpu-scheduler/token"),
     ],
