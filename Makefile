@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
-# Passed on to ansible-playbook, for example: make up ARGS='--tags check -v'; to mutants and mutation as words that choose.
+# Passed on to ansible-playbook, for example: make up ARGS='--tags check -v'; to mutants, mutation and fuzz as words that choose.
 ARGS ?=
 # inventory/existing installs on a cluster that is there already.
 INVENTORY ?= inventory/kind
@@ -55,8 +55,8 @@ clean: ## Remove the cache and the tool environment; the cluster must be down
 	@echo 'Removed $(VENV) and $(CACHE). What stays: the packages that make up installed, and images in the container engine.'
 
 .PHONY: test
-test: env-dev ## Run every ring of tests: check, unit, contracts, integration, molecule
-	@$(BIN)/python tests/rings.py check unit contracts integration molecule
+test: env-dev ## Run every ring of tests: check, unit, contracts, integration, faults, molecule
+	@$(BIN)/python tests/rings.py check unit contracts integration faults molecule
 
 .PHONY: test-fast
 test-fast: env-dev ## Run the rings that need neither cluster nor API server
@@ -65,6 +65,14 @@ test-fast: env-dev ## Run the rings that need neither cluster nor API server
 .PHONY: test-integration
 test-integration: env-dev ## Run the ring on real etcd and kube-apiserver processes
 	@$(BIN)/python tests/rings.py integration
+
+.PHONY: test-faults
+test-faults: env-dev ## Run the ring of faults: everything breaks between the scheduler and the API server
+	@$(BIN)/python tests/rings.py faults
+
+.PHONY: test-long
+test-long: env-dev programs ## Run what takes minutes: the shipped times of the lease, long outages (figures are printed)
+	@$(BIN)/python -m pytest -rP --long tests/integration
 
 .PHONY: molecule
 molecule: env-dev ## Run molecule's scenarios: the whole job on clusters of the tests' own (KEEP=1 leaves them up)
@@ -81,6 +89,14 @@ mutants: env-dev ## Break a copy in each kept way and show that a test notices (
 .PHONY: mutation
 mutation: env-dev ## Let mutmut break core/ in every way it knows: half an hour (ARGS='ledger indices' chooses modules)
 	@$(BIN)/python tests/mutation.py $(ARGS)
+
+.PHONY: fuzz
+fuzz: env-dev $(VENV)/.fuzz.stamp ## Fuzz parser, review and watches for ten minutes (ARGS='60 map': seconds for each, and which)
+	@PYTHONPATH=.:scheduler $(BIN)/python -m tests.fuzz $(ARGS)
+
+.PHONY: soak
+soak: env-dev ## Simulate the scheduler under every fault, in virtual time (SEED=1 STEPS=100000)
+	@PYTHONPATH=scheduler $(BIN)/python -m gpu_scheduler simulate --seed $(or $(SEED),1) --steps $(or $(STEPS),100000) --after $(or $(AFTER),0) --jobs $(or $(JOBS),$(shell getconf _NPROCESSORS_ONLN))
 
 .PHONY: fmt
 fmt: env-dev ## Format the Python code, and write the tables of inputs into the roles' pages

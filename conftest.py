@@ -1,4 +1,7 @@
-"""What holds for every ring: a skip is an error where CI is set, and what failed is told once more at the end."""
+"""What holds for every ring: a skip is an error where CI is set, and what failed is told once more at the end.
+
+Tests that are marked `long` run with --long, and then no others do.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,20 @@ FAILURES: Final = os.environ.pop("RINGS_FAILURES", None)
 """The file that tests/rings.py prints at its end: one line for each failure, also of cases that molecule runs."""
 LONGEST_LINE: Final = 400
 """Characters of one failure there: the test's name and the sentence that it failed with."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --long."""
+    parser.addoption("--long", action="store_true", help="run the tests that are marked long, and no others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the long tests or the others."""
+    wanted = bool(config.getoption("--long"))
+    others = [item for item in items if bool(item.get_closest_marker("long")) is not wanted]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

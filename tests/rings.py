@@ -31,6 +31,7 @@ MOST_TOLD: Final = 12
 """Failures told at the end: where more tests fail, the first ones name the cause."""
 
 
+Parts = tuple[tuple[str, ...], ...]
 # Parts of the ring integration with control planes of their own; what stands in none of them runs beside. Four at once,
 # because many a test waits for a program or for a back-off. The two shortest give way to the others.
 PARTS: Final = (("oracle",),)
@@ -39,6 +40,21 @@ SHORT_PARTS: Final = (
     ("cli", "cli_changes", "workload_crashes", "workloads", "monitor", "budget"),
 )
 GIVE_WAY: Final = ("nice", "-n", "5")
+
+
+FAULTS: Final = "tests/integration/faults"
+# Likewise of the ring faults, one more at once: most of their time is that of leases and of silence. All but the first
+# give way, because the shortest leases are there.
+FAULT_PARTS: Final = (("split_brain", "starts", "full_disk"),)
+PATIENT_FAULT_PARTS: Final = (
+    ("leaders", "spoilt_leases", "clocks"),
+    ("kills", "stops", "stops_of_others"),
+    ("watches", "traces"),
+)
+
+
+# Beside the rest of the ring unit: they take as long as it does, in processes that coverage does not measure.
+SIMULATED: Final = ("scheduler/tests/simulation/test_soak.py", "scheduler/tests/simulation/test_bugs.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +131,30 @@ def _compiler() -> tuple[Step, ...]:
     """What the unit ring needs beside Python: the monitor's tests compile a stand-in of NVIDIA's library."""
     if shutil.which("cc") or shutil.which("gcc"):
         return ()
-    install = "apt-get update --quiet && apt-get install --yes --no-install-recommends gcc libc6-dev"
-    return (Step("install a C compiler", ("sh", "-c", install)),)
+    return (_package("a C compiler", "gcc libc6-dev"),)
+
+
+def _false_clocks() -> tuple[Step, ...]:
+    """What the ring faults needs beside its programs: replicas whose clocks are set or run wrong."""
+    if any(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")):
+        return ()
+    return (_package("libfaketime", "libfaketime"),)
+
+
+def _package(what: str, names: str) -> Step:
+    install = f"apt-get update --quiet && apt-get install --yes --no-install-recommends {names}"
+    return Step(f"install {what}", ("sh", "-c", install))
 
 
 def _unit() -> Ring:
-    tests = ("run", "-m", "pytest", "scheduler/tests", "check/tests")
+    tests = ("run", "-m", "pytest", "scheduler/tests", "check/tests", *(f"--ignore={path}" for path in SIMULATED))
+    simulated = (sys.executable, "-m", "pytest", *SIMULATED)
     core = ("report", "--include=*/core/*", f"--fail-under={CORE_COVERED}")
     return Ring(
         (
             *_compiler(),
             Step("coverage erase", ("coverage", "erase")),
-            Step("pytest scheduler/tests check/tests", ("coverage", *tests)),
+            Step("pytest scheduler/tests check/tests", ("coverage", *tests), (simulated,)),
             Step("coverage combine", ("coverage", "combine", "--quiet")),
             Step("coverage of core/", ("coverage", *core)),
             Step("coverage of the package", ("coverage", "report", f"--fail-under={PACKAGE_COVERED}")),
@@ -135,12 +163,24 @@ def _unit() -> Ring:
 
 
 def _integration() -> Ring:
-    programs = Step("programs", ("ansible-playbook", "playbooks/programs.yml", *TEST_CLUSTER))
-    parts = [[f"tests/integration/test_{name}.py" for name in part] for part in (*PARTS, *SHORT_PARTS)]
-    others = _pytest("tests/integration", *(f"--ignore={file}" for part in parts for file in part))
-    commands = [_pytest(*part).command for part in parts]
-    beside = (*commands[: len(PARTS)], *((*GIVE_WAY, *command) for command in commands[len(PARTS) :]))
-    return Ring((programs, Step("pytest tests/integration", others.command, beside)))
+    return Ring((_programs(), _beside("tests/integration", PARTS, SHORT_PARTS, leave_out=(FAULTS,))))
+
+
+def _faults() -> Ring:
+    return Ring((_programs(), *_false_clocks(), _beside(FAULTS, FAULT_PARTS, PATIENT_FAULT_PARTS)))
+
+
+def _programs() -> Step:
+    return Step("programs", ("ansible-playbook", "playbooks/programs.yml", *TEST_CLUSTER))
+
+
+def _beside(folder: str, parts: Parts, short: Parts = (), *, leave_out: tuple[str, ...] = ()) -> Step:
+    """All tests of the folder at once, each part and what stands in none of them as a run of its own."""
+    named = [[f"{folder}/test_{name}.py" for name in part] for part in (*parts, *short)]
+    others = _pytest(folder, *(f"--ignore={path}" for path in (*leave_out, *(file for part in named for file in part))))
+    commands = [_pytest(*part).command for part in named]
+    giving_way = ((*GIVE_WAY, *command) for command in commands[len(parts) :])
+    return Step(f"pytest {folder}", others.command, (*commands[: len(parts)], *giving_way))
 
 
 RINGS: Final = {
@@ -148,6 +188,7 @@ RINGS: Final = {
     "unit": _unit,
     "contracts": lambda: Ring((_pytest("tests/contracts"),)),
     "integration": _integration,
+    "faults": _faults,
     "molecule": _molecule,
 }
 

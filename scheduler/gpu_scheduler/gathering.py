@@ -17,6 +17,8 @@ from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.placement_map import REMEMBERED
 from gpu_scheduler.core.volumes import Volumes
+from gpu_scheduler.journaling import NoJournal
+from gpu_scheduler.ports import News
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.model import Policy, Resident
     from gpu_scheduler.core.reasons import Wake
     from gpu_scheduler.core.request import Strategy
+    from gpu_scheduler.ports import Journal
     from gpu_scheduler.tracking import Tracker
 
 T = TypeVar("T")
@@ -51,8 +54,10 @@ class World:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        journal: Journal | None = None,
     ) -> None:
-        """`wake` is told what each change may cure."""
+        """`wake` is told what each change may cure, `journal` everything by which is decided."""
+        self.journal = journal or NoJournal()
         self._wake = wake
         self._clock = clock
         self._wall = wall
@@ -62,10 +67,10 @@ class World:
         self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy)
         self.nodes = self._feed(self._node_applied, self._node_forgotten)
         self.monitors = self._feed(self._monitor_applied, self._monitor_forgotten)
-        self.residents = self._feed(self._resident_applied, self._resident_forgotten)
-        self.claims = self._feed(volumes.claim_applied, volumes.claim_forgotten)
-        self.volumes = self._feed(volumes.volume_applied, volumes.volume_forgotten)
-        self.classes = self._feed(volumes.class_applied, volumes.class_forgotten)
+        self.residents = self._kept(News.RESIDENT, self._resident_applied, self._resident_forgotten)
+        self.claims = self._kept(News.CLAIM, volumes.claim_applied, volumes.claim_forgotten)
+        self.volumes = self._kept(News.VOLUME, volumes.volume_applied, volumes.volume_forgotten)
+        self.classes = self._kept(News.STORAGE_CLASS, volumes.class_applied, volumes.class_forgotten)
 
     def rebuilt(self, tracker: Tracker) -> Ledger:
         """Make the ledger anew from the objects alone, and from what was promised and is not settled yet.
@@ -89,10 +94,12 @@ class World:
 
     def replace(self, ledger: Ledger) -> None:
         """Decide by this ledger from now on."""
+        self.journal.took(News.REPAIRED, None)
         self.cluster = replace(self.cluster, ledger=ledger)
 
     def steer(self, strategy: Strategy) -> None:
         """Place who names no strategy by this one from now on."""
+        self.journal.took(News.STRATEGY, strategy)
         self.cluster = replace(self.cluster, strategy=strategy)
 
     def listen(self) -> None:
@@ -112,12 +119,27 @@ class World:
     def _feed(self, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]) -> Feed[T]:
         return Feed(lambda value: self._wake(applied(value)), lambda value: self._wake(forgotten(value)))
 
+    def _kept(self, news: News, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]) -> Feed[T]:
+        """One whose values are decided by as they are: what becomes of a node or a monitor is kept further on."""
+
+        def take(value: T) -> Wakes:
+            self.journal.took(news, value)
+            return applied(value)
+
+        def drop(value: T) -> Wakes:
+            self.journal.took(news, value, gone=True)
+            return forgotten(value)
+
+        return self._feed(take, drop)
+
     def _node_applied(self, node: Node) -> Wakes:
         if node.stale != self._freshness.stale(node.name):
             node = replace(node, stale=not node.stale)
+        self.journal.took(News.NODE, node)
         return self.cluster.nodes.apply(node) | self.cluster.ledger.learn(node)
 
     def _node_forgotten(self, node: Node) -> Wakes:
+        self.journal.took(News.NODE, node, gone=True)
         return self.cluster.nodes.forget(node.name) | self.cluster.ledger.unlearn(node.name)
 
     def _monitor_applied(self, sighting: Sighting) -> Wakes:

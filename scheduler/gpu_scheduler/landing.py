@@ -12,7 +12,7 @@ from gpu_scheduler.core.decide import Wait, awaits_placement
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.notices import notice_of
-from gpu_scheduler.ports import Bound, Dropped, Failed, NotSent, Result, Unknown
+from gpu_scheduler.ports import Bound, Dropped, Failed, News, NotSent, Result, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,33 +52,34 @@ class Landing:
                 self._ports.announcer.announce(bind.pod, notice_of(bind))
                 self._ports.recorder.attempted(Result.SCHEDULED, now - began)
                 self._ports.recorder.placed(now - tracked.first_seen)
-            case Failed(message):
+            case Failed(message, patience):
                 log.warning("Binding failed", extra={**details, "error": message})
-                self.release(tracked, now)
+                self.release(tracked, now, patience)
                 self._teller.tell(tracked, Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=message))
                 self._ports.recorder.attempted(Result.ERROR, now - began)
             case Dropped(why) | NotSent(why):
                 log.info("A bind was dropped", extra={**details, "why": why})
                 self.release(tracked, now)
-            case Unknown(why):
+            case Unknown(why, patience):
                 log.warning("A bind's outcome is unknown: its devices stay held", extra={**details, "why": why})
                 tracked.unsettled = True
-                self._backlog.retry(bind.pod.uid, now)
+                self._backlog.retry(bind.pod.uid, now, patience)
                 if again:
                     # One lost answer settles itself before anybody could read of it.
                     self._teller.tell(tracked, _unknown(bind, why))
                 self._ports.recorder.attempted(Result.ERROR, now - began)
 
-    def release(self, tracked: Tracked, now: float) -> None:
-        """Take the assumption back; a pod that still waits is looked at again when its back-off is over."""
+    def release(self, tracked: Tracked, now: float, patience: float = 0.0) -> None:
+        """Take the assumption back; a pod that still waits is looked at again when back-off and patience are over."""
         if tracked.pod.bound:
             return
         tracked.promised, tracked.unsettled = None, False
+        self._world.journal.took(News.RELEASED, tracked.pod.ref)
         ledger = self._world.cluster.ledger
         # Told again of the pod as it is, the ledger knows which index it still waits for.
         self._wake(ledger.forget(tracked.pod.ref.uid) | ledger.apply(tracked.pod))
         if awaits_placement(tracked.pod, self._world.cluster.policy):
-            self._backlog.retry(tracked.pod.ref.uid, now)
+            self._backlog.retry(tracked.pod.ref.uid, now, patience)
 
 
 def _settled(tracked: Tracked, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
@@ -94,7 +95,7 @@ def _settled(tracked: Tracked, bind: Bind, result: BindResult, *, again: bool) -
         return Dropped("the pod has ended or is being deleted")
     if again and isinstance(result, Failed | NotSent):
         # This write did nothing, but the one before it may still land: only the pod itself can settle that.
-        return Unknown(f"still, after {result}")
+        return Unknown(f"still, after {result}", result.patience if isinstance(result, Failed) else 0.0)
     return result
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.decide import Bind
+    from gpu_scheduler.core.decide import Bind, Decision
     from gpu_scheduler.core.gpu_node import Occupied
     from gpu_scheduler.core.model import Condition, PodRef
     from gpu_scheduler.core.monitored import Gpu, Report
@@ -44,9 +44,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """This write certainly did nothing; `message` tells the pod's owner why."""
+    """This write certainly did nothing; `message` tells the pod's owner why. `patience`: seconds the API asked for."""
 
     message: str
+    patience: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,10 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may be bound, now or a moment from now: whatever it was to get must stay held."""
+    """It may be bound, now or a moment from now: whatever it was to get must stay held. `patience` as for Failed."""
 
     why: str
+    patience: float = 0.0
 
 
 BindResult = Bound | Failed | Dropped | NotSent | Unknown
@@ -140,6 +142,32 @@ class RepairRecorder(Protocol):
         """Count entries of the ledger that were found wrong and made anew."""
 
 
+class News(StrEnum):
+    """What there is to take in."""
+
+    NODE = "node"
+    POD = "pod"
+    RESIDENT = "resident"
+    CLAIM = "claim"
+    VOLUME = "volume"
+    STORAGE_CLASS = "class"
+    STRATEGY = "strategy"
+    RELEASED = "released"
+    """What a pod had been promised is taken back."""
+    REPAIRED = "repaired"
+    """The ledger was made anew."""
+
+
+class Journal(Protocol):
+    """Keeps what is taken in and what is decided by it, in order, so that it can be decided again."""
+
+    def took(self, news: News, value: object, *, gone: bool = False) -> None:
+        """Keep that this is so from now on or, where it is `gone`, no longer."""
+
+    def decided(self, pod: PodRef, decision: Decision | None) -> None:
+        """Keep what all that was taken in before came to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The loop's ways out."""
@@ -149,6 +177,7 @@ class Ports:
     announcer: Announcer
     recorder: Recorder
     repairs: RepairRecorder
+    journal: Journal | None = None
 
 
 class UnreadableError(Exception):

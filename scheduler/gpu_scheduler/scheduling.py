@@ -15,9 +15,10 @@ from gpu_scheduler.auditing import Audit
 from gpu_scheduler.core.backlog import Backlog
 from gpu_scheduler.core.decide import Bind, Refuse, Wait, awaits_placement, decide
 from gpu_scheduler.core.request import Strategy
+from gpu_scheduler.damping import Damping
 from gpu_scheduler.gathering import Feed, World
 from gpu_scheduler.landing import Landing
-from gpu_scheduler.ports import Result, Unknown
+from gpu_scheduler.ports import News, Result, Unknown
 from gpu_scheduler.rhythm import Rhythm
 from gpu_scheduler.steering import Steering
 from gpu_scheduler.telling import Teller
@@ -48,6 +49,7 @@ class Scheduler:
         strategy: Strategy = Strategy.LEAST_UTILIZED,
         rhythm: Rhythm | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         binders: int = BINDERS,
     ) -> None:
         """`strategy` holds until the settings name another; `binders` is how many writes may fly at once."""
@@ -55,7 +57,7 @@ class Scheduler:
         self._ports = ports
         self._rhythm = rhythm or Rhythm()
         self._clock = clock
-        self.world = World(policy, self._wake, clock=clock)
+        self.world = World(policy, self._wake, clock=clock, wall=wall, journal=ports.journal)
         self.world.steer(strategy)
         self.settings = Steering(strategy, self._turn)
         self.backlog = Backlog(self._rhythm.backoff_first, self._rhythm.backoff_longest, self._rhythm.resync)
@@ -63,6 +65,7 @@ class Scheduler:
             ports.announcer, ports.repairs, now=clock(), look=self._rhythm.interval, rebuild=self._rhythm.audit
         )
         self.tracked = Tracker()
+        self._damping = Damping()
         self._teller = Teller(ports.announcer)
         self._landing = Landing(ports, self._teller, world=self.world, backlog=self.backlog, wake=self._wake)
         self._slots = asyncio.Semaphore(binders)
@@ -116,7 +119,9 @@ class Scheduler:
             tracked.pod = pod
             return
         # It holds what it held: that it is terminating, say, is news but no cure.
+        self._damping.shown(tracked.pod, pod, self._clock())
         held, tracked.pod = tracked.pod.bound and not pod.finished, pod
+        self.world.journal.took(News.POD, pod)
         self._wake(self.ledger.apply(pod), self.backlog.hint if held else self.backlog.wake)
         if pod.bound or pod.finished:
             tracked.promised, tracked.unsettled = None, False
@@ -134,6 +139,7 @@ class Scheduler:
     def _pod_forgotten(self, pod: Pod) -> None:
         self.tracked.pop(pod.ref.uid, None)
         self.backlog.remove(pod.ref.uid)
+        self.world.journal.took(News.POD, pod, gone=True)
         self._wake(self.ledger.forget(pod.ref.uid))
 
     def _wake(self, wakes: frozenset[Wake], how: Callable[[frozenset[Wake], float], None] | None = None) -> None:
@@ -189,6 +195,14 @@ class Scheduler:
             self._take_off(tracked, tracked.promised, began)
             return True
         decision = decide(tracked.pod, self.world.cluster)
+        damped = self._damping.damped(tracked.pod, decision, began) if isinstance(decision, Bind) else None
+        if damped is not None:
+            wait, rest = damped
+            self._teller.tell(tracked, wait)
+            self.backlog.retry(uid, self._clock(), rest)
+            self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
+            return False
+        self.world.journal.decided(tracked.pod.ref, decision)
         match decision:
             case None:
                 self.backlog.remove(uid)

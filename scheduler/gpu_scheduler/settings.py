@@ -183,6 +183,12 @@ class RunSettings(LeaderSettings):
     debug_endpoints: bool = setting(
         _flag, False, "must be true or false: whether /debug/ledger tells who holds what", "true"
     )
+    decision_journal: Path | None = setting(  # noqa: RUF009 - it makes a field
+        Path,
+        None,
+        "must be a file that can be written: what is decided and by what, a JSON line each; empty means none",
+        "/var/log/gpu-scheduler/journal",
+    )
 
     def problems(self) -> Iterator[str]:
         """The first back-off must not be the longest."""

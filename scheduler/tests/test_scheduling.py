@@ -197,6 +197,29 @@ async def test_what_the_second_try_hears_settles_nothing(answer: BindResult) -> 
         assert loop.binder.names() == ["a-0"] * 3
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [Failed("BindFailed: HTTP 429", patience=7)],
+        [Unknown("HTTP 503", patience=7)],
+        [Unknown("time-out"), Failed("BindFailed: HTTP 429", patience=7)],
+    ],
+    ids=["a failure", "an open outcome", "a failure after an open outcome"],
+)
+async def test_the_next_try_is_as_late_as_it_was_asked_to_be(answers: list[BindResult]) -> None:
+    """Retry-After is longer than the back-off: it is what counts."""
+    async with looping(*answers) as loop:
+        loop.see(pod("a-0", ONE_GPU))
+        await loop.settle()
+        for _ in answers[1:]:
+            await loop.later(2)
+
+        await loop.later(6.9)
+        assert len(loop.binder.sent) == len(answers)
+        await loop.later(0.2)
+        assert len(loop.binder.sent) == len(answers) + 1
+
+
 async def test_a_bind_that_was_never_sent_holds_nothing() -> None:
     """The lead may come back: the pod is decided anew, and so is who gets the GPU."""
     async with looping(NotSent("not leading")) as loop:

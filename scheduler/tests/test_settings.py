@@ -122,6 +122,15 @@ def test_a_flag_is_true_or_false(monkeypatch: pytest.MonkeyPatch, text: str, fla
     assert read_settings(RunSettings).debug_endpoints is flag
 
 
+def test_there_is_no_journal_unless_a_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wants one says where."""
+    assert read_settings(RunSettings).decision_journal is None
+
+    monkeypatch.setenv("DECISION_JOURNAL", "/tmp/journal")  # noqa: S108 - nothing is written
+
+    assert read_settings(RunSettings).decision_journal == Path("/tmp/journal")  # noqa: S108 - likewise
+
+
 def test_a_monitor_must_know_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """All else has a value that holds without it."""
     with pytest.raises(SettingsError) as caught:

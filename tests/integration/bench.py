@@ -125,9 +125,13 @@ class Bench:
         """Let a pod's kubelet say that it has ended."""
         self.kube.patch(f"{self.pods}/{name}/status", {"status": {"phase": phase}})
 
+    def empty(self) -> None:
+        """Take away its pods."""
+        self.kube.call("DELETE", f"{self.pods}?gracePeriodSeconds=0")
+
     def clear(self) -> None:
         """Take away its pods and nodes."""
-        self.kube.call("DELETE", f"{self.pods}?gracePeriodSeconds=0")
+        self.empty()
         for name in self._nodes:
             self.kube.delete(f"/api/v1/nodes/{name}")
 
@@ -182,6 +186,21 @@ class Bench:
         """Count the namespace's events, without reading them."""
         _, answer = self.kube.call("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events?limit=1")
         return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount", 0))
+
+    def count_bound(self) -> int:
+        """Count the namespace's pods that have a node."""
+        return sum("nodeName" in pod["spec"] for pod in self._all())
+
+    def count_told(self, reason: str) -> int:
+        """Count the namespace's pods that wait for this reason."""
+        conditions = [each for pod in self._all() for each in pod["status"].get("conditions", [])]
+        return sum(each.get("message", "").startswith(f"{reason}: ") for each in conditions)
+
+    def _all(self) -> list[Object]:
+        status, answer = self.kube.call("GET", self.pods)
+        assert status == 200, answer
+        items: list[Object] = answer["items"]
+        return items
 
     def wait_event(self, name: str, reason: str) -> Object:
         """Wait for the pod's first event of this reason."""

@@ -35,6 +35,7 @@ class Command:
         """Start it at once; `module` may stand in for the program's own."""
         self.port = free_port()
         self._kept: http.client.HTTPConnection | None = None
+        self.journal = Path(env["DECISION_JOURNAL"]) if "DECISION_JOURNAL" in env else None
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{SCHEDULER}{os.pathsep}{SCHEDULER.parent}",

@@ -1,4 +1,7 @@
-"""`gpu-scheduler` with a fault built in: at SIGUSR1 it forgets who holds which card. For the audit's test only."""
+"""`gpu-scheduler` with two faults built in, for the tests of who audits it.
+
+At SIGUSR1 it forgets who holds which card, at SIGUSR2 that its oldest holder holds anything.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,16 @@ healthy = Replica.serve
 
 
 async def serve(replica: Replica, stop: asyncio.Event) -> None:
-    """Serve, with the fault ready."""
+    """Serve, with the faults ready."""
 
     def damage() -> None:
         replica.scheduler.ledger.devices = Devices()
 
+    def forget() -> None:
+        replica.scheduler.ledger.forget(next(iter(replica.scheduler.ledger)).ref.uid)
+
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, damage)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, forget)
     await healthy(replica, stop)
 
 

@@ -121,7 +121,7 @@ class ControlPlane:
     def __init__(self, folder: Path, *flags: str) -> None:
         """Make certificates and keys, start both, and wait until the API server, with these flags more, is ready."""
         self._folder = folder
-        self._flags = flags
+        self.flags = flags
         self._authority = trustme.CA()
         self.ca = folder / "ca.crt"
         self._authority.cert_pem.write_to_path(str(self.ca))
@@ -174,7 +174,7 @@ class ControlPlane:
                 # Bare nodes and pods: no controller makes service accounts, no kubelet takes taints away.
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
                 "--profiling=false",
-                *self._flags,
+                *self.flags,
             ],
             folder / "kube-apiserver.log",
             SPENDTHRIFT,
@@ -194,8 +194,16 @@ class ControlPlane:
 
     def restart_api(self) -> None:
         """Replace the API server by another on the same port, as a crash would: clients find cut connections."""
+        self.crash_api()
+        self.start_api()
+
+    def crash_api(self) -> None:
+        """End the API server; nobody listens on its port."""
         self._api.send(signal.SIGKILL)
         self._api.wait()
+
+    def start_api(self) -> None:
+        """Start another one in its place."""
         self._api = self._start_api()
 
     def pause(self) -> None:
@@ -225,6 +233,16 @@ class ControlPlane:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
         return str(self.kube.create(path, body)["status"]["token"])
+
+    def serving_context(self, folder: Path) -> ssl.SSLContext:
+        """Make a certificate that the clients trust for 127.0.0.1, and return what serves with it."""
+        folder.mkdir()
+        pair = self._authority.issue_cert("127.0.0.1")
+        file = folder / "pair.pem"
+        pair.private_key_and_cert_chain_pem.write_to_path(str(file))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(file)
+        return context
 
     def kubeconfig(self, path: Path, token: str, port: int | None = None) -> Path:
         """Write a kubeconfig that authenticates with `token`, and goes through `port` when one is given."""

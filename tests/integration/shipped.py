@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import jinja2
 import yaml
 
+from tests.auditor.audit_log import audit_flags
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.plant import ControlPlane
 
@@ -38,6 +39,11 @@ def control_plane(folder: Path, *flags: str) -> ControlPlane:
         plane.stop()
         raise
     return plane
+
+
+def audited_plane(folder: Path) -> ControlPlane:
+    """Start one that keeps an audit log of writes to pods, as the auditor needs it."""
+    return control_plane(folder, *audit_flags(folder))
 
 
 def rights_of(role: str) -> Iterator[tuple[str, Object]]:

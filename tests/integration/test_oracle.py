@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from tests.auditor.holding import Dump
 from tests.integration.command import start_alone
 from tests.oracle.player import Player
 from tests.oracle.reader import Hold, holds, plugins, things, wrongs
@@ -28,25 +29,6 @@ OPERATIONS = int(os.environ.get("OPERATIONS", "10000"))
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 KILLS = 4
 PATIENCE = 3.0
-
-
-class Dumped(msgspec.Struct):
-    """One holder of the scheduler's own dump."""
-
-    pod: str
-    uid: str
-    node: str
-    devices: tuple[str, ...]
-    unnamed: int
-    index: int | None
-    workload: str | None
-    assumed: bool
-
-
-class Dump(msgspec.Struct):
-    """What GET /debug/ledger answers."""
-
-    holders: list[Dumped]
 
 
 class Comparison:

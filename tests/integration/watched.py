@@ -30,7 +30,9 @@ INVENTORY: Final = "node1:\n- {count: 4, model: A100-40GB, memoryTotalMiB: 40960
 
 
 def allow(plane: ControlPlane) -> None:
-    """Make the namespace and everything that the role's rights are made of."""
+    """Make the namespace and everything that the role's rights are made of, where it is not there yet."""
+    if plane.kube.get(f"/api/v1/namespaces/{NAMESPACE}") is not None:
+        return
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
     environment.filters["to_json"] = json.dumps
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(

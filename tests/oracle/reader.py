@@ -110,13 +110,24 @@ def wrongs(pods: Iterable[Thing]) -> Iterator[str]:
     for one, other in combinations(ours, 2):
         pair = f"{one.metadata.name} and {other.metadata.name}"
         first, second = _hold(one, frozenset()), _hold(other, frozenset())
-        related = _workload(one) == _workload(other)
+        related = workload(one) == workload(other)
         if related and first.index == second.index:
             yield f"{pair} both hold index {first.index}"
         if first.node != second.node or related or _limit(one) or _limit(other) or _both_willing(one, other):
             continue
         for device in set(first.devices) & set(second.devices):
             yield f"{pair} both hold {device} of {first.node}"
+
+
+def line_of(pod: Thing) -> tuple[str, tuple[str, ...]] | None:
+    """Give node and devices of the pod's line: of the one it was given, else of the one it asks for."""
+    line = _line(pod.metadata.annotations.get(MAP, ""), _index(pod))
+    return None if line is None else (line[0].strip(), tuple(device.strip() for device in line[1]))
+
+
+def workload(pod: Thing) -> tuple[str, str, frozenset[str]]:
+    """Tell with whom the pod divides a map."""
+    return pod.metadata.namespace, _owner(pod), frozenset(pod.metadata.annotations.get(MAP, "").splitlines())
 
 
 def _lives(pod: Thing) -> bool:
@@ -208,10 +219,6 @@ def _owner(pod: Thing) -> str:
                 return f"Deployment/{owner.name.removesuffix(f'-{made_for}')}"
             return f"{owner.kind}/{owner.name}"
     return ""
-
-
-def _workload(pod: Thing) -> tuple[str, frozenset[str]]:
-    return _owner(pod), frozenset(pod.metadata.annotations.get(MAP, "").splitlines())
 
 
 def _both_willing(*pair: Thing) -> bool:

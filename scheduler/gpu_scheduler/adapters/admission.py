@@ -15,6 +15,7 @@ from aiohttp import web
 
 from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.decoding import UNREADABLE
 from gpu_scheduler.adapters.jobs import REPLICAS, read_annotations, read_job
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.translate import pod_value
@@ -47,9 +48,6 @@ MALFORMED = "malformed"
 _FORBIDDEN = frozenset({Reason.ENV_CONFLICT, Reason.UNSUPPORTED})
 
 log = get_logger(__name__)
-
-# Wrong types, wrong JSON, wrong UTF-8, and nesting beyond what a decoder follows.
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _reviews = msgspec.json.Decoder(objects.AdmissionReview)
 _pods = msgspec.json.Decoder(objects.Pod)
@@ -86,7 +84,7 @@ class Webhook:
                 response = _respond(review.request.uid, said)
             except web.HTTPRequestEntityTooLarge:
                 response = web.Response(status=TOO_LARGE, text=f"cannot read AdmissionReview: over {MAX_BODY} bytes")
-            except (*_UNREADABLE, TimeoutError) as error:
+            except (*UNREADABLE, TimeoutError) as error:
                 text = f"cannot read AdmissionReview: {error or 'it took too long to arrive'}"
                 response = web.Response(status=BAD_REQUEST, text=text)
             self._metrics.reviewed(request.path, outcome)
@@ -142,7 +140,7 @@ def _answered(answer: _Answer, request: objects.AdmissionRequest) -> tuple[str, 
     """What `answer` says; a pod or job that cannot be read is refused in its author's terms."""
     try:
         return answer(request)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         kind = request.kind.kind.lower()
         cure = f"write it as the API defines it: kubectl explain {kind} --recursive"
         text = sentence(Reason.REQUEST_INVALID, f"cannot read the {kind}: {error}", cure)

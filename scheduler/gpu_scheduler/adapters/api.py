@@ -10,16 +10,18 @@ import asyncio
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
 from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.decoding import UNREADABLE
 from gpu_scheduler.adapters.in_cluster import InCluster
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.proxies import proxy_of
+from gpu_scheduler.adapters.sockets import forgetful
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -37,6 +39,10 @@ READ_BUFFER = 2**21
 UNAUTHORIZED = 401
 
 log = get_logger(__name__)
+
+# asyncio counts a whole request's time: aiohttp's own total swallows the cancellation of a task whose time is up in the
+# same turn of the loop, as after SIGCONT, and who waits for that task waits for ever (see aiohttp issue 5979).
+_UNTIMED: Final = aiohttp.ClientTimeout(total=None)
 
 _statuses = msgspec.json.Decoder(objects.Status)
 
@@ -90,7 +96,7 @@ class Api:
         self._reloading = asyncio.Lock()
         self._tls = _context(configuration)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls, socket_factory=forgetful),
             # A watch event may be longer than aiohttp's own buffer.
             read_bufsize=READ_BUFFER,
         )
@@ -122,7 +128,7 @@ class Api:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes | aiohttp.BytesPayload | None = None,
         content_type: str = JSON,
         timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - a limit for the transport, which then tells what it knows
         repeat: bool = True,
@@ -131,13 +137,12 @@ class Api:
 
         Without `repeat`, a 401 is the answer, though the credentials are read again: for what may only be sent now.
         """
-        limit = aiohttp.ClientTimeout(total=timeout)
+        asked = self._open(method, path, query=query, body=body, content_type=content_type, repeat=repeat)
         try:
-            async with self._open(
-                method, path, timeouts=limit, query=query, body=body, content_type=content_type, repeat=repeat
-            ) as response:
+            async with asyncio.timeout(timeout), asked as response:
                 return Answer(response.status, await response.read(), _retry_after(response))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        # The last is what aiohttp raises where the session was closed, because the process ends, under a request.
+        except (aiohttp.ClientError, TimeoutError, OSError, RuntimeError) as error:
             raise NoAnswerError(f"{method} {path}: {error or type(error).__name__}") from error
 
     @asynccontextmanager
@@ -153,9 +158,9 @@ class Api:
 
         Ends after `limit` seconds or `idle_limit` seconds of silence with NoAnswerError.
         """
-        timeouts = aiohttp.ClientTimeout(total=limit, connect=CALL_TIMEOUT, sock_read=idle_limit)
+        timeouts = aiohttp.ClientTimeout(total=None, connect=CALL_TIMEOUT, sock_read=idle_limit)
         try:
-            async with self._open("GET", path, timeouts=timeouts, query=query) as response:
+            async with asyncio.timeout(limit), self._open("GET", path, timeouts=timeouts, query=query) as response:
                 body = b"" if response.ok else await response.read()
                 yield Answer(response.status, body, _retry_after(response)), response.content.iter_any()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -167,9 +172,9 @@ class Api:
         method: Method,
         path: str,
         *,
-        timeouts: aiohttp.ClientTimeout,
+        timeouts: aiohttp.ClientTimeout = _UNTIMED,
         query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes | aiohttp.BytesPayload | None = None,
         content_type: str = JSON,
         repeat: bool = True,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -290,6 +295,6 @@ def status_message(answer: Answer) -> str:
     """Find the sentence of a Status object, or the beginning of whatever else came."""
     try:
         message = _statuses.decode(answer.body).message
-    except msgspec.DecodeError:
+    except UNREADABLE:
         message = None
     return message or answer.body[:200].decode(errors="replace")

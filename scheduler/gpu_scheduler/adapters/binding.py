@@ -13,6 +13,8 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.api import UNAUTHORIZED, NoAnswerError, segment, status_message
+from gpu_scheduler.adapters.decoding import UNREADABLE
+from gpu_scheduler.adapters.fencing import FencedBody
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.ports import Binder, BindResult, Bound, Dropped, Failed, NotSent, Unknown
@@ -33,7 +35,6 @@ _pods = msgspec.json.Decoder(objects.Pod)
 
 _GONE: Final = Dropped("the pod is gone")
 _PLAIN: Final[dict[int, BindResult]] = {
-    NOT_FOUND: _GONE,
     UNAUTHORIZED: NotSent("the API server refused our credentials, which are read again"),
 }
 
@@ -56,41 +57,47 @@ class ApiBinder(Binder):
 
     async def bind(self, bind: Bind) -> BindResult:
         """See Binder. At most one POST and one GET, each with the API's time-out."""
-        body = msgspec.json.encode(self._binding(bind))
-        if not self._fence.may_bind():
-            return NotSent("the time in which this replica may bind is over")
+        body = FencedBody(msgspec.json.encode(self._binding(bind)), self._fence)
         try:
             # Not repeated behind our back: by then the fence may be shut.
             answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, repeat=False)
         except NoAnswerError as error:
+            if body.held_back:
+                return NotSent("the time in which this replica may bind is over")
             return await self._look(bind, unbound=Unknown(str(error)))
+        body.answered()
         if answer.ok:
             return Bound()
         if answer.status in _PLAIN:
             return _PLAIN[answer.status]
         if answer.status >= SERVER_FAULTS:
-            return await self._look(bind, unbound=Unknown(_told(answer)))
+            return await self._look(bind, unbound=Unknown(_told(answer), answer.retry_after or 0.0))
         failed = Failed(
             sentence(
                 Reason.BIND_FAILED,
                 f"cannot bind to {bind.placement.node}: {_told(answer)}",
                 "trying again by itself",
             ),
+            answer.retry_after or 0.0,
         )
-        # It has many causes: bound by our own lost request, bound by others, another pod of that name, deleting.
-        return await self._look(bind, unbound=failed) if answer.status == CONFLICT else failed
+        # A conflict has many causes: bound by our own lost request, by others, another pod of that name, deleting.
+        # That something was not found may be said by anybody on the way, and an earlier request may yet arrive.
+        return await self._look(bind, unbound=failed) if answer.status in {NOT_FOUND, CONFLICT} else failed
 
-    async def _look(self, bind: Bind, *, unbound: BindResult) -> BindResult:
+    async def _look(self, bind: Bind, *, unbound: Failed | Unknown) -> BindResult:
         """What became of the pod; `unbound` is the answer when it is still alive and without a node."""
         try:
             answer = await self._api.call("GET", _path(bind.pod))
         except NoAnswerError as error:
-            return Unknown(str(error))
+            return Unknown(str(error), unbound.patience)
         if answer.status == NOT_FOUND:
             return _GONE
         if not answer.ok:
-            return Unknown(_told(answer))
-        pod = _pods.decode(answer.body)
+            return Unknown(_told(answer), max(unbound.patience, answer.retry_after or 0.0))
+        try:
+            pod = _pods.decode(answer.body)
+        except UNREADABLE as error:
+            return Unknown(f"cannot read the pod: {error}", unbound.patience)
         return _verdict(pod, bind) or unbound
 
     def _binding(self, bind: Bind) -> dict[str, object]:

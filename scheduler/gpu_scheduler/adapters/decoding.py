@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -11,13 +11,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises: wrong types, wrong JSON, text that is no UTF-8, and nesting beyond what a decoder follows."""
+
 
 def decode_object(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
-    """A whole object; msgspec.ValidationError when it is no such thing, however deep it nests."""
+    """A whole object; msgspec.ValidationError when it is no such thing, however deep it nests and whatever its text."""
     try:
         return decoder.decode(raw)
     except RecursionError as error:
         raise msgspec.ValidationError("the object nests too deep") from error
+    except UnicodeDecodeError as error:
+        raise msgspec.ValidationError(f"the object has text that is no UTF-8: {error}") from error
 
 
 def decode_part(decoder: msgspec.json.Decoder[T | None], data: bytes) -> T | None:
@@ -26,7 +31,7 @@ def decode_part(decoder: msgspec.json.Decoder[T | None], data: bytes) -> T | Non
         return None
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

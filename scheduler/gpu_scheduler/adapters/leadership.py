@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 404
 CONFLICT = 409
+# What Kubernetes' own electors write as the duration of a lease that they give up, with no holder.
+GIVEN_UP = 1
+# The API's own type ends there; a Lease that was spoilt may say so already.
+MOST_TRANSITIONS = 2**31 - 1
 
 log = get_logger(__name__)
 
@@ -80,6 +84,7 @@ class Leadership:
         self._held: objects.Lease | None = None
         self._seen: tuple[object, ...] | None = None
         self._seen_at = clock()
+        self._ends = self._seen_at
         self.elected = asyncio.Event()
 
     def may_bind(self) -> bool:
@@ -126,7 +131,7 @@ class Leadership:
             return
         # Kubernetes' own electors write one second and no holder, so that anybody may take over at once.
         lease.spec.holder_identity = ""
-        lease.spec.lease_duration_seconds = 1
+        lease.spec.lease_duration_seconds = GIVEN_UP
         lease.spec.renew_time = self._timestamp()
         await self._leases.write(lease)
         log.info("Released the lease", identity=self.identity)
@@ -139,7 +144,16 @@ class Leadership:
                     return
             except Exception as error:  # noqa: BLE001 - any fault is a failed try
                 log.warning("Trying for the lease failed", error=str(error))
-            await asyncio.sleep(self._timing.retry_period * random.uniform(1.0, 1.2))  # noqa: S311 - spreads load
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        """Until the next try for the lease: a quarter of a period, to see soon that it was given up, and at its end.
+
+        Where it has ended and could not be taken all the same, trying at once would not help.
+        """
+        usual = self._timing.retry_period / 4 * random.uniform(1.0, 1.2)  # noqa: S311 - spreads load
+        left = self._ends - self._clock()
+        return min(usual, left) if left > 0 else usual
 
     async def _renew(self) -> None:
         """Renew within what is left of the window, trying again and again; past it, leadership is lost."""
@@ -148,6 +162,10 @@ class Leadership:
                 # Not released but left to expire: a bind of the dead decider may still be in the air.
                 self._renewed = None
                 raise LeadershipLostError(f"the decider has shown no sign of life for {self._pulse():.1f} s")
+            if not self.may_bind():
+                # A renewal so late would only make the successor wait anew for one who ends.
+                self._renewed = None
+                raise LeadershipLostError(f"the lease could not be renewed for {self._timing.renew_deadline:g} s")
             started = self._clock()
             try:
                 async with asyncio.timeout(self._window_left()):
@@ -158,10 +176,7 @@ class Leadership:
             else:
                 self._renewed = None
                 raise LeadershipLostError("another replica holds the lease")
-            if not self.may_bind():
-                self._renewed = None
-                raise LeadershipLostError(f"the lease could not be renewed for {self._timing.renew_deadline:g} s")
-            await asyncio.sleep(self._timing.retry_period / 4)
+            await asyncio.sleep(min(self._timing.retry_period / 4, self._window_left()))
 
     async def _try(self, started: float) -> bool:
         """One look and, where allowed, one write: True when the Lease is ours from `started` on.
@@ -171,31 +186,39 @@ class Leadership:
         lease, self._held = self._held, None
         if lease is None:
             lease = await self._leases.read()
+        if not self._free(None if lease is None else lease.spec):
+            return False
         if lease is None:
             lease = objects.Lease(objects.LeaseMeta(self._name, self._namespace), objects.LeaseSpec())
-        elif not self._free(lease.spec):
-            return False
         spec = lease.spec
         if spec.holder_identity != self.identity:
             spec.holder_identity = self.identity
             spec.acquire_time = self._timestamp()
-            spec.lease_transitions = (spec.lease_transitions or 0) + 1
+            spec.lease_transitions = min((spec.lease_transitions or 0) + 1, MOST_TRANSITIONS)
         spec.lease_duration_seconds = max(1, round(self._timing.duration))
         spec.renew_time = self._timestamp()
         self._held = await self._leases.write(lease)
         self._renewed = started
         return True
 
-    def _free(self, spec: objects.LeaseSpec) -> bool:
-        """May we take it: ours, nobody's, or unchanged for its whole duration by our own clock, never by its stamps."""
-        if spec.holder_identity == self.identity:
+    def _free(self, spec: objects.LeaseSpec | None) -> bool:
+        """May we take it: ours, given up, or unchanged for its whole duration by our own clock, never by its stamps.
+
+        One that is gone, or that has no holder though none gave it up, was taken from somebody who may still lead.
+        """
+        if spec is None:
+            if self._seen is None or self.may_bind():
+                return True
+            spec = objects.LeaseSpec()
+        if spec.holder_identity == self.identity or (not spec.holder_identity and self.may_bind()):
             return True
         record = (spec.holder_identity, spec.renew_time, spec.acquire_time, spec.lease_transitions)
         if record != self._seen:
             self._seen, self._seen_at = record, self._clock()
-        if not spec.holder_identity:
+        if not spec.holder_identity and spec.lease_duration_seconds == GIVEN_UP:
             return True
         lasts = max(self._timing.duration, float(spec.lease_duration_seconds or 0))
+        self._ends = self._seen_at + lasts
         return self._clock() >= self._seen_at + lasts
 
     def _timestamp(self) -> str:

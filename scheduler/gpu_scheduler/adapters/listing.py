@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.decoding import UNREADABLE
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.reflector import LIST_TIMEOUT, PAGE, RefusedError
 
@@ -59,7 +60,7 @@ async def list_all(  # noqa: PLR0913 - the parts of a list
         for raw in page.items or ():
             try:
                 found.append(read(raw))
-            except (msgspec.DecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 log.warning("An object cannot be read", resource=what, error=str(error))
         if not page.metadata.continue_:
             return found

@@ -173,6 +173,8 @@ class Condition(_Read):
 
 class PodStatus(_Read):
     phase: str | None = None
+    reason: str | None = None
+    container_statuses: msgspec.Raw = msgspec.Raw()
     conditions: list[Condition] | None = None
 
 

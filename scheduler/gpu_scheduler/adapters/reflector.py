@@ -16,7 +16,7 @@ import msgspec
 
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.api import Answer, NoAnswerError, status_message
-from gpu_scheduler.adapters.decoding import lines
+from gpu_scheduler.adapters.decoding import UNREADABLE, lines
 from gpu_scheduler.adapters.logs import get_logger
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class Reflector(Generic[T]):
         """List, watch, and begin again for ever; ends only by cancellation."""
         failures = expirations = 0
         while True:
+            expirations = 0 if self._moved else expirations
             self._moved = False
             asked: float | None = None
             try:
@@ -141,7 +142,7 @@ class Reflector(Generic[T]):
                 self._version = None
                 # The server answers, so earlier silence no longer counts; only 410 after 410 is a reason to slow down.
                 failures = expirations = 1 if self._moved else expirations + 1
-            except (NoAnswerError, RefusedError, msgspec.DecodeError, RecursionError) as error:
+            except (NoAnswerError, RefusedError, *UNREADABLE) as error:
                 asked = getattr(error, "retry_after", None)
                 failures = 1 if self._moved else failures + 1
                 if self._resource.optional and getattr(error, "status", 0) in DENIED:
@@ -151,17 +152,17 @@ class Reflector(Generic[T]):
             else:
                 failures = 0 if self._moved or self._interrupt.is_set() else failures + 1
             if failures:
-                await self._pause(self._delay(failures, asked))
+                await self._pause(self._delay(failures, asked), asked)
 
     def _delay(self, failures: int, asked: float | None) -> float:
-        """Doubling with jitter; never sooner than a Retry-After asked, however long that is."""
-        ceiling = min(self._pace.backoff_longest, self._pace.backoff_first * 2 ** min(failures - 1, 16))
-        jittered: float = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
-        return max(asked or 0.0, jittered)
+        """Doubling with jitter up to what counts as silence; never sooner than a Retry-After asked, however long."""
+        longest = min(self._pace.backoff_longest, self._pace.idle_limit)
+        ceiling: float = min(longest, self._pace.backoff_first * 2 ** min(failures - 1, 16))
+        return max(asked or 0.0, ceiling * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, guards nothing
 
-    async def _pause(self, seconds: float) -> None:
-        """Leave the server alone; but who waits for a list need not wait for what is denied."""
-        waking = self._interrupt if self._denied else asyncio.Event()
+    async def _pause(self, seconds: float, asked: float | None) -> None:
+        """Leave the server alone; but a new leader waits for its list only as long as the server itself asks for."""
+        waking = self._interrupt if self._denied or asked is None else asyncio.Event()
         with suppress(TimeoutError):
             await asyncio.wait_for(waking.wait(), seconds)
 
@@ -282,7 +283,7 @@ class Reflector(Generic[T]):
         """One object; one that cannot be read is told and stays as it was known, it must not stop all others."""
         try:
             key, value = self._resource.read(raw)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             start = bytes(raw)[:200].decode(errors="replace")
             log.error("An object cannot be read", resource=self._resource.name, error=str(error), start=start)  # noqa: TRY400
             self._keep(found, raw)
@@ -293,7 +294,7 @@ class Reflector(Generic[T]):
         """What was known of it before is nearer to the truth than that it is gone: it may hold a GPU."""
         try:
             key = self._resource.key(_identified.decode(raw).metadata)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return
         if key in self._known:
             found[key] = self._known[key]

@@ -25,6 +25,8 @@ OK = 200
 UNAVAILABLE = 503
 # API servers keep idle webhook connections for 90 s: whoever waits longer never closes one that is about to be used.
 KEEPALIVE = 120.0
+# Health and metrics are answered at once: a client that is slower than that must not hold up the end of the process.
+BRIEFLY = 0.2
 
 
 class ListenError(Exception):
@@ -95,7 +97,7 @@ class Listener:
         port: int,
         variable: str,
         tls: ssl.SSLContext | None = None,
-        patience: float = 1.0,
+        patience: float = BRIEFLY,
     ) -> None:
         """`variable` is the setting an error names; `patience` the seconds that open requests get at the end."""
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE, shutdown_timeout=patience)

@@ -26,6 +26,7 @@ __all__ = ["node_value", "pod_value", "read_node", "read_pod", "read_resident"]
 
 _pods = msgspec.json.Decoder(objects.Pod)
 _residents = msgspec.json.Decoder(objects.Resident)
+_NO_CONTAINERS = frozenset({b"", b"null", b"[]"})
 _CUDA = frozenset({names.VISIBLE_DEVICES, names.DEVICE_ORDER})
 
 
@@ -70,7 +71,14 @@ def pod_value(pod: objects.Pod, namespace: str = "") -> Pod:
         gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
         unsupported=unsupported,
         scheduled_condition=_scheduled(status.conditions or ()),
+        rejected=_rejected(status),
     )
+
+
+def _rejected(status: objects.PodStatus) -> str:
+    """A kubelet that rejects a pod gives the reason and no container; one that evicts it had made some."""
+    rejected = status.phase == "Failed" and bytes(status.container_statuses) in _NO_CONTAINERS
+    return sys.intern(status.reason or "") if rejected else ""
 
 
 def _only(keys: frozenset[str], given: Mapping[str, str] | None) -> dict[str, str]:

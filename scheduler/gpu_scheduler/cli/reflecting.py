@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,16 +26,17 @@ PATIENCE = 2
 class Reflectors:
     """One reflector a resource, by the resource's name."""
 
-    def __init__(self, api: Api, idle_limit: float) -> None:
+    def __init__(self, api: Api, idle_limit: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is asked before `parts` run; a watch that is silent for `idle_limit` seconds is opened anew."""
         self._limit = PATIENCE * idle_limit
         self._pace = Pace(idle_limit=idle_limit)
         self._api = api
+        self._clock = clock
         self._all: dict[str, Reflector[Any]] = {}
 
     def watch(self, resource: Resource[T], observer: Observer[T]) -> None:
         """Keep `observer` level with this resource."""
-        self._all[resource.name] = Reflector(self._api, resource, observer, pace=self._pace)
+        self._all[resource.name] = Reflector(self._api, resource, observer, pace=self._pace, clock=self._clock)
 
     def parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         """Every watch as something to run, by what it is."""

@@ -14,6 +14,7 @@ from gpu_scheduler.adapters.announcing import ApiAnnouncer
 from gpu_scheduler.adapters.api import AccessError, connect
 from gpu_scheduler.adapters.binding import ApiBinder
 from gpu_scheduler.adapters.claims import ApiClaims
+from gpu_scheduler.adapters.journal import FileJournal, JournalError
 from gpu_scheduler.adapters.leadership import ApiLeases, Leadership, Timing
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.metrics import SchedulerMetrics, new_registry, read_gauges, read_labelled_gauge
@@ -21,6 +22,7 @@ from gpu_scheduler.adapters.server import Listener, ListenError, health_app
 from gpu_scheduler.cli import own_version
 from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until_stopped
 from gpu_scheduler.cli.watching import Watches
+from gpu_scheduler.clocks import Clocks
 from gpu_scheduler.core.model import Policy, Sharing
 from gpu_scheduler.core.request import Strategy
 from gpu_scheduler.core.totals import Totals
@@ -48,12 +50,17 @@ log = get_logger(__name__)
 class Replica:
     """One running scheduler and its parts."""
 
-    def __init__(self, settings: RunSettings, api: Api) -> None:
-        """Wire everything; nothing is asked of the API server before `serve`."""
+    def __init__(
+        self, settings: RunSettings, api: Api, *, clocks: Clocks | None = None, identity: str | None = None
+    ) -> None:
+        """Wire everything; nothing is asked of the API server before `serve`. No two replicas may have one identity."""
         self._settings = settings
         self._api = api
-        identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
+        clocks = clocks or Clocks()
+        identity = identity or f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
         policy = Policy(settings.scheduler_name, Sharing(settings.gpu_sharing), settings.gpu_utilization_goal)
+        path = settings.decision_journal
+        self._journal = None if path is None else FileJournal(path, policy)
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
         self.leadership = Leadership(
             ApiLeases(api, namespace=settings.kubernetes_namespace, name=names.LEASE),
@@ -62,17 +69,20 @@ class Replica:
             identity=identity,
             timing=Timing(settings.lease_duration, settings.renew_deadline, settings.retry_period),
             pulse=lambda: self.scheduler.pulse,
+            clock=clocks.monotonic,
+            wall=clocks.wall,
         )
-        self.announcer = ApiAnnouncer(api, controller=settings.scheduler_name, instance=identity)
+        self.announcer = ApiAnnouncer(api, controller=settings.scheduler_name, instance=identity, wall=clocks.wall)
         metrics = SchedulerMetrics(self.registry, settings.scheduler_name)
         self.scheduler = Scheduler(
             policy,
             Ports(
-                binder=ApiBinder(api, self.leadership, identity),
+                binder=ApiBinder(api, self.leadership, identity, clocks.wall),
                 claims=ApiClaims(api, self.leadership),
                 announcer=self.announcer,
                 recorder=metrics,
                 repairs=metrics,
+                journal=self._journal,
             ),
             strategy=settings.scheduling_strategy,
             rhythm=Rhythm(
@@ -82,8 +92,10 @@ class Replica:
                 settings.pod_max_backoff,
                 settings.pod_resync,
             ),
+            clock=clocks.monotonic,
+            wall=lambda: clocks.wall().timestamp(),
         )
-        self.watches = Watches(api, self.scheduler, settings)
+        self.watches = Watches(api, self.scheduler, settings, clocks.monotonic, self._journal)
         self._totals = Totals()
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -98,18 +110,24 @@ class Replica:
             health, address=self._settings.bind_address, port=self._settings.http_port, variable="HTTP_PORT"
         )
         async with listener:
-            parts = {
-                **self.watches.parts(),
-                "announcer": self.announcer.run(),
-                "decider": self._lead(),
-                "leadership": self.leadership.run(),
-            }
-            tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
-            try:
-                await until_stopped(stop, tasks.values())
-                await self._wind_down(tasks["leadership"])
-            finally:
-                await cancel(tasks.values())
+            await self.live(stop)
+
+    async def live(self, stop: asyncio.Event) -> None:
+        """All of `serve` but its port."""
+        parts = {
+            **self.watches.parts(),
+            "announcer": self.announcer.run(),
+            "decider": self._lead(),
+            "leadership": self.leadership.run(),
+        }
+        tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
+        try:
+            await until_stopped(stop, tasks.values())
+            await self._wind_down(tasks["leadership"])
+        finally:
+            await cancel(tasks.values())
+            if self._journal is not None:
+                self._journal.close()
 
     async def _lead(self) -> None:
         """Wait for the election, list anew, because the last leader may have bound until a moment ago; then decide."""
@@ -213,7 +231,7 @@ async def run_scheduler(settings: RunSettings, kubeconfig: str | None, context: 
         raise UsageError(str(error)) from error
     try:
         await Replica(settings, api).serve(stop)
-    except ListenError as error:
+    except (ListenError, JournalError) as error:
         raise UsageError(str(error)) from error
     finally:
         await api.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -12,12 +13,14 @@ from gpu_scheduler.cli import own_name, own_version
 from gpu_scheduler.settings import CommonSettings, SettingsError, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
 SettingsKind = TypeVar("SettingsKind", bound=CommonSettings)
 
 FAILED = 1
 USAGE = 2
+# Seconds that tasks have to end when they are cancelled; the loop's own end cancels all that is left once more.
+LISTENING = 2.0
 # The API server takes JSON that is nested 10,000 deep; a pod of that kind must cost nobody his watch.
 DEPTH = 25_000
 
@@ -77,11 +80,16 @@ async def until_stopped(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]]
         raise FatalError(f"{task.get_name()} ended: {error or 'without an error'}") from error
 
 
-async def cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """End these tasks and wait for it."""
+async def cancel(tasks: Collection[asyncio.Task[None]]) -> None:
+    """End these tasks and wait for it, but not for ever: one may be deaf. How they ended is nobody's business."""
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    ended, deaf = await asyncio.wait(tasks, timeout=LISTENING)
+    for task in ended:
+        task.cancelled() or task.exception()
+    if deaf:
+        log = logging.getLogger(__name__)
+        log.error("Ending without tasks that do not end", extra={"tasks": sorted(task.get_name() for task in deaf)})
 
 
 def stop_on_signals() -> asyncio.Event:

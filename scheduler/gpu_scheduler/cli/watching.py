@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from gpu_scheduler import names
 from gpu_scheduler.adapters.api import segment
@@ -13,17 +15,31 @@ from gpu_scheduler.adapters.translate_upkeep import read_sighting, read_strategy
 from gpu_scheduler.cli.reflecting import Reflectors, by_name, by_path, by_uid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpu_scheduler.adapters.api import Api
+    from gpu_scheduler.adapters.journal import FileJournal
+    from gpu_scheduler.ports import Observer
     from gpu_scheduler.scheduling import Scheduler
     from gpu_scheduler.settings import RunSettings
+
+T = TypeVar("T")
 
 
 class Watches(Reflectors):
     """What the scheduler watches."""
 
-    def __init__(self, api: Api, scheduler: Scheduler, settings: RunSettings) -> None:
-        """Nothing is asked before `parts` run."""
-        super().__init__(api, settings.watch_idle_limit)
+    def __init__(
+        self,
+        api: Api,
+        scheduler: Scheduler,
+        settings: RunSettings,
+        clock: Callable[[], float] = time.monotonic,
+        journal: FileJournal | None = None,
+    ) -> None:
+        """Nothing is asked before `parts` run; `journal` is told which versions are read."""
+        super().__init__(api, settings.watch_idle_limit, clock)
+        self._journal = journal
         world, ours = scheduler.world, f"spec.schedulerName={settings.scheduler_name}"
         # Of others' pods only those that take something of a node: bound, and not finished.
         others = (
@@ -45,3 +61,9 @@ class Watches(Reflectors):
         self.watch(Resource("volumes", "/api/v1/persistentvolumes", None, read_volume, by_name), world.volumes)
         self.watch(Resource("classes", f"{storage}/storageclasses", None, read_class, by_name), world.classes)
         self.watch(Resource("pods", "/api/v1/pods", ours, read_pod, by_uid), scheduler.pods)
+
+    def watch(self, resource: Resource[T], observer: Observer[T]) -> None:
+        """Keep `observer` level with this resource, and the journal informed of its versions."""
+        if self._journal is not None:
+            resource = replace(resource, read=self._journal.reading(resource.name, resource.read))
+        super().watch(resource, observer)

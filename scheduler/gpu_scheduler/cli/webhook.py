@@ -17,6 +17,9 @@ from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until
 if TYPE_CHECKING:
     from gpu_scheduler.settings import WebhookSettings
 
+# Seconds for requests that are still open after the drain: with its shipped time, under the 5 that a stop may take.
+LAST_REQUESTS = 1.0
+
 log = get_logger(__name__)
 
 
@@ -48,6 +51,7 @@ async def run_webhook(settings: WebhookSettings) -> None:
                 port=settings.webhook_port,
                 variable="WEBHOOK_PORT",
                 tls=certificate.context,
+                patience=LAST_REQUESTS,
             ),
             Listener(health, address=address, port=settings.http_port, variable="HTTP_PORT"),
         ):

@@ -107,10 +107,11 @@ class Backlog:
             self._waiting.setdefault(wake, {})[uid] = None
         self._set_timer(uid, entry, now + self._resync)
 
-    def retry(self, uid: str, now: float) -> None:
-        """After an error: active again by itself when its back-off is over."""
+    def retry(self, uid: str, now: float, patience: float = 0.0) -> None:
+        """After an error: active again by itself when its back-off is over, and not within `patience` seconds."""
         entry = self._entry(uid)
         self._rest(uid, entry, now)
+        entry.resting_until = max(entry.resting_until, now + patience)
         entry.state = _State.BACKOFF
         self._set_timer(uid, entry, entry.resting_until)
 
@@ -178,11 +179,11 @@ class Backlog:
 
     def _call_up(self, wakes: Iterable[Wake]) -> None:
         """The first in line does not rest: where many wait for any GPU, none is left idle because all came in vain."""
-        for wake in wakes:
-            waiting = self._waiting.get(wake, {}) if isinstance(wake, ShapeChanged) else {}
-            if waiting:
-                first = min(waiting, key=self._in_line)
-                self._activate(first, self._entries[first])
+        lines = (self._waiting.get(wake) for wake in wakes if isinstance(wake, ShapeChanged))
+        firsts = {min(waiting, key=self._in_line) for waiting in lines if waiting}
+        # Wakes come in no order: of those who wait for different things, too, who came first has the first turn.
+        for first in sorted(firsts, key=self._in_line):
+            self._activate(first, self._entries[first])
 
     def _in_line(self, uid: str) -> tuple[int, int]:
         entry = self._entries[uid]

@@ -23,13 +23,25 @@ _NOBODY: Final[frozenset[Wake]] = frozenset()
 class Ledger:
     """All holds of one scheduler's pods, and what all pods take of their nodes."""
 
-    __slots__ = ("_by_uid", "_claims", "_drifting", "_policy", "devices", "indices", "occupancy", "touched")
+    __slots__ = (
+        "_by_uid",
+        "_claims",
+        "_drifting",
+        "_policy",
+        "_reserved",
+        "devices",
+        "indices",
+        "occupancy",
+        "touched",
+    )
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._by_uid: dict[str, Holder] = {}
         self._claims: dict[str, tuple[WorkloadKey, int]] = {}
         self._drifting: set[str] = set()
+        self._reserved: set[str] = set()
+        """Whose claim is a line that is kept for them, and does not follow from their own text."""
         self.touched = Touched()
         self.devices = Devices()
         self.indices = Indices()
@@ -69,7 +81,10 @@ class Ledger:
 
     def reserve(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[Wake]:
         """Keep a line for a waiting pod that takes any, because its volumes are being made there; None gives it up."""
-        return self._claim(uid, claim)
+        wakes = self._claim(uid, claim)
+        if claim is not None:
+            self._reserved.add(uid)
+        return wakes
 
     def reserved(self, uid: str) -> int | None:
         """The index that is kept for a waiting pod."""
@@ -163,10 +178,12 @@ class Ledger:
         self.indices.unclaim(*before, uid)
         if claim is None:
             del self._claims[uid]
+            self._reserved.discard(uid)
         return frozenset({LineFreed(before[0])})
 
     def _claim_while_pending(self, pod: Pod) -> tuple[WorkloadKey, int] | None:
         """A pod that is being deleted will never be bound, and claims nothing."""
         if pod.deleting_since is not None:
             return None
-        return static_claim(pod) or self._claims.get(pod.ref.uid)
+        kept = self._claims.get(pod.ref.uid) if pod.ref.uid in self._reserved else None
+        return static_claim(pod) or kept

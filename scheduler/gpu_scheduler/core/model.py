@@ -129,6 +129,8 @@ class Pod:
     unsupported: tuple[str, ...] = ()
     """Fields that ask for something we do not decide, by their path in the pod."""
     scheduled_condition: Condition | None = field(default=None, compare=False)
+    rejected: str = ""
+    """Why its kubelet would not run it, in the kubelet's word; empty where it did not say so."""
 
     @property
     def bound(self) -> bool:

@@ -101,7 +101,7 @@ class FakeServer:
             return await self._stream(request, reply)
         await asyncio.sleep(reply.after)
         said = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
-        return web.Response(status=reply.status, text=said, headers=reply.headers)
+        return web.Response(status=reply.status, body=said.encode(errors="surrogateescape"), headers=reply.headers)
 
     async def _stream(self, request: web.Request, watch: Watch) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -110,7 +110,7 @@ class FakeServer:
             line = event if isinstance(event, str) else json.dumps(event) + "\n"
             # In pieces, as networks deliver.
             for start in range(0, len(line), 50):
-                await response.write(line[start : start + 50].encode())
+                await response.write(line[start : start + 50].encode(errors="surrogateescape"))
         if not watch.close:
             await self._ending.wait()
         return response

@@ -1,5 +1,8 @@
+import asyncio
+import socket
 import ssl
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import trustme
 from kubernetes.aio.client.configuration import Configuration
 
 from gpu_scheduler.adapters.api import AccessError, Answer, Api, NoAnswerError, Reload, status_message, trust
+from gpu_scheduler.adapters.leadership import Timing
 from tests.adapters.server import Reply, connected
 
 PATH = "/api/v1/pods"
@@ -81,6 +85,48 @@ async def test_silence_ends_at_the_time_out() -> None:
         assert time.monotonic() - began < 1
 
 
+@pytest.mark.parametrize("cancelled", [0.05, 0.15], ids=["cancelled first", "timed out first"])
+@pytest.mark.parametrize("kind", ["a call", "a watch"])
+async def test_who_is_cancelled_as_the_time_is_up_ends(kind: str, cancelled: float) -> None:
+    """A process that was stopped and goes on finds both due at once. Its end waits for everybody who was cancelled."""
+    async with connected() as (server, api):
+        server.on("GET", "/slow", Reply(200, after=1))
+
+        async def asking() -> None:
+            with suppress(NoAnswerError):
+                if kind == "a call":
+                    await api.call("GET", "/slow", timeout=0.1)
+                else:
+                    async with api.stream("/slow", query={}, limit=0.1, idle_limit=9):
+                        pass
+            await asyncio.sleep(9)
+
+        task = asyncio.create_task(asking())
+        loop = asyncio.get_running_loop()
+        loop.call_later(cancelled, task.cancel)
+        loop.call_later(0.02, time.sleep, 0.2)
+        await asyncio.wait((task,), timeout=1)
+
+        assert task.cancelled()
+
+
+async def test_what_nobody_acknowledges_is_forgotten_before_another_may_lead() -> None:
+    """A bind that a healed network delivers late would come from a replica that leads no longer."""
+    async with connected() as (server, api):
+        server.on("GET", PATH, Reply(200))
+        await api.call("GET", PATH)
+        connector = api._session.connector
+        assert connector is not None
+        transports = [kept[0].transport for pool in connector._conns.values() for kept in pool]
+        sockets = [each.get_extra_info("socket") for each in transports if each is not None]
+
+        limits = {each.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for each in sockets}
+
+    timing = Timing()
+    assert limits == {4000}
+    assert max(limits) / 1000 < timing.duration - timing.renew_deadline
+
+
 async def test_a_refused_connection_is_no_answer() -> None:
     """The error says what was asked."""
     async with connected() as (server, api):
@@ -88,6 +134,14 @@ async def test_a_refused_connection_is_no_answer() -> None:
 
         with pytest.raises(NoAnswerError, match="GET /api/v1/pods: "):
             await api.call("GET", PATH)
+
+
+async def test_a_closed_connection_is_no_answer() -> None:
+    """Who is told to end while a write is under way learns that nobody knows what became of it, not of a defect."""
+    async with connected() as (_, api):
+        await api.close()
+        with pytest.raises(NoAnswerError, match="closed"):
+            await api.call("GET", "/x")
 
 
 async def test_nowhere_to_connect_is_one_sentence_with_an_example(tmp_path: Path) -> None:

@@ -1,10 +1,15 @@
+import os
+import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from gpu_scheduler.adapters.api import Api
 from gpu_scheduler.adapters.binding import ApiBinder
+from gpu_scheduler.adapters.fencing import FencedBody, FenceShutError
+from gpu_scheduler.adapters.sockets import HeldBackError, forgetful
 from gpu_scheduler.core.decide import Bind
 from gpu_scheduler.core.model import Placement, PodRef
 from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
@@ -28,6 +33,18 @@ class Gate:
     def may_bind(self) -> bool:
         """See Fence."""
         return self.open
+
+
+@dataclass
+class Shutting(Gate):
+    """One that shuts after so many looks."""
+
+    looks: int = 0
+
+    def may_bind(self) -> bool:
+        """See Fence."""
+        self.looks -= 1
+        return self.looks >= 0
 
 
 def binder(api: Api, gate: Gate | None = None) -> ApiBinder:
@@ -66,6 +83,24 @@ async def test_the_binding_carries_uid_node_and_assignment() -> None:
         assert sent.body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node3"}
 
 
+ANSWERS: dict[str, Object | str] = {
+    "a Status, as the API server says it": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"},
+    "a Binding, as a typed client wants it": {"kind": "Binding", "metadata": {"name": "train-2"}, "target": {}},
+    "nothing": "",
+    "no JSON": "<html>done</html>",
+}
+
+
+@pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
+async def test_a_bind_that_succeeded_is_known_by_its_status_alone(body: Object | str) -> None:
+    """Clients that read the body die on it after the pod is bound; here nobody reads it."""
+    async with connected() as (server, api):
+        server.on("POST", f"{POD}/binding", Reply(201, body))
+
+        assert await binder(api).bind(BIND) == Bound()
+        assert len(server.requests) == 1
+
+
 async def test_nothing_is_written_outside_the_leaders_window() -> None:
     """The fence is asked right before the write."""
     async with connected() as (server, api):
@@ -75,8 +110,78 @@ async def test_nothing_is_written_outside_the_leaders_window() -> None:
         assert server.requests == []
 
 
+async def test_a_fence_that_shuts_while_the_request_is_made_holds_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a connection takes time, and a process may be stopped meanwhile: only the write itself counts."""
+    async with connected() as (server, api):
+        gate, healthy = Gate(), api._headers
+
+        async def slow(content_type: str) -> dict[str, str]:
+            gate.open = False
+            return await healthy(content_type)
+
+        monkeypatch.setattr(api, "_headers", slow)
+        result = await binder(api, gate).bind(BIND)
+
+        assert isinstance(result, NotSent)
+        assert server.requests == []
+
+
+async def test_a_fence_that_shuts_between_the_look_and_the_send_holds_it_back() -> None:
+    """A process may be stopped between any two steps: the call that sends looks once more."""
+    async with connected() as (server, api):
+        gate = Shutting(open=True, looks=1)
+        result = await binder(api, gate).bind(BIND)
+
+        assert gate.looks < 0
+        assert isinstance(result, NotSent)
+        assert server.requests == []
+
+
+async def test_where_no_socket_asks_the_fence_is_asked_before_the_write() -> None:
+    """An event loop of another kind may have sockets that are not ours."""
+    body, writer = FencedBody(b"{}", Gate(open=False)), AsyncMock(transport=None)
+
+    with pytest.raises(FenceShutError):
+        await body.write_with_length(writer, 2)
+    assert body.held_back
+    assert writer.write.mock_calls == []
+
+
+async def test_after_the_answer_the_connection_is_anybodys() -> None:
+    """Whoever does not lead any more reads and releases through it all the same."""
+    async with connected() as (server, api):
+        gate = Gate()
+        server.on("POST", f"{POD}/binding", Reply(201))
+        server.on("GET", POD, pod())
+        assert await binder(api, gate).bind(BIND) == Bound()
+        gate.open = False
+
+        assert (await api.call("GET", POD)).status == 200
+
+
+async def test_a_bind_that_has_left_is_never_called_unsent() -> None:
+    """Where the fence shuts before the answer, only the good-bye is held back, and that tells nothing."""
+    here, there = socket.socketpair()
+    with here, there, forgetful((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("", 0))) as made:
+        gate = Gate()
+        body = FencedBody(b"{}", gate)
+        transport = Mock(**{"get_extra_info.return_value": made})
+        await body.write_with_length(AsyncMock(transport=transport), 2)
+        os.dup2(here.fileno(), made.fileno())
+        assert made.send(b"{}") == 2
+        gate.open = False
+
+        with pytest.raises(HeldBackError):
+            made.send(b"good-bye")
+        with pytest.raises(HeldBackError):
+            made.sendmsg([b"good-bye"])
+        assert there.recv(100) == b"{}"
+        assert not body.held_back
+
+
 CASES: list[tuple[str, list[Reply], list[Reply], BindResult | type[BindResult]]] = [
-    ("a 404 means that the pod is gone", [Reply(404)], [], Dropped),
+    ("after a 404 the pod is gone", [Reply(404)], [Reply(404)], Dropped),
+    ("after a 404 the pod may be there all the same", [Reply(404)], [pod()], Failed),
     ("a 422 is told to the owner", [Reply(422, {"message": "no such target"})], [], Failed),
     ("a 403 is told to the owner", [Reply(403, {"message": "forbidden"})], [], Failed),
     ("a 429 certainly did nothing", [Reply(429)], [], Failed),
@@ -91,6 +196,13 @@ CASES: list[tuple[str, list[Reply], list[Reply], BindResult | type[BindResult]]]
     ("after a 500 our own binding is success", [Reply(500)], [pod(node="node3", annotations=OURS)], Bound()),
     ("after a 500 a free pod proves nothing", [Reply(500)], [pod()], Unknown),
     ("after a 503 and no look nothing is known", [Reply(503)], [Reply(503)], Unknown),
+    ("after a 409 and a look at no pod nothing is known", [Reply(409)], [Reply(200, "<html>")], Unknown),
+    (
+        "after a 500 and a look at no UTF-8 nothing is known",
+        [Reply(500)],
+        [Reply(200, '{"metadata":"\udcff"}')],
+        Unknown,
+    ),
     ("after a time-out a free pod proves nothing", [Reply(201, after=9)], [pod()], Unknown),
     (
         "after a time-out our own binding is success",
@@ -119,6 +231,29 @@ async def test_every_kind_of_answer_is_told_apart(
 
         assert result == expected if not isinstance(expected, type) else isinstance(result, expected)
         assert len(server.asked("POST")) == 1
+
+
+ASKED = {"Retry-After": "7"}
+PATIENT = [
+    ("a 429 is a failure", [Reply(429, headers=ASKED)], [], Failed),
+    ("a 503 may be delivered", [Reply(503, headers=ASKED)], [pod()], Unknown),
+    ("the look has no answer either", [Reply(503, headers=ASKED)], [Reply(500)], Unknown),
+    ("the look asks for more", [Reply(503, headers={"Retry-After": "1"})], [Reply(429, headers=ASKED)], Unknown),
+]
+
+
+@pytest.mark.parametrize(("_name", "posts", "gets", "kind"), PATIENT, ids=[case[0] for case in PATIENT])
+async def test_patience_that_is_asked_for_is_told(
+    _name: str, posts: list[Reply], gets: list[Reply], kind: type[Failed | Unknown]
+) -> None:
+    """The loop sends the next try no sooner than a Retry-After says."""
+    async with connected() as (server, api):
+        _script(server, posts, gets)
+
+        result = await binder(api).bind(BIND)
+
+        assert isinstance(result, kind)
+        assert result.patience == 7
 
 
 async def test_a_failure_begins_with_the_reasons_word() -> None:

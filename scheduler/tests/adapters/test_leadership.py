@@ -21,11 +21,13 @@ class FakeLeases:
         self.lease: Lease | None = None
         self.broken: Exception | None = None
         self.silent = False
+        self.reads = 0
         self.writes = 0
         self._version = 0
 
     async def read(self) -> Lease | None:
         """See Leases."""
+        self.reads += 1
         await self._trouble()
         return deepcopy(self.lease)
 
@@ -47,6 +49,15 @@ class FakeLeases:
         meta = LeaseMeta("gpu-scheduler", "system", str(self._version))
         self.lease = Lease(meta, LeaseSpec(holder, 1, "then", f"then-{self._version}", 1))
 
+    def delete(self) -> None:
+        """Let somebody take it away."""
+        self.lease = None
+
+    def empty(self) -> None:
+        """Let somebody write nothing into it."""
+        self._version += 1
+        self.lease = Lease(LeaseMeta("gpu-scheduler", "system", str(self._version)), LeaseSpec())
+
     @property
     def holder(self) -> str | None:
         """Who holds it now."""
@@ -59,9 +70,11 @@ class FakeLeases:
             raise self.broken
 
 
-def candidate(leases: FakeLeases, identity: str = "me", pulse: Callable[[], float] = lambda: 0.0) -> Leadership:
+def candidate(
+    leases: FakeLeases, identity: str = "me", pulse: Callable[[], float] = lambda: 0.0, timing: Timing = QUICK
+) -> Leadership:
     """A replica that competes."""
-    return Leadership(leases, name="gpu-scheduler", namespace="system", identity=identity, timing=QUICK, pulse=pulse)
+    return Leadership(leases, name="gpu-scheduler", namespace="system", identity=identity, timing=timing, pulse=pulse)
 
 
 @asynccontextmanager
@@ -112,6 +125,82 @@ async def test_a_dead_holder_is_waited_out_by_our_own_clock() -> None:
         await asyncio.wait_for(me.elected.wait(), 1)
         assert leases.lease is not None
         assert leases.lease.spec.lease_transitions == 2
+
+
+async def test_a_standby_tries_at_the_moment_that_the_lease_ends() -> None:
+    """However far off its next look would be: nobody waits longer than the lease."""
+    leases = FakeLeases()
+    leases.held_by("the dead")
+    me = candidate(leases, timing=Timing(duration=0.8, renew_deadline=0.5, retry_period=60))
+    async with running(me):
+        await asyncio.sleep(0.6)
+        assert not me.leading
+
+        await asyncio.wait_for(me.elected.wait(), 1)
+        assert leases.reads == 2
+
+
+async def test_a_standby_that_cannot_take_an_ended_lease_does_not_hammer() -> None:
+    """At its end it tries at once, and after that no more often than before."""
+    leases = FakeLeases()
+    leases.held_by("the dead")
+    me = candidate(leases)
+    async with running(me):
+        await asyncio.sleep(0.1)
+        leases.broken = ConnectionRefusedError("refused")
+        before = leases.reads
+        await asyncio.sleep(1)
+
+        assert leases.reads - before <= 1 / (QUICK.retry_period / 4) + 2
+
+
+MISHAPS = {"it is deleted": FakeLeases.delete, "its fields are null": FakeLeases.empty}
+"""What others do to a Lease that somebody holds."""
+
+
+@pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
+async def test_a_lease_that_nobody_gave_up_is_waited_out(mishap: Callable[[FakeLeases], None]) -> None:
+    """Its last holder may still lead: a whole lease passes before the standby takes what has no holder."""
+    leases = FakeLeases()
+    leases.held_by("the living")
+    me = candidate(leases)
+    async with running(me):
+        await asyncio.sleep(0.1)
+        mishap(leases)
+        await asyncio.sleep(0.5)
+        assert not me.elected.is_set()
+
+        await asyncio.wait_for(me.elected.wait(), 1)
+        assert leases.holder == "me"
+
+
+@pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
+async def test_a_leader_takes_back_the_lease_that_nobody_holds(mishap: Callable[[FakeLeases], None]) -> None:
+    """Inside its own window nobody else can have taken it: it leads on, and the standby goes on waiting."""
+    leases = FakeLeases()
+    me, other = candidate(leases), candidate(leases, "other")
+    async with running(me) as (task,):
+        await me.elected.wait()
+        async with running(other):
+            await asyncio.sleep(0.1)
+            mishap(leases)
+            await asyncio.sleep(0.8)
+
+            assert leases.holder == "me"
+            assert not task.done()
+            assert not other.elected.is_set()
+
+
+async def test_a_lease_that_was_given_from_hand_to_hand_too_often_is_taken() -> None:
+    """The API server refuses a count beyond its type: one that stands at its end stays there."""
+    leases = FakeLeases()
+    spec = LeaseSpec("", 1, lease_transitions=2**31 - 1)
+    leases.lease = Lease(LeaseMeta("gpu-scheduler", "system", "0"), spec)
+    me = candidate(leases)
+    async with running(me):
+        await asyncio.wait_for(me.elected.wait(), 1)
+
+        assert leases.lease.spec.lease_transitions == 2**31 - 1
 
 
 async def test_a_holder_that_still_renews_is_never_robbed() -> None:
@@ -212,6 +301,29 @@ async def test_a_leader_whose_decider_died_steps_down() -> None:
             await asyncio.wait_for(task, 1)
         assert not me.may_bind()
         assert leases.holder == "me"
+
+
+async def test_a_leader_that_wakes_up_too_late_writes_nothing() -> None:
+    """A renewal past the window would make the successor wait a whole lease for a process that ends."""
+    now = [0.0]
+    leases = FakeLeases()
+    me = Leadership(
+        leases,
+        name="gpu-scheduler",
+        namespace="system",
+        identity="me",
+        timing=QUICK,
+        pulse=lambda: 0.0,
+        clock=lambda: now[0],
+    )
+    async with running(me) as (task,):
+        await me.elected.wait()
+        written = leases.writes
+        now[0] = QUICK.renew_deadline
+
+        with pytest.raises(LeadershipLostError, match="could not be renewed"):
+            await asyncio.wait_for(task, 1)
+        assert leases.writes == written
 
 
 async def test_the_window_counts_from_the_start_of_the_renewal() -> None:

@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -140,6 +140,20 @@ async def test_after_410_a_list_tells_what_went_meanwhile(expiry: Watch | Reply)
         assert server.asked("WATCH")[1].query["resourceVersion"] == "20"
 
 
+async def test_only_410_after_410_slows_down() -> None:
+    """A watch in between that brings something is progress: what expired before it costs the next list no pause."""
+    pace = Pace(idle_limit=5, backoff_first=0.02, backoff_longest=60, quick=5)
+    async with reflecting(pace) as (server, _, notes):
+        server.on("GET", PATH, page(7))
+        told = [Watch((event("ADDED", f"a{number}", 8),), close=True) for number in range(12)]
+        server.on("WATCH", PATH, *(answer for one in told for answer in (one, Reply(410))), Watch())
+
+        async with asyncio.timeout(5):
+            await until(lambda: len(server.asked("GET")) == 13)
+
+        assert notes.told.count("+a11@8") == 1
+
+
 async def test_an_expired_continue_token_begins_the_list_again() -> None:
     """Half a list is never applied: it would delete everything on the pages that were not read."""
     async with reflecting() as (server, _, notes):
@@ -249,11 +263,21 @@ async def test_an_unreadable_object_does_not_stop_the_others() -> None:
         assert notes.told == ["+a@1", "+b@9"]
 
 
-async def test_a_garbled_stream_is_read_again() -> None:
-    """Half a line, or no JSON at all: back off and go on from the last good version."""
+GARBLED = {
+    "no JSON": "{nonsense\n",
+    "a type that is no UTF-8": '{"type": "ADD\udcff", "object": {}}\n',
+    "a version that is no UTF-8": '{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "\udcff"}}}\n',
+    "an object that is no UTF-8": '{"type": "ADDED", "object": {"metadata": {"name": "\udcff"}}}\n',
+    "an error that is no UTF-8": '{"type": "ERROR", "object": {"code": 500, "message": "\udcff"}}\n',
+}
+
+
+@pytest.mark.parametrize("line", GARBLED.values(), ids=GARBLED)
+async def test_a_garbled_stream_is_read_again(line: str) -> None:
+    """Whatever a line is made of: back off and go on from the last good version."""
     async with reflecting() as (server, _, notes):
         server.on("GET", PATH, page(7))
-        broken = Watch((event("ADDED", "a", 8), "{nonsense\n"), close=True)
+        broken = Watch((event("ADDED", "a", 8), line), close=True)
         server.on("WATCH", PATH, broken, Watch((event("ADDED", "b", 9),)))
 
         await until(lambda: len(notes.told) == 2)
@@ -360,6 +384,17 @@ async def test_what_is_denied_later_is_gone() -> None:
         assert notes.told == ["+a@1", "-a@1"]
 
 
+async def test_what_is_denied_does_not_seem_silent() -> None:
+    """It is asked for again before its silence counts: readiness would take an answer for none."""
+    slow = Pace(idle_limit=0.2, backoff_first=0.05, backoff_longest=60)
+    async with reflecting(slow, optional=True) as (server, reflector, _):
+        server.on("GET", PATH, Reply(403))
+        async with asyncio.timeout(5):
+            await until(lambda: len(server.asked("GET")) == 12)
+
+        assert reflector.silence < 2 * slow.idle_limit
+
+
 async def test_a_list_on_request_does_not_wait_for_what_is_denied() -> None:
     """A new leader goes on at once: the back-off is the server's rest, not ours."""
     slow = Pace(backoff_first=60, backoff_longest=60)
@@ -371,6 +406,23 @@ async def test_a_list_on_request_does_not_wait_for_what_is_denied() -> None:
             await reflector.relist()
 
         assert len(server.asked("GET")) == 2
+
+
+@pytest.mark.parametrize(("asked", "soon"), [({}, True), ({"Retry-After": "60"}, False)])
+async def test_a_list_on_request_ends_a_back_off_that_nobody_asked_for(asked: dict[str, str], *, soon: bool) -> None:
+    """A new leader goes on as soon as the server is back; what a Retry-After asks for is kept."""
+    slow = Pace(idle_limit=60, backoff_first=60, backoff_longest=60)
+    async with reflecting(slow) as (server, reflector, _):
+        server.on("GET", PATH, Reply(503, headers=asked), page(7))
+        server.on("WATCH", PATH, Watch())
+        await until(lambda: server.asked("GET"))
+        await asyncio.sleep(0.1)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await reflector.relist()
+
+        assert (len(server.asked("GET")) == 2) is soon
 
 
 async def test_what_is_denied_and_not_optional_is_waited_for() -> None:

@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_scheduler.adapters import objects, storage_objects
 from gpu_scheduler.adapters.translate import read_node, read_pod, read_resident
 from gpu_scheduler.core.constraints import ANYWHERE, Constraints, Requirement, Taint, Term, Toleration
 from gpu_scheduler.core.demand import NOTHING, Demand, HostPort
@@ -74,6 +75,24 @@ def test_a_waiting_pod_that_terminates() -> None:
     assert pod.containers[-1].kind is ContainerKind.EPHEMERAL
 
 
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        pytest.param({"phase": "Failed", "reason": "OutOfcpu"}, "OutOfcpu", id="rejected"),
+        pytest.param({"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": []}, "OutOfcpu", id="empty list"),
+        pytest.param({"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": None}, "OutOfcpu", id="null"),
+        pytest.param({"phase": "Failed", "reason": "Evicted", "containerStatuses": [{}]}, "", id="had containers"),
+        pytest.param({"phase": "Failed"}, "", id="no reason"),
+        pytest.param({"phase": "Pending", "reason": "OutOfcpu"}, "", id="has not failed"),
+    ],
+)
+def test_a_rejected_pod(status: Mapping[str, Any], why: str) -> None:
+    """A kubelet gives its reason, and no container; whoever ends a pod that was admitted leaves its containers."""
+    raw = msgspec.json.encode({"metadata": {}, "spec": {}, "status": status})
+
+    assert read_pod(raw)[1].rejected == why
+
+
 def test_nulls_are_absent() -> None:
     """Kubernetes writes null for what is not there: never an error."""
     raw = b"""{"metadata": {"name": "a", "uid": "u", "creationTimestamp": null, "labels": null, "annotations": null,
@@ -89,6 +108,33 @@ def test_nulls_are_absent() -> None:
     assert pod.scheduled_condition == Condition("False", "", "")
 
 
+STRUCTS: list[type[msgspec.Struct]] = [
+    each
+    for module in (objects, storage_objects)
+    for each in vars(module).values()
+    # Whose kind it is the API server always says.
+    if isinstance(each, type) and each.__module__ == module.__name__ and each is not objects.AdmissionKind
+]
+
+
+def least(kind: Any) -> Any:
+    """The least that an object of this kind says."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return {field.encode_name: least(field.type) for field in msgspec.structs.fields(kind) if field.required}
+    return "a" if kind is str else {}
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_whatever_may_be_left_out_may_be_null(struct: type[msgspec.Struct]) -> None:
+    """Go writes null for an empty list, map or time; a field that forgets it would cost the whole object."""
+    optional = [field for field in msgspec.structs.fields(struct) if not field.required]
+    body = {**least(struct), **{field.encode_name: None for field in optional}}
+
+    read = msgspec.json.decode(msgspec.json.encode(body), type=struct)
+
+    assert all(getattr(read, field.name) in [None, msgspec.Raw(b"null")] for field in optional)
+
+
 def test_what_is_no_pod_is_an_error() -> None:
     """The reflector logs it and goes on."""
     with pytest.raises(msgspec.ValidationError):
@@ -102,6 +148,13 @@ def test_an_object_of_a_hostile_depth_is_an_error(read: Callable[[bytes], object
 
     with pytest.raises(msgspec.ValidationError):
         read(b'{"metadata": {"name": "a", "managedFields": ' + deep + b'}, "spec": {}}')
+
+
+@pytest.mark.parametrize("read", [read_pod, read_node, read_resident])
+def test_an_object_with_text_that_is_no_utf_8_is_an_error(read: Callable[[bytes], object]) -> None:
+    """The same as for anything else that is no such object."""
+    with pytest.raises(msgspec.ValidationError, match=r"no UTF-8"):
+        read(b'{"metadata": {"name": "\xff"}, "spec": {}}')
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,17 @@ async def test_the_ledger_can_be_read_where_debugging_is_allowed() -> None:
         assert (await ask(f"{url}/debug/ledger"))[0] == 404
 
 
+async def test_what_is_taken_in_is_written_where_a_journal_is_wanted(tmp_path: Path) -> None:
+    """From the first list on, with the versions that were read; by default there is no file."""
+    journal = tmp_path / "journal"
+    shown: Object = {**RUNNING, "metadata": {**RUNNING["metadata"], "resourceVersion": "7"}}
+    async with leading(settings(decision_journal=journal), shown) as (replica, _):
+        assert replica._journal is not None
+        assert replica._journal._versions == {"residents": "7", "pods": "7"}
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [line["value"]["ref"]["uid"] for line in lines if line.get("took") == "pod"] == ["uid-1"]
+
+
 async def test_a_silent_server_is_told() -> None:
     """Readiness names the resources of which nothing was heard, and at the start what was never listed."""
     async with connected() as (_, api):
@@ -282,8 +293,8 @@ async def test_a_signal_ends_the_scheduler_in_good_order(monkeypatch: pytest.Mon
         await asyncio.wait_for(task, 10)
 
 
-async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence names the variable that changes it."""
+async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The sentence names the variable that changes it; so it does for a journal that cannot be written."""
     async with connected() as (server, api):
         script(server)
 
@@ -295,6 +306,8 @@ async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> Non
             port = taken.getsockname()[1]
             with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
                 await run_scheduler(settings(http_port=port), None, None)
+        with pytest.raises(UsageError, match="cannot use DECISION_JOURNAL"):
+            await run_scheduler(settings(decision_journal=tmp_path), None, None)
 
 
 def certificate(folder: Path) -> None:

@@ -11,6 +11,7 @@ from gpu_scheduler.core.reasons import Aspect, GpuChanged, NodeChanged, ShapeCha
 GPU = GpuChanged("node4", "3")
 OTHER = GpuChanged("node4", "2")
 SHAPE = ShapeChanged("one GPU, whichever")
+LARGER = ShapeChanged("two GPUs, whichever")
 NODE = NodeChanged("node4", Aspect.READY)
 ALL: list[Wake] = [GPU, OTHER, NODE, SHAPE]
 
@@ -44,7 +45,7 @@ class Story:
             elif verb == "hint":
                 self.backlog.hint(words, self.now)
             elif verb == "retry":
-                self.backlog.retry(words[0], self.now)
+                self.backlog.retry(words[0], self.now, *map(float, words[1:]))
             else:
                 getattr(self.backlog, verb)(*words)
         return popped
@@ -59,6 +60,7 @@ IN_VAIN: list[Step] = [WAITS, ("wake", GPU), "pop"]
 IN_VAIN_TWICE: list[Step] = [WAITS, WAITS_B] * 3
 # Both have come in vain so often that they rest.
 WEARY: list[Step] = [("wait", "a", SHAPE), ("wait", "b", SHAPE)] * 4
+WEARY_APART: list[Step] = [("wait", "a", SHAPE), ("wait", "b", LARGER)] * 4
 BOTH_WEARY: list[Step] = ["add a", "add b", "pop", "pop", *WEARY]
 
 STORIES = {
@@ -104,6 +106,10 @@ STORIES = {
     "after an error it tries again by itself in a second": (
         ["add a", "pop", "retry a", 0.9, "pop", 0.1, "pop"],
         ["a", None, "a"],
+    ),
+    "it tries no sooner than it was asked to": (
+        ["add a", "pop", "retry a 5", 4.9, "pop", 0.1, "pop", "retry a 1", 1.9, "pop", 0.1, "pop"],
+        ["a", None, "a", None, "a"],
     ),
     "each error doubles the back-off": (
         ["add a", "pop", "retry a", 1, "pop", "retry a", 1.9, "pop", 0.1, "pop", "retry a", 3.9, "pop", 0.1, "pop"],
@@ -245,6 +251,10 @@ STORIES = {
     "the first in line is who has the highest rank": (
         ["add a", "add b", HIGH, "pop", "pop", *WEARY, ("wake", SHAPE), "pop", "pop"],
         ["b", "a", "b", None],
+    ),
+    "of those at the head of different lines, who came first has the first turn": (
+        ["add a", "add b", "pop", "pop", *WEARY_APART, ("wake", LARGER, SHAPE), "pop", "pop"],
+        ["a", "b", "a", "b"],
     ),
     "the others have their turn when they have rested": (
         [*BOTH_WEARY, ("wake", SHAPE), "pop", 1, "pop"],

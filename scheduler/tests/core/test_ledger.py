@@ -291,14 +291,22 @@ def test_two_ledgers_are_compared_entry_by_entry() -> None:
         assert held.differences(other) == other.differences(held) > 0
 
 
-def test_a_pending_pod_that_changes_its_index_gives_up_the_old_one() -> None:
+OTHERWISE = {
+    "it takes another index": (pod("train-3", annotations={"agentaflow.gpu/index": "4"}), [0, 1, 2, 3]),
+    "it takes any": (pod("train-3", labels={"training.kubeflow.org/replica-type": "worker"}), [0, 1, 2, 3, 4]),
+    "it has no map any more": (pod("train-3", None, annotations={"agentaflow.gpu/count": "1"}), [0, 1, 2, 3, 4]),
+}
+
+
+@pytest.mark.parametrize(("changed", "free"), OTHERWISE.values(), ids=OTHERWISE)
+def test_a_pending_pod_that_changes_its_index_gives_up_the_old_one(changed: Pod, free: list[int]) -> None:
     """The API server's policies forbid it; where they are not installed, nothing stays claimed for ever."""
     held = ledger(pod("train-3"))
-    placement_map = parse_placement_map(MAP)
-    wakes = held.apply(pod("train-3", annotations={"agentaflow.gpu/index": "4"}))
+    wakes = held.apply(changed)
 
     assert wakes == {LineFreed(TRAIN)}
-    assert list(held.indices.free(TRAIN, placement_map)) == [0, 1, 2, 3]
+    assert list(held.indices.free(TRAIN, parse_placement_map(MAP))) == free
+    assert held.differences(ledger(changed)) == 0
 
 
 def test_cost_does_not_grow_with_the_cluster() -> None:

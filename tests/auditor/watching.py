@@ -1,0 +1,145 @@
+"""The auditor's own list and watch: plain HTTP, from the last version on, and a list again where that is gone."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tests.auditor.history import Event
+from tests.auditor.objects import seen
+from tests.integration.plant import ADMIN_TOKEN
+
+if TYPE_CHECKING:
+    from tests.auditor.objects import Seen
+    from tests.integration.plant import ControlPlane
+
+GONE = 410
+
+
+class _List(msgspec.Struct):
+    metadata: dict[str, object]
+    items: list[msgspec.Raw]
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: dict[str, object]
+
+
+class Watching:
+    """Everything that happens to one kind of object, from now on, in a thread of its own."""
+
+    def __init__(self, plane: ControlPlane, kind: str) -> None:
+        """List, and go on watching."""
+        self._plane = plane
+        self._tls = ssl.create_default_context(cafile=str(plane.ca))
+        self._path = f"/api/v1/{kind}"
+        self._kind = kind
+        self.events: list[Event] = []
+        self._live: dict[str, Seen] = {}
+        self._version = 0
+        self._stopping = False
+        self._connection: http.client.HTTPSConnection | None = None
+        self._list()
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"auditor of {kind}")
+        self._thread.start()
+
+    def caught_up(self) -> bool:
+        """Whether all that a fresh list shows has been heard, and that what it does not show is gone."""
+        assert self._thread.is_alive(), f"the auditor's watch of {self._kind} has ended"
+        version, items = self._listed()
+        live = dict(self._live)
+        listed = {each.thing.metadata.uid: each.thing.version for each in items}
+        heard = all(uid in live and live[uid].thing.version >= at for uid, at in listed.items())
+        return heard and all(uid in listed or each.thing.version > version for uid, each in live.items())
+
+    def close(self) -> None:
+        """End the watch."""
+        self._stopping = True
+        while self._thread.is_alive():
+            connection = self._connection
+            if connection is not None and connection.sock is not None:
+                with suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+            self._thread.join(0.1)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._watch()
+            except (OSError, http.client.HTTPException, msgspec.DecodeError):
+                time.sleep(0.1)
+
+    def _open(self, path: str) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
+        connection = http.client.HTTPSConnection("127.0.0.1", self._plane.port, context=self._tls, timeout=90)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
+        return connection, connection.getresponse()
+
+    def _listed(self) -> tuple[int, list[Seen]]:
+        connection, answer = self._open(self._path)
+        try:
+            found = msgspec.json.decode(answer.read(), type=_List)
+        finally:
+            connection.close()
+        return int(str(found.metadata["resourceVersion"])), [seen(raw) for raw in found.items]
+
+    def _list(self) -> None:
+        """Take what is there; what is not there any more went while nobody looked."""
+        version, items = self._listed()
+        listed = {each.thing.metadata.uid for each in items}
+        for uid in self._live.keys() - listed:
+            self._take(self._live[uid], version, deleted=True)
+        for each in sorted(items, key=lambda each: each.thing.version):
+            known = self._live.get(each.thing.metadata.uid)
+            if known is None or known.thing.version != each.thing.version:
+                self._take(each, each.thing.version, deleted=False)
+        self._version = version
+
+    def _watch(self) -> None:
+        query = f"watch=true&allowWatchBookmarks=true&resourceVersion={self._version}"
+        connection, answer = self._open(f"{self._path}?{query}")
+        self._connection = connection
+        try:
+            if answer.status == GONE:
+                self._list()
+                return
+            while line := answer.readline():
+                self._hear(msgspec.json.decode(line, type=_Line))
+        finally:
+            self._connection = None
+            connection.close()
+
+    def _hear(self, line: _Line) -> None:
+        if line.type == "ERROR":
+            if msgspec.json.decode(line.object, type=_Status).code == GONE:
+                self._list()
+            raise ConnectionError("the watch has ended")
+        if line.type == "BOOKMARK":
+            self._version = int(str(msgspec.json.decode(line.object, type=_Bookmark).metadata["resourceVersion"]))
+            return
+        shown = seen(line.object)
+        self._version = shown.thing.version
+        self._take(shown, shown.thing.version, deleted=line.type == "DELETED")
+
+    def _take(self, shown: Seen, version: int, *, deleted: bool) -> None:
+        uid = shown.thing.metadata.uid
+        self.events.append(Event(time.monotonic(), version, self._kind, deleted, shown))
+        if deleted:
+            self._live.pop(uid, None)
+        else:
+            self._live[uid] = shown

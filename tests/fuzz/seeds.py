@@ -1,0 +1,125 @@
+"""Where the fuzzer begins: one of each kind, and every watch, so that it need not find the formats letter by letter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+FIXTURES: Final = Path(__file__).resolve().parents[2] / "scheduler/tests/adapters/fixtures"
+BETWEEN: Final = b"\x00"
+"""What no JSON has: it stands between two watches of one input."""
+
+
+MAP: Final = "0=node1:0,1\n1=node2:2\n"
+
+
+def pod(text: str | None = MAP, name: str = "train-0", **spec: object) -> dict[str, Any]:
+    """A pod as its author wrote it."""
+    annotations = {} if text is None else {"gpu-scheduling-map": text}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"schedulerName": "gpu-scheduler", "containers": [{"name": "main"}], **spec},
+    }
+
+
+def review(body: object, **more: object) -> dict[str, Any]:
+    """An AdmissionReview as the API server sends it."""
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    about = {"uid": "review-1", "kind": kind, "operation": "CREATE", "namespace": "default"}
+    return {"kind": "AdmissionReview", "request": {**about, "object": body, "oldObject": None, **more}}
+
+
+def _events(name: str) -> bytes:
+    """A fixture as it is added, changes and goes."""
+    body = yaml.safe_load((FIXTURES / f"{name}.yaml").read_text())
+    body["metadata"]["resourceVersion"] = "7"
+    return b"".join(
+        json.dumps({"type": kind, "object": body}).encode() + b"\n" for kind in ("ADDED", "MODIFIED", "DELETED")
+    )
+
+
+def _added(body: object) -> bytes:
+    return json.dumps({"type": "ADDED", "object": body}).encode() + b"\n"
+
+
+# In the order in which cli/watching.py names the watches.
+NODES, MONITORS, STRATEGY, RESIDENTS, CLAIMS, VOLUMES, CLASSES, PODS = (bytes([number]) for number in range(8, 16))
+_NODE: Final = {
+    "metadata": {
+        "name": "node1",
+        "labels": {"gpu-node-name": "gpus"},
+        "annotations": {"agentaflow.gpu/devices": '[{"index": 0, "memoryTotalMiB": 8192, "health": "healthy"}]'},
+    },
+    "status": {
+        "allocatable": {"pods": "110", "cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "2"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+_POD: Final = pod(MAP, "train-0", nodeSelector={"a": "b"}, tolerations=[{"operator": "Exists"}])
+_COUNT: Final = {**pod(None), "metadata": {"name": "a", "uid": "u", "annotations": {"agentaflow.gpu/count": "1"}}}
+_ENDED: Final = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}\n'
+_ERROR: Final = b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}\n'
+_DEBUGGED: Final = review(
+    pod(ephemeralContainers=[{"name": "debugger"}]),
+    operation="UPDATE",
+    subResource="ephemeralcontainers",
+    oldObject=pod(),
+)
+_JOB: Final = review(
+    {
+        "metadata": {"name": "job", "annotations": {"agentaflow.gpu/count": "1"}},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": {"spec": {"containers": []}}}}},
+    },
+    kind={"group": "kubeflow.org", "version": "v1", "kind": "PyTorchJob"},
+)
+
+MAPS: Final = (
+    MAP.encode(),
+    b"# who\r\n 0 = gpu-1.example.com : 0 ,\t1 \r\n\n7=a:",
+    b"0=n:GPU-8f5b1c3e-0c4a-4e5e-9d6b-2f0a7c1d2e3f\n1=n:MIG-41b3359c-e721-56e5-8009-12e5797ed514",
+    b"2147483647=a:2147483647\n00=a:0\n1=a:0,0",
+)
+REVIEWS: Final = tuple(
+    json.dumps(each).encode() for each in (review(pod()), review(_POD), review(_COUNT), _DEBUGGED, _JOB, review(None))
+)
+WATCHES: Final = (
+    NODES + _added(_NODE) + BETWEEN + PODS + _added(_POD) + _ENDED + _added(_COUNT),
+    NODES + _events("node_ready") + BETWEEN + PODS + _events("pod_statefulset_bound"),
+    NODES + _events("node_cordoned") + BETWEEN + PODS + _events("pod_waiting") + _ERROR,
+    RESIDENTS + _events("pod_statefulset_bound"),
+    MONITORS + _added({"metadata": {"name": "node1"}, "spec": {"renewTime": "2026-11-21T01:00:00.000000Z"}}),
+    STRATEGY + _added({"metadata": {"name": "gpu-scheduler"}, "data": {"SCHEDULING_STRATEGY": "best_fit"}}),
+    CLAIMS + _added({"metadata": {"name": "c", "namespace": "d"}, "spec": {"storageClassName": "s"}}),
+    VOLUMES + _added({"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": None}}}),
+    CLASSES + _added({"metadata": {"name": "s"}, "volumeBindingMode": "WaitForFirstConsumer"}),
+)
+OBJECTS: Final = tuple(
+    json.dumps(each).encode()
+    for each in (
+        {
+            "metadata": {"name": "w", "namespace": "d", "uid": "u", "generation": 2},
+            "spec": {
+                "priority": 5,
+                "gpuMemoryRequired": 8192,
+                "schedulingStrategy": "best_fit",
+                "gpuRequirements": {"gpuCount": 2, "exclusiveAccess": False, "gpuType": "A100", "minGPUMemory": 1},
+                "estimatedDuration": "1h30m",
+                "retryPolicy": {"limit": 3},
+                "podTemplate": {"spec": {"containers": []}},
+            },
+            "status": {"phase": "Running", "attempt": 1, "conditions": []},
+        },
+        {
+            **pod(),
+            "status": {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}],
+            },
+        },
+        {"metadata": {"name": "node1"}, "spec": {"nodeName": "node1"}, "status": {"devices": [{"index": 0}]}},
+    )
+)

@@ -1,0 +1,27 @@
+"""`gpu-scheduler` that says at SIGUSR1 how many tasks it has."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.cli import main
+from gpu_scheduler.cli.run import Replica
+
+plain = Replica.serve
+
+
+async def serve(replica: Replica, stop: asyncio.Event) -> None:
+    """Serve, with the gauge ready."""
+
+    def tell() -> None:
+        get_logger(__name__).info("Gauged", tasks=len(asyncio.all_tasks()))
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
+    await plain(replica, stop)
+
+
+if __name__ == "__main__":
+    Replica.serve = serve  # type: ignore[method-assign, assignment]  # the gauge
+    main()

@@ -1,0 +1,295 @@
+"""Two replicas of which one dies, sleeps, is told to stop or is cut off: the other leads, and never both."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.command import LEASE
+from tests.integration.faults.acts import Fault, Hang
+from tests.integration.faults.afar import BINDING
+from tests.integration.faults.replicas import (
+    QUICK,
+    QUICK_AND_SHIPPED,
+    SHIPPED,
+    Times,
+    crew,
+    held,
+    held_twice,
+    note,
+    racks,
+    reigns,
+    wants_a_card,
+)
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tests.integration.bench import Bench
+    from tests.integration.faults.replicas import Crew, Replica
+    from tests.integration.plant import ControlPlane
+
+
+@pytest.mark.parametrize("times", QUICK_AND_SHIPPED)
+def test_the_standby_binds_within_the_lease_and_two_seconds(
+    plane: ControlPlane, bench: Bench, tmp_path: Path, times: Times
+) -> None:
+    """After kill -9 of the leader no hand is needed, and the pod that came next does not wait longer than promised."""
+    racks(bench, "node1")
+    with crew(plane, tmp_path, times) as replicas:
+        leader, standby = replicas.members
+        wants_a_card(bench, "before-0", "node1", 0)
+        bench.wait_bound("before-0", "node1")
+
+        leader.command.kill()
+        killed = time.monotonic()
+        wants_a_card(bench, "after-0", "node1", 1)
+        bench.wait_bound("after-0", "node1", seconds=times.lease + 10)
+        took = time.monotonic() - killed
+
+        note(f"{times}: bound {took:.1f} s after kill -9")
+        assert took <= times.lease + 2
+        assert replicas.holder() == standby.name
+        assert held_twice(plane.kube) == []
+
+
+@pytest.mark.parametrize("times", [QUICK, SHIPPED], ids=str)
+def test_a_leader_that_is_told_to_stop_is_followed_within_two_seconds(
+    plane: ControlPlane, bench: Bench, tmp_path: Path, times: Times
+) -> None:
+    """From SIGTERM to the next bind; also by the shipped times, where a standby could wait for long."""
+    racks(bench, "node1")
+    with crew(plane, tmp_path, times) as replicas:
+        leader, standby = replicas.members
+
+        leader.command.process.send(signal.SIGTERM)
+        told = time.monotonic()
+        wants_a_card(bench, "after-0", "node1", 0)
+        bench.wait_bound("after-0", "node1")
+        took = time.monotonic() - told
+
+        note(f"{times}: bound {took:.2f} s after SIGTERM")
+        assert took <= 2
+        assert held(plane.kube)[0].by.startswith(standby.name)
+        assert leader.command.process.wait(5) == 0
+
+
+@pytest.mark.parametrize(
+    ("times", "asleep"),
+    [pytest.param(QUICK, 12.0, id="quick"), pytest.param(SHIPPED, 60.0, id="shipped", marks=pytest.mark.long)],
+)
+def test_a_leader_that_slept_past_its_lease_wakes_up_to_end(
+    plane: ControlPlane, bench: Bench, tmp_path: Path, times: Times, asleep: float
+) -> None:
+    """F9. SIGSTOP, a successor, SIGCONT: it sends no bind any more and ends with status 1; the successor leads on."""
+    racks(bench, "node1")
+    with crew(plane, tmp_path, times) as replicas:
+        leader, standby = replicas.members
+        stopped = leader.sleep()
+        wants_a_card(bench, "during-0", "node1", 0)
+        bench.wait_bound("during-0", "node1", seconds=times.lease + 10)
+        took = time.monotonic() - stopped
+        time.sleep(max(0.0, stopped + asleep - time.monotonic()))
+        woken = leader.wake()
+        wants_a_card(bench, "after-0", "node1", 1)
+
+        assert leader.command.process.wait(5) == 1
+        ended = time.monotonic() - woken
+        bench.wait_bound("after-0", "node1")
+        note(f"{times}: bound {took:.1f} s after SIGSTOP; {asleep:g} s later SIGCONT, ended {ended:.1f} s after it")
+        assert took <= times.lease + 2
+        assert leader.binds(stopped) == []
+        assert replicas.holder() == standby.name
+        assert all(each.by.startswith(standby.name) for each in held(plane.kube))
+
+
+@contextmanager
+def _cut(replica: Replica) -> Iterator[None]:
+    """Every connection ends, and none is made."""
+    replica.link.cut()
+    yield
+    replica.link.mend()
+
+
+@contextmanager
+def _silent(replica: Replica) -> Iterator[None]:
+    """What it writes gets no answer, but its watches go on speaking: it knows what it could bind."""
+    with ExitStack() as stack:
+        for verb, path in (("PUT", LEASE), ("POST", BINDING)):
+            stack.enter_context(replica.proxy.breaking(Fault(verb, path, Hang(delivered=False), times=None)))
+        yield
+
+
+@pytest.mark.parametrize("parted", [_cut, _silent])
+def test_a_leader_that_is_cut_off_alone_stops_and_ends(
+    plane: ControlPlane, bench: Bench, tmp_path: Path, parted: Callable[[Replica], AbstractContextManager[None]]
+) -> None:
+    """Its last bind leaves within its window and the process ends soon after it; the other one leads in time."""
+    racks(bench, "node1")
+    with crew(plane, tmp_path) as replicas:
+        leader, standby = replicas.members
+        wants_a_card(bench, "before-0", "node1", 0)
+        bench.wait_bound("before-0", "node1")
+        with parted(leader):
+            began = time.monotonic()
+            wants_a_card(bench, "after-0", "node1", 1)
+            assert leader.command.process.wait(10) == 1
+            ended = time.monotonic() - began
+            bench.wait_bound("after-0", "node1")
+            took = time.monotonic() - began
+
+        note(f"{QUICK}: the parted leader ended after {ended:.1f} s, the other one bound after {took:.1f} s")
+        assert ended <= QUICK.window + 1
+        assert took <= QUICK.lease + 2
+        assert all(at < began + QUICK.window for at in leader.binds(began))
+        assert replicas.holder() == standby.name
+        assert held_twice(plane.kube) == []
+
+
+def test_a_standby_that_is_cut_off_changes_nothing(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
+    """It waits, tells that it is not ready to take over, and takes over when it is back."""
+    racks(bench, "node1")
+    with crew(plane, tmp_path, WATCH_IDLE_LIMIT="1s") as replicas:
+        leader, standby = replicas.members
+        with _cut(standby):
+            eventually("it is not ready", lambda: standby.command.get("/readyz")[0] == 503)
+            time.sleep(QUICK.lease)
+            wants_a_card(bench, "before-0", "node1", 0)
+            bench.wait_bound("before-0", "node1")
+            assert replicas.holder() == leader.name
+        eventually("it is ready", lambda: standby.command.get("/readyz")[0] == 200, seconds=35)
+        leader.command.kill()
+        wants_a_card(bench, "after-0", "node1", 1)
+        bench.wait_bound("after-0", "node1", seconds=QUICK.lease + 2)
+
+
+def test_a_standby_knows_the_cluster_before_it_leads(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
+    """Its caches are warm: it tells the same of pods and cards as the leader, and its watches stay open."""
+    racks(bench, "node1")
+    with crew(plane, tmp_path) as replicas:
+        for number in range(3):
+            wants_a_card(bench, f"holder{number}-0", "node1", number)
+            bench.wait_bound(f"holder{number}-0", "node1")
+        wants_a_card(bench, "waiter-0", "node1", 0)
+        told = ("agentaflow_workloads_pending", "agentaflow_workloads_running", "agentaflow_gpu_available")
+
+        def knows(replica: Replica) -> bool:
+            return [replica.command.metric(name) for name in told] == [1, 3, 5]
+
+        for replica in replicas.members:
+            eventually(f"{replica.name} knows all", partial(knows, replica))
+        assert not replicas.members[1].command.leads()
+        assert replicas.members[1].binds() == []
+
+
+def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(
+    plane: ControlPlane, bench: Bench, tmp_path: Path
+) -> None:
+    """Of several, with a period between looks that is long beside the lease: one leads at its end, the others wait."""
+    racks(bench, "node1")
+    with crew(plane, tmp_path, Times(4, 3, 1.9)) as replicas:
+        leader = replicas.members[0]
+        replicas.join().command.wait_ready()
+        time.sleep(2)
+        renewed = leader.sleep()
+        eventually("another one leads", lambda: replicas.holder() != leader.name, seconds=10, pause=0.02)
+        took = time.monotonic() - renewed
+
+        note(f"lease of 4 s: another holder {took:.2f} s after the leader stopped")
+        assert took <= 4.5
+        leaders = [each for each in replicas.members[1:] if each.command.leads()]
+        assert [each.name for each in leaders] == [replicas.holder()]
+
+
+class Kubelet:
+    """Starts a replica anew when it has ended, as a kubelet does, and counts."""
+
+    def __init__(self, replicas: Crew) -> None:
+        """Begin at once."""
+        self.restarts = 0
+        self._replicas = replicas
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(0.2):
+            running = [each for each in self._replicas.members if each.command.process.alive()]
+            if len(running) < 2:
+                self.restarts += 1
+                self._replicas.join()
+
+    def end(self) -> None:
+        """Stop looking."""
+        self._over.set()
+        self._thread.join(10)
+
+
+def _paused(plane: ControlPlane, seconds: float) -> None:
+    """Nobody gets an answer, and connections stay open."""
+    plane.pause()
+    time.sleep(seconds)
+    plane.resume()
+
+
+def _restarted(plane: ControlPlane, seconds: float) -> None:
+    """Connections are cut, nobody listens, and then there is a server that remembers no watch."""
+    plane.crash_api()
+    time.sleep(seconds)
+    plane.start_api()
+
+
+@pytest.mark.parametrize("outage", [_paused, _restarted])
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [pytest.param(QUICK, 10.0, id="quick"), pytest.param(SHIPPED, 60.0, id="shipped", marks=pytest.mark.long)],
+)
+def test_after_an_outage_of_the_api_server_one_replica_leads(  # noqa: PLR0913 - fixtures
+    plane: ControlPlane,
+    bench: Bench,
+    tmp_path: Path,
+    outage: Callable[[ControlPlane, float], None],
+    *,
+    times: Times,
+    seconds: float,
+) -> None:
+    """F11. Work goes on within 30 s; nobody led beside another, nobody died again and again, nobody hammered."""
+    racks(bench, "node1")
+    with crew(plane, tmp_path, times) as replicas:
+        kubelet = Kubelet(replicas)
+        try:
+            wants_a_card(bench, "before-0", "node1", 0)
+            bench.wait_bound("before-0", "node1")
+            began = time.monotonic()
+            outage(plane, seconds)
+            over = time.monotonic()
+            wants_a_card(bench, "after-0", "node1", 1)
+            bench.wait_bound("after-0", "node1", seconds=40)
+            took = time.monotonic() - over
+            time.sleep(max(0.0, over + 10 - time.monotonic()))
+        finally:
+            kubelet.end()
+
+        members = tuple(replicas.members)
+        during = [each.requests(began, over) / (over - began) for each in members]
+        afterwards = [each.requests(over, over + 10) / 10 for each in members]
+        rates = ", ".join(f"{one:.1f} and {other:.1f}" for one, other in zip(during, afterwards, strict=True))
+        note(f"{times}: bound {took:.1f} s after an outage of {seconds:g} s, {kubelet.restarts} restarts")
+        note(f"requests a second of each replica, during it and in 10 s after it: {rates}")
+        assert took <= 30
+        assert kubelet.restarts <= 2
+        # Ten watches that double their pauses, and the lease: twenty a second is well above that, and whoever asks
+        # without a pause is far beyond.
+        assert max(during + afterwards) <= 20
+        led = reigns(plane.kube)
+        assert len(led) == len(set(led))
+        assert held_twice(plane.kube) == []

@@ -1,0 +1,56 @@
+"""Faults while a replica begins: what comes late must not be taken for what is not there."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.auditor.auditor import auditing
+from tests.integration.faults.acts import Act, Answer, Delay, Fault, SmallPages, Truncate
+from tests.integration.faults.afar import NODES, PODS, start_afar
+from tests.integration.shapes import literal, pod
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.bench import Bench
+    from tests.integration.faults.proxy import FaultProxy
+    from tests.integration.plant import ControlPlane
+
+CONTINUED: Final = rf"{PODS}.*continue="
+LATE: Final[dict[str, tuple[str, Act]]] = {
+    "the last page of pods is late": (CONTINUED, Delay(2)),
+    "a page of pods is cut": (CONTINUED, Truncate()),
+    "a page of pods has expired": (CONTINUED, Answer(410)),
+    "the list of nodes is late": (NODES, Delay(2)),
+    "the list of nodes is refused": (NODES, Answer(503, (("Retry-After", "2"),))),
+    "the list of storage classes is late": (r"/storageclasses\?", Delay(2)),
+}
+
+
+@pytest.mark.parametrize("fault", LATE.values(), ids=LATE)
+def test_nothing_is_decided_before_everything_is_listed(
+    plane: ControlPlane, bench: Bench, proxy: FaultProxy, tmp_path: Path, fault: tuple[str, Act]
+) -> None:
+    """The list's last page has who holds the GPU: nobody is given it, and nobody is told anything untrue."""
+    bench.node("node1")
+    for number in range(8):
+        bench.pod(f"asker{number}-0", f"0=node1:0\n1=node1:{number + 1}\n", "0")
+    bench.make(pod("zz-holder-0", "0=node1:0\n", literal("0"), nodeName="node1"))
+    writes = len(proxy.seen)
+    with ExitStack() as faults:
+        faults.enter_context(proxy.breaking(Fault("GET", PODS, SmallPages(3), times=None)))
+        struck = faults.enter_context(proxy.breaking(Fault("GET", *fault, skip=1 if fault[0] == CONTINUED else 0)))
+        command = start_afar(plane, proxy, tmp_path, "late-0")
+        faults.callback(command.process.stop)
+        auditor = faults.enter_context(auditing(plane, command, proxy=proxy))
+        eventually("it is late", lambda: struck.struck, seconds=20)
+        assert command.get("/readyz")[0] != 200
+        eventually("all are told", lambda: bench.count_told("GpuHeld") == 8, seconds=30)
+        assert bench.count_bound() == 1
+        assert auditor.report() == []
+    told = [each for each in proxy.seen[writes:] if each.verb in {"PATCH", "POST"} and bench.namespace in each.path]
+    assert len(told) == 16, told

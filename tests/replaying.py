@@ -1,0 +1,153 @@
+"""Decides again by a journal of decisions, and says where that comes out otherwise.
+
+Usage: replaying.py JOURNAL. What was taken in is taken in again, in its order; each decision is asked for where the
+journal has one.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gpu_scheduler.adapters.journal import verdict
+from gpu_scheduler.core.decide import Bind, Wait, awaits_placement, decide
+from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Resident
+from gpu_scheduler.core.request import Strategy
+from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.gathering import World
+from gpu_scheduler.ports import News
+from gpu_scheduler.tracking import Tracked, Tracker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpu_scheduler.core.decide import Decision
+    from gpu_scheduler.gathering import Feed
+
+TYPES: Final[dict[str, Any]] = {
+    News.NODE: Node,
+    News.POD: Pod,
+    News.RESIDENT: Resident,
+    News.CLAIM: Claim,
+    News.VOLUME: Volume,
+    News.STORAGE_CLASS: StorageClass,
+    News.STRATEGY: Strategy,
+    News.RELEASED: PodRef,
+    News.REPAIRED: None,
+}
+
+
+class Line(msgspec.Struct):
+    """One line; which fields it has tells what it is."""
+
+    policy: Policy | None = None
+    took: str = ""
+    gone: bool = False
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    decided: str = ""
+    uid: str = ""
+
+
+class Replay:
+    """A loop without a world around it."""
+
+    def __init__(self, policy: Policy) -> None:
+        """Nothing has been taken in."""
+        self._world = World(policy, lambda _: None)
+        self._policy = policy
+        self._tracker = Tracker()
+        self._feeds: dict[str, Feed[Any]] = {
+            News.NODE: self._world.nodes,
+            News.RESIDENT: self._world.residents,
+            News.CLAIM: self._world.claims,
+            News.VOLUME: self._world.volumes,
+            News.STORAGE_CLASS: self._world.classes,
+        }
+
+    def take(self, news: str, value: Any, *, gone: bool) -> None:
+        """Take in what the journal says was taken in."""
+        if news == News.POD:
+            self._take_pod(value, gone=gone)
+        elif news == News.STRATEGY:
+            self._world.steer(value)
+        elif news == News.RELEASED:
+            self._release(value.uid)
+        elif news == News.REPAIRED:
+            self._world.replace(self._world.rebuilt(self._tracker))
+        elif news == News.NODE and not gone:
+            # Whether its monitor is silent is in the journal, for there it is a matter of time.
+            self._world.cluster.nodes.apply(value)
+            self._world.cluster.ledger.learn(value)
+        else:
+            feed = self._feeds[news]
+            (feed.forgotten if gone else feed.applied)(value)
+
+    def decide(self, uid: str) -> Decision | None:
+        """Decide on a pod, and book it as the loop does."""
+        tracked = self._tracker[uid]
+        decision = decide(tracked.pod, self._world.cluster)
+        if isinstance(decision, Bind):
+            self._world.cluster.ledger.assume(tracked.pod, decision.placement)
+            tracked.promised, tracked.reserved = decision, None
+        elif decision is not None:
+            reserve = decision.reserve if isinstance(decision, Wait) else None
+            if reserve != tracked.reserved:
+                tracked.reserved = reserve
+                self._world.cluster.ledger.reserve(uid, reserve)
+        return decision
+
+    def _take_pod(self, pod: Pod, *, gone: bool) -> None:
+        ledger, uid = self._world.cluster.ledger, pod.ref.uid
+        if gone:
+            self._tracker.pop(uid, None)
+            ledger.forget(uid)
+            return
+        tracked = self._tracker.setdefault(uid, Tracked(pod, 0.0, None))
+        tracked.pod = pod
+        ledger.apply(pod)
+        if pod.bound or pod.finished:
+            tracked.promised = None
+        if not awaits_placement(pod, self._policy):
+            tracked.reserved = None
+
+    def _release(self, uid: str) -> None:
+        tracked, ledger = self._tracker[uid], self._world.cluster.ledger
+        tracked.promised = None
+        ledger.forget(uid)
+        ledger.apply(tracked.pod)
+
+
+def differences(lines: Iterable[bytes]) -> Iterator[str]:
+    """Say of each decision that comes out otherwise what it was and what it is."""
+    replay: Replay | None = None
+    for number, text in enumerate(lines, 1):
+        line = msgspec.json.decode(text, type=Line)
+        if line.policy is not None:
+            replay = Replay(line.policy)
+        assert replay is not None, "a journal begins with the operator's choice"
+        if line.took:
+            replay.take(line.took, msgspec.json.decode(line.value, type=TYPES[line.took]), gone=line.gone)
+        elif line.decided:
+            again = msgspec.json.decode(msgspec.json.encode(verdict(replay.decide(line.uid))))
+            said = msgspec.json.decode(text)
+            before = {key: said.get(key) for key in again.keys() | said.keys() & {"placement", "reason", "message"}}
+            if before != again:
+                yield f"line {number}, {line.decided}: it was {before}, and is {again}"
+
+
+def whole(text: bytes) -> list[bytes]:
+    """Give the lines; one that a crash has cut is none."""
+    return text.split(b"\n")[:-1]
+
+
+def main(journal: str) -> None:
+    """Print what is different, a line each."""
+    for difference in differences(whole(Path(journal).read_bytes())):
+        print(difference)  # noqa: T201 - what the program is for
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
