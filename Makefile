@@ -98,12 +98,20 @@ fuzz: env-dev $(VENV)/.fuzz.stamp ## Fuzz parser, review and watches for ten min
 soak: env-dev ## Simulate the scheduler under every fault, in virtual time (SEED=1 STEPS=100000)
 	@PYTHONPATH=scheduler $(BIN)/python -m gpu_scheduler simulate --seed $(or $(SEED),1) --steps $(or $(STEPS),100000) --after $(or $(AFTER),0) --jobs $(or $(JOBS),$(shell getconf _NPROCESSORS_ONLN))
 
+.PHONY: bench-quick
+bench-quick: env-dev programs ## Measure how fast a backlog is placed, beside the API server's limit and kube-scheduler: 5 minutes
+	@PYTHONPATH=.:scheduler $(BIN)/python -m bench quick
+
+.PHONY: bench
+bench: env-dev programs ## Measure backlogs and arrivals beside the limit, kube-scheduler and a naive scheduler: 30 minutes
+	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
+
 .PHONY: fmt
 fmt: env-dev ## Format the Python code, and write the tables of inputs into the roles' pages
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py
 
 .PHONY: programs
-programs: env-deploy ## Build etcd, kube-apiserver and kubectl into the cache, for the integration ring
+programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for the integration ring and the benchmark
 	@$(PLAYBOOK) playbooks/programs.yml $(ARGS)
 
 .PHONY: lock

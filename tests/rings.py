@@ -95,7 +95,7 @@ def _check() -> Ring:
         (
             Step("ruff format", ("ruff", "format", "--check", ".")),
             Step("ruff", ("ruff", "check", ".")),
-            Step("mypy", ("mypy", "scheduler/gpu_scheduler", "check", "scheduler/tests", "tests")),
+            Step("mypy", ("mypy", "scheduler/gpu_scheduler", "check", "scheduler/tests", "tests", "bench")),
             Step("import-linter", ("lint-imports", "--no-cache")),
             Step("vulture", ("vulture",)),
             Step("promises", (sys.executable, "tests/promises.py")),
@@ -186,7 +186,7 @@ def _beside(folder: str, parts: Parts, short: Parts = (), *, leave_out: tuple[st
 RINGS: Final = {
     "check": _check,
     "unit": _unit,
-    "contracts": lambda: Ring((_pytest("tests/contracts"),)),
+    "contracts": lambda: Ring((_pytest("tests/contracts", "tests/bench"),)),
     "integration": _integration,
     "faults": _faults,
     "molecule": _molecule,

@@ -192,6 +192,11 @@ class ControlPlane:
             return self.kube.call("GET", "/readyz")[0] == 200
         return False
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """Its processes by name."""
+        return {process.name: process.pid for process in (self._api, self._etcd)}
+
     def restart_api(self) -> None:
         """Replace the API server by another on the same port, as a crash would: clients find cut connections."""
         self.crash_api()

@@ -1,0 +1,101 @@
+"""Sends prepared orders through aiohttp on uvloop: the client that the scheduler itself uses, on the faster loop.
+
+Usage: python -m bench.contenders.blast_aiohttp ORDERS
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import aiohttp
+import uvloop
+from yarl import URL
+
+from bench.contenders import orders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_KEPT: Final = 3600.0
+"""Seconds that an idle connection is kept: longer than anybody waits for the word to begin."""
+
+
+class _Post(NamedTuple):
+    url: URL
+    body: bytes
+
+
+class _Pod(NamedTuple):
+    bind: _Post
+    event: _Post | None
+
+
+def _pods(header: orders.Header, given: Iterable[orders.Order]) -> Iterator[_Pod]:
+    for order in given:
+        yield _Pod(_post(header, order.bind), None if order.event is None else _post(header, order.event))
+
+
+def _post(header: orders.Header, request: orders.Request) -> _Post:
+    return _Post(URL(header.server + request.path, encoded=True), request.body.encode())
+
+
+async def _greet(session: aiohttp.ClientSession, url: URL) -> None:
+    async with session.get(url) as answer:
+        await answer.read()
+        if answer.status != orders.WELCOME:
+            raise orders.unwelcome(answer.status)
+
+
+async def _send(session: aiohttp.ClientSession, post: _Post) -> int:
+    async with session.post(post.url, data=post.body) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def _work(session: aiohttp.ClientSession, pods: Iterator[_Pod], count: orders.Count) -> None:
+    """Take one pod after the other, beside the other workers."""
+    for bind, event in pods:
+        if count.bind(await _send(session, bind)) and event is not None:
+            count.event(await _send(session, event))
+
+
+async def _blast(header: orders.Header, pods: Iterable[_Pod]) -> None:
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=header.in_flight, keepalive_timeout=_KEPT, ssl=ssl.create_default_context(cafile=header.ca)
+        ),
+        headers=orders.headers(header),
+        skip_auto_headers=["Accept-Encoding"],
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None),
+        trust_env=False,
+    )
+    async with session:
+        hello = URL(header.server + orders.HELLO, encoded=True)
+        await asyncio.gather(*(_greet(session, hello) for _ in range(header.in_flight)))
+        # In a thread: the loop goes on hearing of connections that the server closes.
+        await asyncio.to_thread(orders.wait_for_go)
+        count = orders.Count()
+        rest = iter(pods)
+        await asyncio.gather(*(_work(session, rest, count) for _ in range(header.in_flight)))
+        count.report(header)
+
+
+def main(path: str) -> None:
+    """Send the orders of this file and print the report; ConnectionError when a connection breaks."""
+    header, given = orders.read(Path(path))
+    try:
+        uvloop.run(_blast(header, list(_pods(header, given))))
+    except aiohttp.ClientError as error:
+        raise orders.broken(header.server, error) from error
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except (OSError, EOFError, ValueError) as error:
+        sys.exit(str(error))

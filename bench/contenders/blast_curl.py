@@ -1,0 +1,177 @@
+"""Sends prepared orders through libcurl and epoll: half the work of its own that aiohttp has.
+
+Usage: python -m bench.contenders.blast_curl ORDERS
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pycurl  # type: ignore[import-untyped]  # the package says nothing of its types
+
+from bench.contenders import orders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_NEVER: Final = -1
+"""What libcurl says when it waits for nothing but its sockets."""
+_EVENTS: Final = {
+    pycurl.POLL_IN: select.EPOLLIN,
+    pycurl.POLL_OUT: select.EPOLLOUT,
+    pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
+}
+
+
+class _Post(NamedTuple):
+    url: bytes
+    body: bytes
+    event: _Post | None
+    is_bind: bool
+
+
+class _Place:
+    """One request in flight after the other."""
+
+    def __init__(self, header: orders.Header) -> None:
+        """Prepare the greeting."""
+        self.handle = pycurl.Curl()
+        self.post = _Post((header.server + orders.HELLO).encode(), b"", None, is_bind=False)
+        self._begun = False
+        options = {
+            pycurl.URL: self.post.url,
+            pycurl.CAINFO: header.ca,
+            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
+            pycurl.HTTPHEADER: [f"{name}: {text}" for name, text in orders.headers(header).items()],
+            # Whatever the environment says.
+            pycurl.PROXY: "",
+            # Takes every byte and keeps none.
+            pycurl.WRITEFUNCTION: len,
+            pycurl.PREREQFUNCTION: self._begin,
+        }
+        for option, value in options.items():
+            self.handle.setopt(option, value)
+
+    def take(self, post: _Post) -> None:
+        """Have this sent next."""
+        self.post, self._begun = post, False
+        self.handle.setopt(pycurl.URL, post.url)
+        self.handle.setopt(pycurl.POSTFIELDS, post.body)
+
+    def _begin(self, *_connection: object) -> int:
+        """Refuse to send a second time: libcurl would do so where a kept connection breaks before the answer."""
+        if self._begun:
+            return int(pycurl.PREREQFUNC_ABORT)
+        self._begun = True
+        return int(pycurl.PREREQFUNC_OK)
+
+
+class _Blaster:
+    """All places, each with its connection open."""
+
+    def __init__(self, header: orders.Header) -> None:
+        """Open the connections; ConnectionError when one cannot be opened."""
+        self._server = header.server
+        self._epoll = select.epoll()
+        self._watched: set[int] = set()
+        self._timer = _NEVER
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_MAXCONNECTS, header.in_flight)
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+        self._places = {place.handle: place for place in (_Place(header) for _ in range(header.in_flight))}
+        self._running = 0
+        for place in self._places.values():
+            self._start(place)
+        for _, status in self._answered():
+            if status != orders.WELCOME:
+                raise orders.unwelcome(status)
+
+    def blast(self, binds: Iterator[_Post], count: orders.Count) -> None:
+        """Send all, and the events behind them; ConnectionError when a connection breaks."""
+        # The places come first: zip would take one bind too many from the other side.
+        for place, first in zip(self._places.values(), binds, strict=False):
+            place.take(first)
+            self._start(place)
+        for place, status in self._answered():
+            following = None
+            if not place.post.is_bind:
+                count.event(status)
+            elif count.bind(status):
+                following = place.post.event
+            following = following or next(binds, None)
+            if following is not None:
+                place.take(following)
+                self._start(place)
+
+    def _start(self, place: _Place) -> None:
+        self._running += 1
+        self._multi.add_handle(place.handle)
+
+    def _answered(self) -> Iterator[tuple[_Place, int]]:
+        """Give each place and the status of the answer that it got, until none is in flight."""
+        while self._running:
+            self._turn()
+            _, answered, broken = self._multi.info_read()
+            for _, _, reason in broken:
+                raise orders.broken(self._server, reason)
+            for handle in answered:
+                self._multi.remove_handle(handle)
+                self._running -= 1
+                yield self._places[handle], handle.getinfo(pycurl.RESPONSE_CODE)
+
+    def _turn(self) -> None:
+        """Wait until libcurl has something to do, and let it."""
+        found = self._epoll.poll(None if self._timer == _NEVER else self._timer / 1000)
+        for number, events in found:
+            readable = pycurl.CSELECT_IN if events & ~select.EPOLLOUT else 0
+            writable = pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0
+            self._multi.socket_action(number, readable | writable)
+        if self._timer == 0 or not found:
+            self._timer = _NEVER
+            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+
+    def _watch(self, wish: int, number: int, *_unused: object) -> None:
+        """Do as libcurl says about this socket."""
+        if wish == pycurl.POLL_REMOVE:
+            self._watched.discard(number)
+            self._epoll.unregister(number)
+        elif number in self._watched:
+            self._epoll.modify(number, _EVENTS[wish])
+        else:
+            self._watched.add(number)
+            self._epoll.register(number, _EVENTS[wish])
+
+    def _set_timer(self, milliseconds: int) -> None:
+        self._timer = milliseconds
+
+
+def _posts(header: orders.Header, given: Iterable[orders.Order]) -> Iterator[_Post]:
+    for order in given:
+        event = None if order.event is None else _post(header, order.event, None, is_bind=False)
+        yield _post(header, order.bind, event, is_bind=True)
+
+
+def _post(header: orders.Header, request: orders.Request, event: _Post | None, *, is_bind: bool) -> _Post:
+    return _Post((header.server + request.path).encode(), request.body.encode(), event, is_bind)
+
+
+def main(path: str) -> None:
+    """Send the orders of this file and print the report; ConnectionError when a connection breaks."""
+    header, given = orders.read(Path(path))
+    binds = list(_posts(header, given))
+    blaster = _Blaster(header)
+    orders.wait_for_go()
+    count = orders.Count()
+    blaster.blast(iter(binds), count)
+    count.report(header)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except (OSError, EOFError, ValueError) as error:
+        sys.exit(str(error))

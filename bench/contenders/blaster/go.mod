@@ -1,0 +1,3 @@
+module gpu-scheduler.invalid/blaster
+
+go 1.25.0

@@ -1,0 +1,107 @@
+"""The limit's orders: what our own scheduler would write, decided before the clock starts.
+
+The real loop, binder and announcer run against an API that keeps each write and says yes, so that the limit sends the
+very bytes that we do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bench.contenders.orders import Order, Request
+from gpu_scheduler import names
+from gpu_scheduler.adapters.announcing import ApiAnnouncer
+from gpu_scheduler.adapters.api import Answer, Api
+from gpu_scheduler.adapters.binding import ApiBinder
+from gpu_scheduler.adapters.claims import ApiClaims
+from gpu_scheduler.adapters.metrics import SchedulerMetrics, new_registry
+from gpu_scheduler.adapters.translate import read_node, read_pod
+from gpu_scheduler.core.model import Policy
+from gpu_scheduler.ports import Fence, Ports
+from gpu_scheduler.scheduling import Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aiohttp import BytesPayload
+
+_IDENTITY: Final = "benchmark_0"
+_PATIENCE: Final = 300.0
+
+
+class _Regarding(msgspec.Struct):
+    name: str
+
+
+class _Event(msgspec.Struct):
+    regarding: _Regarding
+
+
+class _Keeper(Api):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.binds: dict[str, Request] = {}
+        self.events: dict[str, Request] = {}
+
+    async def call(  # noqa: PLR0913 - as its base has it
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | BytesPayload | None = None,
+        content_type: str = "",
+        timeout: float = 0.0,  # noqa: ASYNC109 - as its base has it
+        repeat: bool = True,
+    ) -> Answer:
+        """Keep it, and say that it was created."""
+        del query, content_type, timeout, repeat
+        if method != "POST" or body is None:
+            raise ValueError(f"cannot keep {method} {path}: a pod that can be placed at once needs two POSTs")
+        text = body.decode()
+        if path.endswith("/binding"):
+            self.binds[path.split("/")[-2]] = Request(path, text)
+        else:
+            self.events[_pod_of(text)] = Request(path, text)
+        return Answer(201, b"{}")
+
+
+class _Open(Fence):
+    def may_bind(self) -> bool:
+        return True
+
+
+def orders(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) -> list[Order]:
+    """Decide on these pods, given as JSON, and give what is to be written for each; `events` or binds alone."""
+    return asyncio.run(_decided(nodes, list(pods), events=events))
+
+
+async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -> list[Order]:
+    api, policy = _Keeper(), Policy()
+    announcer = ApiAnnouncer(api, controller=names.SCHEDULER_NAME, instance=_IDENTITY)
+    metrics = SchedulerMetrics(new_registry("0", ""), names.SCHEDULER_NAME)
+    ports = Ports(ApiBinder(api, _Open(), _IDENTITY), ApiClaims(api, _Open()), announcer, metrics, metrics)
+    scheduler = Scheduler(policy, ports)
+    for raw in nodes:
+        scheduler.world.nodes.applied(read_node(raw)[1])
+    for raw in pods:
+        scheduler.pods.applied(read_pod(raw)[1])
+    tasks = [asyncio.create_task(part) for part in (scheduler.run(), announcer.run())]
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            while len(api.events) < len(pods):  # noqa: ASYNC110 - nobody tells when all is done
+                await asyncio.sleep(0.05)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [Order(bind, api.events[name] if events else None) for name, bind in api.binds.items()]
+
+
+def _pod_of(event: str) -> str:
+    """Pods of one benchmark have names of their own, whatever their namespace."""
+    return msgspec.json.decode(event, type=_Event).regarding.name

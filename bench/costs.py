@@ -1,0 +1,36 @@
+"""What a process used up, by /proc: CPU, resident memory, and its proportional share of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from bench.results import Cost
+
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+# /proc/PID/stat counts its fields from 1, and utime and stime are the 14th and 15th; what stands before the name's
+# closing bracket is two of them.
+_UTIME: Final = 14 - 3
+_STIME: Final = 15 - 3
+
+
+class Meter:
+    """Reads one process' costs since it was made."""
+
+    def __init__(self, pid: int) -> None:
+        """Count from now on."""
+        self._folder = Path(f"/proc/{pid}")
+        self._before = self._cpu()
+
+    def read(self) -> Cost:
+        """Give the costs so far; the process must still be there."""
+        sizes = {}
+        for line in (self._folder / "smaps_rollup").read_text(encoding="ascii").splitlines()[1:]:
+            key, _, value = line.partition(":")
+            sizes[key] = int(value.split()[0]) / 1024
+        return Cost(cpu=self._cpu() - self._before, rss=sizes["Rss"], pss=sizes["Pss"])
+
+    def _cpu(self) -> float:
+        fields = (self._folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[_UTIME]) + int(fields[_STIME])) / _TICK

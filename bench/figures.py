@@ -1,0 +1,110 @@
+"""Figures of samples, and how sure they are. Pure: the same samples and the same seed give the same figures."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from bench.results import Measured
+
+RESAMPLES: Final = 10_000
+FEWEST: Final = 3
+"""Below so many values an interval would say more than is known."""
+_LOW, _HIGH = 2.5, 97.5
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of a sample and its range."""
+
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The median of paired ratios with its 95 % interval, which is None below three pairs."""
+
+    value: float
+    low: float | None
+    high: float | None
+    pairs: int
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Give median and range; of an even number of values the median is the mean of the two in the middle."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("cannot give the median of no values: at least one is needed, such as [812.5]")
+    return Spread(median(ordered), ordered[0], ordered[-1])
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Interpolate linearly between the two nearest ranks: 0 gives the least value, 50 the median, 100 the greatest."""
+    if not 0 <= percent <= 100:  # noqa: PLR2004 - what a percentage is
+        raise ValueError(f"cannot give the percentile {percent:g}: it lies between 0 and 100, such as 99")
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("cannot give a percentile of no values: at least one is needed, such as [0.004]")
+    place = (len(ordered) - 1) * percent / 100
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    between = ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    # Rounding may carry it past its neighbour.
+    return min(between, ordered[above])
+
+
+def interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
+    """Give the bootstrap 95 % interval of the median, by the percentile method; None below three values."""
+    if len(values) < FEWEST:
+        return None
+    ordered = sorted(values)
+    medians = [(ordered[one] + ordered[other]) / 2 for one, other in _middles(len(ordered), seed)]
+    return percentile(medians, _LOW), percentile(medians, _HIGH)
+
+
+def ratio(ours: Mapping[int, float], theirs: Mapping[int, float], seed: int) -> Ratio | None:
+    """Compare rates by repetition, those of one repetition with each other; None when they share no repetition.
+
+    ValueError when a rate is not above 0.
+    """
+    for rate in (*ours.values(), *theirs.values()):
+        if not rate > 0:
+            raise ValueError(f"cannot compare a rate of {rate:g}: it is above 0, such as 812.5 pods a second")
+    paired = [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys())]
+    if not paired:
+        return None
+    low, high = interval(paired, seed) or (None, None)
+    return Ratio(median(paired), low, high, len(paired))
+
+
+def bind_rate(measured: Measured) -> float | None:
+    """Pods a second to the last bind; None where nothing was bound, or all at one moment."""
+    return _rate(measured.bound, measured.to_last_bind)
+
+
+def event_rate(measured: Measured) -> float | None:
+    """Pods a second to the last event; None where no event was seen, or all at one moment."""
+    return _rate(measured.events, measured.to_last_event)
+
+
+def _rate(pods: int, seconds: float | None) -> float | None:
+    return pods / seconds if seconds and seconds > 0 and pods else None
+
+
+@lru_cache(maxsize=32)
+def _middles(size: int, seed: int) -> tuple[tuple[int, int], ...]:
+    """Of each resample of so many values, the ranks of the two in the middle, which are one where the size is odd.
+
+    Ranks serve every sample of that size, so that they are drawn once.
+    """
+    chance = random.Random(seed)  # noqa: S311 - an interval is no secret
+    drawn = (sorted(chance.choices(range(size), k=size)) for _ in range(RESAMPLES))
+    return tuple((each[(size - 1) // 2], each[size // 2]) for each in drawn)

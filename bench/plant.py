@@ -1,0 +1,98 @@
+"""A fresh control plane for each cell: the tests' own, with our rights and policies, and with limits that nobody meets.
+
+Everything is in memory where the temporary folder is; etcd does not wait for the disk. All contenders have the same.
+"""
+
+from __future__ import annotations
+
+import http.client
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bench.contenders.limit import Blaster
+from bench.contenders.orders import Header, Order, Request, write
+from tests.integration import manifests
+from tests.integration.plant import ADMIN_TOKEN, ControlPlane, Object
+from tests.integration.shipped import control_plane
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bench.town import Town
+
+FLAGS: Final = ("--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000")
+POLICIES: Final = ("guards", "injection")
+_MAKERS: Final = 32
+"""Requests in flight where nodes and pods are made, which nobody measures."""
+_PATIENCE: Final = 300.0
+REFUSED: Final = 403
+
+
+class Plant:
+    """One control plane with a folder of its own."""
+
+    def __init__(self, folder: Path, plane: ControlPlane) -> None:
+        """`plant` makes them."""
+        self.folder = folder
+        self.plane = plane
+        self._made = 0
+
+    def make(self, requests: Iterable[tuple[str, Object]]) -> None:
+        """Create these objects, many at once; AssertionError when one was refused."""
+        self._made += 1
+        orders = self.folder / f"make-{self._made}.jsonl"
+        bodies = (Order(Request(path, msgspec.json.encode(body).decode()), None) for path, body in requests)
+        write(orders, self.header(ADMIN_TOKEN, _MAKERS), bodies)
+        maker = Blaster("curl", orders, self.folder / f"make-{self._made}.log")
+        try:
+            maker.wait_ready()
+            maker.go()
+            made = maker.wait(_PATIENCE)
+        finally:
+            maker.stop()
+        assert set(made.statuses) <= {"201"}, made.statuses
+
+    def settle(self, town: Town) -> None:
+        """Make namespaces and nodes."""
+        spaces = [("/api/v1/namespaces", {"metadata": {"name": name}}) for name in town.namespaces]
+        self.make(spaces)
+        self.make(("/api/v1/nodes", body) for body in town.node_bodies())
+
+    def header(self, token: str, in_flight: int) -> Header:
+        """To whom a blaster sends."""
+        return Header(f"https://127.0.0.1:{self.plane.port}", str(self.plane.ca), token, in_flight)
+
+    def items(self, path: str) -> list[bytes]:
+        """All objects of a kind, each as the API server writes it."""
+        status, body = self.plane.kube.raw("GET", path)
+        assert status == http.client.OK, body[:500]
+        return [bytes(item) for item in msgspec.json.decode(body, type=_Items).items]
+
+
+class _Items(msgspec.Struct):
+    items: list[msgspec.Raw]
+
+
+@contextmanager
+def plant() -> Iterator[Plant]:
+    """Start one, with our policies in force; it is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        plane = control_plane(folder, *FLAGS)
+        try:
+            manifests.apply(plane.kube, *POLICIES)
+            eventually("the guards are in force", lambda: _guarded(plane), seconds=20)
+            yield Plant(folder, plane)
+        finally:
+            plane.stop()
+
+
+def _guarded(plane: ControlPlane) -> bool:
+    """A forged assignment is refused."""
+    forged = manifests.pod_of("a", annotations={"agentaflow.gpu/assigned-devices": "0"})
+    return plane.kube.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", forged)[0] == REFUSED

@@ -1,0 +1,195 @@
+"""A session as pictures, PNG and SVG: throughput, progress, and how long pods wait.
+
+Only repetitions without anything wrong are drawn. The same session gives the same files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from bench.figures import bind_rate, percentile, spread
+from bench.report import WORKLOADS, number
+from bench.targets import OURS, cells, chosen, largest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from bench.results import Measured, Session
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How a contender is drawn: by hue for most, by dashes where hues can't be told apart."""
+
+    colour: str
+    dashes: str | tuple[int, tuple[float, ...]]
+    label: str
+
+
+# The palette of Okabe and Ito, made for eyes that tell few hues apart.
+_LOOKS: Final = {
+    "L0": _Look("#000000", ":", "limit, binds alone"),
+    "L": _Look("#666666", "--", "limit, binds and events"),
+    "O": _Look("#D55E00", "-", "gpu-scheduler"),
+    "K": _Look("#0072B2", "-.", "kube-scheduler, unthrottled"),
+    "K50": _Look("#56B4E9", (0, (6, 2, 1, 2, 1, 2)), "kube-scheduler, default throttle"),
+    "N": _Look("#009E73", (0, (1, 3)), "naive scheduler"),
+}
+_WIDTH: Final = 7.5
+"""Inches; the height follows from what is drawn."""
+_SHORTEST: Final = 0.1
+"""Milliseconds where the logarithmic axis begins: watches tell nothing finer."""
+_STEPS: Final = 400
+"""Points of a curve: more than a picture's pixels can show."""
+_FRAME: Final = 3.0
+"""So many times our own duration are shown: whoever needs longer leaves the frame, and the legend says how long."""
+
+
+def draw(session: Session, folder: Path) -> list[Path]:
+    """Write what the session has data for into the folder, and give the paths."""
+    # Start-up stays small: only who draws loads it.
+    from matplotlib import rc_context  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    with rc_context(
+        {
+            "font.size": 10.0,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.titlesize": 11.0,
+            "axes.titlelocation": "left",
+            "figure.constrained_layout.use": True,
+            # Names inside an SVG are hashed with it, otherwise with a random one.
+            "svg.hashsalt": "gpu-scheduler",
+        }
+    ):
+        for name, height, paint in _pictures(session.measured):
+            # A figure of its own, without pyplot: Agg draws the PNG, and no display is asked for.
+            figure = Figure(figsize=(_WIDTH, height))
+            paint(figure, figure.add_subplot())
+            for suffix, unsaid in (("png", ("Software",)), ("svg", ("Date", "Creator"))):
+                path = folder / f"{name}.{suffix}"
+                figure.savefig(path, dpi=150, metadata=dict.fromkeys(unsaid))
+                written.append(path)
+    return written
+
+
+def _pictures(measured: Sequence[Measured]) -> Iterator[tuple[str, float, Callable[[Figure, Axes], None]]]:
+    """Name, height and painter of each."""
+    bound = _shown(measured, "W1", bind_rate)
+    if bound:
+        yield "throughput", 1.3 + 0.55 * len(bound), lambda _, axes: _throughput(axes, bound)
+    for workload in sorted({each.cell.workload for each in measured}):
+        progressed = _shown(measured, workload, lambda each: bind_rate(each) if each.each_tenth else None)
+        if progressed:
+            yield f"progress-{workload.lower()}", 3.6 + 0.2 * len(progressed), partial(_progress, workload, progressed)
+        # For times less is better, so that the choice turns round.
+        waited = _shown(measured, workload, lambda each: -percentile(each.latencies, 50) if each.latencies else None)
+        if waited:
+            yield f"latency-{workload.lower()}", 3.6 + 0.2 * len(waited), partial(_latency, workload, waited)
+
+
+def _shown(
+    measured: Sequence[Measured], workload: str, better: Callable[[Measured], float | None]
+) -> dict[str, list[Measured]]:
+    """Give one cell of each contender, in their order: the worst of ours and the best of the others."""
+    there = {each.cell.contender for each in measured}
+    found = {}
+    for name in (*(name for name in _LOOKS if name in there), *sorted(there - _LOOKS.keys())):
+        repetitions = chosen(largest(cells(measured, workload, name)), better, most=name != OURS)
+        if repetitions:
+            found[name] = repetitions
+    return found
+
+
+def _look(contender: str) -> _Look:
+    return _LOOKS.get(contender) or _Look("#999999", "-", "contender")
+
+
+def _title(workload: str, text: str) -> str:
+    told = WORKLOADS.get(workload)
+    return f"{text}\n{workload}: {told}" if told else f"{text}\n{workload}"
+
+
+def _throughput(axes: Axes, shown: Mapping[str, Sequence[Measured]]) -> None:
+    rates = [spread(value for each in every if (value := bind_rate(each))) for every in shown.values()]
+    places = range(len(shown))
+    # One of them is the matter, and darker than the rest in grey too.
+    colours = [_look(name).colour if name == OURS else "#C4C4C4" for name in shown]
+    axes.barh(places, [rate.middle for rate in rates], color=colours, height=0.62)
+    low, high = [rate.middle - rate.low for rate in rates], [rate.high - rate.middle for rate in rates]
+    axes.errorbar([rate.middle for rate in rates], places, xerr=(low, high), fmt="none", ecolor="black", capsize=3)
+    for place, rate in zip(places, rates, strict=True):
+        axes.annotate(
+            number(rate.middle), (rate.high, place), (6, 0), textcoords="offset points", va="center", fontsize="small"
+        )
+    axes.set_yticks(places, [_named(name, every[0]) for name, every in shown.items()])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(lambda rate, _: number(rate))
+    axes.set_xlabel("pods/s from the first bind to the last\n(the median; whiskers from the least to the greatest)")
+    axes.set_title(_title("W1", "How many pods are bound in a second"))
+
+
+def _named(contender: str, one: Measured) -> str:
+    about = ", ".join(filter(None, (contender, one.cell.variant, f"{number(one.cell.pods)} pods")))
+    return f"{_look(contender).label}\n({about})"
+
+
+def _progress(workload: str, shown: Mapping[str, Sequence[Measured]], figure: Figure, axes: Axes) -> None:
+    ours = inf
+    longest = 0.0
+    for name, every in shown.items():
+        one = sorted(every, key=lambda each: each.to_last_bind)[len(every) // 2]
+        seconds = [min(tenth / 10, one.to_last_bind) for tenth in range(len(one.each_tenth) + 1)]
+        look = _look(name)
+        label = f"{look.label} ({name}): {number(one.bound)} in {number(one.to_last_bind)} s"
+        axes.plot(seconds, [0, *accumulate(one.each_tenth)], color=look.colour, linestyle=look.dashes, label=label)
+        longest = max(longest, seconds[-1])
+        ours = seconds[-1] if name == OURS else ours
+    axes.set_xlim(0, min(longest, _FRAME * ours))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("seconds since the first bind")
+    axes.set_ylabel("pods bound")
+    axes.yaxis.set_major_formatter(lambda pods, _: number(pods))
+    axes.set_title(_title(workload, "How steadily pods are bound"))
+    _legend(figure)
+
+
+def _latency(workload: str, shown: Mapping[str, Sequence[Measured]], figure: Figure, axes: Axes) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415 - as in draw
+
+    shares = [100 * step / _STEPS for step in range(_STEPS + 1)]
+    for name, every in shown.items():
+        waited = sorted(max(_SHORTEST, seconds * 1000) for each in every for seconds in each.latencies)
+        look = _look(name)
+        half, most = number(percentile(waited, 50)), number(percentile(waited, 99))
+        label = f"{look.label} ({name}): p50 {half} ms, p99 {most} ms"
+        times = [percentile(waited, share) for share in shares]
+        axes.plot(times, shares, color=look.colour, linestyle=look.dashes, label=label, clip_on=False)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda time, _: number(time))
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("ms from a pod's creation to its bind")
+    axes.set_ylabel("% of pods bound within that time")
+    axes.set_title(_title(workload, "How long pods wait"))
+    _legend(figure)
+
+
+def _legend(figure: Figure) -> None:
+    # Long enough to show the dashes.
+    figure.legend(loc="outside lower left", frameon=False, fontsize="small", handlelength=4)

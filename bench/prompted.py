@@ -1,0 +1,70 @@
+"""A process that says `ready`, waits for the word `go`, and ends with one line of JSON about what it did."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+
+from bench.contenders import orders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+T = TypeVar("T")
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+class Prompted(Generic[T]):
+    """One run of it."""
+
+    def __init__(self, what: type[T], command: Sequence[str], log_path: Path) -> None:
+        """Start it at once; it will tell a `what`, and `log_path` takes what it complains of."""
+        self._what = what
+        self._log = log_path
+        with log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        self.pid = self._process.pid
+
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        """Wait until all is prepared; RuntimeError when it ends instead, TimeoutError when it takes too long.
+
+        kube-apiserver ends idle connections after 90 s: with a later `go`, opening them again is measured too.
+        """
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
+        if not readable:
+            raise TimeoutError(f"cannot wait longer: after {seconds:g} s it is not ready")
+        if self._process.stdout.readline().decode().strip() != orders.READY:
+            raise self._ended()
+
+    def go(self) -> None:
+        """Give the word."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{orders.GO}\n".encode())
+        self._process.stdin.flush()
+
+    def wait(self, seconds: float) -> T:
+        """Give what it measured; RuntimeError when it could not, TimeoutError when it takes longer than that."""
+        try:
+            output, _ = self._process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"cannot wait longer: after {seconds:g} s it is not done") from error
+        if self._process.returncode != 0:
+            raise self._ended()
+        return msgspec.json.decode(output, type=self._what)
+
+    def stop(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _ended(self) -> RuntimeError:
+        code = self._process.wait()
+        told = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        return RuntimeError(f"it ended with {code}: {told}")

@@ -1,0 +1,230 @@
+"""A session told as Markdown: the ratios first, then what they were made of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import floor, log10
+from typing import TYPE_CHECKING, Final
+
+from bench.figures import bind_rate, event_rate, percentile, spread
+from bench.targets import TARGETS, cpu_a_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from bench.results import Cell, Machine, Measured, Session
+    from bench.targets import Found, Target
+
+CONTENDERS: Final = {
+    "L": "the limit: prepared binds and events, as fast as the API server takes them",
+    "L0": "the limit without events",
+    "O": "gpu-scheduler",
+    "K": "kube-scheduler, unthrottled",
+    "K50": "kube-scheduler with its default throttle",
+    "N": "a naive scheduler in Python",
+}
+WORKLOADS: Final = {
+    "W1": "a backlog of mapped pods",
+    "W2": "pods that arrive one by one",
+    "W3": "pods placed by strategy",
+    "W4": "arriving pods beside many that fit nowhere",
+    "W5": "churn",
+    "W6": "a cold start",
+    "W7": "a failover",
+    "W8": "the admission webhook",
+}
+NONE: Final = "—"
+_RESULTS: Final = {True: "met", False: "**missed**", None: NONE}
+_EVERY: Final = ("contender", "variant", "pods on nodes", "repetitions", "pods/s to the last bind", "to the last event")
+_COSTS: Final = ("CPU ms a pod", "RSS / PSS MiB", "requests a pod")
+_WAITS: Final = ("creation to bind, p50 / p99 ms",)
+_DELAYS: Final = ("bind to event, p99 ms",)
+
+
+def markdown(session: Session) -> str:
+    """Tell it all; a target or a figure that was not measured is a dash."""
+    lines = [
+        f"# Benchmark `{session.name}`",
+        "",
+        *_where(session),
+        "",
+        *_targets(session.measured),
+        "",
+        "## What the ratios are made of",
+        "",
+        "These are footnotes: machines differ, and so do absolute figures. The ratios above are the result.",
+        "Of several repetitions the median is given, with the least and the greatest in brackets.",
+        "",
+        *_legend(session.measured),
+        "",
+        *_workloads(session.measured),
+        *_wrong(session.measured),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write it for people: so many digits that count, thousands apart, no digit after the point that says nothing."""
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - floor(log10(abs(value))))
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _where(session: Session) -> Iterator[str]:
+    machine = session.machine
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(session.versions.items()))
+    yield f"- began: {session.began}"
+    yield f"- commit: `{session.commit}`"
+    yield f"- machine: {_machine(machine)}"
+    yield f"- versions: {versions or NONE}"
+
+
+def _machine(machine: Machine) -> str:
+    cores = "1 core" if machine.cores == 1 else f"{machine.cores} cores"
+    return f"{machine.processor}, {cores}, {number(machine.memory / 1024)} GiB of memory, kernel {machine.kernel}"
+
+
+def _targets(measured: Sequence[Measured]) -> Iterator[str]:
+    found = [(target, target.find(measured)) for target in TARGETS]
+    met = [target.met(each) for target, each in found]
+    yield "## Targets"
+    yield ""
+    yield f"{met.count(True)} met, {met.count(False)} missed, {met.count(None)} without a value."
+    yield ""
+    yield "A ratio is the median of the ratios within one repetition, and above 1 where gpu-scheduler is faster. The"
+    yield f"interval is a bootstrap 95 % interval of that median; it is {NONE} below three repetitions. Met or missed"
+    yield "goes by the value alone, before it is rounded."
+    yield ""
+    head = ("workload", "what", "of", "target", "found", "95 % interval", "repetitions", "result")
+    yield from _table(head, (_target(*each) for each in found))
+
+
+def _target(target: Target, found: Found | None) -> tuple[str, ...]:
+    bound = _with(f"{'≥' if target.at_least else '≤'} {number(target.bound)}", target.unit)
+    about = target.workload, target.what, target.contenders, bound
+    if found is None:
+        return *about, "not measured", NONE, NONE, NONE
+    of = f"{target.contenders} ({found.variant})" if found.variant else target.contenders
+    value = found.instead if found.value is None else _with(_beside(found.value, target.bound), target.unit)
+    sure = NONE if found.low is None or found.high is None else f"{number(found.low)} to {number(found.high)}"
+    return *about[:2], of, bound, value, sure, str(found.repetitions), _RESULTS[target.met(found)]
+
+
+def _beside(value: float, bound: float) -> str:
+    """Round it, but never onto the bound that it is not at."""
+    told = (number(value, digits) for digits in range(3, 17))
+    return next((text for text in told if value == bound or text != number(bound)), str(value))
+
+
+def _legend(measured: Iterable[Measured]) -> Iterator[str]:
+    there = {each.cell.contender for each in measured}
+    for name in sorted(there, key=_turn):
+        yield f"- **{name}**: {CONTENDERS.get(name, NONE)}"
+
+
+def _workloads(measured: Iterable[Measured]) -> Iterator[str]:
+    of: dict[str, dict[Cell, list[Measured]]] = defaultdict(lambda: defaultdict(list))
+    for each in measured:
+        of[each.cell.workload][each.cell].append(each)
+    for workload in sorted(of):
+        told = WORKLOADS.get(workload)
+        rows = sorted(of[workload].items(), key=lambda row: (_turn(row[0].contender), row[0]))
+        waits = any(each.latencies for _, repetitions in rows for each in repetitions)
+        delays = any(each.event_delays for _, repetitions in rows for each in repetitions)
+        yield f"### {workload}: {told}" if told else f"### {workload}"
+        yield ""
+        head = (*_EVERY, *(_WAITS if waits else ()), *(_DELAYS if delays else ()), *_COSTS)
+        yield from _table(head, (_row(*row, waits=waits, delays=delays) for row in rows))
+        yield ""
+
+
+def _row(cell: Cell, repetitions: Sequence[Measured], *, waits: bool, delays: bool) -> tuple[str, ...]:
+    right = [each for each in repetitions if not each.wrong]
+    counted = str(len(right)) if len(right) == len(repetitions) else f"{len(right)} of {len(repetitions)}"
+    costs = [cost for each in right if (cost := each.costs.get(cell.contender)) is not None]
+    memory = " / ".join((_middle([cost.rss for cost in costs]), _middle([cost.pss for cost in costs])))
+    return (
+        cell.contender,
+        cell.variant or NONE,
+        f"{number(cell.pods)} on {number(cell.nodes)}" if cell.pods else NONE,
+        counted,
+        _rates(right, bind_rate),
+        _rates(right, event_rate),
+        *([_latency(right)] if waits else ()),
+        *([_delay(right)] if delays else ()),
+        _middle([cpu for each in right if (cpu := cpu_a_pod(each)) is not None]),
+        memory if costs else NONE,
+        _calls(right),
+    )
+
+
+def _rates(right: Iterable[Measured], rate: Callable[[Measured], float | None]) -> str:
+    rates = [value for each in right if (value := rate(each)) is not None]
+    if not rates:
+        return NONE
+    told = spread(rates)
+    around = f" ({number(told.low)} to {number(told.high)})" if len(rates) > 1 else ""
+    return number(told.middle) + around
+
+
+def _latency(right: Iterable[Measured]) -> str:
+    waited = [each.latencies for each in right if each.latencies]
+    if not waited:
+        return NONE
+    return " / ".join(_middle([percentile(each, percent) * 1000 for each in waited]) for percent in (50, 99))
+
+
+def _delay(right: Iterable[Measured]) -> str:
+    return _middle([percentile(each.event_delays, 99) * 1000 for each in right if each.event_delays])
+
+
+def _calls(right: Iterable[Measured]) -> str:
+    """By verb, the most frequent first; a repetition without a verb counts as none of it."""
+    counted = [each for each in right if each.calls and each.bound]
+    verbs: list[dict[str, float]] = []
+    for each in counted:
+        times: dict[str, float] = defaultdict(float)
+        for call, count in each.calls.items():
+            times[call.partition(" ")[0]] += count / each.bound
+        verbs.append(times)
+    middle = {verb: spread(times.get(verb, 0.0) for times in verbs).middle for verb in sorted(set().union(*verbs))}
+    told = sorted(middle.items(), key=lambda each: -each[1])
+    return ", ".join(f"{verb} {number(round(times, 4))}" for verb, times in told) or NONE
+
+
+def _wrong(measured: Iterable[Measured]) -> Iterator[str]:
+    told = [(each, why) for each in measured for why in each.wrong]
+    yield "## What was wrong"
+    yield ""
+    if not told:
+        yield "Nothing: every repetition takes part."
+    else:
+        yield "These repetitions take no part in any figure above."
+        yield ""
+    for each, why in told:
+        name = " ".join(filter(None, (each.cell.workload, each.cell.contender, each.cell.variant)))
+        yield f"- {name}, repetition {each.repetition}: {' '.join(why.split())}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        told = " | ".join(cell.replace("|", "\\|") for cell in row)
+        yield f"| {told} |"
+
+
+def _turn(contender: str) -> tuple[int, str]:
+    """Contenders in the order in which they are told, unknown ones last."""
+    known = tuple(CONTENDERS)
+    return (known.index(contender) if contender in known else len(known)), contender
+
+
+def _middle(values: Sequence[float]) -> str:
+    return number(spread(values).middle) if values else NONE
+
+
+def _with(text: str, unit: str) -> str:
+    return f"{text} {unit}" if unit else text

@@ -1,0 +1,96 @@
+"""What a benchmark leaves behind: one file per run of it, a record for each measured cell.
+
+A cell is one workload with one contender on a control plane of its own. Times are in seconds, memory in MiB.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+FOLDER: Final = Path(__file__).resolve().parent / "results"
+
+
+class Cell(msgspec.Struct, frozen=True, order=True):
+    """What is measured: `variant` tells runs of one contender apart, such as a client and its requests in flight."""
+
+    workload: str
+    contender: str
+    variant: str = ""
+    nodes: int = 0
+    pods: int = 0
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a process used up: CPU while the cell was measured, memory at its end."""
+
+    cpu: float
+    rss: float
+    pss: float
+
+
+class Measured(msgspec.Struct, kw_only=True):
+    """One repetition of a cell, as the neutral observer saw it."""
+
+    cell: Cell
+    repetition: int
+    began: str
+    """Wall clock, ISO 8601 in UTC."""
+    to_last_bind: float
+    """From the first bind that was seen to the last."""
+    to_last_event: float | None = None
+    """From the first bind that was seen to the last `Scheduled` event; None where the contender writes none."""
+    bound: int
+    events: int = 0
+    devices: int = 0
+    """Distinct pairs of node and device given; 0 where the contender gives none."""
+    each_tenth: list[int] = []
+    """Binds seen in each tenth of a second, from the first one on."""
+    latencies: list[float] = []
+    """From a pod's creation, once answered, to its bind, for arrivals only."""
+    event_delays: list[float] = []
+    """From a pod's bind to its event, for arrivals only."""
+    calls: dict[str, int] = {}
+    """The API server's own count of requests meanwhile, as `POST pods/binding`."""
+    costs: dict[str, Cost] = {}
+    """By process: the contender's own name, kube-apiserver, etcd."""
+    wrong: list[str] = []
+    """What was not as it must be; a cell with anything here takes no part in any ratio."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Where it ran."""
+
+    processor: str
+    cores: int
+    memory: int
+    """MiB."""
+    kernel: str
+
+
+class Session(msgspec.Struct, kw_only=True):
+    """One run of the benchmark."""
+
+    name: str
+    """`quick`, `standard` or `full`."""
+    began: str
+    commit: str
+    """With `-dirty` where the tree had changes."""
+    versions: dict[str, str]
+    machine: Machine
+    measured: list[Measured]
+
+
+def write(session: Session, path: Path) -> None:
+    """Write it whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_bytes(msgspec.json.format(msgspec.json.encode(session), indent=1) + b"\n")
+    part.replace(path)
+
+
+def read(path: Path) -> Session:
+    """Read one; ValidationError when it is not such a file."""
+    return msgspec.json.decode(path.read_bytes(), type=Session)

@@ -1,0 +1,120 @@
+"""The cluster in which pods are placed, as bodies ready to POST: nodes with GPUs, and workloads whose maps name them.
+
+Placements are laid out so that each pod has a GPU of its own, and each workload's pods stand on many nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.integration import shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Object = dict[str, Any]
+
+CARDS: Final = 16
+MEMBERS: Final = 50
+"""Pods of a workload, and so lines of its map."""
+NAMESPACE_PODS: Final = 3000
+"""Upstream's threshold for the pods of one namespace."""
+_REQUESTS: Final = {"cpu": "100m", "memory": "64Mi"}
+# Room for whatever lands there: what is measured is placing, not running short.
+_ROOM: Final = {"nvidia.com/gpu": str(CARDS), "cpu": "256", "memory": "2Ti", "pods": "1000"}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One pod of a workload."""
+
+    workload: int
+    number: int
+
+    @property
+    def name(self) -> str:
+        """As a StatefulSet calls it."""
+        return f"{self.owner}-{self.number}"
+
+    @property
+    def owner(self) -> str:
+        """The workload's name."""
+        return f"w{self.workload:04}"
+
+
+@dataclass(frozen=True, slots=True)
+class Town:
+    """`pods` of them on `nodes`, MEMBERS to a workload."""
+
+    nodes: int
+    pods: int
+
+    def __post_init__(self) -> None:
+        """Each pod has a GPU of its own, or nothing is measured."""
+        if self.pods > self.nodes * CARDS:
+            raise ValueError(f"cannot place {self.pods} pods on {self.nodes} nodes: each has {CARDS} GPUs")
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """As many as their pods need."""
+        return tuple(f"town-{number}" for number in range(-(-self.pods // NAMESPACE_PODS)))
+
+    def node_bodies(self) -> Iterator[Object]:
+        """The nodes."""
+        for number in range(self.nodes):
+            yield shapes.node(node_name(number), room=_ROOM)
+
+    def members(self) -> Iterator[Member]:
+        """The pods, workload by workload."""
+        for number in range(self.pods):
+            yield Member(number // MEMBERS, number % MEMBERS)
+
+    def namespace(self, member: Member) -> str:
+        """A workload's pods are in one."""
+        spaces = self.namespaces
+        return spaces[member.workload % len(spaces)]
+
+    def place(self, member: Member) -> tuple[str, int]:
+        """The node and the GPU that the map names."""
+        number = member.workload * MEMBERS + member.number
+        return node_name(number % self.nodes), number // self.nodes
+
+    def body(self, member: Member, scheduler: str, *, pinned: bool = False) -> Object:
+        """The pod as controller and webhook leave it; `pinned` says its node as kube-scheduler understands it."""
+        node, card = self.place(member)
+        owner = Member(member.workload, 0)
+        spec: Object = {"affinity": _only(node)} if pinned else {}
+        return shapes.pod(
+            member.name,
+            self._map(owner),
+            shapes.literal(str(card)),
+            owner=("StatefulSet", owner.owner),
+            labels={"apps.kubernetes.io/pod-index": str(member.number)},
+            scheduler=scheduler,
+            requests=_REQUESTS,
+            **spec,
+        )
+
+    def pod_requests(self, scheduler: str, *, pinned: bool = False) -> Iterator[tuple[str, Object]]:
+        """All pods with the paths to which they are POSTed."""
+        for member in self.members():
+            yield f"/api/v1/namespaces/{self.namespace(member)}/pods", self.body(member, scheduler, pinned=pinned)
+
+    def _map(self, owner: Member) -> str:
+        lines = []
+        for number in range(min(MEMBERS, self.pods - owner.workload * MEMBERS)):
+            node, card = self.place(Member(owner.workload, number))
+            lines.append(f"{number}={node}:{card}\n")
+        return "".join(lines)
+
+
+def node_name(number: int) -> str:
+    """The nodes' names, as they sort."""
+    return f"node-{number:05}"
+
+
+def _only(node: str) -> Object:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
