@@ -1,0 +1,43 @@
+"""Made-up sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.results import Cell, Cost, Machine, Measured, Session
+
+WRONG: dict[str, Any] = {"wrong": ["a GPU was given twice"]}
+
+
+def one(  # noqa: PLR0913 - each is a field of the record
+    contender: str,
+    rate: float = 100.0,
+    number: int = 1,
+    *,
+    workload: str = "W1",
+    variant: str = "",
+    pods: int = 1000,
+    nodes: int = 500,
+    cpu: float | None = None,
+    **fields: Any,
+) -> Measured:
+    """One repetition, bound at so many pods a second; events take twice the time."""
+    seconds = pods / rate
+    costs = {} if cpu is None else {contender: Cost(cpu, 80.0, 60.0)}
+    given = {"to_last_event": 2 * seconds, "events": pods, "costs": costs, **fields}
+    cell = Cell(workload, contender, variant, nodes, pods)
+    return Measured(cell=cell, repetition=number, began="", to_last_bind=seconds, bound=pods, **given)
+
+
+def session(*measured: Measured) -> Session:
+    """A session of these."""
+    machine = Machine("A processor", 2, 24103, "6.1.0")
+    versions = {"kubernetes": "1.36.1", "etcd": "3.6.4"}
+    return Session(
+        name="quick",
+        began="2026-01-02T03:04:05Z",
+        commit="abc123-dirty",
+        versions=versions,
+        machine=machine,
+        measured=list(measured),
+    )

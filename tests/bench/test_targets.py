@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.results import Cost, Measured
+from bench.targets import CLIENT_LIMITED, TARGETS, Found, Target
+from tests.bench.measured import WRONG, one
+
+
+def target(workload: str, contenders: str, what: str = "") -> Target:
+    """The one target of these."""
+    (found,) = (
+        each for each in TARGETS if (each.workload, each.contenders) == (workload, contenders) and what in each.what
+    )
+    return found
+
+
+L0 = ("W1", "O/L0", "")
+RATIOS: dict[str, tuple[tuple[str, str, str], list[Measured], Found | None]] = {
+    "nothing is there": (L0, [], None),
+    "one of the two is not there": (L0, [one("O")], None),
+    "they have no repetition in common": (L0, [one("O", number=1), one("L0", number=2)], None),
+    "the ratio is of rates, so that more is better for us": (
+        L0,
+        [one("O", 90), one("L0", 100)],
+        Found(0.9, repetitions=1),
+    ),
+    "three repetitions have an interval": (
+        L0,
+        [each for number, ours in enumerate((90, 80, 85)) for each in (one("O", ours, number), one("L0", 100, number))],
+        Found(0.85, 0.8, 0.9, 3),
+    ),
+    "the fastest variant is the limit": (
+        L0,
+        [one("O", 90), one("L0", 100, variant="aiohttp/32"), one("L0", 120, variant="curl/32")],
+        Found(0.75, repetitions=1, variant="curl/32"),
+    ),
+    "the fastest variant is so by its median": (
+        L0,
+        [one("O", 90, number) for number in (1, 2, 3)]
+        + [one("L0", rate, number, variant="lucky") for number, rate in enumerate((900, 80, 80), 1)]
+        + [one("L0", 100, number, variant="steady") for number in (1, 2, 3)],
+        Found(0.9, 0.9, 0.9, 3, "steady"),
+    ),
+    "our slowest variant is what counts": (
+        L0,
+        [one("O", 90, variant="a"), one("O", 80, variant="b"), one("L0", 100)],
+        Found(0.8, repetitions=1),
+    ),
+    "what is wrong takes no part": (
+        L0,
+        [one("O", 10, **WRONG), one("O", 90, 2), one("L0", 100, 1), one("L0", 100, 2)],
+        Found(0.9, repetitions=1),
+    ),
+    "a variant that is wrong is no limit": (
+        L0,
+        [one("O", 90), one("L0", 500, variant="a", **WRONG), one("L0", 100, variant="b")],
+        Found(0.9, repetitions=1, variant="b"),
+    ),
+    "a client with a busy core was the limit itself": (
+        L0,
+        [one("O", 90), one("L0", 100, cpu=9.1, variant="a", to_last_event=None)],
+        Found(None, repetitions=1, variant="a", instead=CLIENT_LIMITED),
+    ),
+    "a client with room left was not": (
+        L0,
+        [one("O", 90), one("L0", 100, cpu=8.9, to_last_event=None)],
+        Found(0.9, repetitions=1),
+    ),
+    "a slower variant may be as busy as it likes": (
+        L0,
+        [one("O", 90), one("L0", 50, cpu=20, variant="a", to_last_event=None), one("L0", 100, cpu=5, variant="b")],
+        Found(0.9, repetitions=1, variant="b"),
+    ),
+    "another scheduler may be as busy as it likes": (
+        ("W1", "O/K", ""),
+        [one("O", 90), one("K", 45, cpu=100)],
+        Found(2, repetitions=1),
+    ),
+    "sizes that both have are compared, the largest of them": (
+        L0,
+        [one("O", 90), one("O", 80, pods=9000), one("L0", 100), one("L0", 400, pods=200), one("O", 400, pods=200)],
+        Found(0.9, repetitions=1),
+    ),
+    "a naive scheduler on fewer pods is compared by its rate": (
+        ("W1", "O/N", ""),
+        [one("O", 90), one("N", 15, pods=200)],
+        Found(6, repetitions=1),
+    ),
+    "to the last event": (
+        ("W1", "O/L", ""),
+        [one("O", 90, to_last_event=10.0), one("L", 100, to_last_event=10.0)],
+        Found(1, repetitions=1),
+    ),
+    "a contender without events has no time to the last": (
+        ("W1", "O/L", ""),
+        [one("O", 90), one("L", 100, to_last_event=None)],
+        None,
+    ),
+    "the stream beside those that fit nowhere": (
+        ("W4", "O/O", ""),
+        [one("O", 95, workload="W4", pods=2000), one("O", 100, workload="W2")],
+        Found(0.95, repetitions=1),
+    ),
+    "CPU a pod": (("W1", "O", "CPU"), [one("O", cpu=0.3)], Found(0.3, repetitions=1)),
+    "CPU of others is not ours": (("W1", "O", "CPU"), [one("O", costs={"etcd": Cost(9.0, 1.0, 1.0)})], None),
+    "every write counts, and a read is none": (
+        ("W1", "O", "writes"),
+        [one("O", calls={"POST pods/binding": 1000, "POST events": 1000, "PATCH pods/status": 100, "LIST pods": 2})],
+        Found(2.1, repetitions=1),
+    ),
+    "a watch is no read": (
+        ("W1", "O", "reads"),
+        [one("O", calls={"POST pods/binding": 1000, "WATCH pods": 3})],
+        Found(0, repetitions=1),
+    ),
+    "a list is one, and so is a get": (
+        ("W1", "O", "reads"),
+        [one("O", calls={"LIST pods": 3, "GET leases": 2})],
+        Found(0.005, repetitions=1),
+    ),
+    "requests that nobody counted are not none": (("W1", "O", "reads"), [one("O")], None),
+    "half of all pods wait less": (
+        ("W2", "O", "p50"),
+        [one("O", workload="W2", latencies=[0.001, 0.004, 0.5])],
+        Found(4, repetitions=1),
+    ),
+    "the slowest hundredth": (
+        ("W2", "O", "to bind, p99"),
+        [one("O", workload="W2", latencies=[each / 1000 for each in range(101)])],
+        Found(99, repetitions=1),
+    ),
+    "events come later, in seconds": (
+        ("W2", "O", "to event"),
+        [one("O", workload="W2", event_delays=[0.5, 0.5])],
+        Found(0.5, repetitions=1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("which", "measured", "found"), RATIOS.values(), ids=RATIOS)
+def test_what_is_found_of_a_target(which: tuple[str, str, str], measured: list[Measured], found: Found | None) -> None:
+    """The limit and the others stand with their best, we with our worst."""
+    told = target(*which).find(measured)
+    assert (told is None) == (found is None)
+    if told is None or found is None:
+        return
+    assert told.value == (None if found.value is None else pytest.approx(found.value))
+    assert told.low == (None if found.low is None else pytest.approx(found.low))
+    assert told.high == (None if found.high is None else pytest.approx(found.high))
+    assert (told.repetitions, told.variant, told.instead) == (found.repetitions, found.variant, found.instead)
+
+
+MET = {
+    "at least, and more": (("W1", "O/L0", ""), Found(0.81), True),
+    "at least, and just so": (("W1", "O/L0", ""), Found(0.8), True),
+    "at least, and less": (("W1", "O/L0", ""), Found(0.79), False),
+    "at most, and just so": (("W1", "O", "writes"), Found(2.0), True),
+    "at most, and more": (("W1", "O", "writes"), Found(2.001), False),
+    "no value": (("W1", "O/L0", ""), Found(None, instead=CLIENT_LIMITED), None),
+    "not measured": (("W1", "O/L0", ""), None, None),
+}
+
+
+@pytest.mark.parametrize(("which", "found", "met"), MET.values(), ids=MET)
+def test_whether_a_target_is_met(which: tuple[str, str, str], found: Found | None, met: bool | None) -> None:  # noqa: FBT001 - what is expected
+    """By the value alone."""
+    assert target(*which).met(found) is met
