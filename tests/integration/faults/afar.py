@@ -70,6 +70,18 @@ def wait_well(command: Command) -> None:
         raise AssertionError(command.get("/readyz?verbose")) from error
 
 
+def known_nodes(command: Command) -> set[str]:
+    """Give the nodes that it believes to be there, as its journal has it."""
+    assert command.journal is not None
+    there = {}
+    # What follows the last line's end is being written.
+    for line in command.journal.read_bytes().split(b"\n")[:-1]:
+        if b'"took":"node"' in line:
+            taken = json.loads(line)
+            there[taken["value"]["name"]] = not taken["gone"]
+    return {name for name, is_there in there.items() if is_there}
+
+
 def held(command: Command) -> dict[str, list[str]]:
     """Give the devices of each pod that has any, as the ledger has it."""
     holders = json.loads(command.get("/debug/ledger")[1])["holders"]

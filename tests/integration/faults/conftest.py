@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.auditor.auditor import Auditor, auditing
-from tests.integration.faults.afar import held, leader_afar
+from tests.integration.faults.afar import held, known_nodes, leader_afar
 from tests.integration.faults.forging import QUICK
 from tests.integration.faults.proxy import FaultProxy
 from tests.integration.shipped import audited_plane
@@ -40,8 +40,10 @@ def auditor(plane: ControlPlane, bench: Bench) -> Iterator[Auditor]:
 @pytest.fixture
 def audited(plane: ControlPlane, bench: Bench, proxy: FaultProxy, far: Command) -> Iterator[Auditor]:
     """An auditor beside the leader; in the end every invariant has held."""
-    # The last test's pods are gone; but a fault of this one's might swallow the scheduler's word of it.
-    eventually("it has heard of the last test's end", lambda: held(far) == {}, seconds=30)
+    # The last test's pods and nodes are gone; but a fault of this one's might swallow the scheduler's word of it, and a
+    # pod of this one's might go where a node was: two watches have no order.
+    eventually("it has heard of the last test's pods' end", lambda: held(far) == {}, seconds=30)
+    eventually("it has heard of the last test's nodes' end", lambda: known_nodes(far) == set(), seconds=30)
     with auditing(plane, far, proxy=proxy) as auditor:
         yield auditor
         assert auditor.report() == []
