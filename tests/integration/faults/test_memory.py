@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 GROWTH: Final = 12.0
 """MB that the process may have more after the churn than after its first quarter."""
+MORE: Final = (10, 2, 20)
+"""Tasks, threads and files that it may have more: where a watch is just being opened anew, say."""
 LIMIT: Final = 256.0
 """MB that its container may have."""
 ROUND: Final = 30
@@ -117,9 +119,18 @@ def _churn(bench: Bench, proxy: FaultProxy, gauged: Command, seconds: float) -> 
     print(f"{rounds} rounds of {2 * ROUND} pods in {passed:.0f} s: {before} -> {after}")  # noqa: T201 - a figure to note
     assert rounds >= len(FAULTS)
     assert after.memory - before.memory < GROWTH, (before, after)
-    assert after.tasks <= before.tasks + 10, (before, after)
-    assert after.threads <= before.threads + 2, (before, after)
-    assert after.files <= before.files + 20, (before, after)
+    _calms_down(gauge, before)
+
+
+def _calms_down(gauge: Gauge, before: Gauged) -> None:
+    """Many binds at once, as on a busy machine, leave connections that are kept for 15 s: only what stays counts."""
+
+    def calm() -> bool:
+        now = gauge.read()
+        grown = (now.tasks - before.tasks, now.threads - before.threads, now.files - before.files)
+        return all(more <= most for more, most in zip(grown, MORE, strict=True))
+
+    eventually("tasks, threads and files are what they were", calm, seconds=40, pause=1)
 
 
 CROWDS: Final = [
@@ -153,9 +164,7 @@ def test_a_crowd_that_waits_fits_into_the_container(
     after = gauge.read()
     print(f"{count} pods: {before} -> {told} -> listed {listed} -> {after}")  # noqa: T201 - figures to note
     assert max(told.memory, listed.memory) < LIMIT, (told, listed)
-    assert after.tasks <= before.tasks + 10, (before, after)
-    assert after.threads <= before.threads + 2, (before, after)
-    assert after.files <= before.files + 20, (before, after)
+    _calms_down(gauge, before)
 
 
 def _free_one(bench: Bench, proxy: FaultProxy) -> None:
