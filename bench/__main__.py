@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bench import plots, results, session
+from bench.prompted import ROOT
 from bench.report import markdown
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def main() -> int:
     report.write_text(markdown(found), encoding="utf-8")
     drawn = plots.draw(found, results.FOLDER / name)
     print(report.read_text(encoding="utf-8"))
-    print(f"Written: {', '.join(str(each.relative_to(session.ROOT)) for each in (path, report, *drawn))}")
+    print(f"Written: {', '.join(str(each.relative_to(ROOT)) for each in (path, report, *drawn))}")
     return 1 if any(each.wrong for each in found.measured) else 0
 
 

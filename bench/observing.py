@@ -5,20 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bench.observer import Asked, Progress, Seen
+from bench.prompted import ROOT
 from tests.integration.plant import ADMIN_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.integration.plant import ControlPlane
-
-ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 class Observation:

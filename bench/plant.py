@@ -18,7 +18,6 @@ from bench.contenders.orders import Header, Order, Request, write
 from tests.integration import manifests
 from tests.integration.plant import ADMIN_TOKEN, ControlPlane, Object
 from tests.integration.shipped import control_plane
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,11 +25,9 @@ if TYPE_CHECKING:
     from bench.town import Town
 
 FLAGS: Final = ("--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000")
-POLICIES: Final = ("guards", "injection")
 _MAKERS: Final = 32
 """Requests in flight where nodes and pods are made, which nobody measures."""
 _PATIENCE: Final = 300.0
-REFUSED: Final = 403
 
 
 class Plant:
@@ -85,14 +82,7 @@ def plant() -> Iterator[Plant]:
         folder = Path(name)
         plane = control_plane(folder, *FLAGS)
         try:
-            manifests.apply(plane.kube, *POLICIES)
-            eventually("the guards are in force", lambda: _guarded(plane), seconds=20)
+            manifests.guard(plane, "injection")
             yield Plant(folder, plane)
         finally:
             plane.stop()
-
-
-def _guarded(plane: ControlPlane) -> bool:
-    """A forged assignment is refused."""
-    forged = manifests.pod_of("a", annotations={"agentaflow.gpu/assigned-devices": "0"})
-    return plane.kube.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", forged)[0] == REFUSED

@@ -18,6 +18,7 @@ from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Ours
 from bench.figures import event_rate
+from bench.prompted import ROOT
 from bench.results import Cell, Machine, Measured, Session
 from bench.targets import cells, chosen
 from tests.integration.programs import program
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from bench.contenders.contender import Contender
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 NODES: Final = 500
 PODS: Final = 5000
 FEW: Final = 200

@@ -17,9 +17,9 @@ MAP = "gpu-scheduling-map"
 def main() -> None:
     """Place the pods of the scheduler that is named on the command line, until stopped."""
     kubeconfig, scheduler = sys.argv[1:]
-    config.load_kube_config(kubeconfig)  # type: ignore[no-untyped-call]
+    config.load_kube_config(kubeconfig)  # type: ignore[no-untyped-call]  # the client is typed in part
     api = client.CoreV1Api()
-    pods = watch.Watch().stream(api.list_pod_for_all_namespaces)  # type: ignore[no-untyped-call]
+    pods = watch.Watch().stream(api.list_pod_for_all_namespaces)  # type: ignore[no-untyped-call]  # the client is typed in part
     for event in pods:
         pod = event["object"]
         if event["type"] == "ADDED" and pod.spec.scheduler_name == scheduler and pod.spec.node_name is None:

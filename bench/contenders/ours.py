@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import jinja2
 import yaml
 
 from bench.costs import Meter
 from gpu_scheduler.adapters.leadership import GIVEN_UP
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import LEASE, Command
-from tests.integration.shipped import ROLES
+from tests.integration.shipped import ROLES, rendered
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bench.plant import Plant
     from bench.results import Cost
     from bench.town import Town
@@ -29,12 +26,9 @@ _NAME: Final = "gpu-scheduler-0"
 
 def as_shipped() -> tuple[list[str], dict[str, str]]:
     """Arguments and environment of the role's Deployment, with the role's defaults."""
-    folder: Path = ROLES / "scheduler"
-    defaults: dict[str, Any] = yaml.safe_load((folder / "defaults" / "main.yml").read_text(encoding="utf-8"))
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701 - YAML, no HTML
-    environment.filters["to_json"] = str
-    template = environment.from_string((folder / "templates" / "deployment.yaml.j2").read_text(encoding="utf-8"))
-    body = yaml.safe_load(template.render(**defaults, _scheduler_labels={}, _scheduler_selector={}))
+    defaults = yaml.safe_load((ROLES / "scheduler" / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    values = {**defaults, "_scheduler_labels": {}, "_scheduler_selector": {}}
+    (body,) = rendered("scheduler", "deployment", values)
     (container,) = body["spec"]["template"]["spec"]["containers"]
     # What the pod itself is asked for is the same for every installation: where it runs, and its name.
     told = {"metadata.namespace": SYSTEM_NAMESPACE, "metadata.name": _NAME}

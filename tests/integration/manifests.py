@@ -13,6 +13,7 @@ import yaml
 
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.plant import ADMIN_TOKEN
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,15 @@ def apply(kube: Kube, *names: str) -> None:
     for name in names:
         for body in rendered(name):
             kube.create(f"{REGISTRATION}/{COLLECTIONS[body['kind']]}", body)
+
+
+def guard(plane: ControlPlane, *others: str) -> None:
+    """Apply the guards, and these templates beside; return when a forged assignment is refused."""
+    apply(plane.kube, "guards", *others)
+    admin = Someone(plane, "admin")
+    forged = pod_of("a", annotations={"agentaflow.gpu/assigned-devices": "0"})
+    probe = "/api/v1/namespaces/default/pods?dryRun=All"
+    eventually("the guards are in force", lambda: admin.call("POST", probe, forged)[0] == 403, seconds=20)
 
 
 class Someone:

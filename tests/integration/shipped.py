@@ -48,8 +48,13 @@ def audited_plane(folder: Path) -> ControlPlane:
 
 def rights_of(role: str) -> Iterator[tuple[str, Object]]:
     """What the role applies, and where: with a right too few, no test here passes."""
+    values = {f"{role}_namespace": SYSTEM_NAMESPACE, f"_{role}_labels": {}}
+    return ((COLLECTIONS[body["kind"]], body) for body in rendered(role, "rbac", values))
+
+
+def rendered(role: str, name: str, values: Object) -> Iterator[Object]:
+    """The objects of a role's template."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701 - YAML, no HTML
     environment.filters["to_json"] = json.dumps
-    template = environment.from_string((ROLES / role / "templates" / "rbac.yaml.j2").read_text(encoding="utf-8"))
-    rendered = template.render({f"{role}_namespace": SYSTEM_NAMESPACE, f"_{role}_labels": {}})
-    return ((COLLECTIONS[body["kind"]], body) for body in yaml.safe_load_all(rendered) if body)
+    template = environment.from_string((ROLES / role / "templates" / f"{name}.yaml.j2").read_text(encoding="utf-8"))
+    return (body for body in yaml.safe_load_all(template.render(values)) if body)
