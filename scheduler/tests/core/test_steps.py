@@ -1,18 +1,20 @@
-"""What a decision by strategy costs: as much in a cluster of 5,000 nodes as in one of 100."""
+"""What a decision costs: as much in a cluster of 5,000 nodes as in a small one, and after 50,000 pods as before."""
 
-import sys
-from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
-from types import FrameType
-from typing import Any
+from random import Random
 
 import pytest
 
 from gpu_scheduler.core.request import Strategy
 from tests.core.asking import World, asking, having
+from tests.core.build import pod
+from tests.steps import Cost, Name, counted, same
 
 PODS = 150
 EVERY = 50
+CARDS = 16
+LINES = 5_000
 
 
 @cache
@@ -23,42 +25,26 @@ def cluster(nodes: int, strategy: Strategy) -> World:
     return world
 
 
-class Steps:
-    """How many lines of Python run: a machine that is busy with something else changes nothing."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-    def __call__(self, _frame: FrameType, event: str, _arg: Any) -> "Steps":
-        self.taken += event == "line"
-        return self
-
-
-def counted(act: Callable[[], object]) -> int:
-    """The steps of one thing."""
-    counting, before = Steps(), sys.gettrace()
-    sys.settrace(counting)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
-    return counting.taken
-
-
-def steps(nodes: int, strategy: Strategy) -> list[int]:
+def steps(nodes: int, strategy: Strategy) -> list[Cost]:
     """Of some decisions and their binds, while nodes fill up."""
     world = cluster(nodes, strategy)
     return [counted(partial(world.place, asking(name=f"pod-{number}"), confirmed=False)) for number in range(PODS)]
 
 
 @pytest.mark.parametrize("strategy", Strategy)
-def test_a_decision_costs_the_same_in_a_large_cluster(strategy: Strategy) -> None:
+def test_a_decision_by_strategy_costs_the_same_in_a_large_cluster(strategy: Strategy) -> None:
     """At most 1.3 times the steps, from the first to the last, binds included."""
     small, large = steps(100, strategy), steps(5_000, strategy)
+    early, late = small[:EVERY], small[-EVERY:]
 
-    assert max(large) <= 1.3 * max(small)
-    assert sum(large) <= 1.3 * sum(small)
-    assert sum(small[-EVERY:]) <= 1.3 * sum(small[:EVERY])
+    assert same(large, small, 1.3)
+    assert lines(large) <= 1.3 * lines(small)
+    assert lines(late) <= 1.3 * lines(early)
+
+
+def lines(costs: list[Cost]) -> int:
+    """Of all of them."""
+    return sum(each.lines for each in costs)
 
 
 def test_who_waits_looks_at_no_more_nodes_in_a_large_cluster() -> None:
@@ -67,10 +53,71 @@ def test_who_waits_looks_at_no_more_nodes_in_a_large_cluster() -> None:
     def cost(nodes: int) -> tuple[int, int]:
         world = cluster(nodes, Strategy.BEST_FIT)
         waits = [world.wait(asking(5, name="first"))]
-        waiting = counted(lambda: waits.append(world.wait(asking(5))))
+        waiting = counted(lambda: waits.append(world.wait(asking(5)))).lines
         world.show(having("node7", 1))
-        news = counted(world.cluster.candidates.news)
+        news = counted(world.cluster.candidates.news).lines
         return waiting, news
 
     for large, small in zip(cost(5_000), cost(100), strict=True):
         assert large <= 1.3 * small
+
+
+def gpus(nodes: int) -> World:
+    """Nodes with many GPUs, whose names notice when they are compared."""
+    return World(*(having(Name(f"n{number}"), *(40960,) * CARDS) for number in range(nodes)))
+
+
+def test_a_decision_by_map_costs_the_same_in_a_large_cluster() -> None:
+    """The node is named: at 5,000 of them a decision and its bind take what they take at 10."""
+
+    def costs(nodes: int) -> list[Cost]:
+        world = gpus(nodes)
+        given = [pod(f"w{number}-0", f"0=n{nodes - 1}:{number}\n") for number in range(CARDS)]
+        return [counted(partial(world.place, each)) for each in given]
+
+    assert same(costs(5_000), costs(10))
+
+
+class Workload:
+    """Pods that take the lowest free line of a long map; they come and go."""
+
+    def __init__(self) -> None:
+        self.world = gpus(-(-LINES // CARDS))
+        self.live: list[str] = []
+        text = "".join(f"{number}=n{number // CARDS}:{number % CARDS}\n" for number in range(LINES))
+        self._template = pod("web-bcdfg", text, generate_name="web-")
+        self._made = 0
+        self._chance = Random(5)  # noqa: S311 - a lot, no secret
+
+    def come(self) -> None:
+        """One more is placed."""
+        self._made += 1
+        uid = f"uid-{self._made}"
+        self.world.place(replace(self._template, ref=replace(self._template.ref, uid=uid)), confirmed=False)
+        self.live.append(uid)
+
+    def go(self) -> None:
+        """One of them ends, by lot."""
+        place = self._chance.randrange(len(self.live))
+        self.live[place], self.live[-1] = self.live[-1], self.live[place]
+        self.world.ledger.forget(self.live.pop())
+
+    def costs(self) -> list[Cost]:
+        """Of the next pods."""
+        return [counted(self.come) for _ in range(EVERY)]
+
+
+def test_a_free_line_costs_the_same_after_50000_pods() -> None:
+    """Of a map of 5,000 lines: while most of them are taken, and when few are."""
+    fresh, old = Workload(), Workload()
+    for number in range(50_000):
+        old.come()
+        if number >= 0.9 * LINES:
+            old.go()
+    first = fresh.costs()
+    crowded = old.costs()
+    while len(old.live) > EVERY:
+        old.go()
+
+    assert same(crowded, first)
+    assert same(old.costs(), first)

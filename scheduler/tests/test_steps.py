@@ -1,0 +1,169 @@
+"""What a pod costs on its whole way through the loop: the same, however many nodes, pods and waiting pods there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_scheduler.core.model import Owner, Policy
+from gpu_scheduler.ports import Ports
+from gpu_scheduler.rhythm import Rhythm
+from gpu_scheduler.scheduling import Scheduler
+from tests.core.asking import asking, bound, having
+from tests.core.build import pod
+from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
+from tests.steps import Cost, Name, counted, same
+from tests.virtual import VirtualLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from gpu_scheduler.core.model import Pod
+
+CARDS = 16
+TURNS = 20
+NEVER = 1e9
+"""Seconds."""
+OLDEST = Owner("StatefulSet", "old0")
+
+
+def named(given: Pod) -> Pod:
+    """The pod with a uid that notices when it is compared."""
+    return replace(given, ref=replace(given.ref, uid=Name(given.ref.uid)))
+
+
+def known(number: int) -> Pod:
+    """A pod that runs for long; CARDS of them fill a node."""
+    node, card = f"node{number // CARDS}", number % CARDS
+    given = pod(f"old{number}-0", f"0={node}:{card}\n", owner=Owner("StatefulSet", f"old{number}"))
+    return named(replace(given, node=node, phase="Running"))
+
+
+def mapped(number: int, last: str) -> Pod:
+    """A pod that names its GPU, on the one node that is free in every cluster."""
+    return pod(f"new{number}-0", f"0={last}:0\n", owner=Owner("StatefulSet", f"new{number}"))
+
+
+def counting(number: int, _last: str) -> Pod:
+    """A pod that names none."""
+    return asking(1, f"new{number}")
+
+
+WAITING: dict[str, Callable[[int], Pod]] = {
+    "NodeNotFound": lambda number: pod(f"lost{number}-0", "0=nowhere:0\n"),
+    "GpuHeld": lambda number: pod(f"late{number}-0", "0=node0:0\n", owner=Owner("StatefulSet", f"late{number}")),
+    "GpuNotFound": lambda number: asking(CARDS + 1, f"wide{number}"),
+    "NoFreeIndex": lambda number: pod(f"old0-x{number}", "0=node0:0\n", generate_name="old0-", owner=OLDEST),
+}
+"""Pods that nobody can place, by the reason that they are told."""
+
+
+class Cluster:
+    """A loop that has settled, with so many nodes and these pods, and of the nodes at least the last is free."""
+
+    def __init__(self, nodes: int, pods: Iterable[Pod]) -> None:
+        self.loop = VirtualLoop()
+        self.binder, self.announcer, recorder = FakeBinder(), FakeAnnouncer(), FakeRecorder()
+        ports = Ports(self.binder, FakeClaims(), self.announcer, recorder, recorder)
+        # What is looked at in intervals, whatever happens, is no part of any pod's way.
+        rhythm = Rhythm(interval=NEVER, audit=NEVER, resync=NEVER)
+        self.scheduler = Scheduler(Policy(), ports, rhythm=rhythm, clock=self.loop.time)
+        for number in range(nodes):
+            self.scheduler.world.nodes.applied(having(Name(f"node{number}"), *(40960,) * CARDS))
+        for each in pods:
+            self.scheduler.pods.applied(named(each))
+        self.last = f"node{nodes - 1}"
+        self.running = self.loop.create_task(self.scheduler.run())
+        self.settle()
+
+    def settle(self) -> None:
+        """Everything happens that can happen now."""
+        self.loop.pass_by(0.001)
+
+    def way(self, given: Pod) -> None:
+        """The watch shows the pod, then its bind, then its end."""
+        self.scheduler.pods.applied(given)
+        self.settle()
+        (bind,) = self.binder.sent
+        self.binder.sent.clear()
+        placed = bound(given, bind.placement)
+        self.scheduler.pods.applied(placed)
+        self.settle()
+        self.scheduler.pods.forgotten(placed)
+        self.settle()
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+        self.running.cancel()
+        self.loop.run_until_complete(asyncio.gather(self.running, return_exceptions=True))
+        self.loop.close()
+
+
+@contextmanager
+def cluster(nodes: int, pods: int, waiting: int = 0) -> Iterator[Cluster]:
+    """Pods that run, and as many that wait for each of what there is to wait for."""
+    who = chain(map(known, range(pods)), (wait(number) for number in range(waiting) for wait in WAITING.values()))
+    made = Cluster(nodes, who)
+    try:
+        told = Counter(notice.note.partition(":")[0] for _, notice in made.announcer.told)
+        assert told == dict.fromkeys(WAITING, waiting) if waiting else not told
+        yield made
+    finally:
+        made.close()
+
+
+def costs(made: Cluster, kind: Callable[[int, str], Pod]) -> list[Cost]:
+    """Of so many pods, one after the other; the first of its kind may look at every node, and is left out."""
+    made.way(named(kind(TURNS, made.last)))
+    given = [named(kind(number, made.last)) for number in range(TURNS)]
+    return [counted(partial(made.way, each)) for each in given]
+
+
+GROWING = {
+    "nodes": ((10, 100), (5_000, 100)),
+    "pods that run": ((1_000, 100), (1_000, 10_000)),
+    "pods that wait": ((10, 100, 25), (10, 100, 2_500)),
+}
+
+
+@pytest.mark.parametrize("kind", [mapped, counting])
+@pytest.mark.parametrize(("small", "large"), GROWING.values(), ids=GROWING)
+def test_a_pod_costs_the_same(small: tuple[int, ...], large: tuple[int, ...], kind: Callable[[int, str], Pod]) -> None:
+    """From the watch's first word of it to the last, decision, bind and confirmation included."""
+    with cluster(*small) as few:
+        little = costs(few, kind)
+    with cluster(*large) as many:
+        assert same(costs(many, kind), little)
+
+
+def in_list(names: list[str]) -> bool:
+    return "somebody" in names
+
+
+SCANS: dict[str, Callable[[list[str]], object]] = {
+    "a copy": list,
+    "a set": set,
+    "sorted": sorted,
+    "a search": in_list,
+    "the greatest": max,
+}
+
+
+@pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)
+def test_a_look_over_all_is_noticed(scan: Callable[[list[str]], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counter-proof: with a scan of what is known, even in C, a pod does not cost the same any more."""
+    found = []
+    for pods in (100, 2_000):
+        with cluster(200, pods) as made:
+            names = list(made.scheduler.tracked)
+            monkeypatch.setattr(made.scheduler.settings, "rank", lambda _, names=names: scan(names) and 0)
+            found.append(costs(made, mapped))
+
+    assert not same(found[1], found[0])
