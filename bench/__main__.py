@@ -1,4 +1,4 @@
-"""`python -m bench quick|standard|full`: measure, and write results, report and plots."""
+"""`python -m bench quick|standard|full [--only PART,PART]`: measure, and write results, report and plots."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from bench import plots, results, session
+from bench import plots, results, session, setting
 from bench.prompted import ROOT
 from bench.report import markdown
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLANS: Final = {"quick": session.quick, "standard": session.standard}
+PLANS: Final = {"quick": session.quick, "standard": session.standard, "full": session.full}
 
 
 def main() -> int:
     """Measure a plan's cells; what is done is written after each, so that an interrupted run is not lost."""
-    if sys.argv[1:] not in [[name] for name in PLANS]:
-        print(f"cannot measure {' '.join(sys.argv[1:])!r}: must be one of {', '.join(PLANS)} (example: quick)")
+    try:
+        name, only = _asked(sys.argv[1:])
+        plan = session.chosen_parts(PLANS[name](), only) if only else PLANS[name]()
+        path = results.FOLDER / f"{name}.json"
+        found = setting.resumed(path, tuple(part.name for part in plan)) if only else setting.begun(name)
+    except ValueError as error:
+        print(error)
         return 2
-    (name,) = sys.argv[1:]
-    found = session.begun(name)
-    path = results.FOLDER / f"{name}.json"
-    plan: session.Plan | None = PLANS[name]()
-    while plan is not None:
-        _measure(plan, found, path)
-        plan = plan.then and plan.then(found)
+    for part in plan:
+        _measure(part, found, path)
     report = path.with_suffix(".md")
     report.write_text(markdown(found), encoding="utf-8")
     drawn = plots.draw(found, results.FOLDER / name)
@@ -36,14 +36,30 @@ def main() -> int:
     return 1 if any(each.wrong for each in found.measured) else 0
 
 
-def _measure(plan: session.Plan, found: results.Session, path: Path) -> None:
-    """Add what each cell of the plan comes to."""
+def _asked(words: list[str]) -> tuple[str, str]:
+    """The plan, and which parts of it alone."""
+    match words:
+        case [name] if name in PLANS:
+            return name, ""
+        case [name, "--only", only] if name in PLANS:
+            return name, only
+    raise ValueError(
+        f"cannot measure {' '.join(words)!r}: must be one of {', '.join(PLANS)}, maybe with --only and names of parts "
+        "(example: full --only W1,growth)"
+    )
+
+
+def _measure(part: session.Part, found: results.Session, path: Path) -> None:
+    """Put what each cell of the part comes to in place of what was there."""
+    found.measured[:] = [each for each in found.measured if each.part != part.name]
+    turns = part.turns(found.measured)
     began = time.monotonic()
-    for number, (job, repetition) in enumerate(plan, 1):
+    for number, (job, repetition) in enumerate(turns, 1):
         cell = job.cell
-        what = f"[{number}/{len(plan)}] {cell.workload} {cell.contender} {cell.variant}".rstrip()
-        _say(f"{what}, {repetition} of {plan.repetitions}{_left(began, number - 1, len(plan))}")
+        what = f"[{part.name} {number}/{len(turns)}] {cell.workload} {cell.contender} {cell.variant}".rstrip()
+        _say(f"{what}, {repetition} of {part.repetitions}{_left(began, number - 1, len(turns))}")
         measured = job.measure(repetition, lambda text: _say(f"    {text}", passing=True))
+        measured.part = part.name
         found.measured.append(measured)
         results.write(found, path)
         _say(f"    {_told(measured)}")
@@ -53,6 +69,8 @@ def _told(measured: results.Measured) -> str:
     rate = measured.bound / measured.to_last_bind if measured.to_last_bind else 0
     if measured.wrong:
         return f"wrong: {'; '.join(measured.wrong)}"
+    if measured.growth:
+        return f"{measured.growth.pinned:,.0f} µs for a decision by map, {measured.growth.strategy:,.0f} by strategy"
     return f"{measured.bound} bound, {rate:,.0f} pods/s"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import median
+from math import log
+from statistics import linear_regression, median
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -83,6 +84,16 @@ def ratio(ours: Mapping[int, float], theirs: Mapping[int, float], seed: int) -> 
         return None
     low, high = interval(paired, seed) or (None, None)
     return Ratio(median(paired), low, high, len(paired))
+
+
+def slope(values: Mapping[int, float]) -> float | None:
+    """By which power of its size something grows: 0 where it stays, 1 where it doubles with it; None below three.
+
+    That is the slope of the line through the logarithms that is nearest to them; all must be above 0.
+    """
+    if len(values) < FEWEST:
+        return None
+    return linear_regression(*zip(*((log(size), log(value)) for size, value in values.items()), strict=True)).slope
 
 
 def bind_rate(measured: Measured) -> float | None:

@@ -11,7 +11,8 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from bench.figures import bind_rate, percentile, spread
+from bench.figures import bind_rate, percentile, slope, spread
+from bench.growth_figures import grown
 from bench.report import WORKLOADS, number
 from bench.targets import OURS, cells, chosen, largest
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from bench.growth_figures import Grown
     from bench.results import Measured, Session
 
 
@@ -97,6 +99,12 @@ def _pictures(measured: Sequence[Measured]) -> Iterator[tuple[str, float, Callab
         waited = _shown(measured, workload, lambda each: -percentile(each.latencies, 50) if each.latencies else None)
         if waited:
             yield f"latency-{workload.lower()}", 3.6 + 0.2 * len(waited), partial(_latency, workload, waited)
+
+    costs = [each for each in grown(measured) if each.quantity.unit == "µs"]
+    for along, others in (("nodes", "pods"), ("pods", "nodes")):
+        lines = [(each, each.by_nodes() if along == "nodes" else each.by_pods()) for each in costs]
+        if any(len(points) > 1 for _, points in lines):
+            yield f"growth-{along}", 3.6 + 0.2 * len(lines), partial(_growth, along, others, lines)
 
 
 def _shown(
@@ -187,6 +195,29 @@ def _latency(workload: str, shown: Mapping[str, Sequence[Measured]], figure: Fig
     axes.set_xlabel("ms from a pod's creation to its bind")
     axes.set_ylabel("% of pods bound within that time")
     axes.set_title(_title(workload, "How long pods wait"))
+    _legend(figure)
+
+
+def _growth(
+    along: str, others: str, lines: Sequence[tuple[Grown, Mapping[int, float]]], figure: Figure, axes: Axes
+) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415 - as in draw
+
+    for (each, points), look in zip(lines, _LOOKS.values(), strict=False):
+        power = slope(points)
+        label = each.quantity.what if power is None else f"{each.quantity.what}: power {power:.2f}"
+        axes.plot([*points], [*points.values()], color=look.colour, linestyle=look.dashes, marker="o", label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.margins(y=0.3)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: number(value))
+    axes.set_xlabel(along)
+    axes.set_ylabel("µs of CPU")
+    same = lines[0][0].fewest if others == "pods" else lines[0][0].most
+    axes.set_title(f"How costs grow\nwith {along}, at {number(same)} {others}; a cost of power 0 does not grow")
     _legend(figure)
 
 

@@ -6,11 +6,12 @@ from collections import defaultdict
 from math import floor, log10
 from typing import TYPE_CHECKING, Final
 
-from bench.figures import bind_rate, event_rate, percentile, spread
-from bench.targets import TARGETS, cpu_a_pod
+from bench.figures import bind_rate, event_rate, percentile, slope, spread
+from bench.growth_figures import grown
+from bench.targets import GROWTH, TARGETS, cpu_a_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bench.results import Cell, Machine, Measured, Session
     from bench.targets import Found, Target
@@ -25,6 +26,8 @@ CONTENDERS: Final = {
 }
 WORKLOADS: Final = {
     "W1": "a backlog of mapped pods",
+    "W1-limit": "the limit's clients, to find the best",
+    "W1-5000": "a backlog of mapped pods on ten times as many nodes",
     "W2": "pods that arrive one by one",
     "W3": "pods placed by strategy",
     "W4": "arriving pods beside many that fit nowhere",
@@ -58,6 +61,7 @@ def markdown(session: Session) -> str:
         *_legend(session.measured),
         "",
         *_workloads(session.measured),
+        *_growth(session.measured),
         *_wrong(session.measured),
     ]
     return "\n".join(lines) + "\n"
@@ -77,6 +81,8 @@ def _where(session: Session) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(session.versions.items()))
     yield f"- began: {session.began}"
     yield f"- commit: `{session.commit}`"
+    for again in session.again:
+        yield f"- measured again: {', '.join(again.parts)}, begun {again.began}, commit `{again.commit}`"
     yield f"- machine: {_machine(machine)}"
     yield f"- versions: {versions or NONE}"
 
@@ -93,9 +99,10 @@ def _targets(measured: Sequence[Measured]) -> Iterator[str]:
     yield ""
     yield f"{met.count(True)} met, {met.count(False)} missed, {met.count(None)} without a value."
     yield ""
-    yield "A ratio is the median of the ratios within one repetition, and above 1 where gpu-scheduler is faster. The"
-    yield f"interval is a bootstrap 95 % interval of that median; it is {NONE} below three repetitions. Met or missed"
-    yield "goes by the value alone, before it is rounded."
+    yield "A ratio is the median of the ratios within one repetition, and above 1 where gpu-scheduler is faster; of"
+    yield "growth it is what the larger cluster costs beside the smaller. The interval is a bootstrap 95 % interval of"
+    yield f"that median; it is {NONE} below three repetitions. Met or missed goes by the value alone, before it is"
+    yield "rounded."
     yield ""
     head = ("workload", "what", "of", "target", "found", "95 % interval", "repetitions", "result")
     yield from _table(head, (_target(*each) for each in found))
@@ -127,7 +134,8 @@ def _legend(measured: Iterable[Measured]) -> Iterator[str]:
 def _workloads(measured: Iterable[Measured]) -> Iterator[str]:
     of: dict[str, dict[Cell, list[Measured]]] = defaultdict(lambda: defaultdict(list))
     for each in measured:
-        of[each.cell.workload][each.cell].append(each)
+        if each.cell.workload != GROWTH:
+            of[each.cell.workload][each.cell].append(each)
     for workload in sorted(of):
         told = WORKLOADS.get(workload)
         rows = sorted(of[workload].items(), key=lambda row: (_turn(row[0].contender), row[0]))
@@ -158,6 +166,40 @@ def _row(cell: Cell, repetitions: Sequence[Measured], *, waits: bool, delays: bo
         memory if costs else NONE,
         _calls(right),
     )
+
+
+def _growth(measured: Sequence[Measured]) -> Iterator[str]:
+    """Every size, and by which power of it each quantity grows."""
+    found = grown(measured)
+    if not found:
+        return
+    yield "### growth: what a decision, a watch event and memory cost in larger clusters"
+    yield ""
+    yield "CPU and memory of our own code in one process, the median of what was measured. Each pod has a GPU of its"
+    yield "own; sizes for which there are too few GPUs are not there."
+    yield ""
+    sizes = sorted(set().union(*(each.values for each in found)))
+    head = ("pods on nodes", *(f"{each.quantity.what}, {each.quantity.unit}" for each in found))
+    figures = [[each.values.get(size) for each in found] for size in sizes]
+    rows = [
+        (f"{number(pods)} on {number(nodes)}", *(NONE if value is None else number(value) for value in values))
+        for (nodes, pods), values in zip(sizes, figures, strict=True)
+    ]
+    yield from _table(head, rows)
+    yield ""
+    yield "The power of the size by which each grows: 0 where it stays, 1 where it doubles with the size."
+    yield ""
+    powers = [(each, each.by_nodes(), each.by_pods()) for each in found]
+    yield from _table(
+        ("quantity", "along nodes", "along pods"),
+        ((each.quantity.what, _power(nodes), _power(pods)) for each, nodes, pods in powers),
+    )
+    yield ""
+
+
+def _power(values: Mapping[int, float]) -> str:
+    found = slope(values)
+    return NONE if found is None else f"{found:.2f} ({number(min(values))} to {number(max(values))})"
 
 
 def _rates(right: Iterable[Measured], rate: Callable[[Measured], float | None]) -> str:

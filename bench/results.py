@@ -31,6 +31,26 @@ class Cost(msgspec.Struct, frozen=True):
     pss: float
 
 
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cluster's size costs, in CPU and memory of one process; a decision includes its booking."""
+
+    first: float
+    """Milliseconds for the first decision by strategy of its kind, which may look at every node."""
+    pinned: float
+    """Microseconds for a decision whose map line is known; likewise the next two."""
+    strategy: float
+    line: float
+    """For a pod that takes any free line of a long map."""
+    event: float
+    """Microseconds to take in what a watch tells of a pod of ours: reading, translation and booking."""
+    collection: float
+    """Milliseconds for one full run of the garbage collector, which no decision above includes."""
+    pod_memory: float | None = None
+    """Bytes that each pod adds; None where there are too few to tell."""
+    node_memory: float | None = None
+    """Likewise each node."""
+
+
 class Measured(msgspec.Struct, kw_only=True):
     """One repetition of a cell, as the neutral observer saw it."""
 
@@ -56,6 +76,10 @@ class Measured(msgspec.Struct, kw_only=True):
     """The API server's own count of requests meanwhile, as `POST pods/binding`."""
     costs: dict[str, Cost] = {}
     """By process: the contender's own name, kube-apiserver, etcd."""
+    growth: Growth | None = None
+    """For growth only, which binds nothing: what it costs."""
+    part: str = ""
+    """The part of the plan that it belongs to."""
     wrong: list[str] = []
     """What was not as it must be; a cell with anything here takes no part in any ratio."""
 
@@ -70,6 +94,14 @@ class Machine(msgspec.Struct, frozen=True):
     kernel: str
 
 
+class Again(msgspec.Struct, frozen=True):
+    """Parts of a plan that were measured anew, in place of what was there."""
+
+    parts: tuple[str, ...]
+    began: str
+    commit: str
+
+
 class Session(msgspec.Struct, kw_only=True):
     """One run of the benchmark."""
 
@@ -81,6 +113,8 @@ class Session(msgspec.Struct, kw_only=True):
     versions: dict[str, str]
     machine: Machine
     measured: list[Measured]
+    again: list[Again] = []
+    """What of it is of another time than `began`, and maybe of another commit."""
 
 
 def write(session: Session, path: Path) -> None:

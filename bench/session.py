@@ -1,39 +1,38 @@
-"""One run of the benchmark: which cells, in which order, on which machine."""
+"""One run of the benchmark: which cells, in which order."""
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from bench import arrivals, backlog
+from bench import arrivals, backlog, growth
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
+from bench.contenders.limit import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Ours
-from bench.figures import event_rate
-from bench.prompted import ROOT
-from bench.results import Cell, Machine, Measured, Session
+from bench.figures import bind_rate, event_rate
+from bench.results import Cell
 from bench.targets import cells, chosen
-from tests.integration.programs import program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Sequence
 
     from bench.contenders.contender import Contender
+    from bench.results import Measured
 
 NODES: Final = 500
 PODS: Final = 5000
 FEW: Final = 200
 """Pods for contenders that would take minutes for all."""
+FEWEST: Final = 20
+"""For one that would take minutes even for those."""
+MANY_NODES: Final = 5000
 CROWD: Final = 10_000
 """Pods that fit nowhere."""
+SWEPT: Final = "W1-limit"
+"""The workload of the sweep: what is measured once takes no part in ratios."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,57 +44,131 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Cells that are measured side by side, `repetitions` times each; `then` makes those that need what was found."""
+class Part:
+    """Cells that are measured side by side, `repetitions` times each; which they are may hang on what was found."""
 
-    jobs: tuple[Job, ...]
+    name: str
+    jobs: Callable[[Sequence[Measured]], tuple[Job, ...]]
     repetitions: int
-    then: Callable[[Session], Plan] | None = None
 
-    def __iter__(self) -> Iterator[tuple[Job, int]]:
+    def turns(self, found: Sequence[Measured]) -> list[tuple[Job, int]]:
         """In mirrored order: whoever comes first now comes last the next time, so that drift strikes all alike."""
-        for repetition in range(1, self.repetitions + 1):
-            for job in self.jobs if repetition % 2 else reversed(self.jobs):
-                yield job, repetition
+        jobs = self.jobs(found)
+        return [
+            (job, repetition)
+            for repetition in range(1, self.repetitions + 1)
+            for job in (jobs if repetition % 2 else reversed(jobs))
+        ]
 
-    def __len__(self) -> int:
-        """How many measurements there will be."""
-        return len(self.jobs) * self.repetitions
+
+Plan = tuple[Part, ...]
 
 
 def quick() -> Plan:
     """W1 with one client of the limit, twice."""
-    return Plan((_limit("curl", 32, events=True), _ours(), _limit("curl", 32, events=False), _kube_scheduler()), 2)
+    jobs = (_limit("curl", 32, events=True), _ours(), _limit("curl", 32, events=False), _kube_scheduler())
+    return (Part("W1", lambda _: jobs, 2),)
 
 
 def standard() -> Plan:
     """W1 with several of the limit's variants, then arrivals at half of what that limit was."""
-    limits = [
-        _limit(client, in_flight, events=events)
+    clients = (("curl", 32), ("curl", 64), ("go", 32))
+    return Part("W1", lambda _: _contenders(clients, clients), 3), Part("W2", _at_half_of_the_limit, 3)
+
+
+def full() -> Plan:
+    """Everything: a part has the name of its first workload, and its own number of repetitions."""
+    return (
+        Part("W1-limit", lambda _: _sweep(), 1),
+        Part("W1", lambda found: _contenders(_best(found, "L"), _best(found, "L0")), 5),
+        Part("W1-5000", lambda _: _large(), 3),
+        Part("W2", _at_half_of_the_limit, 5),
+        Part("growth", lambda _: tuple(map(_growth, growth.cells())), 3),
+    )
+
+
+def chosen_parts(plan: Plan, only: str) -> Plan:
+    """Give the parts that are named, parted by commas, in the plan's order; ValueError for a part that it lacks."""
+    names = tuple(part.name for part in plan)
+    for name in only.split(","):
+        if name not in names:
+            raise ValueError(
+                f"cannot measure part {name!r}: it must be one of {', '.join(names)} (example: --only {names[-1]})"
+            )
+    return tuple(part for part in plan if part.name in only.split(","))
+
+
+def _contenders(limits: Iterable[tuple[str, int]], bare: Iterable[tuple[str, int]]) -> tuple[Job, ...]:
+    """W1 with these clients and requests in flight for the limit, with events and without."""
+    return (
+        *(_limit(*variant, events=True) for variant in limits),
+        _ours(),
+        *(_limit(*variant, events=False) for variant in bare),
+        _kube_scheduler(),
+        _backlog("K50", lambda: KubeScheduler(throttled=True), pods=FEW),
+        _backlog("N", Naive, pods=FEW),
+    )
+
+
+def _sweep() -> tuple[Job, ...]:
+    """Every client of the limit with every number of requests in flight."""
+    return tuple(
+        _limit(client, in_flight, events=events, workload=SWEPT)
+        for client in CLIENTS
+        for in_flight in SWEEP
         for events in (True, False)
-        for client, in_flight in (("curl", 32), ("curl", 64), ("go", 32))
-    ]
-    slow = (_backlog("K50", lambda: KubeScheduler(throttled=True), pods=FEW), _backlog("N", Naive, pods=FEW))
-    return Plan((*limits[:3], _ours(), *limits[3:], _kube_scheduler(), *slow), 3, _at_half_of_the_limit)
+    )
 
 
-def _at_half_of_the_limit(found: Session) -> Plan:
+def _best(found: Sequence[Measured], name: str) -> tuple[tuple[str, int], ...]:
+    """Of each client the requests in flight with which it was fastest in the sweep; without one those in the middle."""
+    rate, of = (event_rate if name == "L" else bind_rate), cells(found, SWEPT, name)
+    best = []
+    for client in CLIENTS:
+        swept = {cell: every for cell, every in of.items() if cell.variant.startswith(f"{client}/")}
+        repetitions = chosen(swept, rate, most=True)
+        in_flight = repetitions[0].cell.variant.rpartition("/")[2] if repetitions else SWEEP[len(SWEEP) // 2]
+        best.append((client, int(in_flight)))
+    return tuple(best)
+
+
+def _large() -> tuple[Job, ...]:
+    """Ours and a naive scheduler on ten times as many nodes."""
+    return (
+        _backlog("O", Ours, workload="W1-5000", nodes=MANY_NODES),
+        _backlog("N", Naive, workload="W1-5000", nodes=MANY_NODES, pods=FEWEST),
+    )
+
+
+def _at_half_of_the_limit(found: Sequence[Measured]) -> tuple[Job, ...]:
     """W2 and W4; none where the limit is not known, as when every measurement of it went wrong."""
-    best = chosen(cells(found.measured, "W1", "L"), event_rate, most=True)
+    best = chosen(cells(found, "W1", "L"), event_rate, most=True)
     if not best:
-        return Plan((), 0)
+        return ()
     rate = round(median(each.events / (each.to_last_event or 1) for each in best) / 2)
-    return Plan((_arrivals("W2", rate), _arrivals("W4", rate, CROWD)), 3)
+    return _arrivals("W2", rate), _arrivals("W4", rate, CROWD)
 
 
-def _backlog(name: str, make: Callable[[], Contender], variant: str = "", pods: int = PODS) -> Job:
-    cell = Cell("W1", name, variant, NODES, pods)
+def _growth(cell: Cell) -> Job:
+    return Job(cell, lambda repetition, tell: growth.measure(cell, repetition, tell))
+
+
+def _backlog(  # noqa: PLR0913 - what a cell is, with its defaults
+    name: str,
+    make: Callable[[], Contender],
+    variant: str = "",
+    *,
+    workload: str = "W1",
+    nodes: int = NODES,
+    pods: int = PODS,
+) -> Job:
+    cell = Cell(workload, name, variant, nodes, pods)
     return Job(cell, lambda repetition, tell: backlog.measure(cell, make(), repetition, tell))
 
 
-def _limit(client: str, in_flight: int, *, events: bool) -> Job:
-    name = "L" if events else "L0"
-    return _backlog(name, lambda: Limit(client, in_flight, events=events), f"{client}/{in_flight}")
+def _limit(client: str, in_flight: int, *, events: bool, workload: str = "W1") -> Job:
+    name, variant = "L" if events else "L0", f"{client}/{in_flight}"
+    return _backlog(name, lambda: Limit(client, in_flight, events=events), variant, workload=workload)
 
 
 def _ours() -> Job:
@@ -109,40 +182,3 @@ def _kube_scheduler() -> Job:
 def _arrivals(workload: str, rate: float, crowd: int = 0) -> Job:
     cell = Cell(workload, "O", f"{rate:.0f}/s", NODES, PODS)
     return Job(cell, lambda repetition, tell: arrivals.measure(cell, repetition, tell, rate=rate, crowd=crowd))
-
-
-def begun(name: str) -> Session:
-    """An empty session of here and now."""
-    return Session(
-        name=name,
-        began=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=_commit(),
-        versions=_versions(),
-        machine=_machine(),
-        measured=[],
-    )
-
-
-def _commit() -> str:
-    def git(*words: str) -> str:
-        return subprocess.run(("git", *words), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-    dirty = git("status", "--porcelain", "--untracked-files=no")
-    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
-
-
-def _versions() -> dict[str, str]:
-    programs = ("etcd", "kube-apiserver", "kube-scheduler")
-    built = {name: program(name).parent.name.removeprefix(f"{name}-") for name in programs}
-    libraries = {name: version(name) for name in ("aiohttp", "kubernetes", "msgspec", "pycurl", "uvloop")}
-    return {"Python": platform.python_version(), **built, **libraries}
-
-
-def _machine() -> Machine:
-    processor = next(
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith(("model name", "CPU implementer"))
-    )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    return Machine(processor, os.cpu_count() or 1, memory, platform.release())

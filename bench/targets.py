@@ -12,16 +12,21 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from bench.figures import bind_rate, event_rate, interval, percentile, ratio
+from bench.results import Cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from bench.results import Cell, Measured
+    from bench.results import Growth, Measured
 
     Figure = Callable[[Measured], float | None]
 
 OURS: Final = "O"
 LIMITS: Final = ("L", "L0")
+GROWTH: Final = "growth"
+CHURNED: Final = (1000, 1000)
+"""Nodes and pods of the cluster on which many more pods come and go before anything is measured."""
+AFTER: Final = "after 50,000 pods"
 CLIENT_LIMITED: Final = "the client was the limit"
 BUSY: Final = 0.9
 """CPU seconds per second above which a client of the limit has no core left to be faster with."""
@@ -177,6 +182,32 @@ def _event_delay(measured: Measured) -> float | None:
     return percentile(measured.event_delays, 99) if measured.event_delays else None
 
 
+def _grown(of: Callable[[Growth], float], large: Cell, small: Cell) -> Callable[[Sequence[Measured]], Found | None]:
+    """Compare what something costs at two sizes of a cluster."""
+
+    def costs(measured: Sequence[Measured], cell: Cell) -> dict[int, float]:
+        right = [each for each in measured if each.cell == cell and not each.wrong]
+        return {each.repetition: of(each.growth) for each in right if each.growth}
+
+    def find(measured: Sequence[Measured]) -> Found | None:
+        found = ratio(costs(measured, large), costs(measured, small), SEED)
+        return None if found is None else Found(found.value, found.low, found.high, found.pairs)
+
+    return find
+
+
+def _size_of(nodes: int, pods: int, variant: str = "") -> Cell:
+    return Cell(GROWTH, OURS, variant, nodes, pods)
+
+
+def _pod_memory(measured: Measured) -> float | None:
+    growth = measured.growth
+    return None if growth is None or growth.pod_memory is None else growth.pod_memory / 1000
+
+
+_CHURN: Final = _grown(lambda growth: growth.line, _size_of(*CHURNED, AFTER), _size_of(*CHURNED))
+_BY_MAP: Final = _grown(lambda growth: growth.pinned, _size_of(5000, 100), _size_of(10, 100))
+_BY_STRATEGY: Final = _grown(lambda growth: growth.strategy, _size_of(5000, 1000), _size_of(100, 1000))
 TARGETS: Final = (
     Target("W1", "rate to the last bind", "O/L0", 0.8, True, _compared("W1", ("W1", "L0"))),
     Target("W1", "rate to the last event", "O/L", 0.95, True, _compared("W1", ("W1", "L"), event_rate)),
@@ -188,5 +219,10 @@ TARGETS: Final = (
     Target("W2", "from creation to bind, p50", "O", 10.0, False, _ours("W2", _latency(50)), "ms"),
     Target("W2", "from creation to bind, p99", "O", 50.0, False, _ours("W2", _latency(99)), "ms"),
     Target("W2", "from bind to event, p99", "O", 1.0, False, _ours("W2", _event_delay), "s"),
+    Target("W1-5000", "rate to the last bind", "O/N", 30.0, True, _compared("W1-5000", ("W1-5000", "N"))),
     Target("W4", "rate of the stream beside that of W2", "O/O", 0.9, True, _compared("W4", ("W2", OURS))),
+    Target(GROWTH, "decision by map at 5,000 nodes beside 10", "O/O", 1.1, False, _BY_MAP),
+    Target(GROWTH, "decision by strategy at 5,000 nodes beside 100", "O/O", 1.3, False, _BY_STRATEGY),
+    Target(GROWTH, f"decision on a free line {AFTER}, beside none", "O/O", 1.1, False, _CHURN),
+    Target(GROWTH, "memory a pod", "O", 2.5, False, _ours(GROWTH, _pod_memory), "kB"),
 )

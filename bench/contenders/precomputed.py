@@ -80,12 +80,17 @@ def orders(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) -> li
     return asyncio.run(_decided(nodes, list(pods), events=events))
 
 
-async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -> list[Order]:
-    api, policy = _Keeper(), Policy()
+def scheduler_of(api: Api) -> tuple[Scheduler, ApiAnnouncer]:
+    """Make our own loop, which always may bind, and who announces for it."""
     announcer = ApiAnnouncer(api, controller=names.SCHEDULER_NAME, instance=_IDENTITY)
     metrics = SchedulerMetrics(new_registry("0", ""), names.SCHEDULER_NAME)
     ports = Ports(ApiBinder(api, _Open(), _IDENTITY), ApiClaims(api, _Open()), announcer, metrics, metrics)
-    scheduler = Scheduler(policy, ports)
+    return Scheduler(Policy(), ports), announcer
+
+
+async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -> list[Order]:
+    api = _Keeper()
+    scheduler, announcer = scheduler_of(api)
     for raw in nodes:
         scheduler.world.nodes.applied(read_node(raw)[1])
     for raw in pods:
