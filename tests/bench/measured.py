@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.results import Cell, Cost, Machine, Measured, Session
+from bench.results import Cell, Cost, Growth, Machine, Measured, Session
 
 WRONG: dict[str, Any] = {"wrong": ["a GPU was given twice"]}
 
@@ -27,6 +27,14 @@ def one(  # noqa: PLR0913 - each is a field of the record
     given = {"to_last_event": 2 * seconds, "events": pods, "costs": costs, **fields}
     cell = Cell(workload, contender, variant, nodes, pods)
     return Measured(cell=cell, repetition=number, began="", to_last_bind=seconds, bound=pods, **given)
+
+
+def size(nodes: int, pods: int, cost: float = 100.0, *, variant: str = "", memory: float | None = 2000.0) -> Measured:
+    """A size of a cluster, in which every decision costs the same."""
+    costs = {"first": cost, "pinned": cost, "strategy": cost, "line": cost, "event": cost, "collection": cost}
+    growth = Growth(**costs, pod_memory=memory)
+    cell = Cell("growth", "O", variant, nodes, pods)
+    return Measured(cell=cell, repetition=1, began="", to_last_bind=0.0, bound=0, growth=growth)
 
 
 def session(*measured: Measured) -> Session:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.figures import Ratio, Spread, bind_rate, event_rate, interval, percentile, ratio, spread
+from bench.figures import Ratio, Spread, bind_rate, event_rate, interval, percentile, ratio, slope, spread
 from bench.results import Cell, Measured
 
 SEED = 1
@@ -177,3 +177,19 @@ def test_percentiles_rise_and_stay_within_the_range(values: list[float], one: fl
     low, high = percentile(values, min(one, other)), percentile(values, max(one, other))
     assert min(values) <= low <= max(values)
     assert low <= high or low == pytest.approx(high)
+
+
+POWERS = {
+    "two points say nothing": ({10: 1.0, 100: 1.0}, None),
+    "what stays has none": ({10: 3.0, 100: 3.0, 5000: 3.0}, 0.0),
+    "what doubles with the size has one": ({10: 5.0, 100: 50.0, 5000: 2500.0}, 1.0),
+    "what goes with its square has two": ({1: 1.0, 2: 4.0, 8: 64.0}, 2.0),
+    "what becomes less has one below none": ({1: 8.0, 2: 4.0, 8: 1.0}, -1.0),
+}
+
+
+@pytest.mark.parametrize(("values", "power"), POWERS.values(), ids=POWERS)
+def test_by_which_power_something_grows(values: dict[int, float], power: float | None) -> None:
+    """The slope through the logarithms."""
+    found = slope(values)
+    assert found == (None if power is None else pytest.approx(power, abs=1e-9))

@@ -6,8 +6,9 @@ import pytest
 
 from bench import report
 from bench.plots import draw
+from bench.results import Again
 from bench.targets import CLIENT_LIMITED
-from tests.bench.measured import WRONG, one, session
+from tests.bench.measured import WRONG, one, session, size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +49,7 @@ def test_a_report_tells_the_targets() -> None:
     assert text.startswith("# Benchmark `quick`\n")
     assert "- commit: `abc123-dirty`\n- machine: A processor, 2 cores, 23.5 GiB of memory, kernel 6.1.0\n" in text
     assert "- versions: etcd 3.6.4, kubernetes 1.36.1\n" in text
-    assert "2 met, 1 missed, 8 without a value." in text
+    assert "2 met, 1 missed, 13 without a value." in text
     rate = ("W1", "rate to the last bind")
     assert row(text, *rate, "O/L0 (curl/32)")[3:] == ["≥ 0.8", "0.85", "0.8 to 0.9", "3", "met"]
     assert row(text, *rate, "O/K")[3:] == ["≥ 1.5", "1.6", "—", "1", "met"]
@@ -101,24 +102,47 @@ def test_a_report_tells_what_was_wrong_and_stays_a_table() -> None:
     assert "Nothing: every repetition takes part." in report.markdown(session(one("O")))
 
 
+def test_a_report_tells_how_costs_grow() -> None:
+    """Every size in a row, the powers below; a size at which something had happened before is no part of them."""
+    sizes = [size(nodes, 100, float(nodes), memory=None) for nodes in (10, 100, 1000)]
+    text = report.markdown(session(*sizes, size(1000, 5000, 1000), size(1000, 5000, 1, variant="after 50,000 pods")))
+    assert row(text, "pods on nodes")[1] == "decision by map, µs"
+    assert row(text, "100 on 10") == ["100 on 10", "10", "10", "10", "10", "10", "10", "—"]
+    assert row(text, "5,000 on 1,000")[-1] == "2"
+    assert row(text, "decision by map") == ["decision by map", "1.00 (10 to 1,000)", "—"]
+    assert "memory a node" not in text
+    assert "### growth" in text
+    assert "### growth" not in report.markdown(session(one("O")))
+
+
+def test_a_report_tells_which_parts_are_of_another_time() -> None:
+    """They were measured again, and are no part of the one run."""
+    measured = session(one("O"))
+    measured.again.append(Again(("W5", "W6"), "2026-02-03T04:05:06Z", "def456"))
+    assert "- measured again: W5, W6, begun 2026-02-03T04:05:06Z, commit `def456`\n" in report.markdown(measured)
+
+
 def test_a_report_of_nothing_says_so() -> None:
     """As where a session broke off."""
     text = report.markdown(session())
-    assert "0 met, 0 missed, 11 without a value." in text
+    assert "0 met, 0 missed, 16 without a value." in text
     assert "###" not in text
 
 
 def test_pictures_come_out_as_png_and_svg_and_are_the_same_each_time(tmp_path: Path) -> None:
     """What is committed changes only where the figures do; what has no data is not drawn."""
     waited = one("O", workload="W2", latencies=[0.004, 0.004])
-    measured = session(one("O", 90, each_tenth=[5, 5]), one("K", 20, each_tenth=[3]), waited)
+    sizes = [size(nodes, pods) for nodes, pods in ((10, 100), (5000, 100), (5000, 1000))]
+    measured = session(one("O", 90, each_tenth=[5, 5]), one("K", 20, each_tenth=[3]), waited, *sizes)
     written = draw(measured, tmp_path / "one")
     assert [path.name for path in written] == [
         *("throughput.png", "throughput.svg"),
         *("progress-w1.png", "progress-w1.svg"),
         *("latency-w2.png", "latency-w2.svg"),
+        *("growth-nodes.png", "growth-nodes.svg"),
+        *("growth-pods.png", "growth-pods.svg"),
     ]
     assert all(path.read_bytes().startswith((b"\x89PNG", b"<?xml")) and path.stat().st_size > 5000 for path in written)
-    again = draw(session(waited), tmp_path / "two")
-    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in written[-2:]]
+    again = draw(session(waited, *sizes), tmp_path / "two")
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in written[-6:]]
     assert draw(session(one("O", **WRONG)), tmp_path / "none") == []

@@ -4,7 +4,7 @@ import pytest
 
 from bench.results import Cost, Measured
 from bench.targets import CLIENT_LIMITED, TARGETS, Found, Target
-from tests.bench.measured import WRONG, one
+from tests.bench.measured import WRONG, one, size
 
 
 def target(workload: str, contenders: str, what: str = "") -> Target:
@@ -129,6 +129,31 @@ RATIOS: dict[str, tuple[tuple[str, str, str], list[Measured], Found | None]] = {
         ("W2", "O", "to bind, p99"),
         [one("O", workload="W2", latencies=[each / 1000 for each in range(101)])],
         Found(99, repetitions=1),
+    ),
+    "a decision in a large cluster beside one in a small one": (
+        ("growth", "O/O", "by map"),
+        [size(10, 100, 50), size(5000, 100, 60), size(5000, 50_000, 900), size(100, 100, 1)],
+        Found(1.2, repetitions=1),
+    ),
+    "by strategy, where a thousand pods have room": (
+        ("growth", "O/O", "by strategy"),
+        [size(100, 1000, 50), size(5000, 1000, 50), size(10, 100, 1)],
+        Found(1, repetitions=1),
+    ),
+    "a decision after many have come and gone": (
+        ("growth", "O/O", "free line"),
+        [size(1000, 1000, 50), size(1000, 1000, 55, variant="after 50,000 pods")],
+        Found(1.1, repetitions=1),
+    ),
+    "a size that went wrong is not there": (
+        ("growth", "O/O", "by map"),
+        [size(10, 100), Measured(cell=size(5000, 100).cell, repetition=1, began="", to_last_bind=0, bound=0, **WRONG)],
+        None,
+    ),
+    "memory in the largest cluster": (
+        ("growth", "O", "memory"),
+        [size(5000, 50_000, memory=2600), size(5000, 1000, memory=9000), size(10, 100, memory=None)],
+        Found(2.6, repetitions=1),
     ),
     "events come later, in seconds": (
         ("W2", "O", "to event"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import arrivals, backlog
+from bench import arrivals, backlog, growth
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
@@ -78,3 +78,23 @@ def test_pods_that_arrive_are_timed_beside_a_crowd_that_fits_nowhere() -> None:
     # 60 pods at 50 a second; who found them all there at once would be done in a fraction of that.
     assert 0.9 < measured.to_last_bind < 5
     assert "waiting until 20 pods were told why they wait" in told
+
+
+def test_growth_is_measured_in_a_process_of_its_own() -> None:
+    """Every quantity has a value; there are too few pods and nodes to tell their memory."""
+    measured = growth.measure(Cell("growth", "O", "", NODES, PODS), 1, lambda _: None)
+
+    assert measured.wrong == []
+    assert measured.growth is not None
+    assert (measured.growth.pod_memory, measured.growth.node_memory) == (None, None)
+    costs = (measured.growth.pinned, measured.growth.strategy, measured.growth.line, measured.growth.event)
+    # A decision takes more than a microsecond and less than ten milliseconds, on whatever machine.
+    assert all(1 < cost < 10_000 for cost in costs)
+
+
+def test_a_size_that_does_not_fit_is_told_as_wrong() -> None:
+    """Nodes that are full have no GPU for what is measured."""
+    measured = growth.measure(Cell("growth", "O", "", 3, 48), 1, lambda _: None)
+
+    assert measured.growth is None
+    assert measured.wrong == ["it ended with 1, and standard error says why"]

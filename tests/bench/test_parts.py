@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench import growth, results, session, setting
+from bench.results import Again, Cell
+from bench.session import Job, Part
+from bench.targets import CHURNED
+from tests.bench.measured import one
+from tests.bench.measured import session as made_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.results import Measured
+
+
+def job(name: str) -> Job:
+    """A job that is known by its contender."""
+
+    def measure(repetition: int, _: object) -> Measured:
+        return one(name, number=repetition)
+
+    return Job(Cell("W1", name), measure)
+
+
+def test_contenders_take_turns_in_mirrored_order() -> None:
+    """Drift of the machine strikes all alike."""
+    part = Part("W1", lambda _: (job("L"), job("O"), job("K")), 3)
+
+    assert [(each.cell.contender, repetition) for each, repetition in part.turns([])] == [
+        *(("L", 1), ("O", 1), ("K", 1)),
+        *(("K", 2), ("O", 2), ("L", 2)),
+        *(("L", 3), ("O", 3), ("K", 3)),
+    ]
+
+
+@pytest.mark.parametrize("parts", [session.quick(), session.standard(), session.full()])
+def test_the_parts_of_a_plan_have_cells_and_names_of_their_own(parts: session.Plan) -> None:
+    """No cell is measured by two parts, and none twice in a part."""
+    found = [one("L", number=number, variant="curl/32") for number in (1, 2, 3)]
+    cells = [each.cell for part in parts for each in part.jobs(found)]
+
+    assert len({part.name for part in parts}) == len(parts)
+    assert len(set(cells)) == len(cells)
+    assert all(part.jobs(found) for part in parts)
+
+
+def test_each_client_of_the_limit_takes_part_as_it_was_fastest_in_the_sweep() -> None:
+    """With events by the last event, without by the last bind; a client that was not swept in the middle."""
+    found = [
+        one(name, rate, workload="W1-limit", variant=variant)
+        for name, rate, variant in (
+            ("L", 900.0, "curl/64"),
+            ("L", 800.0, "curl/128"),
+            ("L", 990.0, "go/8"),
+            ("L0", 700.0, "curl/8"),
+        )
+    ]
+    (contenders,) = (part for part in session.full() if part.name == "W1")
+    variants = [(each.cell.contender, each.cell.variant) for each in contenders.jobs(found) if each.cell.variant]
+
+    assert variants == [
+        *(("L", "curl/64"), ("L", "aiohttp/32"), ("L", "go/8")),
+        *(("L0", "curl/8"), ("L0", "aiohttp/32"), ("L0", "go/32")),
+    ]
+
+
+def test_arrivals_need_a_limit() -> None:
+    """Without one there is no pace, and nothing to measure."""
+    (arriving,) = (part for part in session.full() if part.name == "W2")
+
+    assert arriving.turns([]) == []
+    assert {each.cell.variant for each in arriving.jobs([one("L", 1000, variant="curl/32")])} == {"250/s"}
+
+
+def test_parts_are_chosen_by_name() -> None:
+    """In the plan's order, whatever the order of the names; a name that there is not is told with those that are."""
+    plan = tuple(Part(name, lambda _: (), 1) for name in ("W1", "W5", "W6"))
+
+    assert session.chosen_parts(plan, "W6,W1") == (plan[0], plan[2])
+    with pytest.raises(ValueError, match=r"cannot measure part 'W9': it must be one of W1, W5, W6 \(example"):
+        session.chosen_parts(plan, "W1,W9")
+
+
+def test_a_part_that_is_measured_again_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another machine or other versions measured is not mixed with it."""
+    here = made_up()
+    monkeypatch.setattr(setting, "begun", lambda _: here)
+    path = tmp_path / "full.json"
+    assert setting.resumed(path, ("W1",)) is here
+
+    results.write(made_up(one("O")), path)
+    found = setting.resumed(path, ("W1",))
+    assert found.again == [Again(("W1",), here.began, here.commit)]
+    assert len(found.measured) == 1
+
+    here.versions = {"etcd": "3.7"}
+    with pytest.raises(ValueError, match="machine or versions were others"):
+        setting.resumed(path, ("W1",))
+
+
+def test_sizes_leave_room_for_what_is_measured() -> None:
+    """The sizes that targets compare are among them, and no more pods than GPUs."""
+    sizes = {(cell.nodes, cell.pods) for cell in growth.cells()}
+
+    assert {(10, 100), (5000, 100), (100, 1000), (5000, 1000), CHURNED, (5000, 50_000)} <= sizes
+    assert (10, 1000) not in sizes
