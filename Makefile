@@ -106,6 +106,10 @@ bench-quick: env-dev programs ## Measure how fast a backlog is placed, beside th
 bench: env-dev programs ## Measure backlogs and arrivals beside the limit, kube-scheduler and a naive scheduler: 30 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
 
+.PHONY: bench-full
+bench-full: env-dev programs ## Measure all of it: two hours (ONLY=W1,growth: these parts again, beside what is there)
+	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
+
 .PHONY: fmt
 fmt: env-dev ## Format the Python code, and write the tables of inputs into the roles' pages
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py
