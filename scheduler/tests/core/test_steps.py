@@ -9,7 +9,7 @@ import pytest
 from gpu_scheduler.core.request import Strategy
 from tests.core.asking import World, asking, having
 from tests.core.build import pod
-from tests.steps import Cost, Name, counted, same
+from tests.steps import Cost, Name, counted, repeated, same
 
 PODS = 150
 EVERY = 50
@@ -102,6 +102,13 @@ class Workload:
         self.live[place], self.live[-1] = self.live[-1], self.live[place]
         self.world.ledger.forget(self.live.pop())
 
+    def live_long(self) -> None:
+        """Many come and go, and most lines are taken."""
+        for number in range(50_000):
+            self.come()
+            if number >= 0.9 * LINES:
+                self.go()
+
     def costs(self) -> list[Cost]:
         """Of the next pods."""
         return [counted(self.come) for _ in range(EVERY)]
@@ -110,10 +117,7 @@ class Workload:
 def test_a_free_line_costs_the_same_after_50000_pods() -> None:
     """Of a map of 5,000 lines: while most of them are taken, and when few are."""
     fresh, old = Workload(), Workload()
-    for number in range(50_000):
-        old.come()
-        if number >= 0.9 * LINES:
-            old.go()
+    repeated(old.live_long)
     first = fresh.costs()
     crowded = old.costs()
     while len(old.live) > EVERY:
