@@ -10,14 +10,18 @@ from statistics import linear_regression, median
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from bench.results import Measured
+
+    Figure = Callable[[Measured], float | None]
 
 RESAMPLES: Final = 10_000
 FEWEST: Final = 3
 """Below so many values an interval would say more than is known."""
 _LOW, _HIGH = 2.5, 97.5
+_READS: Final = frozenset({"GET", "LIST"})
+_WATCHES: Final = frozenset({"WATCH"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def ratio(ours: Mapping[int, float], theirs: Mapping[int, float], seed: int) -> 
     return Ratio(median(paired), low, high, len(paired))
 
 
-def slope(values: Mapping[int, float]) -> float | None:
+def power(values: Mapping[int, float]) -> float | None:
     """By which power of its size something grows: 0 where it stays, 1 where it doubles with it; None below three.
 
     That is the slope of the line through the logarithms that is nearest to them; all must be above 0.
@@ -106,8 +110,45 @@ def event_rate(measured: Measured) -> float | None:
     return _rate(measured.events, measured.to_last_event)
 
 
+def cpu_a_pod(measured: Measured) -> float | None:
+    """CPU of the contender for each pod that was bound, in ms; None where it was not measured."""
+    cost = measured.costs.get(measured.cell.contender)
+    return None if cost is None or not measured.bound else cost.cpu / measured.bound * 1000
+
+
+def writes_a_pod(measured: Measured) -> float | None:
+    """Writes to the API server for each pod that was bound; None where they were not counted."""
+    return _calls_a_pod(measured, lambda verb: verb not in _READS | _WATCHES)
+
+
+def reads_a_pod(measured: Measured) -> float | None:
+    """Likewise for what is read; a watch is no read, it is what saves them."""
+    return _calls_a_pod(measured, _READS.__contains__)
+
+
+def latency(percent: float) -> Figure:
+    """Give the figure that is this percentile of the times from creation to bind, in ms."""
+    return lambda measured: percentile(measured.latencies, percent) * 1000 if measured.latencies else None
+
+
+def event_delay(measured: Measured) -> float | None:
+    """From bind to event at p99, in seconds; None where it was not timed."""
+    return percentile(measured.event_delays, 99) if measured.event_delays else None
+
+
+def pod_memory(measured: Measured) -> float | None:
+    """Give what each pod adds to the memory of our own code, in kB; None where there are too few to tell."""
+    growth = measured.growth
+    return None if growth is None or growth.pod_memory is None else growth.pod_memory / 1000
+
+
 def _rate(pods: int, seconds: float | None) -> float | None:
     return pods / seconds if seconds and seconds > 0 and pods else None
+
+
+def _calls_a_pod(measured: Measured, counts: Callable[[str], bool]) -> float | None:
+    times = sum(times for call, times in measured.calls.items() if counts(call.partition(" ")[0]))
+    return times / measured.bound if measured.calls and measured.bound else None
 
 
 @lru_cache(maxsize=32)

@@ -11,10 +11,10 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from bench.figures import bind_rate, percentile, slope, spread
+from bench.figures import bind_rate, percentile, power, spread
+from bench.finding import OURS, cells, chosen, largest
 from bench.growth_figures import grown
 from bench.report import WORKLOADS, number
-from bench.targets import OURS, cells, chosen, largest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -204,8 +204,8 @@ def _growth(
     from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415 - as in draw
 
     for (each, points), look in zip(lines, _LOOKS.values(), strict=False):
-        power = slope(points)
-        label = each.quantity.what if power is None else f"{each.quantity.what}: power {power:.2f}"
+        grows = power(points)
+        label = each.quantity.what if grows is None else f"{each.quantity.what}: power {grows:.2f}"
         axes.plot([*points], [*points.values()], color=look.colour, linestyle=look.dashes, marker="o", label=label)
     axes.set_xscale("log")
     axes.set_yscale("log")

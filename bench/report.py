@@ -6,15 +6,16 @@ from collections import defaultdict
 from math import floor, log10
 from typing import TYPE_CHECKING, Final
 
-from bench.figures import bind_rate, event_rate, percentile, slope, spread
+from bench.figures import bind_rate, cpu_a_pod, event_rate, percentile, power, spread
 from bench.growth_figures import grown
-from bench.targets import GROWTH, TARGETS, cpu_a_pod
+from bench.targets import GROWTH, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from bench.finding import Found
     from bench.results import Cell, Machine, Measured, Session
-    from bench.targets import Found, Target
+    from bench.targets import Target
 
 CONTENDERS: Final = {
     "L": "the limit: prepared binds and events, as fast as the API server takes them",
@@ -198,7 +199,7 @@ def _growth(measured: Sequence[Measured]) -> Iterator[str]:
 
 
 def _power(values: Mapping[int, float]) -> str:
-    found = slope(values)
+    found = power(values)
     return NONE if found is None else f"{found:.2f} ({number(min(values))} to {number(max(values))})"
 
 

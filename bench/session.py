@@ -13,8 +13,8 @@ from bench.contenders.limit import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Ours
 from bench.figures import bind_rate, event_rate
+from bench.finding import cells, chosen
 from bench.results import Cell
-from bench.targets import cells, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

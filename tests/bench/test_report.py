@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench import report
+from bench.finding import CLIENT_LIMITED
 from bench.plots import draw
 from bench.results import Again
-from bench.targets import CLIENT_LIMITED
 from tests.bench.measured import WRONG, one, session, size
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from bench.finding import CLIENT_LIMITED, Found
 from bench.results import Cost, Measured
-from bench.targets import CLIENT_LIMITED, TARGETS, Found, Target
+from bench.targets import TARGETS, Target
 from tests.bench.measured import WRONG, one, size
 
 

@@ -11,8 +11,8 @@ from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Ours, as_shipped
+from bench.figures import reads_a_pod, writes_a_pod
 from bench.results import Cell
-from bench.targets import reads_a_pod, writes_a_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,137 @@
+"""What a session has found: of which cells a figure is taken, and what it is beside others.
+
+Where a contender has several variants, all others stand with their best and we with our worst: what is said of us is
+never too good.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from bench.figures import bind_rate, interval, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bench.figures import Figure
+    from bench.results import Cell, Growth, Measured
+
+    Find = Callable[[Sequence[Measured]], "Found | None"]
+
+OURS: Final = "O"
+LIMITS: Final = ("L", "L0")
+CLIENT_LIMITED: Final = "the client was the limit"
+BUSY: Final = 0.9
+"""CPU seconds per second above which a client of the limit has no core left to be faster with."""
+SEED: Final = 1
+"""Any number does, as long as it stays: the same session then gives the same intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found of a target; where no value can be given, `instead` says why."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    repetitions: int = 0
+    variant: str = ""
+    """The variant of the contender that we are compared with."""
+    instead: str = ""
+
+
+def cells(measured: Iterable[Measured], workload: str, contender: str) -> dict[Cell, list[Measured]]:
+    """Give the repetitions of a contender in a workload, by cell."""
+    found: dict[Cell, list[Measured]] = defaultdict(list)
+    for each in measured:
+        if (each.cell.workload, each.cell.contender) == (workload, contender):
+            found[each.cell].append(each)
+    return found
+
+
+def largest(found: dict[Cell, list[Measured]], sizes: Iterable[tuple[int, int]] = ()) -> dict[Cell, list[Measured]]:
+    """Keep the cells with the most pods, and of these with the most nodes; of certain `sizes` alone where some are."""
+    size = max(sizes, default=None) or max(map(_size, found), default=None)
+    return {cell: repetitions for cell, repetitions in found.items() if _size(cell) == size}
+
+
+def chosen(found: dict[Cell, list[Measured]], figure: Figure, *, most: bool) -> list[Measured]:
+    """Give the right repetitions of the cell with the greatest or the least median figure; none where no cell has one.
+
+    A repetition with anything wrong takes no part, nor does one without the figure.
+    """
+    right = [[each for each in every if not each.wrong and figure(each) is not None] for every in found.values()]
+    ordered = sorted((every for every in right if every), key=lambda every: median(_values(every, figure)))
+    return ordered[-1 if most else 0] if ordered else []
+
+
+def client_limited(repetitions: Sequence[Measured]) -> bool:
+    """Whether the limit's client was at the end of its own CPU, by the median of its repetitions."""
+    shares = [
+        cost.cpu / (each.to_last_event or each.to_last_bind)
+        for each in repetitions
+        if each.to_last_bind > 0 and (cost := each.costs.get(each.cell.contender)) is not None
+    ]
+    return bool(shares) and median(shares) > BUSY
+
+
+def _size(cell: Cell) -> tuple[int, int]:
+    return cell.pods, cell.nodes
+
+
+def _values(repetitions: Iterable[Measured], figure: Figure) -> list[float]:
+    return [value for each in repetitions if (value := figure(each)) is not None]
+
+
+def _by_number(repetitions: Iterable[Measured], figure: Figure) -> dict[int, float]:
+    return {each.repetition: value for each in repetitions if (value := figure(each)) is not None}
+
+
+def compared(ours: str, theirs: tuple[str, str], rate: Figure = bind_rate) -> Find:
+    """Compare our rate in a workload with that of a workload and contender, at the largest size that both have."""
+
+    def find(measured: Sequence[Measured]) -> Found | None:
+        mine, others = cells(measured, ours, OURS), cells(measured, *theirs)
+        sizes = set(map(_size, mine)) & set(map(_size, others))
+        own = chosen(largest(mine, sizes), rate, most=False)
+        other = chosen(largest(others, sizes), rate, most=True)
+        if not own or not other:
+            return None
+        variant = other[0].cell.variant
+        if theirs[1] in LIMITS and client_limited(other):
+            return Found(None, repetitions=len(other), variant=variant, instead=CLIENT_LIMITED)
+        found = ratio(_by_number(own, rate), _by_number(other, rate), SEED)
+        return None if found is None else Found(found.value, found.low, found.high, found.pairs, variant)
+
+    return find
+
+
+def of_ours(workload: str, figure: Figure) -> Find:
+    """Take the median of a figure of ours of which less is better."""
+
+    def find(measured: Sequence[Measured]) -> Found | None:
+        repetitions = chosen(largest(cells(measured, workload, OURS)), figure, most=True)
+        if not repetitions:
+            return None
+        values = _values(repetitions, figure)
+        low, high = interval(values, SEED) or (None, None)
+        return Found(median(values), low, high, len(values))
+
+    return find
+
+
+def sizes_compared(of: Callable[[Growth], float], large: Cell, small: Cell) -> Find:
+    """Compare what something costs at two sizes of a cluster."""
+
+    def costs(measured: Sequence[Measured], cell: Cell) -> dict[int, float]:
+        right = [each for each in measured if each.cell == cell and not each.wrong]
+        return {each.repetition: of(each.growth) for each in right if each.growth}
+
+    def find(measured: Sequence[Measured]) -> Found | None:
+        found = ratio(costs(measured, large), costs(measured, small), SEED)
+        return None if found is None else Found(found.value, found.low, found.high, found.pairs)
+
+    return find
