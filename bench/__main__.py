@@ -22,12 +22,13 @@ def main() -> int:
         name, only = _asked(sys.argv[1:])
         plan = session.chosen_parts(PLANS[name](), only) if only else PLANS[name]()
         path = results.FOLDER / f"{name}.json"
-        found = setting.resumed(path, tuple(part.name for part in plan)) if only else setting.begun(name)
+        here = setting.begun(name)
+        found = setting.resumed(path, here) if only else here
     except ValueError as error:
         print(error)
         return 2
     for part in plan:
-        _measure(part, found, path)
+        _measure(part, here, found, path)
     report = path.with_suffix(".md")
     report.write_text(markdown(found), encoding="utf-8")
     drawn = plots.draw(found, results.FOLDER / name)
@@ -49,9 +50,8 @@ def _asked(words: list[str]) -> tuple[str, str]:
     )
 
 
-def _measure(part: session.Part, found: results.Session, path: Path) -> None:
-    """Put what each cell of the part comes to in place of what was there."""
-    found.measured[:] = [each for each in found.measured if each.part != part.name]
+def _measure(part: session.Part, here: results.Session, found: results.Session, path: Path) -> None:
+    """Put what each cell of the part comes to in place of what was there, which stays until there is the first."""
     turns = part.turns(found.measured)
     began = time.monotonic()
     for number, (job, repetition) in enumerate(turns, 1):
@@ -60,6 +60,8 @@ def _measure(part: session.Part, found: results.Session, path: Path) -> None:
         _say(f"{what}, {repetition} of {part.repetitions}{_left(began, number - 1, len(turns))}")
         measured = job.measure(repetition, lambda text: _say(f"    {text}", passing=True))
         measured.part = part.name
+        if number == 1:
+            setting.renew(found, part.name, here)
         found.measured.append(measured)
         results.write(found, path)
         _say(f"    {_told(measured)}")

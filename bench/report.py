@@ -83,7 +83,7 @@ def _where(session: Session) -> Iterator[str]:
     yield f"- began: {session.began}"
     yield f"- commit: `{session.commit}`"
     for again in session.again:
-        yield f"- measured again: {', '.join(again.parts)}, begun {again.began}, commit `{again.commit}`"
+        yield f"- measured again: {again.part}, begun {again.began}, commit `{again.commit}`"
     yield f"- machine: {_machine(machine)}"
     yield f"- versions: {versions or NONE}"
 

@@ -95,9 +95,9 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """Parts of a plan that were measured anew, in place of what was there."""
+    """A part of a plan that was measured at another time than the rest, in place of what was there."""
 
-    parts: tuple[str, ...]
+    part: str
     began: str
     commit: str
 

@@ -83,7 +83,7 @@ def full() -> Plan:
         Part("W1", lambda found: _contenders(_best(found, "L"), _best(found, "L0")), 5),
         Part("W1-5000", lambda _: _large(), 3),
         Part("W2", _at_half_of_the_limit, 5),
-        Part("growth", lambda _: tuple(map(_growth, growth.cells())), 3),
+        Part("growth", lambda _: tuple(map(_growth, growth.cells())), 2),
     )
 
 

@@ -26,12 +26,11 @@ def begun(name: str) -> Session:
     )
 
 
-def resumed(path: Path, parts: tuple[str, ...]) -> Session:
-    """The session that the file holds, of which these parts are measured again; an empty one where there is none.
+def resumed(path: Path, here: Session) -> Session:
+    """The session that the file holds; that of here and now where there is none.
 
     ValueError where it is of another machine or of other versions: ratios are within one place.
     """
-    here = begun(path.stem)
     if not path.exists():
         return here
     found = read(path)
@@ -39,8 +38,15 @@ def resumed(path: Path, parts: tuple[str, ...]) -> Session:
         raise ValueError(
             f"cannot add to {path}: machine or versions were others; measure all of it (example: make bench-full)"
         )
-    found.again.append(Again(parts, here.began, here.commit))
     return found
+
+
+def renew(found: Session, part: str, here: Session) -> None:
+    """Drop what the session has of a part, and tell of when that part is now, where it is of another time."""
+    found.measured[:] = [each for each in found.measured if each.part != part]
+    if found is not here:
+        others = (each for each in found.again if each.part != part)
+        found.again[:] = [*others, Again(part, here.began, here.commit)]
 
 
 def _commit() -> str:

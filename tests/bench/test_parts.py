@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+import bench.__main__ as program
 from bench import growth, results, session, setting
 from bench.results import Again, Cell
 from bench.session import Job, Part
@@ -24,6 +26,12 @@ def job(name: str) -> Job:
         return one(name, number=repetition)
 
     return Job(Cell("W1", name), measure)
+
+
+def of(part: str, measured: Measured) -> Measured:
+    """It, as a cell of this part."""
+    measured.part = part
+    return measured
 
 
 def test_contenders_take_turns_in_mirrored_order() -> None:
@@ -85,21 +93,56 @@ def test_parts_are_chosen_by_name() -> None:
         session.chosen_parts(plan, "W1,W9")
 
 
-def test_a_part_that_is_measured_again_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another machine or other versions measured is not mixed with it."""
-    here = made_up()
-    monkeypatch.setattr(setting, "begun", lambda _: here)
-    path = tmp_path / "full.json"
-    assert setting.resumed(path, ("W1",)) is here
+def test_a_part_that_is_measured_again_says_so(tmp_path: Path) -> None:
+    """Each by itself, and of the last time alone; others stay as they are."""
+    path, first, later = tmp_path / "full.json", made_up(), made_up()
+    assert setting.resumed(path, first) is first
+    setting.renew(first, "W1", first)
+    assert first.again == []
 
+    results.write(made_up(of("W1", one("O")), of("W5", one("O"))), path)
+    found, later.commit = setting.resumed(path, first), "def456"
+    for here in (first, later):
+        setting.renew(found, "W5", here)
+        assert found.again == [Again("W5", here.began, here.commit)]
+    assert [each.part for each in found.measured] == ["W1"]
+
+
+def test_what_another_machine_or_other_versions_measured_is_not_added_to(tmp_path: Path) -> None:
+    """Ratios are within one place."""
+    path, here = tmp_path / "full.json", made_up()
     results.write(made_up(one("O")), path)
-    found = setting.resumed(path, ("W1",))
-    assert found.again == [Again(("W1",), here.began, here.commit)]
-    assert len(found.measured) == 1
-
     here.versions = {"etcd": "3.7"}
+
     with pytest.raises(ValueError, match="machine or versions were others"):
-        setting.resumed(path, ("W1",))
+        setting.resumed(path, here)
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_what_is_there_stays_until_its_part_has_a_cell(
+    done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is interrupted before the first cell has lost nothing."""
+
+    def measure(repetition: int, _: object) -> Measured:
+        if repetition > done:
+            raise KeyboardInterrupt
+        return one("O", number=9)
+
+    part = Part("W1", lambda _: (Job(Cell("W1", "O"), measure),), 2)
+    monkeypatch.setattr(program, "PLANS", {"full": lambda: (part,)})
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(setting, "begun", lambda _: made_up())
+    monkeypatch.setattr(sys, "argv", ["bench", "full", "--only", "W1"])
+    path = tmp_path / "full.json"
+    results.write(made_up(of("W1", one("O")), of("W1", one("K"))), path)
+
+    with pytest.raises(KeyboardInterrupt):
+        program.main()
+
+    found = results.read(path)
+    assert [each.repetition for each in found.measured] == ([9] if done else [1, 1])
+    assert [each.part for each in found.again] == ["W1"] * done
 
 
 def test_sizes_leave_room_for_what_is_measured() -> None:
