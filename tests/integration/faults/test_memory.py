@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -15,10 +12,12 @@ from tests.auditor.auditor import auditing
 from tests.integration import crowd
 from tests.integration.faults.acts import WATCH, Answer, Cut, Fault, Truncate, Twice
 from tests.integration.faults.afar import BINDING, EVENTS, NODES, PODS, STATUS, leader_afar
+from tests.integration.faults.gauge import GAUGING, Gauge
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 GROWTH: Final = 12.0
 """MB that the process may have more after the churn than after its first quarter."""
-MORE: Final = (10, 2, 20)
-"""Tasks, threads and files that it may have more: where a watch is just being opened anew, say."""
 LIMIT: Final = 256.0
 """MB that its container may have."""
 ROUND: Final = 30
@@ -45,45 +42,10 @@ FAULTS: Final[tuple[tuple[str, str, Act], ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Gauged:
-    """What a process has at one moment."""
-
-    memory: float
-    tasks: int
-    threads: int
-    files: int
-
-
-class Gauge:
-    """Looks at one process."""
-
-    def __init__(self, command: Command) -> None:
-        """It runs tests.integration.faults.gauging."""
-        self._command = command
-        self._asked = 0
-
-    def read(self) -> Gauged:
-        """Ask it for its tasks, and /proc for the rest."""
-        self._asked += 1
-        self._command.process.send(signal.SIGUSR1)
-        eventually("it was gauged", lambda: len(self._told()) == self._asked)
-        proc = Path(f"/proc/{self._command.process.pid}")
-        return Gauged(
-            self._command.resident(),
-            self._told()[-1],
-            len(list((proc / "task").iterdir())),
-            len(list((proc / "fd").iterdir())),
-        )
-
-    def _told(self) -> list[int]:
-        return [int(line["tasks"]) for line in self._command.lines() if line.get("event") == "Gauged"]
-
-
 @pytest.fixture
 def gauged(plane: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[Command]:
     """A leader behind the proxy, with a gauge."""
-    command = leader_afar(plane, proxy, tmp_path, "gauged-0", "tests.integration.faults.gauging")
+    command = leader_afar(plane, proxy, tmp_path, "gauged-0", GAUGING)
     yield command
     command.process.stop()
 
@@ -119,18 +81,7 @@ def _churn(bench: Bench, proxy: FaultProxy, gauged: Command, seconds: float) -> 
     print(f"{rounds} rounds of {2 * ROUND} pods in {passed:.0f} s: {before} -> {after}")  # noqa: T201 - a figure to note
     assert rounds >= len(FAULTS)
     assert after.memory - before.memory < GROWTH, (before, after)
-    _calms_down(gauge, before)
-
-
-def _calms_down(gauge: Gauge, before: Gauged) -> None:
-    """Many binds at once, as on a busy machine, leave connections that are kept for 15 s: only what stays counts."""
-
-    def calm() -> bool:
-        now = gauge.read()
-        grown = (now.tasks - before.tasks, now.threads - before.threads, now.files - before.files)
-        return all(more <= most for more, most in zip(grown, MORE, strict=True))
-
-    eventually("tasks, threads and files are what they were", calm, seconds=40, pause=1)
+    gauge.calms_down(before)
 
 
 CROWDS: Final = [
@@ -164,7 +115,7 @@ def test_a_crowd_that_waits_fits_into_the_container(
     after = gauge.read()
     print(f"{count} pods: {before} -> {told} -> listed {listed} -> {after}")  # noqa: T201 - figures to note
     assert max(told.memory, listed.memory) < LIMIT, (told, listed)
-    _calms_down(gauge, before)
+    gauge.calms_down(before)
 
 
 def _free_one(bench: Bench, proxy: FaultProxy) -> None:
