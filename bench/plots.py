@@ -11,10 +11,11 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from bench.columns import number
 from bench.figures import bind_rate, percentile, power, spread
 from bench.finding import OURS, cells, chosen, largest
 from bench.growth_figures import grown
-from bench.report import WORKLOADS, number
+from bench.report import WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

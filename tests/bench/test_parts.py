@@ -7,8 +7,9 @@ import pytest
 
 import bench.__main__ as program
 from bench import growth, results, session, setting
+from bench.jobs import Job
 from bench.results import Again, Cell
-from bench.session import Job, Part
+from bench.session import Part
 from bench.targets import CHURNED
 from tests.bench.measured import one
 from tests.bench.measured import session as made_up

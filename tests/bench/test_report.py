@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench import report
+from bench.columns import number
 from bench.finding import CLIENT_LIMITED
 from bench.plots import draw
 from bench.results import Again
@@ -29,7 +30,7 @@ NUMBERS = {
 @pytest.mark.parametrize(("value", "text"), NUMBERS.items())
 def test_numbers_are_written_for_people(value: float, text: str) -> None:
     """Three digits that count."""
-    assert report.number(value) == text
+    assert number(value) == text
 
 
 def row(text: str, *first: str) -> list[str]:

@@ -1,0 +1,139 @@
+"""Which cells there are, and how each is measured at its full size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from bench import arrivals, backlog, growth
+from bench.contenders.blasting import Limit
+from bench.contenders.kube_scheduler import KubeScheduler
+from bench.contenders.limit import CLIENTS, SWEEP
+from bench.contenders.naive import Naive
+from bench.contenders.ours import Ours
+from bench.figures import bind_rate, event_rate
+from bench.finding import cells, chosen
+from bench.results import Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bench.contenders.contender import Contender
+    from bench.results import Measured
+
+NODES: Final = 500
+PODS: Final = 5000
+FEW: Final = 200
+"""Pods for contenders that would take minutes for all."""
+FEWEST: Final = 20
+"""For one that would take minutes even for those."""
+MANY_NODES: Final = 5000
+CROWD: Final = 10_000
+"""Pods that fit nowhere."""
+SWEPT: Final = "W1-limit"
+"""The workload of the sweep: what is measured once takes no part in ratios."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One cell and how it is measured, given which repetition it is and who hears how far it is."""
+
+    cell: Cell
+    measure: Callable[[int, Callable[[str], None]], Measured]
+
+
+def few_backlog_jobs() -> tuple[Job, ...]:
+    """W1 with one client of the limit."""
+    return _limit("curl", 32, events=True), _ours(), _limit("curl", 32, events=False), _kube_scheduler()
+
+
+def backlog_jobs(limits: Iterable[tuple[str, int]], bare: Iterable[tuple[str, int]]) -> tuple[Job, ...]:
+    """W1 with these clients and requests in flight for the limit, with events and without."""
+    return (
+        *(_limit(*variant, events=True) for variant in limits),
+        _ours(),
+        *(_limit(*variant, events=False) for variant in bare),
+        _kube_scheduler(),
+        _backlog("K50", lambda: KubeScheduler(throttled=True), pods=FEW),
+        _backlog("N", Naive, pods=FEW),
+    )
+
+
+def sweep_jobs() -> tuple[Job, ...]:
+    """Every client of the limit with every number of requests in flight."""
+    return tuple(
+        _limit(client, in_flight, events=events, workload=SWEPT)
+        for client in CLIENTS
+        for in_flight in SWEEP
+        for events in (True, False)
+    )
+
+
+def fastest(found: Sequence[Measured], name: str) -> tuple[tuple[str, int], ...]:
+    """Of each client the requests in flight with which it was fastest in the sweep; without one those in the middle."""
+    rate, of = (event_rate if name == "L" else bind_rate), cells(found, SWEPT, name)
+    best = []
+    for client in CLIENTS:
+        swept = {cell: every for cell, every in of.items() if cell.variant.startswith(f"{client}/")}
+        repetitions = chosen(swept, rate, most=True)
+        in_flight = repetitions[0].cell.variant.rpartition("/")[2] if repetitions else SWEEP[len(SWEEP) // 2]
+        best.append((client, int(in_flight)))
+    return tuple(best)
+
+
+def large_jobs() -> tuple[Job, ...]:
+    """Ours and a naive scheduler on ten times as many nodes."""
+    return (
+        _backlog("O", Ours, workload="W1-5000", nodes=MANY_NODES),
+        _backlog("N", Naive, workload="W1-5000", nodes=MANY_NODES, pods=FEWEST),
+    )
+
+
+def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
+    """W2 and W4 at half of the limit; none where the limit is not known, as when every measurement of it went wrong."""
+    best = chosen(cells(found, "W1", "L"), event_rate, most=True)
+    if not best:
+        return ()
+    rate = round(median(each.events / (each.to_last_event or 1) for each in best) / 2)
+    return _arrivals("W2", rate), _arrivals("W4", rate, CROWD)
+
+
+def growth_jobs() -> tuple[Job, ...]:
+    """Every size of a cluster."""
+    return tuple(map(_growth, growth.cells()))
+
+
+def _growth(cell: Cell) -> Job:
+    return Job(cell, lambda repetition, tell: growth.measure(cell, repetition, tell))
+
+
+def _backlog(  # noqa: PLR0913 - what a cell is, with its defaults
+    name: str,
+    make: Callable[[], Contender],
+    variant: str = "",
+    *,
+    workload: str = "W1",
+    nodes: int = NODES,
+    pods: int = PODS,
+) -> Job:
+    cell = Cell(workload, name, variant, nodes, pods)
+    return Job(cell, lambda repetition, tell: backlog.measure(cell, make(), repetition, tell))
+
+
+def _limit(client: str, in_flight: int, *, events: bool, workload: str = "W1") -> Job:
+    name, variant = "L" if events else "L0", f"{client}/{in_flight}"
+    return _backlog(name, lambda: Limit(client, in_flight, events=events), variant, workload=workload)
+
+
+def _ours() -> Job:
+    return _backlog("O", Ours)
+
+
+def _kube_scheduler() -> Job:
+    return _backlog("K", lambda: KubeScheduler(throttled=False))
+
+
+def _arrivals(workload: str, rate: float, crowd: int = 0) -> Job:
+    cell = Cell(workload, "O", f"{rate:.0f}/s", NODES, PODS)
+    return Job(cell, lambda repetition, tell: arrivals.measure(cell, repetition, tell, rate=rate, crowd=crowd))
