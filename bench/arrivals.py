@@ -6,34 +6,25 @@ They come at a share of the limit, so that nobody is measured where the API serv
 from __future__ import annotations
 
 import http.client
-import sys
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from bench.contenders.orders import Request
 from bench.contenders.ours import Ours
 from bench.measuring import Scene, observed
 from bench.observer import EVENTS
 from bench.plant import plant
-from bench.prompted import Prompted
-from bench.streamer import Arrival, Pace, Streamed
+from bench.streaming import faults, stream, townsfolk
 from bench.town import NAMESPACE_PODS, Town
 from tests.integration import shapes
-from tests.integration.plant import ADMIN_TOKEN
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from bench.plant import Plant
     from bench.results import Cell, Measured
     from bench.town import Object
 
 _PATIENCE: Final = 600.0
-_LATE: Final = 0.1
-"""Seconds by which the stream may be late before what it measured is that of another pace."""
 
 
 def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float, crowd: int = 0) -> Measured:
@@ -45,36 +36,21 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: f
         spaces = tuple(f"crowd-{number}" for number in range(-(-crowd // NAMESPACE_PODS)))
         ground.make(("/api/v1/namespaces", {"metadata": {"name": name}}) for name in spaces)
         ground.make(_crowd(crowd, spaces))
-        stream = _streamer(ground, town, contender.scheduler, rate)
+        arriving = stream(ground, townsfolk(town, contender.scheduler), rate)
         try:
-            contender.prepare(ground, town)
-            contender.go()
-            eventually("it leads", contender.command.leads, seconds=30)
+            contender.lead(ground, town)
             tell(f"waiting until {crowd} pods were told why they wait")
             eventually("everybody was told", lambda: _told(ground) >= crowd, seconds=_PATIENCE, pause=1)
-            stream.wait_ready()
-            measured, seen = observed(Scene(cell, repetition, ground, town, contender, tell), stream.go)
-            streamed = stream.wait(_PATIENCE)
+            arriving.wait_ready()
+            measured, seen = observed(Scene(cell, repetition, ground, town, contender, tell), arriving.go)
+            streamed = arriving.wait(_PATIENCE)
         finally:
-            stream.stop()
+            arriving.stop()
             contender.stop()
     measured.latencies = [seen.bound[key] - at for key, at in streamed.answered.items() if key in seen.bound]
     measured.event_delays = [at - seen.bound[key] for key, at in seen.events.items() if key in seen.bound]
-    if streamed.late > _LATE:
-        measured.wrong.append(f"the stream was late by {streamed.late:.2f} s: it was not {rate:.0f} pods a second")
-    measured.wrong.extend(f"{times} pods were refused with HTTP {code}" for code, times in streamed.refused.items())
+    measured.wrong.extend(faults(streamed, rate))
     return measured
-
-
-def _streamer(ground: Plant, town: Town, scheduler: str, rate: float) -> Prompted[Streamed]:
-    path: Path = ground.folder / "arrivals.jsonl"
-    pace = Pace(ground.header(ADMIN_TOKEN, 1), rate)
-    arrivals = (
-        Arrival(f"{town.namespace(member)}/{member.name}", Request(path, msgspec.json.encode(body).decode()))
-        for member, (path, body) in zip(town.members(), town.pod_requests(scheduler), strict=True)
-    )
-    path.write_bytes(msgspec.json.Encoder().encode_lines([pace, *arrivals]))
-    return Prompted(Streamed, [sys.executable, "-m", "bench.streamer", str(path)], ground.folder / "streamer.log")
 
 
 def _crowd(count: int, spaces: tuple[str, ...]) -> Iterator[tuple[str, Object]]:

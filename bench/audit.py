@@ -55,12 +55,12 @@ def audit(plant: Plant, town: Town, contender: Contender) -> Audited:
         wrong.append(f"{given.total()} GPUs are given, {len(given)} of them distinct, for {town.pods} pods")
     if contender.events and (len(events) != town.pods or events.total() != town.pods):
         wrong.append(f"{events.total()} events tell of {len(events)} pods, where each of {town.pods} has one")
-    wrong.extend(_misplaced(bound, town, devices=contender.devices))
+    wrong.extend(misplaced(bound, town, devices=contender.devices))
     return Audited(len(bound), events.total(), len(given), tuple(wrong))
 
 
-def _misplaced(bound: dict[str, Any], town: Town, *, devices: bool) -> list[str]:
-    """Pods that are elsewhere than their map says."""
+def misplaced(bound: dict[str, Any], town: Town, *, devices: bool) -> list[str]:
+    """Pods, by name, that are elsewhere than their map says; three are told."""
     found = []
     for member in town.members():
         pod = bound.get(member.name)

@@ -6,18 +6,27 @@ from collections import defaultdict
 from math import floor, log10
 from typing import TYPE_CHECKING, Final
 
-from bench.figures import bind_rate, cpu_a_pod, event_rate, percentile, spread
+from bench.figures import (
+    bind_rate,
+    cpu_a_pod,
+    event_rate,
+    first_bind,
+    gap,
+    idle_share,
+    memory_growth,
+    percentile,
+    spread,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from bench.figures import Figure
     from bench.results import Cell, Measured
 
 NONE: Final = "—"
 _EVERY: Final = ("contender", "variant", "pods on nodes", "repetitions", "pods/s to the last bind", "to the last event")
 _COSTS: Final = ("CPU ms a pod", "RSS / PSS MiB", "requests a pod")
-_WAITS: Final = ("creation to bind, p50 / p99 ms",)
-_DELAYS: Final = ("bind to event, p99 ms",)
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -31,13 +40,14 @@ def number(value: float, digits: int = 3) -> str:
 
 def head_and_rows(rows: Sequence[tuple[Cell, Sequence[Measured]]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Give its head, and a row for each cell; figures that nobody has are left out."""
-    waits = any(each.latencies for _, repetitions in rows for each in repetitions)
-    delays = any(each.event_delays for _, repetitions in rows for each in repetitions)
-    head = (*_EVERY, *(_WAITS if waits else ()), *(_DELAYS if delays else ()), *_COSTS)
-    return head, [_row(*row, waits=waits, delays=delays) for row in rows]
+    shown = [(head, tell) for head, tell in _SOME if any(tell(repetitions) != NONE for _, repetitions in rows)]
+    tellers = [tell for _, tell in shown]
+    return (*_EVERY, *(head for head, _ in shown), *_COSTS), [_row(*row, tellers) for row in rows]
 
 
-def _row(cell: Cell, repetitions: Sequence[Measured], *, waits: bool, delays: bool) -> tuple[str, ...]:
+def _row(
+    cell: Cell, repetitions: Sequence[Measured], some: Iterable[Callable[[Sequence[Measured]], str]]
+) -> tuple[str, ...]:
     right = [each for each in repetitions if not each.wrong]
     counted = str(len(right)) if len(right) == len(repetitions) else f"{len(right)} of {len(repetitions)}"
     costs = [cost for each in right if (cost := each.costs.get(cell.contender)) is not None]
@@ -49,15 +59,18 @@ def _row(cell: Cell, repetitions: Sequence[Measured], *, waits: bool, delays: bo
         counted,
         _rates(right, bind_rate),
         _rates(right, event_rate),
-        *([_latency(right)] if waits else ()),
-        *([_delay(right)] if delays else ()),
-        _middle([cpu for each in right if (cpu := cpu_a_pod(each)) is not None]),
+        *(tell(right) for tell in some),
+        _medians(cpu_a_pod)(right),
         memory if costs else NONE,
         _calls(right),
     )
 
 
-def _rates(right: Iterable[Measured], rate: Callable[[Measured], float | None]) -> str:
+def _medians(figure: Figure) -> Callable[[Iterable[Measured]], str]:
+    return lambda right: _middle([value for each in right if (value := figure(each)) is not None])
+
+
+def _rates(right: Iterable[Measured], rate: Figure) -> str:
     rates = [value for each in right if (value := rate(each)) is not None]
     if not rates:
         return NONE
@@ -93,3 +106,14 @@ def _calls(right: Iterable[Measured]) -> str:
 
 def _middle(values: Sequence[float]) -> str:
     return number(spread(values).middle) if values else NONE
+
+
+_SOME: Final[tuple[tuple[str, Callable[[Sequence[Measured]], str]], ...]] = (
+    ("creation to bind, p50 / p99 ms", _latency),
+    ("bind to event, p99 ms", _delay),
+    ("growth MB/min", _medians(memory_growth)),
+    ("start to first bind s", _medians(first_bind)),
+    ("longest gap s", _medians(gap)),
+    ("% of a core", _medians(idle_share)),
+)
+"""Columns that are shown where something was measured for them."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Final
 
@@ -34,3 +36,28 @@ class Meter:
     def _cpu(self) -> float:
         fields = (self._folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(fields[_UTIME]) + int(fields[_STIME])) / _TICK
+
+
+class Samples:
+    """How much memory a process has, again and again."""
+
+    def __init__(self, pid: int, every: float) -> None:
+        """Take one each so many seconds, from now on, in a thread."""
+        self._meter = Meter(pid)
+        self._every = every
+        self._over = threading.Event()
+        self._taken: list[tuple[float, float]] = []
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+
+    def end(self) -> list[tuple[float, float]]:
+        """Take no more; give seconds since the beginning and MiB resident of each."""
+        self._over.set()
+        self._thread.join()
+        return self._taken
+
+    def _take(self) -> None:
+        began = time.monotonic()
+        while not self._over.wait(self._every):
+            rss = self._meter.read().rss
+            self._taken.append((time.monotonic() - began, rss))

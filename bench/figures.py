@@ -22,6 +22,10 @@ FEWEST: Final = 3
 _LOW, _HIGH = 2.5, 97.5
 _READS: Final = frozenset({"GET", "LIST"})
 _WATCHES: Final = frozenset({"WATCH"})
+_MB: Final = 2**20 / 1e6
+"""MB of a MiB."""
+_POD: Final = 0.0025
+"""MB that a bound pod may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +94,19 @@ def ratio(ours: Mapping[int, float], theirs: Mapping[int, float], seed: int) -> 
     return Ratio(median(paired), low, high, len(paired))
 
 
+def slope(points: Sequence[tuple[float, float]]) -> float | None:
+    """By how much the second value grows where the first grows by one, by least squares; None below FEWEST points."""
+    if len(points) < FEWEST:
+        return None
+    return linear_regression(*zip(*points, strict=True)).slope
+
+
 def power(values: Mapping[int, float]) -> float | None:
     """By which power of its size something grows: 0 where it stays, 1 where it doubles with it; None below three.
 
     That is the slope of the line through the logarithms that is nearest to them; all must be above 0.
     """
-    if len(values) < FEWEST:
-        return None
-    return linear_regression(*zip(*((log(size), log(value)) for size, value in values.items()), strict=True)).slope
+    return slope([(log(size), log(value)) for size, value in values.items()])
 
 
 def bind_rate(measured: Measured) -> float | None:
@@ -134,6 +143,34 @@ def latency(percent: float) -> Figure:
 def event_delay(measured: Measured) -> float | None:
     """From bind to event at p99, in seconds; None where it was not timed."""
     return percentile(measured.event_delays, 99) if measured.event_delays else None
+
+
+def memory_growth(measured: Measured) -> float | None:
+    """How much more memory the contender has by the minute, in MB; None where that was not looked at."""
+    found = slope(measured.resident)
+    return None if found is None else found * 60 * _MB
+
+
+def first_bind(measured: Measured) -> float | None:
+    """From start to first bind, in seconds; None but for a cold start."""
+    return measured.first_bind
+
+
+def memory_beside_pods(measured: Measured) -> float | None:
+    """The contender's memory after a cold start, less what each bound pod may have, in MB; None for other cells."""
+    cost = measured.costs.get(measured.cell.contender)
+    return None if cost is None or measured.first_bind is None else cost.rss * _MB - measured.cell.pods * _POD
+
+
+def gap(measured: Measured) -> float | None:
+    """Between two binds, the longest, in seconds; None but for a failover."""
+    return measured.gap
+
+
+def idle_share(measured: Measured) -> float | None:
+    """CPU of the contender while there was nothing to place, in percent of a core; None where there was something."""
+    cost = measured.costs.get(measured.cell.contender)
+    return cost.cpu / measured.window * 100 if cost is not None and measured.window else None
 
 
 def pod_memory(measured: Measured) -> float | None:

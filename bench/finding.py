@@ -109,6 +109,11 @@ def compared(ours: str, theirs: tuple[str, str], rate: Figure = bind_rate) -> Fi
     return find
 
 
+def at(variant: str, find: Find) -> Find:
+    """Look at the cells of one variant alone."""
+    return lambda measured: find([each for each in measured if each.cell.variant == variant])
+
+
 def of_ours(workload: str, figure: Figure) -> Find:
     """Take the median of a figure of ours of which less is better."""
 

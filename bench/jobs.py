@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from bench import arrivals, backlog, growth
+from bench import arrivals, backlog, churn, company, failover, growth, idle, start
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.limit import CLIENTS, SWEEP
@@ -19,7 +20,9 @@ from bench.results import Cell
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from bench.company import Company
     from bench.contenders.contender import Contender
+    from bench.plant import Plant
     from bench.results import Measured
 
 NODES: Final = 500
@@ -31,6 +34,16 @@ FEWEST: Final = 20
 MANY_NODES: Final = 5000
 CROWD: Final = 10_000
 """Pods that fit nowhere."""
+BOUND: Final = 10_000
+"""Pods that are there before a cold start."""
+CHURN: Final = 50.0
+"""Pods that come and go in a second,"""
+CHURN_SECONDS: Final = 600
+"""for so long."""
+STREAM: Final = 100.0
+"""Pods that come in a second while the leader is ended."""
+WINDOW: Final = 60.0
+"""Seconds for which an idle scheduler is looked at."""
 SWEPT: Final = "W1-limit"
 """The workload of the sweep: what is measured once takes no part in ratios."""
 
@@ -137,3 +150,35 @@ def _kube_scheduler() -> Job:
 def _arrivals(workload: str, rate: float, crowd: int = 0) -> Job:
     cell = Cell(workload, "O", f"{rate:.0f}/s", NODES, PODS)
     return Job(cell, lambda repetition, tell: arrivals.measure(cell, repetition, tell, rate=rate, crowd=crowd))
+
+
+def churn_jobs() -> tuple[Job, ...]:
+    """W5."""
+    cell = Cell("W5", "O", f"{CHURN:.0f}/s", NODES, round(CHURN * CHURN_SECONDS))
+    return (Job(cell, lambda repetition, tell: churn.measure(cell, repetition, tell, rate=CHURN)),)
+
+
+def start_jobs() -> tuple[Job, ...]:
+    """W6."""
+    cell = Cell("W6", "O", "", MANY_NODES, BOUND)
+    return (Job(cell, lambda repetition, tell: start.measure(cell, repetition, tell)),)
+
+
+def failover_jobs() -> tuple[Job, ...]:
+    """W7, with a leader that is killed and one that is told to stop."""
+    return tuple(map(_failover, (signal.SIGKILL, signal.SIGTERM)))
+
+
+def idle_jobs() -> tuple[Job, ...]:
+    """Idleness, alone and beside each company."""
+    return (_idle("alone"), _idle("monitors", company.monitors), _idle("others", company.others))
+
+
+def _failover(end: signal.Signals) -> Job:
+    cell = Cell("W7", "O", end.name, NODES, PODS)
+    return Job(cell, lambda repetition, tell: failover.measure(cell, repetition, tell, rate=STREAM, end=end))
+
+
+def _idle(variant: str, beside: Callable[[Plant, int, float], Company] | None = None) -> Job:
+    cell = Cell("idle", "O", variant, MANY_NODES)
+    return Job(cell, lambda repetition, tell: idle.measure(cell, repetition, tell, window=WINDOW, beside=beside))

@@ -37,20 +37,32 @@ class Scene:
     town: Town
     contender: Contender
     tell: Callable[[str], None]
+    waiting: int | None = None
+    """How many of the town's pods are still to be bound, where that is not all of them."""
 
 
 def observed(scene: Scene, begin: Callable[[], None]) -> tuple[Measured, Seen]:
-    """Measure from `begin` on, until all of the town's pods are bound and told of, or nothing happens any more."""
-    ground, town, contender = scene.ground, scene.town, scene.contender
+    """Measure from `begin` on, as `watched` does, and audit what is there afterwards."""
+    measured, seen = watched(scene, begin)
+    found = audit(scene.ground, scene.town, scene.contender)
+    measured.bound, measured.events, measured.devices = found.bound, found.events, found.devices
+    measured.wrong[:0] = found.wrong
+    return measured, seen
+
+
+def watched(scene: Scene, begin: Callable[[], None]) -> tuple[Measured, Seen]:
+    """Measure from `begin` on, until all pods that wait are bound and told of, or nothing happens any more."""
+    ground, contender = scene.ground, scene.contender
+    waiting = scene.town.pods if scene.waiting is None else scene.waiting
     news, known = time.monotonic(), None
 
     def heard(progress: Progress) -> None:
         nonlocal news, known
         if progress != known:
             news, known = time.monotonic(), progress
-        scene.tell(f"{progress.binds} of {town.pods} bound, {progress.events} events")
+        scene.tell(f"{progress.binds} of {waiting} bound, {progress.events} events")
 
-    observation = Observation(ground.plane, binds=town.pods, events=town.pods if contender.events else 0, tell=heard)
+    observation = Observation(ground.plane, binds=waiting, events=waiting if contender.events else 0, tell=heard)
     try:
         began = datetime.now(UTC).isoformat(timespec="seconds")
         calls = requests(ground.plane.kube)
@@ -63,10 +75,6 @@ def observed(scene: Scene, begin: Callable[[], None]) -> tuple[Measured, Seen]:
         seen = observation.end()
     finally:
         observation.stop()
-    found = audit(ground, town, contender)
-    wrong = list(found.wrong)
-    if seen.repeated:
-        wrong.append(f"{seen.repeated} events were told twice")
     first, last = min(seen.bound.values(), default=0.0), max(seen.bound.values(), default=0.0)
     measured = Measured(
         cell=scene.cell,
@@ -74,13 +82,12 @@ def observed(scene: Scene, begin: Callable[[], None]) -> tuple[Measured, Seen]:
         began=began,
         to_last_bind=last - first,
         to_last_event=max(seen.events.values()) - first if contender.events and seen.events else None,
-        bound=found.bound,
-        events=found.events,
-        devices=found.devices,
+        bound=len(seen.bound),
+        events=len(seen.events),
         each_tenth=_by_tenths(seen, first),
         calls=dict(sorted(calls.items())),
         costs=costs,
-        wrong=wrong,
+        wrong=[f"{seen.repeated} events were told twice"] if seen.repeated else [],
     )
     return measured, seen
 

@@ -36,6 +36,7 @@ WORKLOADS: Final = {
     "W6": "a cold start",
     "W7": "a failover",
     "W8": "the admission webhook",
+    "idle": "nothing to place",
 }
 _RESULTS: Final = {True: "met", False: "**missed**", None: NONE}
 

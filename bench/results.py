@@ -72,6 +72,14 @@ class Measured(msgspec.Struct, kw_only=True):
     """From a pod's creation, once answered, to its bind, for arrivals only."""
     event_delays: list[float] = []
     """From a pod's bind to its event, for arrivals only."""
+    resident: list[tuple[float, float]] = []
+    """Seconds since it began, and MiB resident then, after a warm-up; for churn only."""
+    first_bind: float | None = None
+    """From the process' start to the first bind that was seen, for a cold start only."""
+    gap: float | None = None
+    """The longest time between two binds that were seen one after the other, for a failover only."""
+    window: float | None = None
+    """For how long the contender had nothing to place, and its costs were counted; for idleness only."""
     calls: dict[str, int] = {}
     """The API server's own count of requests meanwhile, as `POST pods/binding`."""
     costs: dict[str, Cost] = {}

@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.jobs import arrival_jobs, backlog_jobs, fastest, few_backlog_jobs, growth_jobs, large_jobs, sweep_jobs
+from bench.jobs import (
+    arrival_jobs,
+    backlog_jobs,
+    churn_jobs,
+    failover_jobs,
+    fastest,
+    few_backlog_jobs,
+    growth_jobs,
+    idle_jobs,
+    large_jobs,
+    start_jobs,
+    sweep_jobs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,6 +65,10 @@ def full() -> Plan:
         Part("W1", lambda found: backlog_jobs(fastest(found, "L"), fastest(found, "L0")), 5),
         Part("W1-5000", lambda _: large_jobs(), 3),
         Part("W2", arrival_jobs, 5),
+        Part("W5", lambda _: churn_jobs(), 1),
+        Part("W6", lambda _: start_jobs(), 3),
+        Part("W7", lambda _: failover_jobs(), 3),
+        Part("idle", lambda _: idle_jobs(), 1),
         Part("growth", lambda _: growth_jobs(), 2),
     )
 

@@ -1,33 +1,36 @@
 """Makes pods at a steady rate, whatever becomes of them: a process of its own, so that nobody's work slows it down.
 
-Started with a file of what to make; says `ready`, waits for a line, and ends with one line of JSON.
+Where it is told to, it deletes each of them after a while, so that they go at the rate at which they come. Started with
+a file of what to make; says `ready`, waits for a line, and ends with one line of JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import ssl
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import msgspec
 from yarl import URL
 
 from bench.contenders.orders import Header, Request, headers, wait_for_go
+from bench.pacing import paced
 
-_CREATED: Final = 201
 _CONNECTIONS: Final = 256
 """More than ever wait at once while the API server keeps up; beyond that the stream is late, and says so."""
 
 
 class Pace(msgspec.Struct):
-    """The first line of the file: to whom, and how many a second."""
+    """The first line of the file: to whom, how many a second, and how many seconds each lives; None lets it be."""
 
     to: Header
     rate: float
+    lives: float | None = None
 
 
 class Arrival(msgspec.Struct):
@@ -42,35 +45,76 @@ class Streamed(msgspec.Struct):
 
     answered: dict[str, float] = {}
     """When the API server had made it."""
+    left: dict[str, Any] = {}
+    """What was deleted, by name, as it was then: the pod, with its node and its own annotations alone."""
     late: float = 0.0
     """By how many seconds the latest request left behind its time."""
     refused: dict[str, int] = {}
     """Answers that were no success, by HTTP status."""
 
 
-async def _stream(pace: Pace, arrivals: list[Arrival]) -> Streamed:
-    made = Streamed()
-    connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=ssl.create_default_context(cafile=pace.to.ca))
+class _Annotations(msgspec.Struct, omit_defaults=True):
+    """What a placement writes; the rest is as long as a map."""
 
-    async def send(arrival: Arrival, due: float) -> None:
-        made.late = max(made.late, time.monotonic() - due)
-        url = URL(pace.to.server + arrival.request.path, encoded=True)
-        async with session.post(url, data=arrival.request.body.encode()) as answer:
+    node: str | None = msgspec.field(name="agentaflow.gpu/assigned-node", default=None)
+    devices: str | None = msgspec.field(name="agentaflow.gpu/assigned-devices", default=None)
+
+
+class _Meta(msgspec.Struct):
+    annotations: _Annotations = msgspec.field(default_factory=_Annotations)
+
+
+class _Spec(msgspec.Struct, omit_defaults=True):
+    node: str | None = msgspec.field(name="nodeName", default=None)
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+_pods = msgspec.json.Decoder(_Pod)
+
+
+class _Stream:
+    """One stream on its way."""
+
+    def __init__(self, pace: Pace, session: aiohttp.ClientSession) -> None:
+        self._pace = pace
+        self._session = session
+        self.made = Streamed()
+
+    async def live(self, arrival: Arrival) -> None:
+        """Make a pod, and take it away when its time has come."""
+        url = URL(self._pace.to.server + arrival.request.path, encoded=True)
+        async with self._session.post(url, data=arrival.request.body.encode()) as answer:
             await answer.read()
-            if answer.status == _CREATED:
-                made.answered[arrival.key] = time.monotonic()
+            if answer.status != http.client.CREATED:
+                self._refused(answer.status)
+                return
+            self.made.answered[arrival.key] = time.monotonic()
+        if self._pace.lives is None:
+            return
+        await asyncio.sleep(self._pace.lives)
+        name = arrival.key.rpartition("/")[2]
+        async with self._session.delete(url / name % {"gracePeriodSeconds": 0}) as answer:
+            body = await answer.read()
+            if answer.status == http.client.OK:
+                self.made.left[name] = msgspec.to_builtins(_pods.decode(body))
             else:
-                made.refused[str(answer.status)] = made.refused.get(str(answer.status), 0) + 1
+                self._refused(answer.status)
 
+    def _refused(self, status: int) -> None:
+        self.made.refused[str(status)] = self.made.refused.get(str(status), 0) + 1
+
+
+async def _streamed(pace: Pace, arrivals: list[Arrival]) -> Streamed:
+    connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=ssl.create_default_context(cafile=pace.to.ca))
     async with aiohttp.ClientSession(connector=connector, headers=headers(pace.to), trust_env=False) as session:
+        stream = _Stream(pace, session)
         await asyncio.to_thread(wait_for_go)
-        began = time.monotonic()
-        async with asyncio.TaskGroup() as flights:
-            for number, arrival in enumerate(arrivals):
-                due = began + number / pace.rate
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                flights.create_task(send(arrival, due))
-    return made
+        stream.made.late = await paced(pace.rate, arrivals, stream.live)
+    return stream.made
 
 
 def main(path: str) -> None:
@@ -78,7 +122,7 @@ def main(path: str) -> None:
     first, _, rest = Path(path).read_bytes().partition(b"\n")
     pace, arrivals = msgspec.json.decode(first, type=Pace), msgspec.json.Decoder(Arrival).decode_lines(rest)
     # Not on uvloop: after it a pipe takes 64 KiB of what is written at the end, and the rest is lost without a word.
-    made = asyncio.run(_stream(pace, arrivals))
+    made = asyncio.run(_streamed(pace, arrivals))
     sys.stdout.write(msgspec.json.encode(made).decode() + "\n")
 
 

@@ -5,8 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.figures import cpu_a_pod, event_delay, event_rate, latency, pod_memory, reads_a_pod, writes_a_pod
-from bench.finding import OURS, compared, of_ours, sizes_compared
+from bench.figures import (
+    cpu_a_pod,
+    event_delay,
+    event_rate,
+    first_bind,
+    gap,
+    idle_share,
+    latency,
+    memory_beside_pods,
+    memory_growth,
+    pod_memory,
+    reads_a_pod,
+    writes_a_pod,
+)
+from bench.finding import OURS, at, compared, of_ours, sizes_compared
 from bench.results import Cell
 
 if TYPE_CHECKING:
@@ -16,6 +29,8 @@ GROWTH: Final = "growth"
 CHURNED: Final = (1000, 1000)
 """Nodes and pods of the cluster on which many more pods come and go before anything is measured."""
 AFTER: Final = "after 50,000 pods"
+_LEASE: Final = 15.0
+"""Seconds that the lease lasts, as the scheduler's role leaves it."""
 _ELECTION: Final = 0.005
 """Who is elected lists everything once more; spread over a workload's pods that is less than one read in 200 pods."""
 
@@ -59,6 +74,14 @@ TARGETS: Final = (
     Target("W2", "from bind to event, p99", "O", 1.0, False, of_ours("W2", event_delay), "s"),
     Target("W1-5000", "rate to the last bind", "O/N", 30.0, True, compared("W1-5000", ("W1-5000", "N"))),
     Target("W4", "rate of the stream beside that of W2", "O/O", 0.9, True, compared("W4", ("W2", OURS))),
+    Target("W5", "growth of memory", "O", 1.0, False, of_ours("W5", memory_growth), "MB/min"),
+    Target("W6", "from start to first bind", "O", 2.0, False, of_ours("W6", first_bind), "s"),
+    Target("W6", "memory beside 2.5 kB a pod", "O", 70.0, False, of_ours("W6", memory_beside_pods), "MB"),
+    Target("W7", "gap, leader killed", "O", _LEASE + 2, False, at("SIGKILL", of_ours("W7", gap)), "s"),
+    Target("W7", "gap, leader told to stop", "O", 2.0, False, at("SIGTERM", of_ours("W7", gap)), "s"),
+    Target("idle", "of a core", "O", 0.5, False, at("alone", of_ours("idle", idle_share)), "%"),
+    Target("idle", "of a core, monitors renew", "O", 3.0, False, at("monitors", of_ours("idle", idle_share)), "%"),
+    Target("idle", "of a core, others' pods pass", "O", 5.0, False, at("others", of_ours("idle", idle_share)), "%"),
     Target(GROWTH, "decision by map at 5,000 nodes beside 10", "O/O", 1.1, False, _BY_MAP),
     Target(GROWTH, "decision by strategy at 5,000 nodes beside 100", "O/O", 1.3, False, _BY_STRATEGY),
     Target(GROWTH, f"decision on a free line {AFTER}, beside none", "O/O", 1.1, False, _CHURN),

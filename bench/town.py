@@ -20,7 +20,8 @@ MEMBERS: Final = 50
 """Pods of a workload, and so lines of its map."""
 NAMESPACE_PODS: Final = 3000
 """Upstream's threshold for the pods of one namespace."""
-_REQUESTS: Final = {"cpu": "100m", "memory": "64Mi"}
+REQUESTS: Final = {"cpu": "100m", "memory": "64Mi"}
+"""What every pod asks for beside a GPU."""
 # Room for whatever lands there: what is measured is placing, not running short.
 _ROOM: Final = {"nvidia.com/gpu": str(CARDS), "cpu": "256", "memory": "2Ti", "pods": "1000"}
 
@@ -45,14 +46,15 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Town:
-    """`pods` of them on `nodes`, MEMBERS to a workload."""
+    """`pods` of them on `nodes`, MEMBERS to a workload; each GPU is given so many times, to one after the other."""
 
     nodes: int
     pods: int
+    turns: int = 1
 
     def __post_init__(self) -> None:
-        """Each pod has a GPU of its own, or nothing is measured."""
-        if self.pods > self.nodes * CARDS:
+        """Each pod has a GPU of its own while it is there, or nothing is measured."""
+        if self.pods > self.nodes * CARDS * self.turns:
             raise ValueError(f"cannot place {self.pods} pods on {self.nodes} nodes: each has {CARDS} GPUs")
 
     @property
@@ -78,7 +80,7 @@ class Town:
     def place(self, member: Member) -> tuple[str, int]:
         """The node and the GPU that the map names."""
         number = member.workload * MEMBERS + member.number
-        return node_name(number % self.nodes), number // self.nodes
+        return node_name(number % self.nodes), number // self.nodes % CARDS
 
     def body(self, member: Member, scheduler: str, *, pinned: bool = False) -> Object:
         """The pod as controller and webhook leave it; `pinned` says its node as kube-scheduler understands it."""
@@ -92,7 +94,7 @@ class Town:
             owner=("StatefulSet", owner.owner),
             labels={"apps.kubernetes.io/pod-index": str(member.number)},
             scheduler=scheduler,
-            requests=_REQUESTS,
+            requests=REQUESTS,
             **spec,
         )
 

@@ -5,6 +5,8 @@ It is a synced standby while another holds the Lease; the clock starts when that
 
 from __future__ import annotations
 
+import signal
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -14,6 +16,7 @@ from gpu_scheduler.adapters.leadership import GIVEN_UP
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import LEASE, Command
 from tests.integration.shipped import ROLES, rendered
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from bench.plant import Plant
@@ -21,17 +24,18 @@ if TYPE_CHECKING:
     from bench.town import Town
 
 _HOLDER: Final = "benchmark"
-_NAME: Final = "gpu-scheduler-0"
+_LEADER: Final = "gpu-scheduler-0"
+_STANDBY: Final = "gpu-scheduler-1"
 
 
-def as_shipped() -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment of the role's Deployment, with the role's defaults."""
+def as_shipped(name: str = _LEADER) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment of a pod of the role's Deployment, with the role's defaults."""
     defaults = yaml.safe_load((ROLES / "scheduler" / "defaults" / "main.yml").read_text(encoding="utf-8"))
     values = {**defaults, "_scheduler_labels": {}, "_scheduler_selector": {}}
     (body,) = rendered("scheduler", "deployment", values)
     (container,) = body["spec"]["template"]["spec"]["containers"]
     # What the pod itself is asked for is the same for every installation: where it runs, and its name.
-    told = {"metadata.namespace": SYSTEM_NAMESPACE, "metadata.name": _NAME}
+    told = {"metadata.namespace": SYSTEM_NAMESPACE, "metadata.name": name}
     env = {
         each["name"]: each["value"] if "value" in each else told[each["valueFrom"]["fieldRef"]["fieldPath"]]
         for each in container["env"]
@@ -48,15 +52,18 @@ class Ours:
     events = True
     devices = True
 
+    def __init__(self, module: str = "gpu_scheduler", **env: str) -> None:
+        """`module` may stand in for the program's own, and `env` goes before the role's: for what a cell looks at."""
+        self._module = module
+        self._env = env
+        self._started: list[Command] = []
+
     def prepare(self, plant: Plant, town: Town) -> None:
         """See Contender."""
         del town
-        self._kube = plant.plane.kube
+        self._reach(plant)
         self._kube.create(LEASE.rpartition("/")[0], _lease())
-        token = plant.plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
-        kubeconfig = plant.plane.kubeconfig(plant.folder / "ours.kubeconfig", token)
-        arguments, env = as_shipped()
-        self.command = Command(plant.folder, _NAME, [*arguments, "--kubeconfig", str(kubeconfig)], env)
+        self.command = self._start(_LEADER)
         self.command.wait_ready()
 
     def go(self) -> None:
@@ -65,13 +72,78 @@ class Ours:
         # As who gives it up writes it; anything else is waited out.
         self._kube.patch(LEASE, {"spec": {"holderIdentity": "", "leaseDurationSeconds": GIVEN_UP}})
 
+    def lead(self, plant: Plant, town: Town) -> None:
+        """Prepare it, and return when it leads."""
+        self.prepare(plant, town)
+        self.go()
+        eventually("it leads", self.command.leads, seconds=30)
+
     def cost(self) -> Cost:
         """See Contender."""
         return self._meter.read()
 
     def stop(self) -> None:
         """See Contender."""
-        self.command.process.stop()
+        for command in self._started:
+            command.process.stop()
+
+    def _reach(self, plant: Plant) -> None:
+        """Make what it gets to the API server with."""
+        self._kube, self._folder = plant.plane.kube, plant.folder
+        token = plant.plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
+        self._kubeconfig = plant.plane.kubeconfig(plant.folder / "ours.kubeconfig", token)
+
+    def _start(self, name: str) -> Command:
+        arguments, env = as_shipped(name)
+        arguments = [*arguments, "--kubeconfig", str(self._kubeconfig)]
+        self.began = time.monotonic()
+        self._started.append(Command(self._folder, name, arguments, {**env, **self._env}, self._module))
+        return self._started[-1]
+
+
+class Cold(Ours):
+    """One that is not there before the clock starts, and finds the Lease free."""
+
+    def prepare(self, plant: Plant, town: Town) -> None:
+        """See Contender."""
+        del town
+        self._reach(plant)
+
+    def go(self) -> None:
+        """See Contender; `began` tells when the process was started."""
+        self.command = self._start(_LEADER)
+        self._meter = Meter(self.command.process.pid)
+
+
+class Pair(Ours):
+    """A leader that is ended by a signal, and a standby that follows it, whose costs are those that count."""
+
+    def __init__(self, end: signal.Signals, **env: str) -> None:
+        """A leader that gets no time to end takes along what it has not told: its last events are nobody's fault."""
+        super().__init__(**env)
+        self._end = end
+        self.events = end is not signal.SIGKILL
+
+    def lead(self, plant: Plant, town: Town) -> None:
+        """Return when the first leads and the second is ready to follow it."""
+        super().lead(plant, town)
+        self.standby = self._start(_STANDBY)
+        self.standby.wait_ready()
+        self._meter = Meter(self.standby.process.pid)
+
+    def end_leader(self) -> None:
+        """Send the signal."""
+        self.command.process.send(self._end)
+
+    def faults(self) -> list[str]:
+        """What was not as it must be, a sentence each: how the leader ended, and who has led at the end."""
+        expected = 0 if self.events else -self._end
+        wrong = []
+        if (code := self.command.process.wait()) != expected:
+            wrong.append(f"the leader ended with {code} instead of {expected}")
+        if not self.standby.leads():
+            wrong.append("the standby does not lead")
+        return wrong
 
 
 def _lease() -> dict[str, Any]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import arrivals, backlog, growth
+from bench import arrivals, backlog, churn, company, failover, growth, idle, start
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Ours, as_shipped
-from bench.figures import reads_a_pod, writes_a_pod
+from bench.figures import idle_share, memory_beside_pods, memory_growth, reads_a_pod, writes_a_pod
 from bench.results import Cell
+from tests.integration.command import QUICK_LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.company import Company
     from bench.contenders.contender import Contender
+    from bench.plant import Plant
 
 NODES, PODS = 10, 100
 CONTENDERS: dict[str, tuple[Callable[[], Contender], float, int]] = {
@@ -98,3 +103,64 @@ def test_a_size_that_does_not_fit_is_told_as_wrong() -> None:
 
     assert measured.growth is None
     assert measured.wrong == ["it ended with 1, and standard error says why"]
+
+
+def test_pods_that_come_and_go_leave_nothing_behind() -> None:
+    """Every GPU is given twice, to one pod after the other; each was bound when it went, and nothing of it stayed."""
+    measured = churn.measure(Cell("W5", "O", "", NODES, 320), 1, lambda _: None, rate=25)
+
+    assert measured.wrong == []
+    assert (measured.bound, measured.events) == (320, 320)
+    assert 320 / 25 / 4 <= measured.resident[0][0] < measured.resident[-1][0]
+    assert all(60 < size < 200 for _, size in measured.resident)
+    assert memory_growth(measured) is not None
+    assert reads_a_pod(measured) == 0
+
+
+def test_a_cold_start_is_timed_from_the_start_of_the_process() -> None:
+    """One pod waits beside those that are bound already; nobody touches them."""
+    measured = start.measure(Cell("W6", "O", "", NODES, 50), 1, lambda _: None)
+
+    assert measured.wrong == []
+    assert (measured.bound, measured.events, measured.devices) == (1, 1, 51)
+    # Python alone needs some of it.
+    assert measured.first_bind is not None
+    assert 0.1 < measured.first_bind < 20
+    beside = memory_beside_pods(measured)
+    assert beside is not None
+    assert 0 < beside < measured.costs["O"].rss * 1.05
+
+
+@pytest.mark.parametrize(("end", "shortest"), [(signal.SIGKILL, 1.0), (signal.SIGTERM, 0.0)])
+def test_a_standby_goes_on_in_the_midst_of_a_stream(end: signal.Signals, shortest: float) -> None:
+    """Everybody is bound once; who is killed has to be waited out, who hands over has not."""
+    cell = Cell("W7", "O", end.name, NODES, 140)
+
+    measured = failover.measure(cell, 1, lambda _: None, rate=14, end=end, **QUICK_LEASE)
+
+    assert measured.wrong == []
+    assert (measured.bound, measured.devices) == (140, 140)
+    assert measured.gap is not None
+    assert shortest < measured.gap < 10
+
+
+COMPANY: dict[str, Callable[[Plant, int, float], Company] | None] = {
+    "nobody": None,
+    "monitors": partial(company.monitors, interval=1.0),
+    "others": partial(company.others, rate=20.0),
+}
+
+
+@pytest.mark.parametrize("beside", COMPANY.values(), ids=COMPANY)
+def test_what_idleness_costs(beside: Callable[[Plant, int, float], Company] | None) -> None:
+    """Alone, and beside what goes on and is heard of: it reads nothing, and nothing is placed."""
+    measured = idle.measure(Cell("idle", "O", "", NODES), 1, lambda _: None, window=3, beside=beside)
+
+    assert measured.wrong == []
+    assert (measured.bound, measured.window) == (0, 3)
+    assert not any(call.startswith(("GET", "LIST")) for call in measured.calls)
+    share = idle_share(measured)
+    assert share is not None
+    assert 0 <= share < 100
+    made = measured.calls.get("POST pods", 0)
+    assert 40 < made < 80 if beside is COMPANY["others"] else made == 0

@@ -1,0 +1,59 @@
+"""W7: a stream of pods, and in the midst of it the leader is ended; its standby goes on."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from bench.contenders.ours import Pair
+from bench.measuring import Scene, observed
+from bench.plant import plant
+from bench.streaming import faults, stream, townsfolk
+from bench.town import Town
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+
+    from bench.results import Cell, Measured
+
+_MIDST: Final = 0.3
+"""The share of the stream after which the leader is ended; what is left lasts longer than its lease."""
+_PATIENCE: Final = 600.0
+
+
+def measure(
+    cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float, end: signal.Signals, **env: str
+) -> Measured:
+    """Measure ours once, with so many pods a second and a leader that gets this signal; `env` goes before the role's.
+
+    Who follows must have bound something, but not everything: otherwise the leader was not ended in the midst.
+    """
+    town, contender = Town(cell.nodes, cell.pods), Pair(end, **env)
+    with plant() as ground:
+        tell(f"making {town.nodes} nodes")
+        ground.settle(town)
+        arriving = stream(ground, townsfolk(town, contender.scheduler), rate)
+        ending = threading.Timer(_MIDST * cell.pods / rate, contender.end_leader)
+
+        def begin() -> None:
+            arriving.go()
+            ending.start()
+
+        try:
+            contender.lead(ground, town)
+            arriving.wait_ready()
+            measured, seen = observed(Scene(cell, repetition, ground, town, contender, tell), begin)
+            streamed = arriving.wait(_PATIENCE)
+            measured.wrong.extend(contender.faults())
+            followed = contender.standby.attempts("scheduled")
+        finally:
+            ending.cancel()
+            arriving.stop()
+            contender.stop()
+    measured.gap = max((later - one for one, later in pairwise(sorted(seen.bound.values()))), default=None)
+    if not 0 < followed < town.pods:
+        measured.wrong.append(f"the standby bound {followed:.0f} of {town.pods} pods")
+    measured.wrong.extend(faults(streamed, rate))
+    return measured
