@@ -107,7 +107,7 @@ bench: env-dev programs ## Measure backlogs and arrivals beside the limit, kube-
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
 
 .PHONY: bench-full
-bench-full: env-dev programs ## Measure all of it: two hours (ONLY=W1,growth: these parts again, beside what is there)
+bench-full: env-dev programs ## Measure all of it: more than two hours (ONLY=W1,growth: these parts again, beside what is there)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: fmt

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bench import plots, results, session, setting
+from bench.columns import remarks
 from bench.prompted import ROOT
 from bench.report import markdown
 
@@ -73,7 +74,8 @@ def _told(measured: results.Measured) -> str:
         return f"wrong: {'; '.join(measured.wrong)}"
     if measured.growth:
         return f"{measured.growth.pinned:,.0f} µs for a decision by map, {measured.growth.strategy:,.0f} by strategy"
-    return f"{measured.bound} bound, {rate:,.0f} pods/s"
+    pace = [f"{measured.bound} bound"] if measured.bound else []
+    return ", ".join([*pace, *([f"{rate:,.0f} pods/s"] if rate else []), *remarks(measured)])
 
 
 def _left(began: float, done: int, cells: int) -> str:

@@ -45,6 +45,11 @@ def head_and_rows(rows: Sequence[tuple[Cell, Sequence[Measured]]]) -> tuple[tupl
     return (*_EVERY, *(head for head, _ in shown), *_COSTS), [_row(*row, tellers) for row in rows]
 
 
+def remarks(measured: Measured) -> list[str]:
+    """What was found beside the pace, as the columns say it that are not for every workload."""
+    return [f"{text} {head}" for head, tell in _SOME if (text := tell([measured])) != NONE]
+
+
 def _row(
     cell: Cell, repetitions: Sequence[Measured], some: Iterable[Callable[[Sequence[Measured]], str]]
 ) -> tuple[str, ...]:
@@ -109,11 +114,11 @@ def _middle(values: Sequence[float]) -> str:
 
 
 _SOME: Final[tuple[tuple[str, Callable[[Sequence[Measured]], str]], ...]] = (
-    ("creation to bind, p50 / p99 ms", _latency),
-    ("bind to event, p99 ms", _delay),
-    ("growth MB/min", _medians(memory_growth)),
-    ("start to first bind s", _medians(first_bind)),
-    ("longest gap s", _medians(gap)),
+    ("ms from creation to bind, p50 / p99", _latency),
+    ("ms from bind to event, p99", _delay),
+    ("MB/min of growth", _medians(memory_growth)),
+    ("s from start to first bind", _medians(first_bind)),
+    ("s of the longest gap", _medians(gap)),
     ("% of a core", _medians(idle_share)),
 )
 """Columns that are shown where something was measured for them."""

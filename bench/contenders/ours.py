@@ -137,11 +137,12 @@ class Pair(Ours):
 
     def faults(self) -> list[str]:
         """What was not as it must be, a sentence each: how the leader ended, and who has led at the end."""
-        expected = 0 if self.events else -self._end
-        wrong = []
-        if (code := self.command.process.wait()) != expected:
+        wrong, expected = [], -self._end if self._end is signal.SIGKILL else 0
+        if self.command.process.alive():
+            wrong.append("the leader has not ended")
+        elif (code := self.command.process.wait()) != expected:
             wrong.append(f"the leader ended with {code} instead of {expected}")
-        if not self.standby.leads():
+        if not self.standby.process.alive() or not self.standby.leads():
             wrong.append("the standby does not lead")
         return wrong
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.figures import Ratio, Spread, bind_rate, event_rate, interval, percentile, power, ratio, spread
+from bench.figures import Ratio, Spread, bind_rate, event_rate, interval, percentile, power, ratio, slope, spread
 from bench.results import Cell, Measured
 
 SEED = 1
@@ -38,6 +38,20 @@ PERCENTILES = {
 def test_percentiles(percent: float, values: list[float], told: float) -> None:
     """Linear between the two nearest ranks."""
     assert percentile(values, percent) == told
+
+
+SLOPES = {
+    "two points are no trend": ([(0.0, 60.0), (1.0, 61.0)], None),
+    "a line": ([(0.0, 60.0), (1.0, 62.0), (3.0, 66.0)], 2.0),
+    "what stays grows by nothing": ([(0.0, 60.0), (1.0, 60.0), (9.0, 60.0)], 0.0),
+    "one outlier is weighed, not believed": ([(0.0, 0.0), (1.0, 4.0), (2.0, 0.0), (3.0, 0.0)], -0.4),
+}
+
+
+@pytest.mark.parametrize(("points", "told"), SLOPES.values(), ids=SLOPES)
+def test_slopes(points: list[tuple[float, float]], told: float | None) -> None:
+    """By least squares."""
+    assert slope(points) == (None if told is None else pytest.approx(told))
 
 
 RATIOS = {

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench import report
-from bench.columns import number
+from bench.columns import NONE, number, remarks
 from bench.finding import CLIENT_LIMITED
 from bench.plots import draw
 from bench.results import Again
@@ -94,6 +94,25 @@ def test_a_report_tells_each_workload() -> None:
         ["N", "—"],
         ["O", "—"],
     ]
+
+
+def test_a_report_has_columns_for_what_was_measured_alone() -> None:
+    """A workload that knows a figure shows it, and others have no column of dashes."""
+    text = report.markdown(
+        session(
+            one("O", workload="W7", variant="SIGKILL", gap=14.25),
+            one("O", workload="idle", variant="alone", cpu=0.3, window=60, pods=0),
+        )
+    )
+    assert row(text, "O", "SIGKILL", "1,000 on 500", "1")[6] == "14.2"
+    assert row(text, "O", "alone", NONE, "1")[6] == "0.5"
+    assert text.count("s of the longest gap") == text.count("% of a core |") == 1
+
+
+def test_remarks_are_what_the_pace_does_not_tell() -> None:
+    """As a terminal shows them while it goes on."""
+    assert remarks(one("O", workload="W6", first_bind=1.25)) == ["1.25 s from start to first bind"]
+    assert remarks(one("O")) == []
 
 
 def test_a_report_tells_what_was_wrong_and_stays_a_table() -> None:

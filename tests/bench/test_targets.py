@@ -5,6 +5,7 @@ import pytest
 from bench.finding import CLIENT_LIMITED, Found
 from bench.results import Cost, Measured
 from bench.targets import TARGETS, Target
+from gpu_scheduler.settings import LeaderSettings
 from tests.bench.measured import WRONG, one, size
 
 
@@ -161,6 +162,38 @@ RATIOS: dict[str, tuple[tuple[str, str, str], list[Measured], Found | None]] = {
         [one("O", workload="W2", event_delays=[0.5, 0.5])],
         Found(0.5, repetitions=1),
     ),
+    "memory grows by the minute, in MB": (
+        ("W5", "O", ""),
+        [one("O", workload="W5", resident=[(second, 60 + second / 600) for second in range(0, 600, 3)])],
+        Found(0.1048576, repetitions=1),
+    ),
+    "memory that nobody looked at does not grow": (("W5", "O", ""), [one("O", workload="W5")], None),
+    "a cold start": (("W6", "O", "first bind"), [one("O", workload="W6", first_bind=1.5)], Found(1.5, repetitions=1)),
+    "memory, less what the bound pods may have": (
+        ("W6", "O", "memory"),
+        [one("O", workload="W6", pods=10_000, first_bind=1.5, costs={"O": Cost(1.0, 100.0, 90.0)})],
+        Found(100 * 1.048576 - 25, repetitions=1),
+    ),
+    "a leader that is killed": (
+        ("W7", "O", "killed"),
+        [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=20)],
+        Found(14, repetitions=1),
+    ),
+    "a leader that is told to stop": (
+        ("W7", "O", "told to stop"),
+        [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=1)],
+        Found(1, repetitions=1),
+    ),
+    "an idle process, in percent of a core": (
+        ("idle", "O", "alone"),
+        [one("O", workload="idle", variant="alone", cpu=0.3, window=60)],
+        Found(0.5, repetitions=1),
+    ),
+    "one beside monitors is another matter": (
+        ("idle", "O", "alone"),
+        [one("O", workload="idle", variant="monitors", cpu=0.3, window=60)],
+        None,
+    ),
 }
 
 
@@ -192,3 +225,8 @@ MET = {
 def test_whether_a_target_is_met(which: tuple[str, str, str], found: Found | None, met: bool | None) -> None:  # noqa: FBT001 - what is expected
     """By the value alone."""
     assert target(*which).met(found) is met
+
+
+def test_a_gap_may_last_as_long_as_the_lease_that_is_shipped_and_two_seconds() -> None:
+    """The role leaves the lease as the scheduler has it."""
+    assert target("W7", "O", "killed").bound == LeaderSettings.lease_duration + 2
