@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from bench.observer import EVENTS, PODS
+from bench.town import Given
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bench.contenders.contender import Contender
     from bench.plant import Plant
-    from bench.town import Town
+    from bench.town import Settlement
 
 _DEVICES: Final = "agentaflow.gpu/assigned-devices"
 _NODE: Final = "agentaflow.gpu/assigned-node"
+_TOLD: Final = 3
+"""How many single pods are told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,44 +36,37 @@ class Audited:
     wrong: tuple[str, ...]
 
 
-def audit(plant: Plant, town: Town, contender: Contender) -> Audited:
-    """Compare what is there with what was asked for; each difference is a sentence."""
+def audit(plant: Plant, town: Settlement, contender: Contender) -> Audited:
+    """Compare what is there with what was asked for; differences are sentences, those of single pods the first few."""
     pods = [
         msgspec.json.decode(raw)
         for raw in plant.items(f"{PODS}?fieldSelector=spec.schedulerName={contender.scheduler}")
     ]
-    bound = {pod["metadata"]["name"]: pod for pod in pods if pod["spec"].get("nodeName")}
+    bound = {pod["metadata"]["name"]: given_to(pod) for pod in pods if pod["spec"].get("nodeName")}
     events = Counter(
         event["regarding"]["name"]
         for event in map(msgspec.json.decode, plant.items(EVENTS))
         if event["reason"] == "Scheduled"
     )
-    given = Counter(
-        (pod["spec"]["nodeName"], device)
-        for pod in bound.values()
-        for device in pod["metadata"]["annotations"].get(_DEVICES, "").split(",")
-        if device
-    )
+    given = Counter((each.node, device) for each in bound.values() for device in each.devices)
     wrong = []
     if len(bound) != town.pods:
         wrong.append(f"{len(bound)} of {town.pods} pods are bound")
-    if contender.devices and (len(given) != town.pods or given.total() != town.pods):
-        wrong.append(f"{given.total()} GPUs are given, {len(given)} of them distinct, for {town.pods} pods")
+    if contender.devices and (len(given) != town.gpus or given.total() != town.gpus):
+        wrong.append(f"{given.total()} GPUs are given, {len(given)} of them distinct, where {town.gpus} were asked for")
     if contender.events and (len(events) != town.pods or events.total() != town.pods):
         wrong.append(f"{events.total()} events tell of {len(events)} pods, where each of {town.pods} has one")
     wrong.extend(misplaced(bound, town, devices=contender.devices))
     return Audited(len(bound), events.total(), len(given), tuple(wrong))
 
 
-def misplaced(bound: dict[str, Any], town: Town, *, devices: bool) -> list[str]:
-    """Pods, by name, that are elsewhere than their map says; three are told."""
-    found = []
-    for member in town.members():
-        pod = bound.get(member.name)
-        if pod is None:
-            continue
-        node, card = town.place(member)
-        told = pod["metadata"]["annotations"]
-        if pod["spec"]["nodeName"] != node or (devices and (told.get(_NODE), told.get(_DEVICES)) != (node, str(card))):
-            found.append(f"{member.name} belongs on GPU {card} of {node}")
-    return found[:3]
+def misplaced(bound: Mapping[str, Given], town: Settlement, *, devices: bool) -> list[str]:
+    """Tell the first few of these pods, by name, that are not as they should be."""
+    return list(islice(town.misplaced(bound, devices=devices), _TOLD))
+
+
+def given_to(pod: Any) -> Given:
+    """What a bound pod says of where it is."""
+    told = pod["metadata"].get("annotations", {})
+    devices = told.get(_DEVICES, "").split(",")
+    return Given(pod["spec"]["nodeName"], told.get(_NODE, ""), tuple(filter(None, devices)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from bench.audit import misplaced
+from bench.audit import given_to, misplaced
 from bench.contenders.ours import Ours
 from bench.costs import Samples
 from bench.measuring import Scene, watched
@@ -65,7 +65,7 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: f
             passing.stop()
             contender.stop()
     measured.resident = [(at, size) for at, size in taken if at >= WARM_UP * seconds]
-    bound = {name: pod for name, pod in streamed.left.items() if "nodeName" in pod["spec"]}
+    bound = {name: given_to(pod) for name, pod in streamed.left.items() if "nodeName" in pod["spec"]}
     if not len(bound) == len(seen.bound) == town.pods:
         measured.wrong.append(f"{len(bound)} of {town.pods} pods were bound before they were deleted")
     if len(seen.events) != town.pods:

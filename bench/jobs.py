@@ -15,6 +15,7 @@ from bench.contenders.naive import Naive
 from bench.contenders.ours import Ours
 from bench.figures import bind_rate, event_rate
 from bench.finding import cells, chosen
+from bench.fleet import Fleet
 from bench.results import Cell
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ FEW: Final = 200
 FEWEST: Final = 20
 """For one that would take minutes even for those."""
 MANY_NODES: Final = 5000
+FILLS: Final = (70, 95)
+"""Percent of the GPUs that are given in the end."""
 CROWD: Final = 10_000
 """Pods that fit nowhere."""
 BOUND: Final = 10_000
@@ -150,6 +153,22 @@ def _kube_scheduler() -> Job:
 def _arrivals(workload: str, rate: float, crowd: int = 0) -> Job:
     cell = Cell(workload, "O", f"{rate:.0f}/s", NODES, PODS)
     return Job(cell, lambda repetition, tell: arrivals.measure(cell, repetition, tell, rate=rate, crowd=crowd))
+
+
+def strategy_jobs() -> tuple[Job, ...]:
+    """W3: the limit, ours and kube-scheduler, at each fill."""
+    makers: tuple[Callable[[], Contender], ...] = (
+        lambda: Limit("curl", 32, events=True),
+        Ours,
+        lambda: KubeScheduler(throttled=False),
+    )
+    return tuple(_filling(percent, make) for percent in FILLS for make in makers)
+
+
+def _filling(percent: int, make: Callable[[], Contender]) -> Job:
+    fleet = Fleet(NODES, percent)
+    cell = Cell("W3", make().name, f"{percent}%", fleet.nodes, fleet.pods)
+    return Job(cell, lambda repetition, tell: backlog.fill(fleet, cell, make(), repetition, tell))
 
 
 def churn_jobs() -> tuple[Job, ...]:

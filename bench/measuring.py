@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.observer import Progress, Seen
     from bench.plant import Plant
     from bench.results import Cell
-    from bench.town import Town
+    from bench.town import Settlement
 
 _QUIET: Final = 20.0
 """Seconds without any news after which no more is to be expected."""
@@ -34,7 +34,7 @@ class Scene:
     cell: Cell
     repetition: int
     ground: Plant
-    town: Town
+    town: Settlement
     contender: Contender
     tell: Callable[[str], None]
     waiting: int | None = None

@@ -22,7 +22,7 @@ from tests.integration.shipped import control_plane
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bench.town import Town
+    from bench.town import Settlement
 
 FLAGS: Final = ("--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000")
 _MAKERS: Final = 32
@@ -54,7 +54,7 @@ class Plant:
             maker.stop()
         assert set(made.statuses) <= {"201"}, made.statuses
 
-    def settle(self, town: Town) -> None:
+    def settle(self, town: Settlement) -> None:
         """Make namespaces and nodes."""
         spaces = [("/api/v1/namespaces", {"metadata": {"name": name}}) for name in town.namespaces]
         self.make(spaces)

@@ -16,6 +16,7 @@ from bench.jobs import (
     idle_jobs,
     large_jobs,
     start_jobs,
+    strategy_jobs,
     sweep_jobs,
 )
 
@@ -65,6 +66,7 @@ def full() -> Plan:
         Part("W1", lambda found: backlog_jobs(fastest(found, "L"), fastest(found, "L0")), 5),
         Part("W1-5000", lambda _: large_jobs(), 3),
         Part("W2", arrival_jobs, 5),
+        Part("W3", lambda _: strategy_jobs(), 3),
         Part("W5", lambda _: churn_jobs(), 1),
         Part("W6", lambda _: start_jobs(), 3),
         Part("W7", lambda _: failover_jobs(), 3),

@@ -73,6 +73,14 @@ TARGETS: Final = (
     Target("W2", "from creation to bind, p99", "O", 50.0, False, of_ours("W2", latency(99)), "ms"),
     Target("W2", "from bind to event, p99", "O", 1.0, False, of_ours("W2", event_delay), "s"),
     Target("W1-5000", "rate to the last bind", "O/N", 30.0, True, compared("W1-5000", ("W1-5000", "N"))),
+    Target(
+        "W3", "rate to the last event, 70 % full", "O/L", 0.7, True, at("70%", compared("W3", ("W3", "L"), event_rate))
+    ),
+    Target(
+        "W3", "rate to the last event, 95 % full", "O/L", 0.7, True, at("95%", compared("W3", ("W3", "L"), event_rate))
+    ),
+    Target("W3", "rate to the last bind, 70 % full", "O/K", 1.0, True, at("70%", compared("W3", ("W3", "K")))),
+    Target("W3", "rate to the last bind, 95 % full", "O/K", 1.0, True, at("95%", compared("W3", ("W3", "K")))),
     Target("W4", "rate of the stream beside that of W2", "O/O", 0.9, True, compared("W4", ("W2", OURS))),
     Target("W5", "growth of memory", "O", 1.0, False, of_ours("W5", memory_growth), "MB/min"),
     Target("W6", "from start to first bind", "O", 2.0, False, of_ours("W6", first_bind), "s"),

@@ -6,12 +6,12 @@ Placements are laid out so that each pod has a GPU of its own, and each workload
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tests.integration import shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Object = dict[str, Any]
 
@@ -21,9 +21,46 @@ MEMBERS: Final = 50
 NAMESPACE_PODS: Final = 3000
 """Upstream's threshold for the pods of one namespace."""
 REQUESTS: Final = {"cpu": "100m", "memory": "64Mi"}
-"""What every pod asks for beside a GPU."""
-# Room for whatever lands there: what is measured is placing, not running short.
-_ROOM: Final = {"nvidia.com/gpu": str(CARDS), "cpu": "256", "memory": "2Ti", "pods": "1000"}
+"""What each pod takes beside GPUs."""
+ROOM: Final = {"nvidia.com/gpu": str(CARDS), "cpu": "256", "memory": "2Ti", "pods": "1000"}
+"""Room for whatever lands on a node: what is measured is placing, not running short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Where a pod was found in the end."""
+
+    node: str
+    said: str
+    """The node that its own annotation names; empty where none does."""
+    devices: tuple[str, ...]
+    """As its annotation names them."""
+
+
+class Settlement(Protocol):
+    """Nodes, pods to place there, and what is right of where they end."""
+
+    @property
+    def nodes(self) -> int:
+        """How many."""
+
+    @property
+    def pods(self) -> int:
+        """How many; each has a name of its own, whatever its namespace."""
+
+    @property
+    def gpus(self) -> int:
+        """How many all pods get together."""
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Those of the pods."""
+
+    def node_bodies(self) -> Iterator[Object]:
+        """The nodes, ready to POST."""
+
+    def misplaced(self, bound: Mapping[str, Given], *, devices: bool) -> Iterator[str]:
+        """A sentence for each of these pods that is not as it should be; `devices` where theirs are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +95,19 @@ class Town:
             raise ValueError(f"cannot place {self.pods} pods on {self.nodes} nodes: each has {CARDS} GPUs")
 
     @property
+    def gpus(self) -> int:
+        """See Settlement."""
+        return self.pods
+
+    @property
     def namespaces(self) -> tuple[str, ...]:
         """As many as their pods need."""
-        return tuple(f"town-{number}" for number in range(-(-self.pods // NAMESPACE_PODS)))
+        return spaces("town", self.pods)
 
     def node_bodies(self) -> Iterator[Object]:
         """The nodes."""
         for number in range(self.nodes):
-            yield shapes.node(node_name(number), room=_ROOM)
+            yield shapes.node(node_name(number), room=ROOM)
 
     def members(self) -> Iterator[Member]:
         """The pods, workload by workload."""
@@ -103,12 +145,26 @@ class Town:
         for member in self.members():
             yield f"/api/v1/namespaces/{self.namespace(member)}/pods", self.body(member, scheduler, pinned=pinned)
 
+    def misplaced(self, bound: Mapping[str, Given], *, devices: bool) -> Iterator[str]:
+        """Pods that are elsewhere than their map says."""
+        for member in self.members():
+            given = bound.get(member.name)
+            node, card = self.place(member)
+            right = Given(node, node, (str(card),))
+            if given is not None and (given != right if devices else given.node != node):
+                yield f"{member.name} belongs on GPU {card} of {node}"
+
     def _map(self, owner: Member) -> str:
         lines = []
         for number in range(min(MEMBERS, self.pods - owner.workload * MEMBERS)):
             node, card = self.place(Member(owner.workload, number))
             lines.append(f"{number}={node}:{card}\n")
         return "".join(lines)
+
+
+def spaces(name: str, pods: int) -> tuple[str, ...]:
+    """The names of as many namespaces as these pods need, in the order of their numbers."""
+    return tuple(f"{name}-{number}" for number in range(-(-pods // NAMESPACE_PODS)))
 
 
 def node_name(number: int) -> str:

@@ -12,7 +12,7 @@ from tests.integration.bench import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from bench.plant import Plant
-    from bench.town import Town
+    from bench.town import Settlement
 
 _PATIENCE: Final = 600.0
 
@@ -32,7 +32,7 @@ class Limit:
         self._in_flight = in_flight
         self._blaster: Blaster | None = None
 
-    def prepare(self, plant: Plant, town: Town) -> None:
+    def prepare(self, plant: Plant, town: Settlement) -> None:
         """See Contender."""
         del town
         token = plant.plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from bench.plant import Plant
     from bench.results import Cost
-    from bench.town import Town
+    from bench.town import Settlement
 
 
 class Contender(Protocol):
@@ -23,7 +23,7 @@ class Contender(Protocol):
     devices: bool
     """Whether it says which GPU."""
 
-    def prepare(self, plant: Plant, town: Town) -> None:
+    def prepare(self, plant: Plant, town: Settlement) -> None:
         """With nodes and pods there: do everything that is not measured."""
 
     def go(self) -> None:

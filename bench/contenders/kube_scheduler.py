@@ -15,7 +15,7 @@ from tests.integration.programs import Process, free_port, program
 if TYPE_CHECKING:
     from bench.plant import Plant
     from bench.results import Cost
-    from bench.town import Town
+    from bench.town import Settlement
 
 _UNTHROTTLED: Final = 10_000
 
@@ -34,7 +34,7 @@ class KubeScheduler:
         self._throttled = throttled
         self._process: Process | None = None
 
-    def prepare(self, plant: Plant, town: Town) -> None:
+    def prepare(self, plant: Plant, town: Settlement) -> None:
         """See Contender."""
         del town
         self._folder = plant.folder

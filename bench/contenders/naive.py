@@ -13,7 +13,7 @@ from tests.integration.programs import Process
 if TYPE_CHECKING:
     from bench.plant import Plant
     from bench.results import Cost
-    from bench.town import Town
+    from bench.town import Settlement
 
 
 class Naive:
@@ -29,7 +29,7 @@ class Naive:
         """Nothing runs yet."""
         self._process: Process | None = None
 
-    def prepare(self, plant: Plant, town: Town) -> None:
+    def prepare(self, plant: Plant, town: Settlement) -> None:
         """See Contender."""
         del town
         self._log = plant.folder / "naive.log"

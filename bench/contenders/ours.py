@@ -21,7 +21,7 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from bench.plant import Plant
     from bench.results import Cost
-    from bench.town import Town
+    from bench.town import Settlement
 
 _HOLDER: Final = "benchmark"
 _LEADER: Final = "gpu-scheduler-0"
@@ -58,7 +58,7 @@ class Ours:
         self._env = env
         self._started: list[Command] = []
 
-    def prepare(self, plant: Plant, town: Town) -> None:
+    def prepare(self, plant: Plant, town: Settlement) -> None:
         """See Contender."""
         del town
         self._reach(plant)
@@ -72,7 +72,7 @@ class Ours:
         # As who gives it up writes it; anything else is waited out.
         self._kube.patch(LEASE, {"spec": {"holderIdentity": "", "leaseDurationSeconds": GIVEN_UP}})
 
-    def lead(self, plant: Plant, town: Town) -> None:
+    def lead(self, plant: Plant, town: Settlement) -> None:
         """Prepare it, and return when it leads."""
         self.prepare(plant, town)
         self.go()
@@ -104,7 +104,7 @@ class Ours:
 class Cold(Ours):
     """One that is not there before the clock starts, and finds the Lease free."""
 
-    def prepare(self, plant: Plant, town: Town) -> None:
+    def prepare(self, plant: Plant, town: Settlement) -> None:
         """See Contender."""
         del town
         self._reach(plant)
@@ -124,7 +124,7 @@ class Pair(Ours):
         self._end = end
         self.events = end is not signal.SIGKILL
 
-    def lead(self, plant: Plant, town: Town) -> None:
+    def lead(self, plant: Plant, town: Settlement) -> None:
         """Return when the first leads and the second is ready to follow it."""
         super().lead(plant, town)
         self.standby = self._start(_STANDBY)

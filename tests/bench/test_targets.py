@@ -99,6 +99,17 @@ RATIOS: dict[str, tuple[tuple[str, str, str], list[Measured], Found | None]] = {
         [one("O", 90), one("L", 100, to_last_event=None)],
         None,
     ),
+    "each fill by itself": (
+        ("W3", "O/L", "70 %"),
+        [
+            one(name, rate, workload="W3", variant=fill, pods=pods, to_last_event=pods / rate)
+            for name, rate, fill, pods in (
+                *(("O", 80, "70%", 1000), ("L", 100, "70%", 1000)),
+                *(("O", 30, "95%", 2000), ("L", 100, "95%", 2000)),
+            )
+        ],
+        Found(0.8, repetitions=1, variant="70%"),
+    ),
     "the stream beside those that fit nowhere": (
         ("W4", "O/O", ""),
         [one("O", 95, workload="W4", pods=2000), one("O", 100, workload="W2")],

@@ -14,6 +14,7 @@ from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Ours, as_shipped
 from bench.figures import idle_share, memory_beside_pods, memory_growth, reads_a_pod, writes_a_pod
+from bench.fleet import Fleet
 from bench.results import Cell
 from tests.integration.command import QUICK_LEASE
 
@@ -52,6 +53,23 @@ def test_a_contender_places_a_backlog(make: Callable[[], Contender], writes: flo
     assert told[0] == "making 10 nodes and 100 pods"
     if isinstance(contender, Naive):
         assert reads_a_pod(measured) == 1
+
+
+FILLERS = {name: CONTENDERS[name][:2] for name in ("the limit", "ours", "kube-scheduler")}
+
+
+@pytest.mark.parametrize(("make", "writes"), FILLERS.values(), ids=FILLERS)
+def test_a_contender_fills_a_fleet(make: Callable[[], Contender], writes: float) -> None:
+    """Every pod that asks for a count gets so many GPUs of one node, by strategy or by limit, and none twice."""
+    contender, fleet = make(), Fleet(NODES, 95)
+
+    measured = backlog.fill(fleet, Cell("W3", contender.name, "95%", NODES, fleet.pods), contender, 1, print)
+
+    assert measured.wrong == []
+    assert (measured.bound, measured.events) == (fleet.pods, fleet.pods)
+    assert measured.devices == (fleet.gpus if contender.devices else 0)
+    assert fleet.gpus == 0.95 * 16 * NODES
+    assert writes_a_pod(measured) == writes
 
 
 def test_our_arguments_and_environment_are_the_roles_own() -> None:
