@@ -9,13 +9,11 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from bench.costs import Meter
 from gpu_scheduler.adapters.leadership import GIVEN_UP
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import LEASE, Command
-from tests.integration.shipped import ROLES, rendered
+from tests.integration.shipped import rendered, values_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -28,11 +26,9 @@ _LEADER: Final = "gpu-scheduler-0"
 _STANDBY: Final = "gpu-scheduler-1"
 
 
-def as_shipped(name: str = _LEADER) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment of a pod of the role's Deployment, with the role's defaults."""
-    defaults = yaml.safe_load((ROLES / "scheduler" / "defaults" / "main.yml").read_text(encoding="utf-8"))
-    values = {**defaults, "_scheduler_labels": {}, "_scheduler_selector": {}}
-    (body,) = rendered("scheduler", "deployment", values)
+def as_shipped(role: str = "scheduler", name: str = _LEADER) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment of a pod of a role's Deployment, with the role's defaults."""
+    (body,) = rendered(role, "deployment", values_of(role))
     (container,) = body["spec"]["template"]["spec"]["containers"]
     # What the pod itself is asked for is the same for every installation: where it runs, and its name.
     told = {"metadata.namespace": SYSTEM_NAMESPACE, "metadata.name": name}
@@ -94,7 +90,7 @@ class Ours:
         self._kubeconfig = plant.plane.kubeconfig(plant.folder / "ours.kubeconfig", token)
 
     def _start(self, name: str) -> Command:
-        arguments, env = as_shipped(name)
+        arguments, env = as_shipped(name=name)
         arguments = [*arguments, "--kubeconfig", str(self._kubeconfig)]
         self.began = time.monotonic()
         self._started.append(Command(self._folder, name, arguments, {**env, **self._env}, self._module))

@@ -10,11 +10,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import jinja2
-import yaml
 
 from tests.waiting import eventually
 
@@ -22,7 +18,6 @@ if TYPE_CHECKING:
     from tests.integration.plant import Kube, Object
     from tests.integration.served import Served
 
-REGISTRATIONS: Final = Path(__file__).resolve().parents[2] / "roles" / "webhook" / "templates" / "registrations.yaml.j2"
 CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 KINDS: Final = {"PyTorchJob": ("v1",), "TFJob": ("v1",), "MPIJob": ("v1", "v2beta1")}
@@ -41,8 +36,8 @@ class Kubeflow:
         for kind, versions in KINDS.items():
             for version in versions:
                 eventually(f"{kind} {version} is served", partial(self._served, kind, version))
-        webhook = shipped()
-        webhook["clientConfig"] = served.client("mutate-job")
+        webhooks = (one for _, body in served.registrations() for one in body["webhooks"])
+        webhook = next(one for one in webhooks if one["name"].startswith("mutate-job."))
         kube.create(CONFIGURATIONS, {"metadata": {"name": _NAME}, "webhooks": [webhook]})
         eventually("the API server asks about jobs", self._asked)
 
@@ -58,23 +53,6 @@ class Kubeflow:
         self._kube.delete(f"{CONFIGURATIONS}/{_NAME}")
         for kind in KINDS:
             self._kube.delete(f"{DEFINITIONS}/{kind.lower()}s.kubeflow.org")
-
-
-def shipped() -> Object:
-    """What the role registers for jobs."""
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
-    environment.filters["to_json"] = str
-    text = environment.from_string(REGISTRATIONS.read_text(encoding="utf-8")).render(
-        webhook_certificate_mode="cert-manager",
-        webhook_failure_policy="Fail",
-        webhook_namespace="gpu-scheduler-system",
-        webhook_scheduler_name="gpu-scheduler",
-        webhook_timeout=5,
-        _webhook_labels="{}",
-        _webhook_secret="gpu-scheduler-webhook-tls",  # noqa: S106 - a name
-    )
-    webhooks: list[Object] = [one for body in yaml.safe_load_all(text) for one in body["webhooks"]]
-    return next(one for one in webhooks if one["name"].startswith("mutate-job."))
 
 
 def definition(kind: str, versions: tuple[str, ...]) -> Object:

@@ -1,48 +1,73 @@
-"""The webhook as a process, with its certificate and its registrations at the API server."""
+"""The webhook as a process, with its certificate and its registrations at the API server: the tests' or the role's."""
 
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trustme
 
 from tests.integration.command import Command
 from tests.integration.programs import free_port
+from tests.integration.shipped import rendered, values_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.integration.plant import ControlPlane, Object
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 NAME = "gpu-scheduler-webhook"
+COLLECTIONS: Final = {
+    "MutatingWebhookConfiguration": f"{CONFIGURATIONS}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{CONFIGURATIONS}/validatingwebhookconfigurations",
+}
 UNREVIEWED = "tests/unreviewed"
 """The label of a namespace whose pods slip by."""
 
 
-class Served:
-    """The webhook's process, its certificate folder, and its registrations."""
+class Webhook:
+    """The webhook's process and its certificate folder."""
 
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
-        """Start it and register both paths."""
+    def __init__(self, folder: Path, arguments: list[str], env: dict[str, str], module: str = "gpu_scheduler") -> None:
+        """Start it, and return when it is ready; `module` may stand in for the program's own."""
         self.tls = folder / "tls"
         self.tls.mkdir()
         self.issue(trustme.CA())
         self.port = free_port()
-        self.command = Command(
-            folder,
-            "webhook-0",
-            ["webhook"],
-            {
-                "CERTIFICATE_DIR": str(self.tls),
-                "WEBHOOK_PORT": str(self.port),
-                "CERTIFICATE_POLL": "200ms",
-                "DRAIN_PERIOD": "2s",
-            },
-        )
-        self._kube = plane.kube
+        own = {"CERTIFICATE_DIR": str(self.tls), "WEBHOOK_PORT": str(self.port)}
+        self.command = Command(folder, "webhook-0", arguments, {**env, **own}, module)
         self.command.wait_ready()
+
+    def issue(self, authority: trustme.CA) -> None:
+        """Write a new pair, as a kubelet would after a Secret changed."""
+        self.authority = authority
+        pair = authority.issue_cert("localhost", "127.0.0.1")
+        pair.private_key_pem.write_to_path(str(self.tls / "tls.key"))
+        pair.cert_chain_pems[0].write_to_path(str(self.tls / "tls.crt"))
+
+    def client(self, path: str) -> Object:
+        """How the API server reaches one of its paths."""
+        return {"url": f"https://localhost:{self.port}/{path}", "caBundle": _bundle(self.authority)}
+
+    def registrations(self) -> Iterator[tuple[str, Object]]:
+        """The role's own, leading to this process instead of a Service, and where they are created."""
+        values = {**values_of("webhook"), "__webhook_secret": {"resources": [{"data": {"ca.crt": ""}}]}}
+        for body in rendered("webhook", "registrations", values):
+            for webhook in body["webhooks"]:
+                path = webhook["clientConfig"]["service"]["path"]
+                webhook["clientConfig"] = self.client(path.removeprefix("/"))
+            yield COLLECTIONS[body["kind"]], body
+
+
+class Served(Webhook):
+    """The webhook with registrations that tests change."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        """Start it and register both paths."""
+        super().__init__(folder, ["webhook"], {"CERTIFICATE_POLL": "200ms", "DRAIN_PERIOD": "2s"})
+        self._kube = plane.kube
         self._kube.create(
             f"{CONFIGURATIONS}/mutatingwebhookconfigurations",
             {"metadata": {"name": NAME}, "webhooks": [self._webhook("mutate", reinvocationPolicy="IfNeeded")]},
@@ -51,13 +76,6 @@ class Served:
             f"{CONFIGURATIONS}/validatingwebhookconfigurations",
             {"metadata": {"name": NAME}, "webhooks": [self._webhook("validate")]},
         )
-
-    def issue(self, authority: trustme.CA) -> None:
-        """Write a new pair, as a kubelet would after a Secret changed."""
-        self.authority = authority
-        pair = authority.issue_cert("localhost", "127.0.0.1")
-        pair.private_key_pem.write_to_path(str(self.tls / "tls.key"))
-        pair.cert_chain_pems[0].write_to_path(str(self.tls / "tls.crt"))
 
     def trust(self, *authorities: trustme.CA) -> None:
         """Tell the API server whom to believe."""
@@ -91,10 +109,6 @@ class Served:
         """Take both registrations away."""
         for kind in ("mutating", "validating"):
             self._kube.delete(f"{CONFIGURATIONS}/{kind}webhookconfigurations/{NAME}")
-
-    def client(self, path: str) -> Object:
-        """How the API server reaches one of its paths."""
-        return {"url": f"https://localhost:{self.port}/{path}", "caBundle": _bundle(self.authority)}
 
     def _webhook(self, path: str, **more: str) -> Object:
         rule: dict[str, Any] = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}

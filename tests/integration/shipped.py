@@ -52,6 +52,13 @@ def rights_of(role: str) -> Iterator[tuple[str, Object]]:
     return ((COLLECTIONS[body["kind"]], body) for body in rendered(role, "rbac", values))
 
 
+def values_of(role: str) -> Object:
+    """The role's variables and defaults, before anybody chooses others; labels are put together by Ansible alone."""
+    files = [ROLES / role / folder / "main.yml" for folder in ("vars", "defaults")]
+    values = {key: value for file in files for key, value in yaml.safe_load(file.read_text(encoding="utf-8")).items()}
+    return {**values, f"_{role}_labels": {}}
+
+
 def rendered(role: str, name: str, values: Object) -> Iterator[Object]:
     """The objects of a role's template."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701 - YAML, no HTML

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-import trustme
 
 from tests.integration import shapes
 from tests.integration.bench import SYSTEM_NAMESPACE
@@ -20,13 +19,15 @@ from tests.integration.faults.acts import Delay, Fault
 from tests.integration.faults.ending import LIMIT, NO_ANSWER, half_asked, stop
 from tests.integration.faults.proxy import FaultProxy
 from tests.integration.faults.replicas import QUICK, note
-from tests.integration.programs import free_port
+from tests.integration.served import Webhook
 from tests.integration.watched import LEASES, NAMESPACE, Watched, allow
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import trustme
 
     from tests.integration.plant import ControlPlane
     from tests.integration.workshop import Orders
@@ -89,16 +90,8 @@ class Hook:
 @pytest.fixture
 def hook(tmp_path: Path) -> Iterator[Hook]:
     """A webhook with its shipped times."""
-    authority = trustme.CA()
-    pair = authority.issue_cert("localhost")
-    (tmp_path / "tls").mkdir()
-    pair.private_key_pem.write_to_path(str(tmp_path / "tls" / "tls.key"))
-    pair.cert_chain_pems[0].write_to_path(str(tmp_path / "tls" / "tls.crt"))
-    port = free_port()
-    env = {"CERTIFICATE_DIR": str(tmp_path / "tls"), "WEBHOOK_PORT": str(port)}
-    command = Command(tmp_path, "webhook-0", ["webhook"], env)
-    hook = Hook(command, port, authority)
-    command.wait_ready()
+    webhook = Webhook(tmp_path, ["webhook"], {})
+    hook = Hook(webhook.command, webhook.port, webhook.authority)
     yield hook
     hook.end()
 
