@@ -43,11 +43,10 @@ def _post(header: orders.Header, request: orders.Request) -> _Post:
     return _Post(URL(header.server + request.path, encoded=True), request.body.encode())
 
 
-async def _greet(session: aiohttp.ClientSession, url: URL) -> None:
-    async with session.get(url) as answer:
+async def _greet(session: aiohttp.ClientSession, header: orders.Header) -> None:
+    async with session.get(URL(header.server + orders.HELLO, encoded=True)) as answer:
         await answer.read()
-        if answer.status != orders.WELCOME:
-            raise orders.unwelcome(answer.status)
+        orders.check(header, answer.status)
 
 
 async def _send(session: aiohttp.ClientSession, post: _Post) -> int:
@@ -75,8 +74,7 @@ async def _blast(header: orders.Header, pods: Iterable[_Pod]) -> None:
         trust_env=False,
     )
     async with session:
-        hello = URL(header.server + orders.HELLO, encoded=True)
-        await asyncio.gather(*(_greet(session, hello) for _ in range(header.in_flight)))
+        await asyncio.gather(*(_greet(session, header) for _ in range(header.in_flight)))
         # In a thread: the loop goes on hearing of connections that the server closes.
         await asyncio.to_thread(orders.wait_for_go)
         count = orders.Count()

@@ -87,8 +87,7 @@ class _Blaster:
         for place in self._places.values():
             self._start(place)
         for _, status in self._answered():
-            if status != orders.WELCOME:
-                raise orders.unwelcome(status)
+            orders.check(header, status)
 
     def blast(self, binds: Iterator[_Post], count: orders.Count) -> None:
         """Send all, and the events behind them; ConnectionError when a connection breaks."""

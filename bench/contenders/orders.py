@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 HELLO: Final = "/version"
 """Asked once over each connection before the start, so that no handshake is measured."""
-WELCOME: Final = 200
-"""The only answer to it with which a blaster begins."""
 READY: Final = "ready"
 """What a blaster says when all is prepared."""
 GO: Final = "go"
@@ -30,12 +28,16 @@ _OK: Final = range(200, 300)
 
 
 class Header(msgspec.Struct, frozen=True):
-    """To whom the orders go: `server` as `https://host:port`, `ca` as a file, and how many requests are in flight."""
+    """To whom the orders go: `server` as `https://host:port`, `ca` as a file, and how many requests are in flight.
+
+    `welcome` is the only answer to the greeting with which a blaster begins.
+    """
 
     server: str
     ca: str
     token: str
     in_flight: Annotated[int, msgspec.Meta(ge=1)]
+    welcome: int = 200
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -101,9 +103,10 @@ def wait_for_go() -> None:
         raise EOFError(f"cannot begin on {line!r}: the blaster waits for one line (example: {GO})")
 
 
-def unwelcome(status: int) -> ConnectionError:
-    """Say why a blaster does not begin."""
-    return ConnectionError(f"cannot begin: {HELLO} was answered with {status} and must be with {WELCOME}")
+def check(header: Header, status: int) -> None:
+    """Look at the answer to the greeting; ConnectionError when a blaster must not begin."""
+    if status != header.welcome:
+        raise ConnectionError(f"cannot begin: {HELLO} was answered with {status} and must be with {header.welcome}")
 
 
 def broken(server: str, reason: object) -> ConnectionError:

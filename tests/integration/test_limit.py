@@ -135,10 +135,12 @@ def pod(name: str, *, told: bool = True) -> orders.Order:
 
 
 @contextmanager
-def blasting(client: str, server: Server, folder: Path, given: list[orders.Order], in_flight: int) -> Iterator[Blaster]:
+def blasting(
+    client: str, server: Server, folder: Path, given: list[orders.Order], in_flight: int, **more: int
+) -> Iterator[Blaster]:
     path = folder / "orders.jsonl"
     address = f"https://127.0.0.1:{server.server_address[1]}"
-    orders.write(path, orders.Header(address, str(server.ca), TOKEN, in_flight), given)
+    orders.write(path, orders.Header(address, str(server.ca), TOKEN, in_flight, **more), given)
     blaster = Blaster(client, path, folder / "blaster.log")
     try:
         yield blaster
@@ -212,6 +214,17 @@ def test_an_unknown_authority_is_refused(client: str, server: Server, tmp_path: 
     with (
         blasting(client, server, tmp_path, [pod("one")], 1) as blaster,
         pytest.raises(RuntimeError, match=r"ended with 1: cannot measure: .*(?i:certificate)"),
+    ):
+        blaster.wait_ready()
+    assert server.taken == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_greeting_is_answered_as_expected(client: str, server: Server, tmp_path: Path) -> None:
+    """Whoever answers otherwise is somebody else, and gets no orders."""
+    with (
+        blasting(client, server, tmp_path, [pod("one")], 1, welcome=404) as blaster,
+        pytest.raises(RuntimeError, match="cannot begin: /version was answered with 200 and must be with 404"),
     ):
         blaster.wait_ready()
     assert server.taken == []

@@ -27,6 +27,7 @@ type header struct {
 	CA       string `json:"ca"`
 	Token    string `json:"token"`
 	InFlight int    `json:"in_flight"`
+	Welcome  int    `json:"welcome"`
 }
 
 type request struct {
@@ -196,8 +197,8 @@ func greet(transport *http.Transport, head header, all *sync.WaitGroup) error {
 	if err := finish(answer); err != nil {
 		return broken(err)
 	}
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("cannot begin: %s was answered with %d and must be with 200", hello, answer.StatusCode)
+	if answer.StatusCode != head.Welcome {
+		return fmt.Errorf("cannot begin: %s was answered with %d and must be with %d", hello, answer.StatusCode, head.Welcome)
 	}
 	return nil
 }
