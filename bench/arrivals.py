@@ -12,8 +12,8 @@ from bench.contenders.ours import Ours
 from bench.measuring import Scene, observed
 from bench.observer import EVENTS
 from bench.plant import plant
-from bench.streaming import faults, stream, townsfolk
-from bench.town import NAMESPACE_PODS, Town
+from bench.streaming import faults, stream
+from bench.town import Town, spaces
 from tests.integration import shapes
 from tests.waiting import eventually
 
@@ -33,10 +33,10 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: f
     with plant() as ground:
         tell(f"making {town.nodes} nodes and {crowd} pods that fit nowhere")
         ground.settle(town)
-        spaces = tuple(f"crowd-{number}" for number in range(-(-crowd // NAMESPACE_PODS)))
-        ground.make(("/api/v1/namespaces", {"metadata": {"name": name}}) for name in spaces)
-        ground.make(_crowd(crowd, spaces))
-        arriving = stream(ground, townsfolk(town, contender.scheduler), rate)
+        names = spaces("crowd", crowd)
+        ground.make_namespaces(names)
+        ground.make(_crowd(crowd, names))
+        arriving = stream(ground, town.pod_requests(contender.scheduler), rate)
         try:
             contender.lead(ground, town)
             tell(f"waiting until {crowd} pods were told why they wait")
@@ -53,11 +53,11 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: f
     return measured
 
 
-def _crowd(count: int, spaces: tuple[str, ...]) -> Iterator[tuple[str, Object]]:
+def _crowd(count: int, names: tuple[str, ...]) -> Iterator[tuple[str, Object]]:
     """Pods whose maps name a node that is not there."""
     for number in range(count):
         body = shapes.pod(f"crowd-{number}", f"{number}=nowhere:0\n", shapes.literal("0"))
-        yield f"/api/v1/namespaces/{spaces[number % len(spaces)]}/pods", body
+        yield f"/api/v1/namespaces/{names[number % len(names)]}/pods", body
 
 
 def _told(ground: Plant) -> int:

@@ -14,7 +14,7 @@ from bench.costs import Samples
 from bench.measuring import Scene, watched
 from bench.observer import PODS
 from bench.plant import plant
-from bench.streaming import faults, stream, townsfolk
+from bench.streaming import faults, stream
 from bench.town import CARDS, Town
 from gpu_scheduler import names
 from tests.integration.faults.gauge import GAUGING, Gauge
@@ -46,7 +46,7 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: f
     with plant() as ground:
         tell(f"making {town.nodes} nodes")
         ground.settle(town)
-        passing = stream(ground, townsfolk(town, contender.scheduler), rate, LIVES)
+        passing = stream(ground, town.pod_requests(contender.scheduler), rate, LIVES)
         try:
             contender.lead(ground, town)
             gauge = Gauge(contender.command)

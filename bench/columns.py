@@ -7,12 +7,15 @@ from math import floor, log10
 from typing import TYPE_CHECKING, Final
 
 from bench.figures import (
+    answer_rate,
     bind_rate,
     cpu_a_pod,
+    creation,
     event_rate,
     first_bind,
     gap,
     idle_share,
+    latency,
     memory_growth,
     percentile,
     spread,
@@ -84,11 +87,14 @@ def _rates(right: Iterable[Measured], rate: Figure) -> str:
     return number(told.middle) + around
 
 
-def _latency(right: Iterable[Measured]) -> str:
-    waited = [each.latencies for each in right if each.latencies]
-    if not waited:
-        return NONE
-    return " / ".join(_middle([percentile(each, percent) * 1000 for each in waited]) for percent in (50, 99))
+def _percentiles(figure: Callable[[float], Figure]) -> Callable[[Sequence[Measured]], str]:
+    """Half of all and the slowest hundredth."""
+
+    def tell(right: Sequence[Measured]) -> str:
+        told = [_medians(figure(percent))(right) for percent in (50, 99)]
+        return NONE if NONE in told else " / ".join(told)
+
+    return tell
 
 
 def _delay(right: Iterable[Measured]) -> str:
@@ -114,8 +120,10 @@ def _middle(values: Sequence[float]) -> str:
 
 
 _SOME: Final[tuple[tuple[str, Callable[[Sequence[Measured]], str]], ...]] = (
-    ("ms from creation to bind, p50 / p99", _latency),
+    ("ms from creation to bind, p50 / p99", _percentiles(latency)),
     ("ms from bind to event, p99", _delay),
+    ("answers/s", lambda right: _rates(right, answer_rate)),
+    ("ms to create a pod, p50 / p99", _percentiles(creation)),
     ("MB/min of growth", _medians(memory_growth)),
     ("s from start to first bind", _medians(first_bind)),
     ("s of the longest gap", _medians(gap)),

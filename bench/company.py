@@ -11,7 +11,7 @@ import msgspec
 
 from bench.monitors import Renewed, Rounds
 from bench.prompted import Prompted
-from bench.streaming import LATE, arrival, faults, stream
+from bench.streaming import LATE, faults, stream
 from bench.town import REQUESTS, node_name
 from gpu_scheduler.settings import MonitorSettings
 from tests.integration import shapes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.plant import Plant
-    from bench.streamer import Arrival
+    from bench.town import Object
 
 _INTERVAL: Final = MonitorSettings.monitor_interval
 _LIVES: Final = 5.0
@@ -63,7 +63,7 @@ def monitors(ground: Plant, nodes: int, seconds: float, *, interval: float = _IN
 
 def others(ground: Plant, nodes: int, seconds: float, *, rate: float = 100.0) -> Company:
     """So many pods of another scheduler come in a second, bound, and as many go."""
-    ground.plane.kube.create("/api/v1/namespaces", {"metadata": {"name": _OTHERS}})
+    ground.make_namespaces([_OTHERS])
     process = stream(ground, _pods(nodes, round(rate * (_LIVES + seconds + _SPARE))), rate, _LIVES)
     return Company(process, _LIVES, "residents", partial(faults, rate=rate))
 
@@ -87,10 +87,10 @@ def _not_renewed(renewed: Renewed) -> list[str]:
     return wrong
 
 
-def _pods(nodes: int, count: int) -> Iterator[Arrival]:
+def _pods(nodes: int, count: int) -> Iterator[tuple[str, Object]]:
     """As another scheduler leaves them."""
     for number in range(count):
         name = f"other-{number}"
         on = node_name(number % nodes)
         body = shapes.pod(name, None, scheduler="default-scheduler", requests=REQUESTS, nodeName=on)
-        yield arrival(f"{_OTHERS}/{name}", f"/api/v1/namespaces/{_OTHERS}/pods", body)
+        yield f"/api/v1/namespaces/{_OTHERS}/pods", body

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bench.contenders.ours import Pair
 from bench.measuring import Scene, observed
 from bench.plant import plant
-from bench.streaming import faults, stream, townsfolk
+from bench.streaming import faults, stream
 from bench.town import Town
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def measure(
     with plant() as ground:
         tell(f"making {town.nodes} nodes")
         ground.settle(town)
-        arriving = stream(ground, townsfolk(town, contender.scheduler), rate)
+        arriving = stream(ground, town.pod_requests(contender.scheduler), rate)
         ending = threading.Timer(_MIDST * cell.pods / rate, contender.end_leader)
 
         def begin() -> None:

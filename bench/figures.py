@@ -119,10 +119,15 @@ def event_rate(measured: Measured) -> float | None:
     return _rate(measured.events, measured.to_last_event)
 
 
+def answer_rate(measured: Measured) -> float | None:
+    """Give a client's requests a second to the last answer; None where nothing was answered as it should be."""
+    return _rate(measured.answered, measured.to_last_answer)
+
+
 def cpu_a_pod(measured: Measured) -> float | None:
-    """CPU of the contender for each pod that was bound, in ms; None where it was not measured."""
-    cost = measured.costs.get(measured.cell.contender)
-    return None if cost is None or not measured.bound else cost.cpu / measured.bound * 1000
+    """CPU of the contender for each pod that was bound, created or reviewed, in ms; None where it was not measured."""
+    cost, pods = measured.costs.get(measured.cell.contender), measured.bound or measured.answered
+    return None if cost is None or not pods else cost.cpu / pods * 1000
 
 
 def writes_a_pod(measured: Measured) -> float | None:
@@ -138,6 +143,11 @@ def reads_a_pod(measured: Measured) -> float | None:
 def latency(percent: float) -> Figure:
     """Give the figure that is this percentile of the times from creation to bind, in ms."""
     return lambda measured: percentile(measured.latencies, percent) * 1000 if measured.latencies else None
+
+
+def creation(percent: float) -> Figure:
+    """Likewise of the times from a request to create a pod to its answer."""
+    return lambda measured: percentile(measured.creations, percent) * 1000 if measured.creations else None
 
 
 def event_delay(measured: Measured) -> float | None:

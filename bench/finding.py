@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 OURS: Final = "O"
 LIMITS: Final = ("L", "L0")
+CLIENT: Final = "client"
+"""Whose costs those of a client are that sets the pace without being a contender."""
 CLIENT_LIMITED: Final = "the client was the limit"
 BUSY: Final = 0.9
 """CPU seconds per second above which a client of the limit has no core left to be faster with."""
@@ -69,13 +71,20 @@ def chosen(found: dict[Cell, list[Measured]], figure: Figure, *, most: bool) -> 
 
 
 def client_limited(repetitions: Sequence[Measured]) -> bool:
-    """Whether the limit's client was at the end of its own CPU, by the median of its repetitions."""
-    shares = [
-        cost.cpu / (each.to_last_event or each.to_last_bind)
-        for each in repetitions
-        if each.to_last_bind > 0 and (cost := each.costs.get(each.cell.contender)) is not None
-    ]
+    """Whether the client that set the pace was at the end of its own CPU, by the median of its repetitions.
+
+    The limit is such a client itself; other schedulers have none.
+    """
+    shares = _values(repetitions, _client_share)
     return bool(shares) and median(shares) > BUSY
+
+
+def _client_share(measured: Measured) -> float | None:
+    """CPU seconds of the client per second."""
+    contender = measured.cell.contender
+    cost = measured.costs.get(contender if contender in LIMITS else CLIENT)
+    seconds = measured.to_last_answer or measured.to_last_event or measured.to_last_bind
+    return cost.cpu / seconds if cost is not None and seconds > 0 else None
 
 
 def _size(cell: Cell) -> tuple[int, int]:
@@ -101,7 +110,7 @@ def compared(ours: str, theirs: tuple[str, str], rate: Figure = bind_rate) -> Fi
         if not own or not other:
             return None
         variant = other[0].cell.variant
-        if theirs[1] in LIMITS and client_limited(other):
+        if client_limited(other):
             return Found(None, repetitions=len(other), variant=variant, instead=CLIENT_LIMITED)
         found = ratio(_by_number(own, rate), _by_number(other, rate), SEED)
         return None if found is None else Found(found.value, found.low, found.high, found.pairs, variant)
@@ -121,11 +130,28 @@ def of_ours(workload: str, figure: Figure) -> Find:
         repetitions = chosen(largest(cells(measured, workload, OURS)), figure, most=True)
         if not repetitions:
             return None
-        values = _values(repetitions, figure)
-        low, high = interval(values, SEED) or (None, None)
-        return Found(median(values), low, high, len(values))
+        return _found(_values(repetitions, figure))
 
     return find
+
+
+def added(workload: str, contender: str, figure: Figure) -> Find:
+    """Take what comes to a figure of another contender with us; pairs are made by repetition, as in ratios."""
+
+    def find(measured: Sequence[Measured]) -> Found | None:
+        mine, others = (
+            _by_number(chosen(largest(cells(measured, workload, name)), figure, most=most), figure)
+            for name, most in ((OURS, True), (contender, False))
+        )
+        more = [mine[number] - others[number] for number in sorted(mine.keys() & others.keys())]
+        return _found(more) if more else None
+
+    return find
+
+
+def _found(values: Sequence[float]) -> Found:
+    low, high = interval(values, SEED) or (None, None)
+    return Found(median(values), low, high, len(values))
 
 
 def sizes_compared(of: Callable[[Growth], float], large: Cell, small: Cell) -> Find:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from bench.growing import FREE, LONGEST, Asked, alias
 from bench.prompted import ROOT
-from bench.results import Cell, Growth, Measured
+from bench.results import Cell, Growth, Measured, now
 from bench.targets import AFTER, CHURNED, GROWTH
 from bench.town import CARDS, Town
 
@@ -46,7 +45,7 @@ def cells() -> tuple[Cell, ...]:
 def measure(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measured:
     """Measure one size once."""
     tell(f"taking in {cell.nodes} nodes and {cell.pods} pods")
-    began = datetime.now(UTC).isoformat(timespec="seconds")
+    began = now()
     command = [sys.executable, "-m", "bench.growing"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from bench.contenders.ours import Ours
 from bench.costs import Meter
 from bench.plant import plant
-from bench.results import Measured
+from bench.results import Measured, now
 from bench.town import Town
 from gpu_scheduler import names
 from tests.integration.counting import requests
@@ -59,7 +58,7 @@ def measure(
 
 
 def _looked_on(cell: Cell, repetition: int, ground: Plant, contender: Ours, window: float) -> Measured:
-    began, pids = datetime.now(UTC), {contender.name: contender.command.process.pid, **ground.plane.pids}
+    began, pids = now(), {contender.name: contender.command.process.pid, **ground.plane.pids}
     calls = requests(ground.plane.kube)
     meters = {name: Meter(pid) for name, pid in pids.items()}
     time.sleep(window)
@@ -68,7 +67,7 @@ def _looked_on(cell: Cell, repetition: int, ground: Plant, contender: Ours, wind
     return Measured(
         cell=cell,
         repetition=repetition,
-        began=began.isoformat(timespec="seconds"),
+        began=began,
         to_last_bind=0.0,
         bound=0,
         calls=dict(sorted(calls.items())),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from bench import arrivals, backlog, churn, company, failover, growth, idle, start
+from bench import admission, arrivals, backlog, churn, company, failover, growth, idle, start
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.limit import CLIENTS, SWEEP
@@ -17,6 +17,7 @@ from bench.figures import bind_rate, event_rate
 from bench.finding import cells, chosen
 from bench.fleet import Fleet
 from bench.results import Cell
+from bench.town import CARDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,6 +46,11 @@ CHURN_SECONDS: Final = 600
 """for so long."""
 STREAM: Final = 100.0
 """Pods that come in a second while the leader is ended."""
+CREATED: Final = 3000
+"""Pods of which PACED are created at a steady pace, PACE a second, all others as fast as that goes."""
+PACED: Final = 1000
+PACE: Final = 50
+REVIEWS: Final = 20_000
 WINDOW: Final = 60.0
 """Seconds for which an idle scheduler is looked at."""
 SWEPT: Final = "W1-limit"
@@ -186,6 +192,21 @@ def start_jobs() -> tuple[Job, ...]:
 def failover_jobs() -> tuple[Job, ...]:
     """W7, with a leader that is killed and one that is told to stop."""
     return tuple(map(_failover, (signal.SIGKILL, signal.SIGTERM)))
+
+
+def admission_jobs() -> tuple[Job, ...]:
+    """W8: creations without a webhook and with ours, then reviews by the bare handler and by ours."""
+    return (*(_creations(name) for name in ("P", "O")), *(_reviews(name) for name in ("H", "O")))
+
+
+def _creations(name: str) -> Job:
+    cell = Cell("W8", name, "creations", NODES, CREATED)
+    return Job(cell, lambda repetition, tell: admission.creations(cell, repetition, tell, paced=PACED, rate=PACE))
+
+
+def _reviews(name: str) -> Job:
+    cell = Cell("W8", name, "reviews", REVIEWS // CARDS, REVIEWS)
+    return Job(cell, lambda repetition, tell: admission.reviews(cell, repetition, tell))
 
 
 def idle_jobs() -> tuple[Job, ...]:

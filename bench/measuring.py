@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from bench.audit import audit
 from bench.costs import Meter
 from bench.observing import Observation
-from bench.results import Measured
+from bench.results import Measured, now
 from tests.integration.counting import requests
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def watched(scene: Scene, begin: Callable[[], None]) -> tuple[Measured, Seen]:
 
     observation = Observation(ground.plane, binds=waiting, events=waiting if contender.events else 0, tell=heard)
     try:
-        began = datetime.now(UTC).isoformat(timespec="seconds")
+        began = now()
         calls = requests(ground.plane.kube)
         meters = {name: Meter(pid) for name, pid in ground.plane.pids.items()}
         begin()

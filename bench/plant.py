@@ -22,12 +22,15 @@ from tests.integration.shipped import control_plane
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from bench.contenders.orders import Blasted
     from bench.town import Settlement
 
 FLAGS: Final = ("--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000")
 _MAKERS: Final = 32
 """Requests in flight where nodes and pods are made, which nobody measures."""
 _PATIENCE: Final = 300.0
+CREATED: Final = "201"
+"""How a blaster tells of an object that was made."""
 
 
 class Plant:
@@ -41,23 +44,30 @@ class Plant:
 
     def make(self, requests: Iterable[tuple[str, Object]]) -> None:
         """Create these objects, many at once; AssertionError when one was refused."""
+        made = self.blast(requests, _MAKERS)
+        assert set(made.statuses) <= {CREATED}, made.statuses
+
+    def blast(self, requests: Iterable[tuple[str, Object]], in_flight: int) -> Blasted:
+        """Ask for these objects with so many requests in flight, as fast as they are answered."""
         self._made += 1
         orders = self.folder / f"make-{self._made}.jsonl"
         bodies = (Order(Request(path, msgspec.json.encode(body).decode()), None) for path, body in requests)
-        write(orders, self.header(ADMIN_TOKEN, _MAKERS), bodies)
+        write(orders, self.header(ADMIN_TOKEN, in_flight), bodies)
         maker = Blaster("curl", orders, self.folder / f"make-{self._made}.log")
         try:
             maker.wait_ready()
             maker.go()
-            made = maker.wait(_PATIENCE)
+            return maker.wait(_PATIENCE)
         finally:
             maker.stop()
-        assert set(made.statuses) <= {"201"}, made.statuses
+
+    def make_namespaces(self, names: Iterable[str]) -> None:
+        """Make namespaces of these names."""
+        self.make(("/api/v1/namespaces", {"metadata": {"name": name}}) for name in names)
 
     def settle(self, town: Settlement) -> None:
         """Make namespaces and nodes."""
-        spaces = [("/api/v1/namespaces", {"metadata": {"name": name}}) for name in town.namespaces]
-        self.make(spaces)
+        self.make_namespaces(town.namespaces)
         self.make(("/api/v1/nodes", body) for body in town.node_bodies())
 
     def header(self, token: str, in_flight: int) -> Header:
@@ -76,13 +86,16 @@ class _Items(msgspec.Struct):
 
 
 @contextmanager
-def plant() -> Iterator[Plant]:
-    """Start one, with our policies in force; it is gone afterwards."""
+def plant(*, injects: bool = True) -> Iterator[Plant]:
+    """Start one, with our policies in force; it is gone afterwards.
+
+    Without `injects` the policy is left out that completes pods in place of a webhook.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         plane = control_plane(folder, *FLAGS)
         try:
-            manifests.guard(plane, "injection")
+            manifests.guard(plane, *(["injection"] if injects else []))
             yield Plant(folder, plane)
         finally:
             plane.stop()

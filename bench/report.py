@@ -24,6 +24,8 @@ CONTENDERS: Final = {
     "K": "kube-scheduler, unthrottled",
     "K50": "kube-scheduler with its default throttle",
     "N": "a naive scheduler in Python",
+    "P": "pods created without a webhook",
+    "H": "a bare aiohttp handler that allows whatever it is asked",
 }
 WORKLOADS: Final = {
     "W1": "a backlog of mapped pods",

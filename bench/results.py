@@ -5,6 +5,7 @@ A cell is one workload with one contender on a control plane of its own. Times a
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -80,10 +81,16 @@ class Measured(msgspec.Struct, kw_only=True):
     """The longest time between two binds that were seen one after the other, for a failover only."""
     window: float | None = None
     """For how long the contender had nothing to place, and its costs were counted; for idleness only."""
+    answered: int = 0
+    """Requests of a client that were answered as they should be, where that is what is measured."""
+    to_last_answer: float | None = None
+    """From the client's beginning to the last of these answers; None where there is no such client."""
+    creations: list[float] = []
+    """From a request to create a pod to its answer, for those at a steady pace."""
     calls: dict[str, int] = {}
     """The API server's own count of requests meanwhile, as `POST pods/binding`."""
     costs: dict[str, Cost] = {}
-    """By process: the contender's own name, kube-apiserver, etcd."""
+    """By process: the contender's own name, kube-apiserver, etcd, and `client` where it sets the pace."""
     growth: Growth | None = None
     """For growth only, which binds nothing: what it costs."""
     part: str = ""
@@ -123,6 +130,11 @@ class Session(msgspec.Struct, kw_only=True):
     measured: list[Measured]
     again: list[Again] = []
     """What of it is of another time than `began`, and maybe of another commit."""
+
+
+def now() -> str:
+    """Give the wall clock as records carry it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write(session: Session, path: Path) -> None:

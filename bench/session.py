@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.jobs import (
+    admission_jobs,
     arrival_jobs,
     backlog_jobs,
     churn_jobs,
@@ -54,9 +55,13 @@ def quick() -> Plan:
 
 
 def standard() -> Plan:
-    """W1 with several of the limit's variants, then arrivals at half of what that limit was."""
+    """W1 with several of the limit's variants, then arrivals at half of what that limit was, and W8."""
     clients = (("curl", 32), ("curl", 64), ("go", 32))
-    return Part("W1", lambda _: backlog_jobs(clients, clients), 3), Part("W2", arrival_jobs, 3)
+    return (
+        Part("W1", lambda _: backlog_jobs(clients, clients), 3),
+        Part("W2", arrival_jobs, 3),
+        Part("W8", lambda _: admission_jobs(), 3),
+    )
 
 
 def full() -> Plan:
@@ -70,6 +75,7 @@ def full() -> Plan:
         Part("W5", lambda _: churn_jobs(), 1),
         Part("W6", lambda _: start_jobs(), 3),
         Part("W7", lambda _: failover_jobs(), 3),
+        Part("W8", lambda _: admission_jobs(), 5),
         Part("idle", lambda _: idle_jobs(), 1),
         Part("growth", lambda _: growth_jobs(), 2),
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 from bench.prompted import ROOT
-from bench.results import Again, Machine, Session, read
+from bench.results import Again, Machine, Session, now, read
 from tests.integration.programs import program
 
 
@@ -18,7 +17,7 @@ def begun(name: str) -> Session:
     """An empty session of here and now."""
     return Session(
         name=name,
-        began=datetime.now(UTC).isoformat(timespec="seconds"),
+        began=now(),
         commit=_commit(),
         versions=_versions(),
         machine=_machine(),

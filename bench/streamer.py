@@ -45,6 +45,8 @@ class Streamed(msgspec.Struct):
 
     answered: dict[str, float] = {}
     """When the API server had made it."""
+    took: list[float] = []
+    """For each of these, the seconds from the request to the answer."""
     left: dict[str, Any] = {}
     """What was deleted, by name, as it was then: the pod, with its node and its own annotations alone."""
     late: float = 0.0
@@ -86,13 +88,14 @@ class _Stream:
 
     async def live(self, arrival: Arrival) -> None:
         """Make a pod, and take it away when its time has come."""
-        url = URL(self._pace.to.server + arrival.request.path, encoded=True)
+        url, sent = URL(self._pace.to.server + arrival.request.path, encoded=True), time.monotonic()
         async with self._session.post(url, data=arrival.request.body.encode()) as answer:
             await answer.read()
             if answer.status != http.client.CREATED:
                 self._refused(answer.status)
                 return
-            self.made.answered[arrival.key] = time.monotonic()
+            self.made.answered[arrival.key] = answered = time.monotonic()
+            self.made.took.append(answered - sent)
         if self._pace.lives is None:
             return
         await asyncio.sleep(self._pace.lives)

@@ -13,32 +13,26 @@ from bench.streamer import Arrival, Pace, Streamed
 from tests.integration.plant import ADMIN_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from bench.plant import Plant
-    from bench.town import Object, Town
+    from bench.town import Object
 
 LATE: Final = 0.1
 """Seconds by which a stream may be late before what it measured is that of another pace."""
 
 
-def stream(ground: Plant, arrivals: Iterable[Arrival], rate: float, lives: float | None = None) -> Prompted[Streamed]:
-    """Start the process; at the word `go` pods come, so many a second, and each goes when it has lived so long."""
+def stream(
+    ground: Plant, pods: Iterable[tuple[str, Object]], rate: float, lives: float | None = None
+) -> Prompted[Streamed]:
+    """Start the process; at the word `go` pods come, so many a second, and each goes when it has lived so long.
+
+    They are given with the paths to which they are POSTed.
+    """
     path = ground.folder / "arrivals.jsonl"
     pace = Pace(ground.header(ADMIN_TOKEN, 1), rate, lives)
-    path.write_bytes(msgspec.json.Encoder().encode_lines([pace, *arrivals]))
+    path.write_bytes(msgspec.json.Encoder().encode_lines([pace, *(_arrival(*pod) for pod in pods)]))
     return Prompted(Streamed, [sys.executable, "-m", "bench.streamer", str(path)], ground.folder / "streamer.log")
-
-
-def townsfolk(town: Town, scheduler: str) -> Iterator[Arrival]:
-    """All pods of a town."""
-    for member, (path, body) in zip(town.members(), town.pod_requests(scheduler), strict=True):
-        yield arrival(f"{town.namespace(member)}/{member.name}", path, body)
-
-
-def arrival(key: str, path: str, body: Object) -> Arrival:
-    """One pod, told by its `namespace/name`."""
-    return Arrival(key, Request(path, msgspec.json.encode(body).decode()))
 
 
 def faults(streamed: Streamed, rate: float) -> list[str]:
@@ -49,3 +43,8 @@ def faults(streamed: Streamed, rate: float) -> list[str]:
     if streamed.late > LATE:
         wrong.append(f"the stream was late by {streamed.late:.2f} s: it was not {rate:.0f} pods a second")
     return wrong
+
+
+def _arrival(path: str, body: Object) -> Arrival:
+    key = f"{path.split('/')[-2]}/{body['metadata']['name']}"
+    return Arrival(key, Request(path, msgspec.json.encode(body).decode()))

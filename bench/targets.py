@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bench.figures import (
+    answer_rate,
     cpu_a_pod,
+    creation,
     event_delay,
     event_rate,
     first_bind,
@@ -19,7 +21,7 @@ from bench.figures import (
     reads_a_pod,
     writes_a_pod,
 )
-from bench.finding import OURS, at, compared, of_ours, sizes_compared
+from bench.finding import OURS, added, at, compared, of_ours, sizes_compared
 from bench.results import Cell
 
 if TYPE_CHECKING:
@@ -87,6 +89,10 @@ TARGETS: Final = (
     Target("W6", "memory beside 2.5 kB a pod", "O", 70.0, False, of_ours("W6", memory_beside_pods), "MB"),
     Target("W7", "gap, leader killed", "O", _LEASE + 2, False, at("SIGKILL", of_ours("W7", gap)), "s"),
     Target("W7", "gap, leader told to stop", "O", 2.0, False, at("SIGTERM", of_ours("W7", gap)), "s"),
+    Target("W8", "added to a creation, p50", "O-P", 1.0, False, at("creations", added("W8", "P", creation(50))), "ms"),
+    Target("W8", "added to a creation, p99", "O-P", 5.0, False, at("creations", added("W8", "P", creation(99))), "ms"),
+    Target("W8", "creations a second", "O/P", 0.9, True, at("creations", compared("W8", ("W8", "P"), answer_rate))),
+    Target("W8", "reviews a second", "O/H", 0.8, True, at("reviews", compared("W8", ("W8", "H"), answer_rate))),
     Target("idle", "of a core, alone", "O", 0.5, False, at("alone", of_ours("idle", idle_share)), "%"),
     Target("idle", "of a core, beside monitors", "O", 3.0, False, at("monitors", of_ours("idle", idle_share)), "%"),
     Target("idle", "of a core, beside others' churn", "O", 5.0, False, at("others", of_ours("idle", idle_share)), "%"),

@@ -124,15 +124,18 @@ class Town:
         number = member.workload * MEMBERS + member.number
         return node_name(number % self.nodes), number // self.nodes % CARDS
 
-    def body(self, member: Member, scheduler: str, *, pinned: bool = False) -> Object:
-        """The pod as controller and webhook leave it; `pinned` says its node as kube-scheduler understands it."""
+    def body(self, member: Member, scheduler: str, *, pinned: bool = False, admitted: bool = True) -> Object:
+        """The pod as controller and webhook leave it, or, where it is not `admitted`, as its controller asks for it.
+
+        `pinned` says its node as kube-scheduler understands it.
+        """
         node, card = self.place(member)
         owner = Member(member.workload, 0)
         spec: Object = {"affinity": _only(node)} if pinned else {}
         return shapes.pod(
             member.name,
             self._map(owner),
-            shapes.literal(str(card)),
+            shapes.literal(str(card)) if admitted else None,
             owner=("StatefulSet", owner.owner),
             labels={"apps.kubernetes.io/pod-index": str(member.number)},
             scheduler=scheduler,
@@ -140,10 +143,13 @@ class Town:
             **spec,
         )
 
-    def pod_requests(self, scheduler: str, *, pinned: bool = False) -> Iterator[tuple[str, Object]]:
+    def pod_requests(
+        self, scheduler: str, *, pinned: bool = False, admitted: bool = True
+    ) -> Iterator[tuple[str, Object]]:
         """All pods with the paths to which they are POSTed."""
         for member in self.members():
-            yield f"/api/v1/namespaces/{self.namespace(member)}/pods", self.body(member, scheduler, pinned=pinned)
+            body = self.body(member, scheduler, pinned=pinned, admitted=admitted)
+            yield f"/api/v1/namespaces/{self.namespace(member)}/pods", body
 
     def misplaced(self, bound: Mapping[str, Given], *, devices: bool) -> Iterator[str]:
         """Pods that are elsewhere than their map says."""

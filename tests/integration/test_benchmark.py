@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import arrivals, backlog, churn, company, failover, growth, idle, start
+from bench import admission, arrivals, backlog, churn, company, failover, growth, idle, start
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Ours, as_shipped
-from bench.figures import idle_share, memory_beside_pods, memory_growth, reads_a_pod, writes_a_pod
+from bench.figures import (
+    answer_rate,
+    cpu_a_pod,
+    idle_share,
+    memory_beside_pods,
+    memory_growth,
+    reads_a_pod,
+    writes_a_pod,
+)
 from bench.fleet import Fleet
 from bench.results import Cell
 from tests.integration.command import QUICK_LEASE
@@ -182,3 +190,34 @@ def test_what_idleness_costs(beside: Callable[[Plant, int, float], Company] | No
     assert 0 <= share < 100
     made = measured.calls.get("POST pods", 0)
     assert 40 < made < 80 if beside is COMPANY["others"] else made == 0
+
+
+@pytest.mark.parametrize("contender", ["O", "P"])
+def test_creations_are_timed_with_our_webhook_and_without(contender: str) -> None:
+    """Those at once are counted, those at a pace timed; pods see their GPUs where, and only where, we complete them."""
+    cell = Cell("W8", contender, "creations", NODES, PODS)
+
+    measured = admission.creations(cell, 1, print, paced=30, rate=50)
+
+    assert measured.wrong == []
+    assert measured.answered == PODS - 30
+    assert len(measured.creations) == 30
+    assert answer_rate(measured) is not None
+    assert measured.costs.keys() == {"client", "kube-apiserver", "etcd"} | ({"O"} if contender == "O" else set())
+    assert (cpu_a_pod(measured) is None) is (contender == "P")
+
+
+@pytest.mark.parametrize("contender", ["O", "H"])
+def test_reviews_are_counted_without_an_api_server(contender: str) -> None:
+    """Ours patches each of them; who allows all is measured alike."""
+    measured = admission.reviews(Cell("W8", contender, "reviews", NODES, PODS), 1, print)
+
+    assert measured.wrong == []
+    assert measured.answered == PODS
+    assert answer_rate(measured) is not None
+    assert cpu_a_pod(measured) is not None
+
+
+def test_our_webhook_is_the_roles_own() -> None:
+    """Likewise: with its role's arguments and environment."""
+    assert as_shipped("webhook") == (["webhook"], {"SCHEDULER_NAME": "gpu-scheduler", "LOG_LEVEL": "INFO"})

@@ -1,0 +1,197 @@
+"""W8: what our webhook costs whoever creates pods, and what it costs itself.
+
+Pods are created with our webhook as its role runs and registers it, and without any: first as fast as a few clients at
+once have them made, then at a pace that leaves the API server time, where the difference is what a user waits longer.
+Then reviews are sent to the webhook alone, beside a handler that does nothing but allow; libcurl plays the part of wrk:
+kept connections over TLS, many requests in flight.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bench.contenders.limit import Blaster
+from bench.contenders.orders import Header, Order, Request, write
+from bench.contenders.ours import as_shipped
+from bench.costs import Meter
+from bench.finding import CLIENT, OURS
+from bench.observer import PODS
+from bench.plant import CREATED, plant
+from bench.results import Cost, Measured, now
+from bench.streaming import faults, stream
+from bench.town import Town
+from tests.integration import shapes
+from tests.integration.served import Webhook
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench.contenders.orders import Blasted
+    from bench.plant import Plant
+    from bench.results import Cell
+
+_SCHEDULER: Final = "gpu-scheduler"
+_CREATORS: Final = 16
+"""Creations in flight: a few controllers at once."""
+_REVIEWS: Final = 32
+"""Reviews in flight."""
+_PATIENCE: Final = 600.0
+_TOLD: Final = 3
+"""How many single pods are told of."""
+_PATCHED: Final = 'gpu_scheduler_admission_reviews_total{outcome="patched",path="/mutate"}'
+_GOOD: Final = "200"
+_MISSING: Final = 404
+"""How a webhook answers the greeting, which opens its connection."""
+_BAD_REQUEST: Final = 400
+
+
+def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced: int, rate: float) -> Measured:
+    """Measure once how pods are created: the last `paced` of them at so many a second, all others at once."""
+    town = Town(cell.nodes, cell.pods)
+    pods = list(town.pod_requests(_SCHEDULER, admitted=False))
+    with plant(injects=False) as ground, _registered(ground, cell.contender) as webhook:
+        ground.make_namespaces(town.namespaces)
+        began = now()
+        pids = ground.plane.pids if webhook is None else {OURS: webhook.command.process.pid, **ground.plane.pids}
+        meters = {name: Meter(pid) for name, pid in pids.items()}
+        tell(f"creating {len(pods) - paced} pods, {_CREATORS} at a time")
+        blasted = ground.blast(pods[:-paced], _CREATORS)
+        costs = {name: meter.read() for name, meter in meters.items()}
+        tell(f"creating {paced} pods, {rate:g} a second")
+        steady = stream(ground, pods[-paced:], rate)
+        try:
+            steady.wait_ready()
+            steady.go()
+            streamed = steady.wait(_PATIENCE)
+        finally:
+            steady.stop()
+        measured = _measured(cell, repetition, began, blasted, CREATED)
+        measured.wrong.extend((*faults(streamed, rate), *_uncompleted(ground, town, completed=webhook is not None)))
+    measured.costs |= costs
+    measured.creations = streamed.took
+    return measured
+
+
+def reviews(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measured:
+    """Measure once how many reviews a second our webhook answers, or the bare handler, without an API server."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        tell(f"preparing {cell.pods} reviews")
+        with _alone(folder, cell.contender) as webhook:
+            blaster = _reviewer(folder, webhook, Town(cell.nodes, cell.pods))
+            try:
+                blaster.wait_ready()
+                meter, began = Meter(webhook.command.process.pid), now()
+                tell(f"sending {cell.pods} reviews, {_REVIEWS} at a time")
+                blaster.go()
+                blasted = blaster.wait(_PATIENCE)
+                cost = meter.read()
+            finally:
+                blaster.stop()
+            metrics = webhook.command.get("/metrics")[1]
+    measured = _measured(cell, repetition, began, blasted, _GOOD)
+    measured.costs[cell.contender] = cost
+    if cell.contender == OURS and f"{_PATCHED} {cell.pods}.0" not in metrics.splitlines():
+        measured.wrong.append(f"not each of {cell.pods} reviews was answered with a patch")
+    return measured
+
+
+def _measured(cell: Cell, repetition: int, began: str, blasted: Blasted, good: str) -> Measured:
+    return Measured(
+        cell=cell,
+        repetition=repetition,
+        began=began,
+        to_last_bind=0.0,
+        bound=0,
+        answered=blasted.statuses.get(good, 0),
+        to_last_answer=blasted.seconds,
+        costs={CLIENT: Cost(cpu=blasted.cpu, rss=0.0, pss=0.0)},
+        wrong=[f"{times} answers were HTTP {code}" for code, times in blasted.statuses.items() if code != good],
+    )
+
+
+@contextmanager
+def _alone(folder: Path, contender: str) -> Iterator[Webhook]:
+    """Our webhook, or the bare handler in its place; ended afterwards."""
+    if contender == OURS:
+        webhook = Webhook(folder, *as_shipped("webhook"))
+    else:
+        webhook = Webhook(folder, [], {}, "bench.contenders.bare_webhook")
+    try:
+        yield webhook
+    finally:
+        webhook.command.process.stop()
+
+
+@contextmanager
+def _registered(ground: Plant, contender: str) -> Iterator[Webhook | None]:
+    """Our webhook once the API server asks it; where the contender is not ours there is none."""
+    if contender != OURS:
+        yield None
+        return
+    kube, probe = ground.plane.kube, shapes.pod("probe-0", "nonsense")
+    path = "/api/v1/namespaces/default/pods?dryRun=All"
+    with _alone(ground.folder, contender) as webhook:
+        for collection, body in webhook.registrations():
+            kube.create(collection, body)
+        eventually("the webhook is asked", lambda: kube.call("POST", path, probe)[0] == _BAD_REQUEST, seconds=20)
+        yield webhook
+
+
+def _uncompleted(ground: Plant, town: Town, *, completed: bool) -> Iterator[str]:
+    """Pods that are missing, or whose containers do not see what they should; without a webhook they see nothing."""
+    found = {pod["metadata"]["name"]: pod for pod in map(msgspec.json.decode, ground.items(PODS))}
+    if len(found) != town.pods:
+        yield f"{len(found)} of {town.pods} pods were created"
+    odd = (
+        f"{member.name} sees {_seen(found[member.name])} and not what its line says"
+        for member in town.members()
+        if member.name in found
+        and _seen(found[member.name]) != (shapes.literal(str(town.place(member)[1])) if completed else [])
+    )
+    yield from islice(odd, _TOLD)
+
+
+def _seen(pod: Any) -> list[Any]:
+    return [entry for container in pod["spec"]["containers"] for entry in container.get("env", [])]
+
+
+def _reviewer(folder: Path, webhook: Webhook, town: Town) -> Blaster:
+    path, authority = folder / "reviews.jsonl", folder / "ca.crt"
+    webhook.authority.cert_pem.write_to_path(str(authority))
+    header = Header(f"https://127.0.0.1:{webhook.port}", str(authority), "", _REVIEWS, _MISSING)
+    write(path, header, (Order(Request("/mutate", body), None) for body in _reviews(town)))
+    return Blaster("curl", path, folder / "reviews.log")
+
+
+def _reviews(town: Town) -> Iterator[str]:
+    """As an API server asks about pods under creation."""
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    resource = {"group": "", "version": "v1", "resource": "pods"}
+    user = {"username": "system:serviceaccount:kube-system:statefulset-controller", "groups": ["system:authenticated"]}
+    for number, (path, pod) in enumerate(town.pod_requests(_SCHEDULER, admitted=False)):
+        namespace = path.split("/")[-2]
+        request = {
+            "uid": f"00000000-0000-4000-8000-{number:012}",
+            "kind": kind,
+            "resource": resource,
+            "requestKind": kind,
+            "requestResource": resource,
+            "name": pod["metadata"]["name"],
+            "namespace": namespace,
+            "operation": "CREATE",
+            "userInfo": user,
+            "object": {"kind": "Pod", "apiVersion": "v1", **pod},
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        }
+        review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+        yield msgspec.json.encode(review).decode()
