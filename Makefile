@@ -103,11 +103,11 @@ bench-quick: env-dev programs ## Measure how fast a backlog is placed, beside th
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench quick
 
 .PHONY: bench
-bench: env-dev programs ## Measure backlogs and arrivals beside the limit, kube-scheduler and a naive scheduler: 30 minutes
+bench: env-dev programs ## Measure backlogs, arrivals and admission beside the limit, kube-scheduler and others: 35 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
 
 .PHONY: bench-full
-bench-full: env-dev programs ## Measure all of it: more than two hours (ONLY=W1,growth: these parts again, beside what is there)
+bench-full: env-dev programs ## Measure all of it: two and a half hours (ONLY=W1,growth: these parts again, beside what is there)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: fmt

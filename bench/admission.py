@@ -24,6 +24,7 @@ from bench.finding import CLIENT, OURS
 from bench.observer import PODS
 from bench.plant import CREATED, plant
 from bench.results import Cost, Measured, now
+from bench.reviews import reviews
 from bench.streaming import faults, stream
 from bench.town import Town
 from tests.integration import shapes
@@ -73,13 +74,13 @@ def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced
         finally:
             steady.stop()
         measured = _measured(cell, repetition, began, blasted, CREATED)
-        measured.wrong.extend((*faults(streamed, rate), *_uncompleted(ground, town, completed=webhook is not None)))
+        measured.wrong.extend((*faults(streamed, rate), *uncompleted(ground, town, completed=webhook is not None)))
     measured.costs |= costs
     measured.creations = streamed.took
     return measured
 
 
-def reviews(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measured:
+def answers(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measured:
     """Measure once how many reviews a second our webhook answers, or the bare handler, without an API server."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
@@ -145,7 +146,7 @@ def _registered(ground: Plant, contender: str) -> Iterator[Webhook | None]:
         yield webhook
 
 
-def _uncompleted(ground: Plant, town: Town, *, completed: bool) -> Iterator[str]:
+def uncompleted(ground: Plant, town: Town, *, completed: bool) -> Iterator[str]:
     """Pods that are missing, or whose containers do not see what they should; without a webhook they see nothing."""
     found = {pod["metadata"]["name"]: pod for pod in map(msgspec.json.decode, ground.items(PODS))}
     if len(found) != town.pods:
@@ -167,31 +168,5 @@ def _reviewer(folder: Path, webhook: Webhook, town: Town) -> Blaster:
     path, authority = folder / "reviews.jsonl", folder / "ca.crt"
     webhook.authority.cert_pem.write_to_path(str(authority))
     header = Header(f"https://127.0.0.1:{webhook.port}", str(authority), "", _REVIEWS, _MISSING)
-    write(path, header, (Order(Request("/mutate", body), None) for body in _reviews(town)))
+    write(path, header, (Order(Request("/mutate", body), None) for body in reviews(town, _SCHEDULER)))
     return Blaster("curl", path, folder / "reviews.log")
-
-
-def _reviews(town: Town) -> Iterator[str]:
-    """As an API server asks about pods under creation."""
-    kind = {"group": "", "version": "v1", "kind": "Pod"}
-    resource = {"group": "", "version": "v1", "resource": "pods"}
-    user = {"username": "system:serviceaccount:kube-system:statefulset-controller", "groups": ["system:authenticated"]}
-    for number, (path, pod) in enumerate(town.pod_requests(_SCHEDULER, admitted=False)):
-        namespace = path.split("/")[-2]
-        request = {
-            "uid": f"00000000-0000-4000-8000-{number:012}",
-            "kind": kind,
-            "resource": resource,
-            "requestKind": kind,
-            "requestResource": resource,
-            "name": pod["metadata"]["name"],
-            "namespace": namespace,
-            "operation": "CREATE",
-            "userInfo": user,
-            "object": {"kind": "Pod", "apiVersion": "v1", **pod},
-            "oldObject": None,
-            "dryRun": False,
-            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
-        }
-        review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-        yield msgspec.json.encode(review).decode()

@@ -206,7 +206,7 @@ def _creations(name: str) -> Job:
 
 def _reviews(name: str) -> Job:
     cell = Cell("W8", name, "reviews", REVIEWS // CARDS, REVIEWS)
-    return Job(cell, lambda repetition, tell: admission.reviews(cell, repetition, tell))
+    return Job(cell, lambda repetition, tell: admission.answers(cell, repetition, tell))
 
 
 def idle_jobs() -> tuple[Job, ...]:

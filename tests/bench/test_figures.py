@@ -6,8 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.figures import Ratio, Spread, bind_rate, event_rate, interval, percentile, power, ratio, slope, spread
-from bench.results import Cell, Measured
+from bench.figures import (
+    Ratio,
+    Spread,
+    bind_rate,
+    cpu_a_pod,
+    event_rate,
+    interval,
+    percentile,
+    power,
+    ratio,
+    slope,
+    spread,
+)
+from bench.results import Cell, Cost, Measured
+from tests.bench.measured import one
 
 SEED = 1
 
@@ -206,3 +219,18 @@ POWERS = {
 def test_by_which_power_something_grows(values: dict[int, float], told: float | None) -> None:
     """The slope through the logarithms."""
     assert power(values) == (None if told is None else pytest.approx(told, abs=1e-9))
+
+
+def test_cpu_of_who_answers_is_told_by_answers() -> None:
+    """As that of who binds is by pods."""
+    answering = Measured(
+        cell=Cell("W8", "O"),
+        repetition=1,
+        began="",
+        to_last_bind=0,
+        bound=0,
+        answered=1000,
+        costs={"O": Cost(0.3, 0, 0)},
+    )
+    assert cpu_a_pod(answering) == pytest.approx(0.3)
+    assert cpu_a_pod(one("O", cpu=0.3)) == pytest.approx(0.3)

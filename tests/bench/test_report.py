@@ -115,6 +115,16 @@ def test_remarks_are_what_the_pace_does_not_tell() -> None:
     assert remarks(one("O")) == []
 
 
+def test_a_report_tells_how_fast_a_client_was_answered() -> None:
+    """And what each creation took, where that was timed."""
+    made = one("P", workload="W8", variant="creations", creations=[0.004, 0.006], answered=500, to_last_answer=0.5)
+    asked = one("H", workload="W8", variant="reviews", answered=20000, to_last_answer=2.0)
+    text = report.markdown(session(made, asked))
+    assert "- **P**: pods created without a webhook\n- **H**: a bare aiohttp handler" in text
+    assert row(text, "P", "creations")[6:8] == ["1,000", "5 / 5.98"]
+    assert row(text, "H", "reviews")[6:8] == ["10,000", "—"]
+
+
 def test_a_report_tells_what_was_wrong_and_stays_a_table() -> None:
     """Each on a line of its own; a bar in a name is no end of a cell."""
     text = report.markdown(session(one("O", variant="a|b", wrong=["two pods\nhave GPU 0"]), one("O", number=2)))

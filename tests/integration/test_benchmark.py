@@ -210,7 +210,7 @@ def test_creations_are_timed_with_our_webhook_and_without(contender: str) -> Non
 @pytest.mark.parametrize("contender", ["O", "H"])
 def test_reviews_are_counted_without_an_api_server(contender: str) -> None:
     """Ours patches each of them; who allows all is measured alike."""
-    measured = admission.reviews(Cell("W8", contender, "reviews", NODES, PODS), 1, print)
+    measured = admission.answers(Cell("W8", contender, "reviews", NODES, PODS), 1, print)
 
     assert measured.wrong == []
     assert measured.answered == PODS
