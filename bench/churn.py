@@ -38,7 +38,7 @@ _LOOKS: Final = 40
 _PATIENCE: Final = 60.0
 
 
-def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float) -> Measured:
+def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float, lives: float = LIVES) -> Measured:
     """Measure ours once, with so many pods coming and as many going in a second, until all of the cell's have gone."""
     town = Town(cell.nodes, cell.pods, turns=-(-cell.pods // (cell.nodes * CARDS)))
     seconds = cell.pods / rate
@@ -46,7 +46,7 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: f
     with plant() as ground:
         tell(f"making {town.nodes} nodes")
         ground.settle(town)
-        passing = stream(ground, town.pod_requests(contender.scheduler), rate, LIVES)
+        passing = stream(ground, town.pod_requests(contender.scheduler), rate, lives)
         try:
             contender.lead(ground, town)
             gauge = Gauge(contender.command)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _INTERVAL: Final = MonitorSettings.monitor_interval
 _LIVES: Final = 5.0
 """Seconds that a pod of others is there."""
-_SPARE: Final = 5.0
-"""Seconds for which it goes on, so that it lasts as long as the look at it."""
 _PATIENCE: Final = 120.0
 _OTHERS: Final = "others"
 
@@ -56,16 +54,21 @@ def monitors(ground: Plant, nodes: int, seconds: float, *, interval: float = _IN
     assert len(uids) == nodes, uids
     kubeconfig = ground.plane.kubeconfig(ground.folder / "monitors.kubeconfig", ADMIN_TOKEN)
     path = ground.folder / "monitors.json"
-    path.write_bytes(msgspec.json.encode(Rounds(str(kubeconfig), uids, interval, interval + seconds + _SPARE)))
+    path.write_bytes(msgspec.json.encode(Rounds(str(kubeconfig), uids, interval, interval + _lasting(seconds))))
     process = Prompted(Renewed, [sys.executable, "-m", "bench.monitors", str(path)], path.with_suffix(".log"))
     return Company(process, interval, "monitors", _not_renewed)
 
 
-def others(ground: Plant, nodes: int, seconds: float, *, rate: float = 100.0) -> Company:
+def others(ground: Plant, nodes: int, seconds: float, *, rate: float = 100.0, lives: float = _LIVES) -> Company:
     """So many pods of another scheduler come in a second, bound, and as many go."""
     ground.make_namespaces([_OTHERS])
-    process = stream(ground, _pods(nodes, round(rate * (_LIVES + seconds + _SPARE))), rate, _LIVES)
-    return Company(process, _LIVES, "residents", partial(faults, rate=rate))
+    process = stream(ground, _pods(nodes, round(rate * (lives + _lasting(seconds)))), rate, lives)
+    return Company(process, lives, "residents", partial(faults, rate=rate))
+
+
+def _lasting(seconds: float) -> float:
+    """For how long it goes on, so that it lasts as long as the look at it, which takes a little more than it should."""
+    return 1.1 * seconds + 1
 
 
 class _Meta(msgspec.Struct):
