@@ -24,9 +24,7 @@ from gpu_scheduler.ports import Fence, Ports
 from gpu_scheduler.scheduling import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from aiohttp import BytesPayload
+    from collections.abc import Callable, Iterable, Mapping
 
 _IDENTITY: Final = "benchmark_0"
 _PATIENCE: Final = 300.0
@@ -53,13 +51,13 @@ class _Keeper(Api):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: bytes | BytesPayload | None = None,
+        body: bytes | None = None,
         content_type: str = "",
         timeout: float = 0.0,  # noqa: ASYNC109 - as its base has it
-        repeat: bool = True,
+        guard: Callable[[], bool] | None = None,
     ) -> Answer:
         """Keep it, and say that it was created."""
-        del query, content_type, timeout, repeat
+        del query, content_type, timeout, guard
         if method != "POST" or body is None:
             raise ValueError(f"cannot keep {method} {path}: a pod that can be placed at once needs two POSTs")
         text = body.decode()

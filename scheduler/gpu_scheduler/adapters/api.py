@@ -1,7 +1,7 @@
-"""The API server over HTTP: connection, credentials, requests and watches.
+"""The API server over HTTP: credentials, requests and watches.
 
-Bodies are raw bytes and an answer is its HTTP status, so no reply can be misread; every call has a time-out. Inside a
-cluster the client is not even imported: it costs 14 MB in each process, and a monitor runs on every GPU node.
+Bodies are raw bytes and an answer is its HTTP status, so no reply can be misread; every call has a time-out. Reads and
+watches go through aiohttp, writes over connections of our own: they may have to be held back at the last moment.
 """
 
 from __future__ import annotations
@@ -10,21 +10,25 @@ import asyncio
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 import msgspec
 
 from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters.access import AccessError, Reload, tls_of, trust
+from gpu_scheduler.adapters.connection import HeldBackError
+from gpu_scheduler.adapters.connections import Connections, Route
 from gpu_scheduler.adapters.decoding import UNREADABLE
-from gpu_scheduler.adapters.in_cluster import InCluster
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.proxies import proxy_of
 from gpu_scheduler.adapters.sockets import forgetful
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from gpu_scheduler.adapters.access import Access
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -51,8 +55,8 @@ class NoAnswerError(Exception):
     """The API server did not answer: refused, cut, or over the time-out. What it did with the request is unknown."""
 
 
-class AccessError(Exception):
-    """Neither a kubeconfig nor a service account leads to an API server; the text says what to do."""
+class NotSentError(NoAnswerError):
+    """Nothing of the request was sent, because its guard said no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +73,6 @@ class Answer:
         return 200 <= self.status < 300  # noqa: PLR2004 - the HTTP standard's own numbers
 
 
-class Access(Protocol):
-    """How a cluster is reached, as the client's Configuration says it, and InCluster for the pod's own cluster."""
-
-    host: str
-    ssl_ca_cert: str | None
-    ca_cert_data: str | bytes | None
-    cert_file: str | None
-    key_file: str | None
-    verify_ssl: bool
-    proxy: str | None
-    proxy_headers: Any
-    tls_server_name: str | None
-
-    async def get_api_key_with_prefix(self, _identifier: str, /, alias: str | None = None) -> str | None:
-        """What goes into the Authorization header, read again where it has aged."""
-
-
 class Api:
     """A connection to one cluster, authenticated; safe to share between tasks."""
 
@@ -94,7 +81,7 @@ class Api:
         self._configuration = configuration
         self._reload = reload
         self._reloading = asyncio.Lock()
-        self._tls = _context(configuration)
+        self._tls = tls_of(configuration)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls, socket_factory=forgetful),
             # A watch event may be longer than aiohttp's own buffer.
@@ -102,6 +89,7 @@ class Api:
         )
         self._user_agent = user_agent
         self._proxy = proxy_of(configuration.host)
+        self._connections = self._connections_to(configuration)
 
     @property
     def host(self) -> str:
@@ -120,6 +108,7 @@ class Api:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._connections.close()
         await self._session.close()
 
     async def call(  # noqa: PLR0913 - the parts of an HTTP request
@@ -128,19 +117,26 @@ class Api:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: bytes | aiohttp.BytesPayload | None = None,
+        body: bytes | None = None,
         content_type: str = JSON,
         timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - a limit for the transport, which then tells what it knows
-        repeat: bool = True,
+        guard: Callable[[], bool] | None = None,
     ) -> Answer:
         """One request, one Answer whatever its status; NoAnswerError when there was none within `timeout` seconds.
 
-        Without `repeat`, a 401 is the answer, though the credentials are read again: for what may only be sent now.
+        A `guard` is asked in the very call that sends the body: NotSentError when it said no before anything left. What
+        it guards is not sent twice: a 401 is then the answer, though the credentials are read again.
         """
-        asked = self._open(method, path, query=query, body=body, content_type=content_type, repeat=repeat)
         try:
-            async with asyncio.timeout(timeout), asked as response:
-                return Answer(response.status, await response.read(), _retry_after(response))
+            async with asyncio.timeout(timeout):
+                if body is not None:
+                    return await self._write(method, path, query, content_type, body, guard)
+                async with self._open(method, path, query=query) as response:
+                    return Answer(
+                        response.status, await response.read(), _patience(response.headers.get("Retry-After", ""))
+                    )
+        except HeldBackError as error:
+            raise NotSentError(f"{method} {path}: {error}") from error
         # The last is what aiohttp raises where the session was closed, because the process ends, under a request.
         except (aiohttp.ClientError, TimeoutError, OSError, RuntimeError) as error:
             raise NoAnswerError(f"{method} {path}: {error or type(error).__name__}") from error
@@ -162,23 +158,45 @@ class Api:
         try:
             async with asyncio.timeout(limit), self._open("GET", path, timeouts=timeouts, query=query) as response:
                 body = b"" if response.ok else await response.read()
-                yield Answer(response.status, body, _retry_after(response)), response.content.iter_any()
+                patience = _patience(response.headers.get("Retry-After", ""))
+                yield Answer(response.status, body, patience), response.content.iter_any()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NoAnswerError(f"watch {path}: {error or type(error).__name__}") from error
 
+    async def _write(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request
+        self,
+        method: Method,
+        path: str,
+        query: Mapping[str, str] | None,
+        content_type: str,
+        body: bytes,
+        guard: Callable[[], bool] | None,
+    ) -> Answer:
+        """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
+        target = f"{path}?{urlencode(query)}" if query else path
+        for last in (False, True):
+            configuration = self._configuration
+            headers = await self._headers(content_type)
+            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+            head = f"{method} {target} HTTP/1.1\r\n{self._named}{lines}Content-Length: {len(body)}\r\n\r\n"
+            reply = await self._connections.ask(head.encode() + body, guard)
+            refused = reply.status == UNAUTHORIZED and not last
+            if refused:
+                await self._reload_credentials(configuration)
+            if not refused or guard is not None:
+                break
+        return Answer(reply.status, reply.body, _patience(reply.retry_after))
+
     @asynccontextmanager
-    async def _open(  # noqa: PLR0913 - the parts of an HTTP request
+    async def _open(
         self,
         method: Method,
         path: str,
         *,
         timeouts: aiohttp.ClientTimeout = _UNTIMED,
         query: Mapping[str, str] | None = None,
-        body: bytes | aiohttp.BytesPayload | None = None,
-        content_type: str = JSON,
-        repeat: bool = True,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
+        """Ask; once more with reloaded credentials after a 401."""
         for last in (False, True):
             configuration = self._configuration
             extra: dict[str, Any] = {
@@ -191,19 +209,16 @@ class Api:
                 method,
                 self.host + path,
                 params=query,
-                data=body,
-                headers=await self._headers(content_type),
+                headers=await self._headers(JSON),
                 timeout=timeouts,
                 allow_redirects=False,
                 **extra,
             )
             async with response:
-                refused = response.status == UNAUTHORIZED and not last
-                if refused:
-                    await self._reload_credentials(configuration)
-                if not (refused and repeat):
+                if response.status != UNAUTHORIZED or last:
                     yield response
                     return
+                await self._reload_credentials(configuration)
 
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": self._user_agent}
@@ -224,54 +239,24 @@ class Api:
             except (AccessError, OSError, ssl.SSLError) as error:
                 raise NoAnswerError(f"cannot read credentials again: {error}") from error
             self._configuration = fresh
+            # Those that are open show the client certificate that was refused.
+            self._connections.close()
+            self._connections = self._connections_to(fresh)
 
-
-def _context(configuration: Access) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
-    # Python 3.13 turned on checks that Kubernetes' own clients do not make and that many clusters' CAs fail.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def trust(context: ssl.SSLContext, configuration: Access) -> None:
-    """Teach the live context a new CA and client certificate; connections that are open live on."""
-    if configuration.ssl_ca_cert or configuration.ca_cert_data:
-        context.load_verify_locations(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
-
-
-class Reload:
-    """How this process finds its cluster: a kubeconfig when one is named, else the pod's service account."""
-
-    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
-        """`kubeconfig` None means: inside the cluster."""
-        self._kubeconfig = kubeconfig
-        self.context = context or ""
-        self.namespace = ""
-
-    async def __call__(self) -> Access:
-        """A fresh configuration; AccessError says what is missing."""
+    def _connections_to(self, configuration: Access) -> Connections:
+        """AccessError where there is no way."""
+        # A host with a path in it stands behind a gateway for several clusters.
+        self._named = f"Host: {urlsplit(configuration.host).netloc}\r\n"
         try:
-            if self._kubeconfig is None:
-                return InCluster()
-            # Here, because the client costs 14 MB that no pod needs.
-            from gpu_scheduler.adapters.kubeconfig import read_kubeconfig  # noqa: PLC0415
-
-            found = await read_kubeconfig(self._kubeconfig, self.context or None)
-        except (OSError, TypeError, ValueError) as error:
-            where = "a service account" if self._kubeconfig is None else f"kubeconfig {self._kubeconfig}"
-            raise AccessError(
-                f"cannot reach a cluster through {where}: {error} "
-                "(example: --kubeconfig ~/.kube/config --context kind-gpu-scheduler)",
-            ) from error
-        self.context, self.namespace = found.context, found.namespace
-        return found.access
+            route = Route(
+                configuration.host,
+                configuration.tls_server_name,
+                configuration.proxy or self._proxy,
+                configuration.proxy_headers,
+            )
+            return Connections(route, self._tls, CONNECTIONS)
+        except ValueError as error:
+            raise AccessError(str(error)) from error
 
 
 async def connect(kubeconfig: str | None, context: str | None, *, user_agent: str) -> Api:
@@ -285,9 +270,8 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+def _patience(text: str) -> float | None:
     """Seconds that a Retry-After header asks for; a date there (nobody sends one here) counts as none."""
-    text = response.headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() else None
 
 

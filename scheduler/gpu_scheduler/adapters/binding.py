@@ -12,9 +12,8 @@ import msgspec
 
 from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
-from gpu_scheduler.adapters.api import UNAUTHORIZED, NoAnswerError, segment, status_message
+from gpu_scheduler.adapters.api import UNAUTHORIZED, NoAnswerError, NotSentError, segment, status_message
 from gpu_scheduler.adapters.decoding import UNREADABLE
-from gpu_scheduler.adapters.fencing import FencedBody
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.ports import Binder, BindResult, Bound, Dropped, Failed, NotSent, Unknown
@@ -57,15 +56,13 @@ class ApiBinder(Binder):
 
     async def bind(self, bind: Bind) -> BindResult:
         """See Binder. At most one POST and one GET, each with the API's time-out."""
-        body = FencedBody(msgspec.json.encode(self._binding(bind)), self._fence)
+        body = msgspec.json.encode(self._binding(bind))
         try:
-            # Not repeated behind our back: by then the fence may be shut.
-            answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, repeat=False)
+            answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, guard=self._fence.may_bind)
+        except NotSentError:
+            return NotSent("the time in which this replica may bind is over")
         except NoAnswerError as error:
-            if body.held_back:
-                return NotSent("the time in which this replica may bind is over")
             return await self._look(bind, unbound=Unknown(str(error)))
-        body.answered()
         if answer.ok:
             return Bound()
         if answer.status in _PLAIN:

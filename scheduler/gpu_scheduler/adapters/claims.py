@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.adapters.api import MERGE, NoAnswerError, segment, status_message
+from gpu_scheduler.adapters.api import MERGE, NoAnswerError, NotSentError, segment, status_message
 from gpu_scheduler.ports import ClaimSelector
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ class ApiClaims(ClaimSelector):
         """See ClaimSelector. At most one PATCH, with the API's time-out; writing the same twice is harmless."""
         path = f"/api/v1/namespaces/{segment(namespace)}/persistentvolumeclaims/{segment(claim)}"
         body = msgspec.json.encode({"metadata": {"annotations": {names.SELECTED_NODE: node}}})
-        if not self._fence.may_bind():
-            return "the time in which this replica may bind is over"
         try:
-            answer = await self._api.call("PATCH", path, body=body, content_type=MERGE)
+            answer = await self._api.call("PATCH", path, body=body, content_type=MERGE, guard=self._fence.may_bind)
+        except NotSentError:
+            return "the time in which this replica may bind is over"
         except NoAnswerError as error:
             return str(error)
         return None if answer.ok else f"HTTP {answer.status}: {status_message(answer)}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_scheduler.core.text import quote
 
 if TYPE_CHECKING:
-    from gpu_scheduler.adapters.api import Access
+    from gpu_scheduler.adapters.access import Access
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ _EXAMPLE: Final = "example: gpu-scheduler status --kubeconfig ~/.kube/config --c
 @asynccontextmanager
 async def reached(options: Options) -> AsyncIterator[Api]:
     """A connection; where the cluster refuses or does not answer, FailedError."""
-    from gpu_scheduler.adapters.api import AccessError, NoAnswerError, connect
+    from gpu_scheduler.adapters.access import AccessError
+    from gpu_scheduler.adapters.api import NoAnswerError, connect
     from gpu_scheduler.adapters.listing import UnlistedError
     from gpu_scheduler.cli import own_version
 

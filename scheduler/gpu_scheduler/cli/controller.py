@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
 from gpu_scheduler.adapters import workload_objects as ours
-from gpu_scheduler.adapters.api import AccessError, connect
+from gpu_scheduler.adapters.access import AccessError
+from gpu_scheduler.adapters.api import connect
 from gpu_scheduler.adapters.leadership import ApiLeases, Leadership, Timing
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.metrics import new_registry, read_gauges, read_labelled_gauge

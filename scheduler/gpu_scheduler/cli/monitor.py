@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
-from gpu_scheduler.adapters.api import AccessError, connect
+from gpu_scheduler.adapters.access import AccessError
+from gpu_scheduler.adapters.api import connect
 from gpu_scheduler.adapters.gpu_metrics import GpuCollector
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.metrics import new_registry, read_gauges

@@ -10,8 +10,9 @@ import uuid
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
+from gpu_scheduler.adapters.access import AccessError
 from gpu_scheduler.adapters.announcing import ApiAnnouncer
-from gpu_scheduler.adapters.api import AccessError, connect
+from gpu_scheduler.adapters.api import connect
 from gpu_scheduler.adapters.binding import ApiBinder
 from gpu_scheduler.adapters.claims import ApiClaims
 from gpu_scheduler.adapters.journal import FileJournal, JournalError

@@ -42,6 +42,8 @@ class _Rack:
     """By kind of name: who uses such names."""
     loose: dict[str, dict[str, Holder]] = field(default_factory=dict)
     """Likewise, but only names that the inventory does not know."""
+    crowded: set[str] = field(default_factory=set)
+    """Keys of cards that two pods hold."""
 
     def spot(self, device: str) -> tuple[str, Spot | None]:
         """The card's key, and where the inventory has it; a device unknown to it is a card of its own."""
@@ -61,15 +63,23 @@ class _Rack:
         self.holders[holder.ref.uid] = holder
         for table, key in self._places(holder):
             table.setdefault(key, {})[holder.ref.uid] = holder
+            if table is self.cards and len(table[key]) > 1:
+                self.crowded.add(key)
 
     def remove(self, uid: str) -> set[str]:
         """Answers the keys of the cards that it had."""
         holder = self.holders.pop(uid)
+        keys = set()
         for table, key in self._places(holder):
-            table.get(key, {}).pop(uid, None)
-            if not table.get(key):
+            left = table.get(key, {})
+            left.pop(uid, None)
+            if not left:
                 table.pop(key, None)
-        return {self.spot(device)[0] for device in self.named(holder)}
+            if table is self.cards:
+                keys.add(key)
+                if len(left) < 2:  # noqa: PLR2004 - one alone is no crowd
+                    self.crowded.discard(key)
+        return keys
 
     def _places(self, holder: Holder) -> Iterator[tuple[dict[str, dict[str, Holder]], str]]:
         for device in self.named(holder):
@@ -97,7 +107,7 @@ class Devices:
         self._recency = Recency()
         self._crowded: set[str] = set()
         """Nodes with a card that two pods hold."""
-        self._found: dict[tuple[str, Sharing], tuple[Conflict, ...]] = {}
+        self._found: dict[str, dict[Sharing, tuple[Conflict, ...]]] = {}
         """The conflicts of crowded nodes, as far as nothing has changed there since."""
 
     def learn(self, node: Node) -> frozenset[Wake]:
@@ -119,6 +129,12 @@ class Devices:
         self._racks.setdefault(holder.node, _Rack()).insert(holder)
         self._recency.put(holder)
         self._tidy(holder.node)
+
+    def confirm(self, holder: Holder) -> None:
+        """The pod, which is here already, holds the same; only when it came is known better now."""
+        self._racks[holder.node].insert(holder)
+        self._recency.put(holder)
+        self._found.pop(holder.node, None)
 
     def drop(self, holder: Holder) -> frozenset[Wake]:
         """The pod holds them no longer; answers what is free."""
@@ -189,9 +205,10 @@ class Devices:
     def conflicts(self, sharing: Sharing) -> tuple[Conflict, ...]:
         """Pairs that hold one device against the rules, in a stable order. Costs what shared nodes changed since."""
         for node in self._crowded:
-            if (node, sharing) not in self._found:
-                self._found[node, sharing] = tuple(self._conflicts_of(node, sharing))
-        return tuple(conflict for node in sorted(self._crowded) for conflict in self._found[node, sharing])
+            found = self._found.setdefault(node, {})
+            if sharing not in found:
+                found[sharing] = tuple(self._conflicts_of(node, sharing))
+        return tuple(conflict for node in sorted(self._crowded) for conflict in self._found[node][sharing])
 
     def unnamed(self, holder: Holder) -> int:
         """How many cards it has of the device plugin's choice."""
@@ -225,9 +242,8 @@ class Devices:
     def _tidy(self, node: str) -> None:
         """Note whether the node is crowded, and forget it when nothing is known of it."""
         rack = self._racks[node]
-        for sharing in Sharing:
-            self._found.pop((node, sharing), None)
-        if any(len(holders) > 1 for holders in rack.cards.values()):
+        self._found.pop(node, None)
+        if rack.crowded:
             self._crowded.add(node)
         else:
             self._crowded.discard(node)

@@ -59,13 +59,11 @@ class Ledger:
             return _NOBODY if uid in self._by_uid else self._claim(uid, self._claim_while_pending(pod))
         holder = holder_of(pod, pod.node)
         before = self._by_uid.get(uid)
+        if before is not None and replace(before, assumed=False, assigned_at=holder.assigned_at) == holder:
+            return self._confirm(holder, pod)
         # What it still has is told as changed too: who waits for it may have its turn, or should hear another reason.
-        confirmed = before is not None and replace(before, assumed=False, assigned_at=holder.assigned_at) == holder
         wakes = self._remove(uid) | self._insert(holder, pod)
-        if drifts(pod):
-            self._drifting.add(uid)
-        if confirmed:
-            return _NOBODY
+        self._note_drift(pod)
         self.touched.mark(holder.node)
         return wakes
 
@@ -152,6 +150,19 @@ class Ledger:
         if holder.workload is not None and holder.index is not None:
             self.indices.hold(holder.workload, holder.index, uid)
         return self.occupancy.put(Resident(holder.ref, holder.node, pod.demand))
+
+    def _confirm(self, holder: Holder, pod: Pod) -> frozenset[Wake]:
+        """The pod holds the cards that it held; answers what else it gave back, as where it was resized in place."""
+        self._by_uid[holder.ref.uid] = holder
+        self.devices.confirm(holder)
+        self._note_drift(pod)
+        return self.occupancy.put(Resident(holder.ref, holder.node, pod.demand))
+
+    def _note_drift(self, pod: Pod) -> None:
+        if drifts(pod):
+            self._drifting.add(pod.ref.uid)
+        else:
+            self._drifting.discard(pod.ref.uid)
 
     def _remove(self, uid: str) -> frozenset[Wake]:
         """Take the pod out of every table but the occupancy's; answers what others may be waiting for."""

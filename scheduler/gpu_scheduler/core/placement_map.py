@@ -8,6 +8,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -99,6 +100,7 @@ def parse_number(text: str) -> int | None:
     return number if number <= MAX_NUMBER else None
 
 
+@lru_cache(maxsize=4096)
 def device_kind(text: str) -> str | None:
     """How `text` names a device: `number`, `GPU` or `MIG`; None when it names none."""
     if parse_number(text) is not None:

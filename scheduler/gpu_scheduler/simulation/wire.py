@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.adapters.api import CALL_TIMEOUT, JSON, Answer, Api, Method, NoAnswerError
-from gpu_scheduler.adapters.fencing import FenceShutError
+from gpu_scheduler.adapters.api import CALL_TIMEOUT, JSON, Answer, Api, Method, NoAnswerError, NotSentError
 from gpu_scheduler.adapters.sockets import UNACKNOWLEDGED
 from gpu_scheduler.simulation.channel import Channel
 from gpu_scheduler.simulation.server import Request, refusal
@@ -15,9 +14,6 @@ from gpu_scheduler.simulation.store import ExpiredVersionError, Selector
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Mapping
-
-    from aiohttp import BytesPayload
-    from aiohttp.abc import AbstractStreamWriter
 
     from gpu_scheduler.simulation.clock import Host, Timeline
     from gpu_scheduler.simulation.faults import Act, Switchboard
@@ -60,13 +56,15 @@ class Wire(Api):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: bytes | BytesPayload | None = None,
+        body: bytes | None = None,
         content_type: str = JSON,  # noqa: ARG002 - one kind of patch for each path
         timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - as its base has it
-        repeat: bool = True,  # noqa: ARG002 - there are no credentials
+        guard: Callable[[], bool] | None = None,
     ) -> Answer:
         """See Api."""
-        request = Request(self.name, method, path, dict(query or {}), await self._written(body))
+        if guard is not None:
+            await self._allowed(guard)
+        request = Request(self.name, method, path, dict(query or {}), body)
         act = self._faults.act(self.name, kind_of(method, path, request.query))
         reply: asyncio.Future[Answer] = self._process.create_future()
         self._send(request, act, reply)
@@ -117,19 +115,13 @@ class Wire(Api):
             channel.close()
             self.channels.remove(channel)
 
-    async def _written(self, body: bytes | BytesPayload | None) -> bytes | None:
-        """What leaves; a body that has a say in it is asked when a connection is there, which takes a while."""
-        if body is None or isinstance(body, bytes):
-            return body
+    async def _allowed(self, guard: Callable[[], bool]) -> None:
+        """Ask when a connection is there, which takes a while."""
         opened: asyncio.Future[None] = self._process.create_future()
         self._timeline.after(self.pause_of(), lambda: _go_on(opened))
         await opened
-        sink = _Sink()
-        try:
-            await body.write_with_length(cast("AbstractStreamWriter", sink), None)
-        except FenceShutError as error:
-            raise NoAnswerError("it was not sent") from error
-        return sink.data
+        if not guard():
+            raise NotSentError("it was not sent")
 
     def pause_of(self) -> float:
         """How long the next packet takes: always another while, always the same in the same place."""
@@ -167,16 +159,6 @@ class Wire(Api):
             self._timeline.after(self.pause_of(), lambda: _give(reply, said))
         elif act.cut:
             self._timeline.after(self.pause_of(), lambda: _fail(reply, f"{request.verb} {request.path}: refused"))
-
-
-class _Sink:
-    """Where a body writes itself."""
-
-    data = b""
-
-    async def write(self, chunk: bytes) -> None:
-        """Take it."""
-        self.data += chunk
 
 
 def _go_on(waiting: asyncio.Future[None]) -> None:

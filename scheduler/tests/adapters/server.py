@@ -13,7 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.adapters.api import Api, Reload
+from gpu_scheduler.adapters.access import Reload
+from gpu_scheduler.adapters.api import Api
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

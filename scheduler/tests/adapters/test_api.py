@@ -9,7 +9,8 @@ import pytest
 import trustme
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.adapters.api import AccessError, Answer, Api, NoAnswerError, Reload, status_message, trust
+from gpu_scheduler.adapters.access import AccessError, Reload, trust
+from gpu_scheduler.adapters.api import Answer, Api, NoAnswerError, status_message
 from gpu_scheduler.adapters.leadership import Timing
 from tests.adapters.server import Reply, connected
 
@@ -56,7 +57,7 @@ async def test_a_401_to_what_may_only_be_sent_now_is_an_answer() -> None:
     async with connected("old", "new") as (server, api):
         server.on("POST", PATH, Reply(401), Reply(201))
 
-        answers = [await api.call("POST", PATH, body=b"{}", repeat=False) for _ in range(2)]
+        answers = [await api.call("POST", PATH, body=b"{}", guard=lambda: True) for _ in range(2)]
 
         assert [answer.status for answer in answers] == [401, 201]
         assert [each.headers["Authorization"] for each in server.requests] == ["Bearer old", "Bearer new"]
@@ -113,16 +114,20 @@ async def test_who_is_cancelled_as_the_time_is_up_ends(kind: str, cancelled: flo
 async def test_what_nobody_acknowledges_is_forgotten_before_another_may_lead() -> None:
     """A bind that a healed network delivers late would come from a replica that leads no longer."""
     async with connected() as (server, api):
-        server.on("GET", PATH, Reply(200))
+        for method in ("GET", "POST"):
+            server.on(method, PATH, Reply(200))
         await api.call("GET", PATH)
+        await api.call("POST", PATH, body=b"{}")
         connector = api._session.connector
         assert connector is not None
         transports = [kept[0].transport for pool in connector._conns.values() for kept in pool]
         sockets = [each.get_extra_info("socket") for each in transports if each is not None]
+        sockets += [connection._socket for _, connection in api._connections._idle]
 
         limits = {each.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for each in sockets}
 
     timing = Timing()
+    assert len(sockets) == 2
     assert limits == {4000}
     assert max(limits) / 1000 < timing.duration - timing.renew_deadline
 

@@ -1,15 +1,10 @@
-import os
-import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from gpu_scheduler.adapters.api import Api
 from gpu_scheduler.adapters.binding import ApiBinder
-from gpu_scheduler.adapters.fencing import FencedBody, FenceShutError
-from gpu_scheduler.adapters.sockets import HeldBackError, forgetful
 from gpu_scheduler.core.decide import Bind
 from gpu_scheduler.core.model import Placement, PodRef
 from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
@@ -129,22 +124,12 @@ async def test_a_fence_that_shuts_while_the_request_is_made_holds_it_back(monkey
 async def test_a_fence_that_shuts_between_the_look_and_the_send_holds_it_back() -> None:
     """A process may be stopped between any two steps: the call that sends looks once more."""
     async with connected() as (server, api):
-        gate = Shutting(open=True, looks=1)
+        gate = Shutting(open=True, looks=0)
         result = await binder(api, gate).bind(BIND)
 
         assert gate.looks < 0
         assert isinstance(result, NotSent)
         assert server.requests == []
-
-
-async def test_where_no_socket_asks_the_fence_is_asked_before_the_write() -> None:
-    """An event loop of another kind may have sockets that are not ours."""
-    body, writer = FencedBody(b"{}", Gate(open=False)), AsyncMock(transport=None)
-
-    with pytest.raises(FenceShutError):
-        await body.write_with_length(writer, 2)
-    assert body.held_back
-    assert writer.write.mock_calls == []
 
 
 async def test_after_the_answer_the_connection_is_anybodys() -> None:
@@ -157,26 +142,6 @@ async def test_after_the_answer_the_connection_is_anybodys() -> None:
         gate.open = False
 
         assert (await api.call("GET", POD)).status == 200
-
-
-async def test_a_bind_that_has_left_is_never_called_unsent() -> None:
-    """Where the fence shuts before the answer, only the good-bye is held back, and that tells nothing."""
-    here, there = socket.socketpair()
-    with here, there, forgetful((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("", 0))) as made:
-        gate = Gate()
-        body = FencedBody(b"{}", gate)
-        transport = Mock(**{"get_extra_info.return_value": made})
-        await body.write_with_length(AsyncMock(transport=transport), 2)
-        os.dup2(here.fileno(), made.fileno())
-        assert made.send(b"{}") == 2
-        gate.open = False
-
-        with pytest.raises(HeldBackError):
-            made.send(b"good-bye")
-        with pytest.raises(HeldBackError):
-            made.sendmsg([b"good-bye"])
-        assert there.recv(100) == b"{}"
-        assert not body.held_back
 
 
 CASES: list[tuple[str, list[Reply], list[Reply], BindResult | type[BindResult]]] = [

@@ -120,5 +120,5 @@ def test_staleness_is_what_the_times_say(renewals: list[tuple[str, float, float]
         now += later
         list(freshness.fallen_silent(now))
         for each, (then, lasts_) in seen.items():
-            assert freshness.stale(each) <= (now - then >= lasts_)
-            assert freshness.stale(each) >= (now - then >= lasts_ + GRAIN)
+            assert freshness.stale(each) <= (now >= then + lasts_)
+            assert freshness.stale(each) >= (now > then + lasts_ + GRAIN)

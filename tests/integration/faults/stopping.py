@@ -1,7 +1,7 @@
 """`gpu-scheduler` with a fault built in: it stops, as by SIGSTOP, between the check whether it may bind and its bind.
 
-For the tests of split brain only. At the last moment: its socket has asked and is about to call the kernel. It goes on
-at SIGCONT and sends.
+For the tests of split brain only. At the last moment: its connection has asked and is about to call the kernel. It
+goes on at SIGCONT and sends.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import os
 import signal
 
-from gpu_scheduler.adapters.sockets import GuardedSocket
+from gpu_scheduler.adapters.connection import Connection
 from gpu_scheduler.cli import main
 
-healthy = GuardedSocket._ask
+healthy = Connection._ask
 
 
-def ask(self: GuardedSocket) -> None:
+def ask(self: Connection) -> None:
     """Ask, and stop before what was guarded is sent."""
     healthy(self)
-    if self.guard is not None:
+    if self._guard is not None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
 if __name__ == "__main__":
-    GuardedSocket._ask = ask  # type: ignore[method-assign]  # the fault
+    Connection._ask = ask  # type: ignore[method-assign]  # the fault
     main()

@@ -1,0 +1,145 @@
+"""One kept connection to the API server, over which writes go one after the other: HTTP/1.1 with the parser of Node.js.
+
+Our own, because what only the leader may send has to ask whether it leads in the very call that hands its bytes to the
+kernel: a process may be stopped, or its machine paused, between any two steps. And a write costs a quarter of what it
+costs in a client for all purposes, see docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+_CHUNK: Final = 2**16
+_WANTS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
+_FINAL: Final = 200
+"""A status below is not yet the answer."""
+
+
+class HeldBackError(ConnectionError):
+    """The guard said no before anything was sent; the connection is of no use any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: HTTP status, body, and the value of a Retry-After header, empty where there was none."""
+
+    status: int
+    body: bytes
+    retry_after: str
+
+
+class Connection:
+    """A connected socket that does not block, with TLS or without."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Listen at once: who is told good-bye while idle must not be asked again."""
+        self._socket = sock
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sock, self._readable)
+        self._parser = HttpResponseParser(self)
+        self._reply: asyncio.Future[Reply] | None = None
+        self._guard: Callable[[], bool] | None = None
+        self._unsent = memoryview(b"")
+        self._left = False
+        self._body: list[bytes] = []
+        self._retry_after = ""
+        self.usable = True
+        """Whether it may be asked again."""
+
+    async def ask(self, request: bytes, guard: Callable[[], bool] | None) -> Reply:
+        """Send, where `guard` allows it as each byte leaves, and give the answer; OSError when there is none.
+
+        Whoever is cancelled meanwhile has to close it: the answer to come would be taken for the next one's.
+        """
+        reply: asyncio.Future[Reply] = self._loop.create_future()
+        self._reply = reply
+        self._guard, self._unsent, self._left = guard, memoryview(request), False
+        self._send()
+        return await reply
+
+    def close(self) -> None:
+        """Let go of it; what the kernel has not sent yet, it forgets (see sockets)."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+        self.usable = False
+
+    def _send(self) -> None:
+        """Hand to the kernel what it takes."""
+        try:
+            while self._unsent:
+                self._ask()
+                sent = self._socket.send(self._unsent)
+                self._left = True
+                self._unsent = self._unsent[sent:]
+        except _WANTS:
+            self._loop.add_writer(self._socket, self._send_more)
+        except OSError as error:
+            self._fail(error)
+
+    def _send_more(self) -> None:
+        self._loop.remove_writer(self._socket)
+        self._send()
+
+    def _ask(self) -> None:
+        if self._guard is not None and not self._guard():
+            what = "this process may not send that any more"
+            raise ConnectionAbortedError(what) if self._left else HeldBackError(what)
+
+    def _readable(self) -> None:
+        try:
+            # The kernel knows nothing of what TLS has decrypted and nobody has taken yet.
+            while self._take(self._socket.recv(_CHUNK)):
+                pass
+        except _WANTS:
+            return
+        except OSError as error:
+            self._fail(error)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._fail(ConnectionError(f"the answer is no HTTP: {error}"))
+
+    def _take(self, data: bytes) -> bool:
+        """Parse; True where there may be more to read."""
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        if self._reply is None:
+            raise ConnectionError("the server spoke without being asked")
+        self._parser.feed_data(data)
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See HttpResponseParser."""
+        if name.lower() == b"retry-after":
+            self._retry_after = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        """See HttpResponseParser."""
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """See HttpResponseParser."""
+        status, reply = self._parser.get_status_code(), self._reply
+        if status < _FINAL:
+            return
+        if not self._parser.should_keep_alive() or self._unsent:
+            self.close()
+        answer = Reply(status, b"".join(self._body), self._retry_after)
+        self._reply, self._guard, self._body, self._retry_after = None, None, [], ""
+        if reply is not None and not reply.done():
+            reply.set_result(answer)
+
+    def _fail(self, error: OSError) -> None:
+        self.close()
+        reply, self._reply = self._reply, None
+        if reply is not None and not reply.done():
+            reply.set_exception(error)

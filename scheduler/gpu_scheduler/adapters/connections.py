@@ -1,0 +1,182 @@
+"""The connections that writes go over: opened as they are needed, kept while they are used, at most so many."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+import aiohappyeyeballs
+
+from gpu_scheduler.adapters.connection import Connection
+from gpu_scheduler.adapters.sockets import forgetful
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping
+    from urllib.parse import SplitResult
+
+    from gpu_scheduler.adapters.connection import Reply
+
+KEPT: Final = 15.0
+"""Seconds after which a connection that nobody used is closed: before those in between forget it without a word."""
+_SECOND_TRY: Final = 0.25
+"""Seconds after which a host's next address is tried beside the one before (RFC 8305)."""
+_LINE: Final = b"\r\n\r\n"
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which way they go."""
+
+    host: str
+    """The base address."""
+    server_name: str | None = None
+    """Whose certificate is shown there, where it is not the host's."""
+    proxy: str | None = None
+    proxy_headers: Mapping[str, str] | None = None
+
+
+class Connections:
+    """To one address, through a proxy where one is named."""
+
+    def __init__(self, route: Route, tls: ssl.SSLContext, limit: int) -> None:
+        """ValueError for a proxy that can't be spoken to."""
+        self._address = urlsplit(route.host)
+        self._tls = tls if self._address.scheme == "https" else None
+        self._name = route.server_name or self._address.hostname
+        self._proxy = urlsplit(route.proxy) if route.proxy else None
+        self._proxy_headers = route.proxy_headers or {}
+        if self._proxy is not None and self._proxy.scheme != "http":
+            what = f"cannot go through the proxy {route.proxy}"
+            raise ValueError(f"{what}: it must speak HTTP (example: http://proxy:3128)")
+        self._places = asyncio.Semaphore(limit)
+        # Whoever came back last goes first, so that those above need age unused.
+        self._idle: list[tuple[float, Connection]] = []
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def ask(self, request: bytes, guard: Callable[[], bool] | None) -> Reply:
+        """One write and its answer; OSError when there is none, HeldBackError when `guard` kept it back."""
+        async with self._places:
+            connection = self._kept() or Connection(await self._opened())
+            try:
+                return await connection.ask(request, guard)
+            except BaseException:
+                connection.close()
+                raise
+            finally:
+                self._keep(connection)
+
+    def close(self) -> None:
+        """Close what is idle; what is under way ends with its own answer or time-out."""
+        self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for _, connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    def _kept(self) -> Connection | None:
+        if self._closed:
+            raise ConnectionError("the connection is closed")
+        while self._idle:
+            _, connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    def _keep(self, connection: Connection) -> None:
+        if self._closed or not connection.usable:
+            connection.close()
+            return
+        loop = asyncio.get_running_loop()
+        self._idle.append((loop.time(), connection))
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(KEPT, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close those that nobody has used for long; the oldest come first."""
+        loop = asyncio.get_running_loop()
+        fresh = [each for each in self._idle if each[0] > loop.time() - KEPT and each[1].usable]
+        for each in self._idle:
+            if each not in fresh:
+                each[1].close()
+        self._idle = fresh
+        self._sweeping = loop.call_at(fresh[0][0] + KEPT, self._sweep) if fresh else None
+
+    async def _opened(self) -> socket.socket:
+        """A socket that leads to the API server, TLS and all."""
+        plain = await _connected(self._proxy or self._address)
+        try:
+            if self._proxy is not None:
+                await self._tunnel(plain, self._proxy)
+            if self._tls is None:
+                return plain
+            # It takes the socket's place, also where the handshake fails.
+            plain = self._tls.wrap_socket(plain, server_hostname=self._name, do_handshake_on_connect=False)
+            await _shaken(plain)
+        except BaseException:
+            plain.close()
+            raise
+        return plain
+
+    async def _tunnel(self, plain: socket.socket, proxy: SplitResult) -> None:
+        """Have the proxy lay through what it can't read."""
+        loop, target = asyncio.get_running_loop(), f"{self._address.hostname}:{_port(self._address)}"
+        headers = {"Host": target, **self._proxy_headers}
+        if proxy.username:
+            word = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+            headers["Proxy-Authorization"] = f"Basic {b64encode(word.encode()).decode()}"
+        lines = [f"CONNECT {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        await loop.sock_sendall(plain, "\r\n".join(lines).encode() + _LINE)
+        answer = b""
+        # Byte by byte: what follows belongs to TLS.
+        while not answer.endswith(_LINE):
+            byte = await loop.sock_recv(plain, 1)
+            if not byte:
+                raise ConnectionResetError("the proxy closed the connection")
+            answer += byte
+        said, _, _ = answer.partition(b"\r")
+        if said.split(b" ", 2)[1:2] != [b"200"]:
+            raise ConnectionRefusedError(f"the proxy said {said.decode(errors='replace')!r}")
+
+
+async def _connected(address: SplitResult) -> socket.socket:
+    """A socket that does not block, to the first of a host's addresses that answers."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.hostname, _port(address), type=1, proto=6)
+    return await aiohappyeyeballs.start_connection(
+        found, happy_eyeballs_delay=_SECOND_TRY, interleave=1, loop=loop, socket_factory=forgetful
+    )
+
+
+async def _shaken(sock: ssl.SSLSocket) -> None:
+    """Shake hands."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            sock.do_handshake()
+        except ssl.SSLWantReadError:
+            await _ready(sock, loop.add_reader, loop.remove_reader)
+        except ssl.SSLWantWriteError:
+            await _ready(sock, loop.add_writer, loop.remove_writer)
+        else:
+            return
+
+
+async def _ready(sock: ssl.SSLSocket, add: Callable[..., None], remove: Callable[..., bool]) -> None:
+    ready = asyncio.Event()
+    add(sock, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        remove(sock)
+
+
+def _port(address: SplitResult) -> int:
+    return address.port or _PORTS[address.scheme]
