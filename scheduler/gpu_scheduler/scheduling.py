@@ -85,6 +85,11 @@ class Scheduler:
         """Seconds by which the loop's next turn is late; 0 before it runs. A rest that it chose is not late."""
         return 0.0 if self._beat is None else max(0.0, self._clock() - self._beat)
 
+    @property
+    def busy(self) -> bool:
+        """As many writes fly as may fly at once."""
+        return self._slots.locked()
+
     async def run(self) -> None:
         """Decide until `drain`; the beat goes on whether or not there is work."""
         while not self._stopping:

@@ -20,7 +20,7 @@ from gpu_scheduler.adapters.admission import Webhook
 from gpu_scheduler.adapters.api import Answer
 from gpu_scheduler.adapters.decoding import UNREADABLE
 from gpu_scheduler.adapters.metrics import WebhookMetrics
-from gpu_scheduler.adapters.reflector import ExpiredError, RefusedError
+from gpu_scheduler.adapters.resource import ExpiredError, RefusedError
 from gpu_scheduler.adapters.translate_workloads import read_gpu_node, read_seen_pod, read_workload
 from gpu_scheduler.cli.watching import Watches
 from gpu_scheduler.core.decide import decide

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 TOO_MANY = 429
 SERVER_FAULTS = 500
 QUEUE = 50_000
-WORKERS = 4
+WORKERS = 16
+YIELDING = 5.0
+"""Seconds for which a notice gives way to binds at most."""
+LOOK = 0.05
+"""Seconds between two looks whether they still need all there is."""
 EVENT_TRIES = 3
 BACKOFF_FIRST = 0.5
 BACKOFF_LONGEST = 10.0
@@ -47,6 +51,7 @@ class _Letter:
     notice: Notice
     condition_due: bool
     writing: asyncio.Lock
+    since: float
     event_due: bool = True
     tries: int = 0
 
@@ -61,9 +66,16 @@ class ApiAnnouncer(Announcer):
         controller: str,
         instance: str,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`controller` is the scheduler's name and `instance` this replica, as events report them."""
+        """`controller` is the scheduler's name and `instance` this replica, as events report them.
+
+        While the binds are `busy` with all the requests that they may have in flight, notices wait: a pod that runs
+        sooner is worth more than one that is told of sooner.
+        """
         self._api = api
+        self._busy = busy
+        self._turnstile = asyncio.Lock()
         self._controller = controller
         self._instance = instance
         self._wall = wall
@@ -80,7 +92,8 @@ class ApiAnnouncer(Announcer):
             except asyncio.QueueFull:
                 return False
         writing = earlier.writing if earlier else asyncio.Lock()
-        self._letters[key] = _Letter(pod, notice, notice.condition is not None, writing)
+        now = asyncio.get_running_loop().time()
+        self._letters[key] = _Letter(pod, notice, notice.condition is not None, writing, now)
         return True
 
     async def withdraw(self, pod: PodRef) -> bool:
@@ -112,12 +125,20 @@ class ApiAnnouncer(Announcer):
         """Deliver what is newest under each key; what fails comes back later and keeps no worker meanwhile."""
         while True:
             key = await self._waiting.get()
+            await self._give_way(key)
             letter = self._letters[key]
             delay = await self._deliver(letter)
             if letter is self._letters[key] and not letter.condition_due and not letter.event_due:
                 del self._letters[key]
             else:
                 asyncio.get_running_loop().call_later(delay, self._come_back, key)
+
+    async def _give_way(self, key: Key) -> None:
+        """One looks, and those behind wait for him."""
+        loop = asyncio.get_running_loop()
+        async with self._turnstile:
+            while self._busy() and loop.time() < self._letters[key].since + YIELDING:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(LOOK)
 
     def _come_back(self, key: Key) -> None:
         try:

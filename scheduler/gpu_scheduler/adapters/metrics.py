@@ -73,6 +73,8 @@ class SchedulerMetrics(Recorder, RepairRecorder):
             buckets=_ATTEMPT_BUCKETS,
             registry=registry,
         )
+        # The library takes two locks to find a child, each time.
+        self._children: dict[Result, tuple[Counter, Histogram]] = {}
         self._placed = Histogram(
             names.METRIC_DURATION,
             "Seconds from first seeing a pod to having bound it",
@@ -88,8 +90,13 @@ class SchedulerMetrics(Recorder, RepairRecorder):
 
     def attempted(self, result: Result, seconds: float) -> None:
         """See Recorder."""
-        self._attempts.labels(result.value, self._profile).inc()
-        self._seconds.labels(result.value, self._profile).observe(seconds)
+        known = self._children.get(result)
+        if known is None:
+            labels = (result.value, self._profile)
+            known = self._children[result] = self._attempts.labels(*labels), self._seconds.labels(*labels)
+        count, duration = known
+        count.inc()
+        duration.observe(seconds)
 
     def placed(self, seconds: float) -> None:
         """See Recorder."""

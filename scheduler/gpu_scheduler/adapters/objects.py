@@ -18,10 +18,11 @@ class Identity(_Read):
     name: str | None = None
     namespace: str | None = None
     uid: str | None = None
+    resource_version: str | None = None
 
 
 class Identified(_Read):
-    """All that is read of an object that cannot be read."""
+    """Which object it is, and which version: all that is read of one that cannot be read, or need not be."""
 
     metadata: Identity
 

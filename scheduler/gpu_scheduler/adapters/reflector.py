@@ -9,20 +9,21 @@ import asyncio
 import random
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from gpu_scheduler.adapters import objects
-from gpu_scheduler.adapters.api import Answer, NoAnswerError, status_message
+from gpu_scheduler.adapters.api import Answer, NoAnswerError
 from gpu_scheduler.adapters.decoding import UNREADABLE, lines
 from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.adapters.resource import ExpiredError, Pace, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_scheduler.adapters.api import Api
+    from gpu_scheduler.adapters.resource import Resource
     from gpu_scheduler.ports import Observer
 
 T = TypeVar("T")
@@ -39,49 +40,6 @@ _events = msgspec.json.Decoder(objects.WatchEvent)
 _bookmarks = msgspec.json.Decoder(objects.Bookmark)
 _identified = msgspec.json.Decoder(objects.Identified)
 _statuses = msgspec.json.Decoder(objects.Status)
-
-
-class ExpiredError(Exception):
-    """The version we would go on from has left the server's memory: only a full list helps."""
-
-
-class RefusedError(Exception):
-    """The API server answered with an error; `retry_after` in seconds where it asked for patience."""
-
-    def __init__(self, answer: Answer) -> None:
-        """Keep what the operator needs to see."""
-        super().__init__(f"HTTP {answer.status}: {status_message(answer)}")
-        self.status = answer.status
-        self.retry_after = answer.retry_after
-
-
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
-    """What to watch: where, which, and how its bytes become (key, value).
-
-    `key` makes the same key from an object of which no more than its identity can be read. Of an `optional` resource
-    there is nothing while the API server denies that we may see it.
-    """
-
-    name: str
-    path: str
-    field_selector: str | None
-    read: Callable[[msgspec.Raw], tuple[str, T]]
-    key: Callable[[objects.Identity], str]
-    optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The times of a reflector, in seconds."""
-
-    idle_limit: float = 90.0
-    watch_shortest: float = 300.0
-    watch_longest: float = 600.0
-    backoff_first: float = 0.8
-    backoff_longest: float = 30.0
-    # A watch that ends sooner than this without a word is not progress, however politely it ended.
-    quick: float = 1.0
 
 
 class Reflector(Generic[T]):
@@ -178,7 +136,7 @@ class Reflector(Generic[T]):
         self._interrupt.clear()
         number = self._begun = self._begun + 1
         found: dict[str, T] = {}
-        version = await self._read_pages(found)
+        version = await self._read_pages(found, _number(self._version))
         await self._settle(found, version, number)
         log.info("Listed", resource=self._resource.name, objects=len(found), version=version)
 
@@ -188,14 +146,16 @@ class Reflector(Generic[T]):
         for key, value in known.items():
             if key not in found:
                 self._hand_over(self._observer.forgotten, value)
-        for value in found.values():
-            self._hand_over(self._observer.applied, value)
+        for key, value in found.items():
+            if known.get(key) is not value:
+                self._hand_over(self._observer.applied, value)
         self._finished = number
         self.synced.set()
         async with self._listed:
             self._listed.notify_all()
 
-    async def _read_pages(self, found: dict[str, T]) -> str:
+    async def _read_pages(self, found: dict[str, T], level: int) -> str:
+        """Of what the watch has brought already, up to version `level`, no more than that it is still there."""
         query = {**self._which, "limit": str(PAGE)}
         while True:
             answer = await self._api.call("GET", self._resource.path, query=query, timeout=LIST_TIMEOUT)
@@ -206,10 +166,25 @@ class Reflector(Generic[T]):
             self._heard = self._clock()
             page = _pages.decode(answer.body)
             for raw in page.items or ():
-                self._read_into(found, raw)
+                if not self._is_known(found, raw, level):
+                    self._read_into(found, raw)
             if not page.metadata.continue_:
                 return page.metadata.resource_version or ""
             query["continue"] = page.metadata.continue_
+
+    def _is_known(self, found: dict[str, T], raw: msgspec.Raw, level: int) -> bool:
+        """Reading an identity costs a tenth of reading an object, and a new leader reads everything again."""
+        if not level:
+            return False
+        try:
+            identity = _identified.decode(raw).metadata
+        except UNREADABLE:
+            return False
+        key = self._resource.key(identity)
+        if key not in self._known or not 0 < _number(identity.resource_version) <= level:
+            return False
+        found[key] = self._known[key]
+        return True
 
     async def _watch_until_interrupted(self) -> None:
         """Watch; a wish for a list ends the watch at once."""
@@ -298,3 +273,8 @@ class Reflector(Generic[T]):
             return
         if key in self._known:
             found[key] = self._known[key]
+
+
+def _number(version: str | None) -> int:
+    """Versions are numbers that grow, as Kubernetes 1.35 has it; 0, which is none, for a server where they are not."""
+    return int(version) if version and version.isascii() and version.isdigit() else 0

@@ -6,6 +6,7 @@ Thousands of pods are alike, so each distinct text is read once and equal demand
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ from gpu_scheduler.adapters.quantities import QuantityError, thousandths, whole
 from gpu_scheduler.core.demand import ANY_ADDRESS, NOTHING, Demand, HostPort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _resources = msgspec.json.Decoder(objects.ResourceRequirements | None)
 _overheads = msgspec.json.Decoder(dict[str, object] | None)
@@ -34,28 +35,29 @@ class Wants(NamedTuple):
     gpu_limit: int
 
 
+class _Texts(NamedTuple):
+    """What a container says of its demand, as it is written."""
+
+    resources: bytes
+    ports: bytes
+    sidecar: bool
+
+
 def demand_of(spec: objects.PodSpec | objects.ResidentSpec) -> Demand:
     """What the pod takes in all; its init containers run before the others, so the larger of the two counts."""
-    containers, before = spec.containers or (), spec.init_containers or ()
-    total: dict[str, int] = {}
-    for container in containers:
-        _add(total, wants_of(container.resources).requests)
-    sidecars, peak = _start_up(before)
-    _add(total, sidecars)
-    for resource, amount in peak.items():
-        total[resource] = max(total.get(resource, 0), amount)
-    total |= wants_of(spec.resources).requests
-    _add(total, _overhead(spec.overhead))
-    ports = frozenset[HostPort]().union(
-        *map(_host_ports, containers), *(_host_ports(each) for each in before if _is_sidecar(each))
+    texts = (
+        tuple(map(_texts, spec.containers or ())),
+        tuple(map(_texts, spec.init_containers or ())),
+        bytes(spec.resources),
+        bytes(spec.overhead),
     )
-    return _shared(frozenset(item for item in total.items() if item[1]), ports)
+    length = sum(len(each.resources) + len(each.ports) for each in chain(*texts[:2])) + len(texts[2]) + len(texts[3])
+    return _demand(*texts) if length <= _LONGEST else _demand.__wrapped__(*texts)
 
 
 def wants_of(resources: msgspec.Raw) -> Wants:
     """Read a `resources` field; one that cannot be read wants nothing."""
-    data = bytes(resources)
-    return _wants(data) if len(data) <= _LONGEST else _wants.__wrapped__(data)
+    return _wanted(bytes(resources))
 
 
 def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
@@ -69,23 +71,22 @@ def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
     return found
 
 
-def _start_up(before: Sequence[objects.Consumer]) -> tuple[dict[str, int], dict[str, int]]:
+def _wanted(resources: bytes) -> Wants:
+    return _wants(resources) if len(resources) <= _LONGEST else _wants.__wrapped__(resources)
+
+
+def _start_up(before: Sequence[_Texts]) -> tuple[dict[str, int], dict[str, int]]:
     """All that the sidecars take, and the most that is taken while the init containers run one after the other."""
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in before:
-        requests = wants_of(container.resources).requests
         running = dict(sidecars)
-        _add(running, requests)
-        if _is_sidecar(container):
+        _add(running, _wanted(container.resources).requests)
+        if container.sidecar:
             sidecars = running
         for resource, amount in running.items():
             peak[resource] = max(peak.get(resource, 0), amount)
     return sidecars, peak
-
-
-def _is_sidecar(container: objects.Consumer) -> bool:
-    return container.restart_policy == "Always"
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
@@ -93,13 +94,26 @@ def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
         total[resource] = total.get(resource, 0) + amount
 
 
-def _host_ports(container: objects.Consumer) -> Iterable[HostPort]:
-    data = bytes(container.ports)
-    return _host_ports_in(data) if len(data) <= _LONGEST else _host_ports_in.__wrapped__(data)
+def _texts(container: objects.Consumer) -> _Texts:
+    return _Texts(bytes(container.resources), bytes(container.ports), container.restart_policy == "Always")
 
 
-def _overhead(raw: msgspec.Raw) -> Mapping[str, int]:
-    return amounts(decode_part(_overheads, bytes(raw)))
+@lru_cache(maxsize=4096)
+def _demand(containers: tuple[_Texts, ...], before: tuple[_Texts, ...], resources: bytes, overhead: bytes) -> Demand:
+    total: dict[str, int] = {}
+    for container in containers:
+        _add(total, _wanted(container.resources).requests)
+    sidecars, peak = _start_up(before)
+    _add(total, sidecars)
+    for resource, amount in peak.items():
+        total[resource] = max(total.get(resource, 0), amount)
+    total |= _wanted(resources).requests
+    _add(total, amounts(decode_part(_overheads, overhead)))
+    ports = frozenset[HostPort]().union(
+        *(_host_ports(each.ports) for each in containers),
+        *(_host_ports(each.ports) for each in before if each.sidecar),
+    )
+    return _shared(frozenset(item for item in total.items() if item[1]), ports)
 
 
 @lru_cache(maxsize=4096)
@@ -108,11 +122,10 @@ def _wants(data: bytes) -> Wants:
     return Wants(amounts(resources.requests), amounts(resources.limits).get(names.GPU_RESOURCE, 0))
 
 
-@lru_cache(maxsize=4096)
-def _host_ports_in(data: bytes) -> frozenset[HostPort]:
+def _host_ports(ports: bytes) -> frozenset[HostPort]:
     return frozenset(
         HostPort(port.protocol or "TCP", port.host_ip or ANY_ADDRESS, port.host_port)
-        for port in decode_part(_ports, data) or ()
+        for port in decode_part(_ports, ports) or ()
         if port.host_port
     )
 

@@ -17,7 +17,7 @@ from gpu_scheduler.adapters.api import connect
 from gpu_scheduler.adapters.leadership import ApiLeases, Leadership, Timing
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.metrics import new_registry, read_gauges, read_labelled_gauge
-from gpu_scheduler.adapters.reflector import Resource
+from gpu_scheduler.adapters.resource import Resource
 from gpu_scheduler.adapters.server import Listener, ListenError, health_app
 from gpu_scheduler.adapters.translate import read_node
 from gpu_scheduler.adapters.translate_workloads import read_gpu_node, read_seen_pod, read_workload

@@ -86,7 +86,7 @@ async def _follow(scene: Scene, watches: Reflectors, show: Show) -> None:
 
 def _watches(api: Api, scene: Scene, scheduler_name: str, *, plugins: bool) -> Reflectors:
     """Others' pods are watched only where device plugins give them cards."""
-    from gpu_scheduler.adapters.reflector import Resource
+    from gpu_scheduler.adapters.resource import Resource
     from gpu_scheduler.adapters.survey import LEASES, others, read_node, read_pod
     from gpu_scheduler.adapters.translate import read_resident
     from gpu_scheduler.adapters.translate_upkeep import read_sighting

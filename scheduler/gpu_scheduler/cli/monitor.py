@@ -85,7 +85,8 @@ class NodeMonitor:
             from gpu_scheduler.adapters.nvml import NvmlSource
 
             return NvmlSource(deadline=deadline, remember=self._node.written), {}
-        from gpu_scheduler.adapters.reflector import Reflector, Resource
+        from gpu_scheduler.adapters.reflector import Reflector
+        from gpu_scheduler.adapters.resource import Resource
         from gpu_scheduler.adapters.simulated import NodePods, SimulatedSource
         from gpu_scheduler.adapters.translate import read_pod
 

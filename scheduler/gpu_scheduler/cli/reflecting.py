@@ -7,14 +7,15 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_scheduler.adapters.reflector import Pace, Reflector
+from gpu_scheduler.adapters.reflector import Reflector
+from gpu_scheduler.adapters.resource import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from gpu_scheduler.adapters.api import Api
     from gpu_scheduler.adapters.objects import Identity
-    from gpu_scheduler.adapters.reflector import Resource
+    from gpu_scheduler.adapters.resource import Resource
     from gpu_scheduler.ports import Observer
 
 T = TypeVar("T")

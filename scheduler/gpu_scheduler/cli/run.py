@@ -73,7 +73,13 @@ class Replica:
             clock=clocks.monotonic,
             wall=clocks.wall,
         )
-        self.announcer = ApiAnnouncer(api, controller=settings.scheduler_name, instance=identity, wall=clocks.wall)
+        self.announcer = ApiAnnouncer(
+            api,
+            controller=settings.scheduler_name,
+            instance=identity,
+            wall=clocks.wall,
+            busy=lambda: self.scheduler.busy,
+        )
         metrics = SchedulerMetrics(self.registry, settings.scheduler_name)
         self.scheduler = Scheduler(
             policy,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpu_scheduler import names
 from gpu_scheduler.adapters.api import segment
-from gpu_scheduler.adapters.reflector import Resource
+from gpu_scheduler.adapters.resource import Resource
 from gpu_scheduler.adapters.storage import read_claim, read_class, read_volume
 from gpu_scheduler.adapters.translate import read_node, read_pod, read_resident
 from gpu_scheduler.adapters.translate_upkeep import read_sighting, read_strategy

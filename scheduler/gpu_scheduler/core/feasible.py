@@ -41,6 +41,8 @@ def gate_open(pod: Pod, value: str | None, *, by_field: bool) -> Obstacle | None
     """
     needed = BY_FIELD if value is None else wanted(value)
     written = BY_FIELD if by_field else needed
+    if all(container.env == written for container in pod.containers):
+        return None
     # A conflict first, wherever it stands: the webhook would refuse it, with the same words.
     obstacles = chain(
         (conflict(pod, each, written) for each in pod.containers if conflict(pod, each, needed) is not None),

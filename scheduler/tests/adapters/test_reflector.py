@@ -9,7 +9,8 @@ import pytest
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters import reflector as reflector_module
 from gpu_scheduler.adapters.decoding import lines
-from gpu_scheduler.adapters.reflector import Pace, Reflector, Resource
+from gpu_scheduler.adapters.reflector import Reflector
+from gpu_scheduler.adapters.resource import Pace, Resource
 from tests.adapters.server import FakeServer, Object, Reply, Watch, connected, until
 
 PATH = "/api/v1/things"
