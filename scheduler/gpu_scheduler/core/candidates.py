@@ -19,7 +19,11 @@ from gpu_scheduler.core.tally import Places
 from gpu_scheduler.core.weighing import Scale, Shape, shape_of
 
 MAX_SHAPES: Final = 16
-"""How many rankings are kept for which nobody waits."""
+"""How many rankings are kept for which nobody waits, however many nodes there are."""
+
+MAX_RANKED: Final = 80_000
+"""Nodes that all of them together may rank, where that is more: who comes with one more shape pays a look at all nodes,
+and processor and memory are part of a shape."""
 
 _NOBODY: Final[frozenset[Wake]] = frozenset()
 
@@ -101,7 +105,8 @@ class Candidates:
     def _drop_oldest(self) -> None:
         """Make room for one more."""
         idle = [shape for shape, ranking in self._rankings.items() if ranking.waiting is None]
-        for shape in idle[: max(len(idle) + 1 - MAX_SHAPES, 0)]:
+        kept = max(MAX_SHAPES, MAX_RANKED // max(len(self._places), 1))
+        for shape in idle[: max(len(idle) + 1 - kept, 0)]:
             del self._rankings[shape]
 
     def _node(self, name: str) -> Node | None:

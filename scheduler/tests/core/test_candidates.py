@@ -245,6 +245,7 @@ def _few_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
     lives = request.cls is TestLivesOfCandidates
     with (
         patch.object(candidates, "MAX_SHAPES", 2 if lives else 16),
+        patch.object(candidates, "MAX_RANKED", 0),
         patch.object(touched, "_SLACK", 1 if lives else 64),
     ):
         yield
@@ -268,6 +269,16 @@ def test_the_shapes_that_were_asked_for_last_are_kept() -> None:
         assert kept(world) <= candidates.MAX_SHAPES
 
     assert {shape.memory for shape in world.cluster.candidates._rankings} == set(range(2, 18))
+
+
+def test_where_nodes_are_few_more_shapes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that differ in processor and memory differ in shape: their rankings are not made anew in turn."""
+    monkeypatch.setattr(candidates, "MAX_RANKED", 60)
+    world = World(having("node1", *range(1, 41)), having("node2", 1), strategy=Strategy.BEST_FIT)
+    for memory in range(1, 41):
+        world.decide(asking(memory=memory))
+
+    assert kept(world) == 60 // 2
 
 
 def test_shapes_for_which_somebody_waits_are_kept() -> None:
