@@ -26,7 +26,8 @@ from bench.results import Growth
 from bench.town import CARDS, node_name
 from gpu_scheduler.adapters.api import Answer, Api
 from gpu_scheduler.adapters.logs import set_up_logging
-from gpu_scheduler.adapters.reflector import Reflector, Resource
+from gpu_scheduler.adapters.reflector import Reflector
+from gpu_scheduler.adapters.resource import Resource
 from gpu_scheduler.adapters.translate import read_node, read_pod
 from gpu_scheduler.cli.reflecting import by_name, by_uid
 from gpu_scheduler.core.decide import Bind, decide
