@@ -6,6 +6,7 @@ Everything is in memory where the temporary folder is; etcd does not wait for th
 from __future__ import annotations
 
 import http.client
+import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,8 @@ FLAGS: Final = ("--max-requests-inflight=1000", "--max-mutating-requests-infligh
 _MAKERS: Final = 32
 """Requests in flight where nodes and pods are made, which nobody measures."""
 _PATIENCE: Final = 300.0
+DATA: Final = "etcd"
+"""Where etcd keeps its data, in a control plane's folder."""
 CREATED: Final = "201"
 """How a blaster tells of an object that was made."""
 
@@ -86,16 +89,24 @@ class _Items(msgspec.Struct):
 
 
 @contextmanager
-def plant(*, injects: bool = True) -> Iterator[Plant]:
+def plant(*, injects: bool = True, data: Path | None = None) -> Iterator[Plant]:
     """Start one, with our policies in force; it is gone afterwards.
 
-    Without `injects` the policy is left out that completes pods in place of a webhook.
+    Without `injects` the policy is left out that completes pods in place of a webhook; `data` is what another one left
+    behind.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        plane = control_plane(folder, *FLAGS)
+        if data is None:
+            plane = control_plane(folder, *FLAGS)
+        else:
+            shutil.copytree(data, folder / DATA)
+            plane = ControlPlane(folder, *FLAGS)
         try:
-            manifests.guard(plane, *(["injection"] if injects else []))
+            if data is None:
+                manifests.guard(plane, *(["injection"] if injects else []))
+            else:
+                manifests.wait_guarded(plane)
             yield Plant(folder, plane)
         finally:
             plane.stop()

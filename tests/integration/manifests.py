@@ -57,6 +57,11 @@ def apply(kube: Kube, *names: str) -> None:
 def guard(plane: ControlPlane, *others: str) -> None:
     """Apply the guards, and these templates beside; return when a forged assignment is refused."""
     apply(plane.kube, "guards", *others)
+    wait_guarded(plane)
+
+
+def wait_guarded(plane: ControlPlane) -> None:
+    """Return when a forged assignment is refused."""
     admin = Someone(plane, "admin")
     forged = pod_of("a", annotations={"agentaflow.gpu/assigned-devices": "0"})
     probe = "/api/v1/namespaces/default/pods?dryRun=All"
