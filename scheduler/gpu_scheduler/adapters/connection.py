@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHUNK: Final = 2**16
+_RECORD: Final = 2**14
+"""What TLS seals at once: handed more, it may send some of it and say that it sent nothing."""
 _WANTS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 _FINAL: Final = 200
 """A status below is not yet the answer."""
@@ -79,9 +81,9 @@ class Connection:
         try:
             while self._unsent:
                 self._ask()
-                sent = self._socket.send(self._unsent)
+                # Whatever comes of it: also of one record TLS may have sent a part when it says that it must wait.
                 self._left = True
-                self._unsent = self._unsent[sent:]
+                self._unsent = self._unsent[self._socket.send(self._unsent[:_RECORD]) :]
         except _WANTS:
             self._loop.add_writer(self._socket, self._send_more)
         except OSError as error:
@@ -117,6 +119,12 @@ class Connection:
         self._parser.feed_data(data)
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
+    def on_message_begin(self) -> None:
+        """See HttpResponseParser; what follows an answer at once would be taken for the next one's."""
+        if self._reply is None:
+            self.close()
+        self._retry_after = ""
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """See HttpResponseParser."""
         if name.lower() == b"retry-after":
@@ -134,7 +142,7 @@ class Connection:
         if not self._parser.should_keep_alive() or self._unsent:
             self.close()
         answer = Reply(status, b"".join(self._body), self._retry_after)
-        self._reply, self._guard, self._body, self._retry_after = None, None, [], ""
+        self._reply, self._guard, self._body = None, None, []
         if reply is not None and not reply.done():
             reply.set_result(answer)
 
