@@ -82,14 +82,14 @@ class Api:
         self._reload = reload
         self._reloading = asyncio.Lock()
         self._tls = tls_of(configuration)
+        self._proxy = proxy_of(configuration.host)
+        self._connections = self._connections_to(configuration)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls, socket_factory=forgetful),
             # A watch event may be longer than aiohttp's own buffer.
             read_bufsize=READ_BUFFER,
         )
         self._user_agent = user_agent
-        self._proxy = proxy_of(configuration.host)
-        self._connections = self._connections_to(configuration)
 
     @property
     def host(self) -> str:
@@ -178,7 +178,7 @@ class Api:
             configuration = self._configuration
             headers = await self._headers(content_type)
             lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-            head = f"{method} {target} HTTP/1.1\r\n{self._named}{lines}Content-Length: {len(body)}\r\n\r\n"
+            head = f"{method} {self._base}{target} HTTP/1.1\r\n{self._named}{lines}Content-Length: {len(body)}\r\n\r\n"
             reply = await self._connections.ask(head.encode() + body, guard)
             refused = reply.status == UNAUTHORIZED and not last
             if refused:
@@ -236,17 +236,16 @@ class Api:
             try:
                 fresh = await self._reload()
                 trust(self._tls, fresh)
+                connections = self._connections_to(fresh)
             except (AccessError, OSError, ssl.SSLError) as error:
                 raise NoAnswerError(f"cannot read credentials again: {error}") from error
             self._configuration = fresh
             # Those that are open show the client certificate that was refused.
             self._connections.close()
-            self._connections = self._connections_to(fresh)
+            self._connections = connections
 
     def _connections_to(self, configuration: Access) -> Connections:
         """AccessError where there is no way."""
-        # A host with a path in it stands behind a gateway for several clusters.
-        self._named = f"Host: {urlsplit(configuration.host).netloc}\r\n"
         try:
             route = Route(
                 configuration.host,
@@ -254,9 +253,13 @@ class Api:
                 configuration.proxy or self._proxy,
                 configuration.proxy_headers,
             )
-            return Connections(route, self._tls, CONNECTIONS)
+            connections = Connections(route, self._tls, CONNECTIONS)
         except ValueError as error:
             raise AccessError(str(error)) from error
+        address = urlsplit(configuration.host)
+        # A host with a path in it stands behind a gateway for several clusters.
+        self._named, self._base = f"Host: {address.netloc}\r\n", address.path
+        return connections
 
 
 async def connect(kubeconfig: str | None, context: str | None, *, user_agent: str) -> Api:

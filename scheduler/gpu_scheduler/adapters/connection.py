@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHUNK: Final = 2**16
+"""More than a record of TLS, so that of what it has opened nothing stays where the kernel does not know of it."""
 _RECORD: Final = 2**14
 """What TLS seals at once: handed more, it may send some of it and say that it sent nothing."""
 _WANTS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
@@ -100,9 +101,7 @@ class Connection:
 
     def _readable(self) -> None:
         try:
-            # The kernel knows nothing of what TLS has decrypted and nobody has taken yet.
-            while self._take(self._socket.recv(_CHUNK)):
-                pass
+            self._take(self._socket.recv(_CHUNK))
         except _WANTS:
             return
         except OSError as error:
@@ -110,14 +109,12 @@ class Connection:
         except (HttpParserError, HttpParserUpgrade) as error:
             self._fail(ConnectionError(f"the answer is no HTTP: {error}"))
 
-    def _take(self, data: bytes) -> bool:
-        """Parse; True where there may be more to read."""
+    def _take(self, data: bytes) -> None:
         if not data:
             raise ConnectionResetError("the server closed the connection")
         if self._reply is None:
             raise ConnectionError("the server spoke without being asked")
         self._parser.feed_data(data)
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def on_message_begin(self) -> None:
         """See HttpResponseParser; what follows an answer at once would be taken for the next one's."""

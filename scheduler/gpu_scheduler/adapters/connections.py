@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from base64 import b64encode
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
@@ -16,7 +18,7 @@ from gpu_scheduler.adapters.sockets import forgetful
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from urllib.parse import SplitResult
 
     from gpu_scheduler.adapters.connection import Reply
@@ -45,15 +47,15 @@ class Connections:
     """To one address, through a proxy where one is named."""
 
     def __init__(self, route: Route, tls: ssl.SSLContext, limit: int) -> None:
-        """ValueError for a proxy that can't be spoken to."""
-        self._address = urlsplit(route.host)
+        """ValueError for a host or a proxy that can't be spoken to."""
+        self._address = _address(
+            route.host, _PORTS, "an API server must speak HTTPS or HTTP (example: https://10.96.0.1:443)"
+        )
         self._tls = tls if self._address.scheme == "https" else None
         self._name = route.server_name or self._address.hostname
-        self._proxy = urlsplit(route.proxy) if route.proxy else None
+        must = "a proxy must speak HTTP (example: http://proxy:3128)"
+        self._proxy = _address(route.proxy, ("http",), must) if route.proxy else None
         self._proxy_headers = route.proxy_headers or {}
-        if self._proxy is not None and self._proxy.scheme != "http":
-            what = f"cannot go through the proxy {route.proxy}"
-            raise ValueError(f"{what}: it must speak HTTP (example: http://proxy:3128)")
         self._places = asyncio.Semaphore(limit)
         # Whoever came back last goes first, so that those above need age unused.
         self._idle: list[tuple[float, Connection]] = []
@@ -127,7 +129,8 @@ class Connections:
 
     async def _tunnel(self, plain: socket.socket, proxy: SplitResult) -> None:
         """Have the proxy lay through what it can't read."""
-        loop, target = asyncio.get_running_loop(), f"{self._address.hostname}:{_port(self._address)}"
+        loop, name, port = asyncio.get_running_loop(), f"{self._address.hostname}", _port(self._address)
+        target = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
         headers = {"Host": target, **self._proxy_headers}
         if proxy.username:
             word = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
@@ -176,6 +179,16 @@ async def _ready(sock: ssl.SSLSocket, add: Callable[..., None], remove: Callable
         await ready.wait()
     finally:
         remove(sock)
+
+
+def _address(text: str, schemes: Collection[str], rule: str) -> SplitResult:
+    """ValueError, which shows no password, where it says of nobody how to speak to them."""
+    with suppress(ValueError):
+        address = urlsplit(text)
+        if address.scheme in schemes and address.hostname and _port(address):
+            return address
+    shown = re.sub(r"^(\w+://)?.*@", r"\1", text)
+    raise ValueError(f"cannot speak to {shown}: {rule}")
 
 
 def _port(address: SplitResult) -> int:
