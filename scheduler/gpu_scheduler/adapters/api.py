@@ -1,19 +1,17 @@
 """The API server over HTTP: credentials, requests and watches.
 
-Bodies are raw bytes and an answer is its HTTP status, so no reply can be misread; every call has a time-out. Reads and
-watches go through aiohttp, writes over connections of our own: they may have to be held back at the last moment.
+Bodies are raw bytes and an answer is its HTTP status, so no reply can be misread; every call has a time-out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
 import msgspec
 
 from gpu_scheduler.adapters import objects
@@ -23,12 +21,13 @@ from gpu_scheduler.adapters.connections import Connections, Route
 from gpu_scheduler.adapters.decoding import UNREADABLE
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.proxies import proxy_of
-from gpu_scheduler.adapters.sockets import forgetful
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from gpu_scheduler.adapters.access import Access
+    from gpu_scheduler.adapters.connection import Reply
+    from gpu_scheduler.adapters.stream import Stream
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -39,14 +38,9 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 CALL_TIMEOUT = 3.0
 # More than binds (64), announcements, leases, watches and lists together: none waits for another.
 CONNECTIONS = 128
-READ_BUFFER = 2**21
 UNAUTHORIZED = 401
 
 log = get_logger(__name__)
-
-# asyncio counts a whole request's time: aiohttp's own total swallows the cancellation of a task whose time is up in the
-# same turn of the loop, as after SIGCONT, and who waits for that task waits for ever (see aiohttp issue 5979).
-_UNTIMED: Final = aiohttp.ClientTimeout(total=None)
 
 _statuses = msgspec.json.Decoder(objects.Status)
 
@@ -84,11 +78,6 @@ class Api:
         self._tls = tls_of(configuration)
         self._proxy = proxy_of(configuration.host)
         self._connections = self._connections_to(configuration)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls, socket_factory=forgetful),
-            # A watch event may be longer than aiohttp's own buffer.
-            read_bufsize=READ_BUFFER,
-        )
         self._user_agent = user_agent
 
     @property
@@ -109,7 +98,6 @@ class Api:
     async def close(self) -> None:
         """Close every connection."""
         self._connections.close()
-        await self._session.close()
 
     async def call(  # noqa: PLR0913 - the parts of an HTTP request
         self,
@@ -129,96 +117,83 @@ class Api:
         """
         try:
             async with asyncio.timeout(timeout):
-                if body is not None:
-                    return await self._write(method, path, query, content_type, body, guard)
-                async with self._open(method, path, query=query) as response:
-                    return Answer(
-                        response.status, await response.read(), _patience(response.headers.get("Retry-After", ""))
-                    )
+                reply = await self._ask(method, path, query, content_type, body, guard)
         except HeldBackError as error:
             raise NotSentError(f"{method} {path}: {error}") from error
-        # The last is what aiohttp raises where the session was closed, because the process ends, under a request.
-        except (aiohttp.ClientError, TimeoutError, OSError, RuntimeError) as error:
+        except (TimeoutError, OSError) as error:
             raise NoAnswerError(f"{method} {path}: {error or type(error).__name__}") from error
+        return _answer(reply)
 
     @asynccontextmanager
     async def stream(
-        self,
-        path: str,
-        *,
-        query: Mapping[str, str],
-        limit: float,
-        idle_limit: float,
+        self, path: str, *, query: Mapping[str, str], limit: float, idle_limit: float, pause: float = 0.0
     ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
         """Open a watch: its Answer (body only when refused) and the raw chunks.
 
-        Ends after `limit` seconds or `idle_limit` seconds of silence with NoAnswerError.
+        Ends after `limit` seconds or `idle_limit` seconds of silence with NoAnswerError. What comes is read every
+        `pause` seconds.
         """
-        timeouts = aiohttp.ClientTimeout(total=None, connect=CALL_TIMEOUT, sock_read=idle_limit)
         try:
-            async with asyncio.timeout(limit), self._open("GET", path, timeouts=timeouts, query=query) as response:
-                body = b"" if response.ok else await response.read()
-                patience = _patience(response.headers.get("Retry-After", ""))
-                yield Answer(response.status, body, patience), response.content.iter_any()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            async with asyncio.timeout(limit), self._watch(path, query, idle_limit, pause) as (reply, stream):
+                yield _answer(reply), stream.chunks(idle_limit)
+        except (TimeoutError, OSError) as error:
             raise NoAnswerError(f"watch {path}: {error or type(error).__name__}") from error
 
-    async def _write(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request
+    async def _ask(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request
         self,
         method: Method,
         path: str,
         query: Mapping[str, str] | None,
         content_type: str,
-        body: bytes,
+        body: bytes | None,
         guard: Callable[[], bool] | None,
-    ) -> Answer:
+    ) -> Reply:
         """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
-        target = f"{path}?{urlencode(query)}" if query else path
         for last in (False, True):
             configuration = self._configuration
             headers = await self._headers(content_type)
-            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-            head = f"{method} {self._base}{target} HTTP/1.1\r\n{self._named}{lines}Content-Length: {len(body)}\r\n\r\n"
-            reply = await self._connections.ask(head.encode() + body, guard)
+            # Of a watch nothing may wait for more that could be packed with it.
+            headers["Accept-Encoding"] = "gzip"
+            request = self._request(method, path, query, headers, body)
+            reply = await self._connections.ask(request, guard, harmless=method == "GET")
             refused = reply.status == UNAUTHORIZED and not last
             if refused:
                 await self._reload_credentials(configuration)
             if not refused or guard is not None:
                 break
-        return Answer(reply.status, reply.body, _patience(reply.retry_after))
+        return reply
 
     @asynccontextmanager
-    async def _open(
+    async def _watch(
+        self, path: str, query: Mapping[str, str], idle_limit: float, pause: float
+    ) -> AsyncIterator[tuple[Reply, Stream]]:
+        """Begin; once more with reloaded credentials after a 401."""
+        for last in (False, True):
+            configuration = self._configuration
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    stream = await stack.enter_async_context(self._connections.stream(pause))
+                async with asyncio.timeout(idle_limit):
+                    headers = await self._headers(JSON)
+                    reply = await stream.begin(self._request("GET", path, query, headers))
+                if reply.status != UNAUTHORIZED or last:
+                    yield reply, stream
+                    return
+            await self._reload_credentials(configuration)
+
+    def _request(
         self,
         method: Method,
         path: str,
-        *,
-        timeouts: aiohttp.ClientTimeout = _UNTIMED,
-        query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Ask; once more with reloaded credentials after a 401."""
-        for last in (False, True):
-            configuration = self._configuration
-            extra: dict[str, Any] = {
-                "proxy": configuration.proxy or self._proxy,
-                "proxy_headers": configuration.proxy_headers,
-            }
-            if configuration.tls_server_name:
-                extra["server_hostname"] = configuration.tls_server_name
-            response = await self._session.request(
-                method,
-                self.host + path,
-                params=query,
-                headers=await self._headers(JSON),
-                timeout=timeouts,
-                allow_redirects=False,
-                **extra,
-            )
-            async with response:
-                if response.status != UNAUTHORIZED or last:
-                    yield response
-                    return
-                await self._reload_credentials(configuration)
+        query: Mapping[str, str] | None,
+        headers: dict[str, str],
+        body: bytes | None = None,
+    ) -> bytes:
+        """Head and body, as they are sent."""
+        target = f"{path}?{urlencode(query)}" if query else path
+        length = "" if body is None else f"Content-Length: {len(body)}\r\n"
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return f"{method} {self._base}{target} HTTP/1.1\r\n{self._named}{lines}{length}\r\n".encode() + (body or b"")
 
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": self._user_agent}
@@ -271,6 +246,10 @@ async def connect(kubeconfig: str | None, context: str | None, *, user_agent: st
 def segment(name: str) -> str:
     """A name as one part of a path."""
     return quote(name, safe="")
+
+
+def _answer(reply: Reply) -> Answer:
+    return Answer(reply.status, reply.body, _patience(reply.retry_after))
 
 
 def _patience(text: str) -> float | None:

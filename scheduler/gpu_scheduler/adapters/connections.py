@@ -1,4 +1,4 @@
-"""The connections that writes go over: opened as they are needed, kept while they are used, at most so many."""
+"""The connections that everything goes over: opened as they are needed, kept while they are used, at most so many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import re
 import ssl
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
@@ -15,10 +15,11 @@ import aiohappyeyeballs
 
 from gpu_scheduler.adapters.connection import Connection
 from gpu_scheduler.adapters.sockets import forgetful
+from gpu_scheduler.adapters.stream import Stream
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
     from urllib.parse import SplitResult
 
     from gpu_scheduler.adapters.connection import Reply
@@ -27,6 +28,7 @@ KEPT: Final = 15.0
 """Seconds after which a connection that nobody used is closed: before those in between forget it without a word."""
 _SECOND_TRY: Final = 0.25
 """Seconds after which a host's next address is tried beside the one before (RFC 8305)."""
+_CLOSED: Final = "the connection is closed"
 _LINE: Final = b"\r\n\r\n"
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -62,17 +64,32 @@ class Connections:
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(self, request: bytes, guard: Callable[[], bool] | None) -> Reply:
-        """One write and its answer; OSError when there is none, HeldBackError when `guard` kept it back."""
+    async def ask(self, request: bytes, guard: Callable[[], bool] | None, *, harmless: bool = False) -> Reply:
+        """One request and its answer; OSError when there is none, HeldBackError when `guard` kept it back.
+
+        What is `harmless` is asked again where a kept connection turns out to be closed.
+        """
         async with self._places:
-            connection = self._kept() or Connection(await self._opened())
+            kept = self._kept()
+            if kept is not None:
+                try:
+                    return await self._asked(kept, request, guard)
+                except ConnectionError:
+                    if not harmless:
+                        raise
+            return await self._asked(Connection(await self._opened()), request, guard)
+
+    @asynccontextmanager
+    async def stream(self, pause: float) -> AsyncIterator[Stream]:
+        """Open one for an answer that goes on."""
+        async with self._places:
+            if self._closed:
+                raise ConnectionError(_CLOSED)
+            stream = Stream(await self._opened(), pause)
             try:
-                return await connection.ask(request, guard)
-            except BaseException:
-                connection.close()
-                raise
+                yield stream
             finally:
-                self._keep(connection)
+                stream.close()
 
     def close(self) -> None:
         """Close what is idle; what is under way ends with its own answer or time-out."""
@@ -83,9 +100,18 @@ class Connections:
             connection.close()
         self._idle.clear()
 
+    async def _asked(self, connection: Connection, request: bytes, guard: Callable[[], bool] | None) -> Reply:
+        try:
+            return await connection.ask(request, guard)
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._keep(connection)
+
     def _kept(self) -> Connection | None:
         if self._closed:
-            raise ConnectionError("the connection is closed")
+            raise ConnectionError(_CLOSED)
         while self._idle:
             _, connection = self._idle.pop()
             if connection.usable:

@@ -210,7 +210,11 @@ class Reflector(Generic[T]):
         }
         # The server ends the watch itself; the client's own limit is for a server that does not.
         stream = self._api.stream(
-            self._resource.path, query=query, limit=seconds + 30, idle_limit=self._pace.idle_limit
+            self._resource.path,
+            query=query,
+            limit=seconds + 30,
+            idle_limit=self._pace.idle_limit,
+            pause=self._resource.pause,
         )
         async with stream as (answer, chunks):
             if answer.status == GONE:

@@ -46,6 +46,8 @@ class Resource(Generic[T]):
     read: Callable[[msgspec.Raw], tuple[str, T]]
     key: Callable[[objects.Identity], str]
     optional: bool = False
+    pause: float = 0.0
+    """Seconds for which its news may lie, so that many are read at once."""
 
 
 @dataclass(frozen=True, slots=True)

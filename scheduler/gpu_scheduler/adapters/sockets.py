@@ -10,7 +10,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from aiohttp.connector import AddrInfoType
+    from aiohappyeyeballs import AddrInfoType
 
 UNACKNOWLEDGED: Final = 4.0
 """Seconds after which the kernel drops what nobody has acknowledged, with its connection: shorter than a lease outlives

@@ -72,5 +72,6 @@ def _why(error: NoAnswerError) -> str:
     cause = error.__cause__
     if isinstance(cause, TimeoutError):
         return "it does not answer in time"
-    number = getattr(getattr(cause, "os_error", None), "errno", None)
-    return os.strerror(number).lower() if isinstance(number, int) and number > 0 else str(cause or error)
+    # Of TLS and of names, too, there are OSErrors, but their numbers are not the system's.
+    number = cause.errno if isinstance(cause, ConnectionError) or type(cause) is OSError else None
+    return os.strerror(number).lower() if number else str(cause or error)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Seconds. Every monitor renews its Lease, thousands of them hundreds in a second, and says no more than that it lives.
+HEARTBEATS = 0.5
+
 
 class Watches(Reflectors):
     """What the scheduler watches."""
@@ -51,7 +54,7 @@ class Watches(Reflectors):
         config_maps = f"/api/v1/namespaces/{segment(settings.kubernetes_namespace)}/configmaps"
         ours_alone = f"metadata.name={names.SETTINGS}"
         # Without monitors nobody made us the right to see their Leases.
-        monitors = Resource("monitors", leases, None, read_sighting, by_name, optional=True)
+        monitors = Resource("monitors", leases, None, read_sighting, by_name, optional=True, pause=HEARTBEATS)
         # Nodes and others' pods first: who decides early decides by them.
         self.watch(Resource("nodes", "/api/v1/nodes", None, read_node, by_name), world.nodes)
         self.watch(monitors, world.monitors)

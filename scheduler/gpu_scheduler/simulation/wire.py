@@ -78,7 +78,13 @@ class Wire(Api):
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, query: Mapping[str, str], limit: float, idle_limit: float
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        limit: float,
+        idle_limit: float,
+        pause: float = 0.0,  # noqa: ARG002 - packets take their while here anyhow
     ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
         """See Api."""
         act = self._faults.act(self.name, "watch")

@@ -1,0 +1,100 @@
+"""One answer that goes on for as long as it is read: a watch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from gpu_scheduler.adapters.connection import Connection, Reply
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator
+
+_AHEAD: Final = 2**21
+"""Bytes that may lie here before nothing more is read."""
+_OK: Final = range(200, 300)
+
+
+class Stream(Connection):
+    """A connection for one request, and for none after it."""
+
+    def __init__(self, sock: socket.socket, pause: float) -> None:
+        """`pause` is how many seconds news may lie at the kernel: reading many at once costs less."""
+        super().__init__(sock)
+        self._pause = pause
+        self._resuming: asyncio.TimerHandle | None = None
+        self._streaming = self._ended = False
+        self._ahead = 0
+        self._error: OSError | None = None
+        self._stir = asyncio.Event()
+
+    async def begin(self, request: bytes) -> Reply:
+        """Send; the answer's head, with a body only where it is a refusal. OSError when there is none."""
+        return await self.ask(request, None)
+
+    async def chunks(self, idle_limit: float) -> AsyncIterator[bytes]:
+        """What comes, until the server ends it; OSError where it breaks, TimeoutError after so long a silence."""
+        while True:
+            if self._body:
+                chunk, self._body, ahead, self._ahead = b"".join(self._body), [], self._ahead, 0
+                if ahead > _AHEAD:
+                    self._resume()
+                yield chunk
+            elif self._ended:
+                return
+            elif self._error is not None:
+                raise self._error
+            else:
+                self._stir.clear()
+                async with asyncio.timeout(idle_limit):
+                    await self._stir.wait()
+
+    def close(self) -> None:
+        """See Connection."""
+        if self._resuming is not None:
+            self._resuming.cancel()
+        super().close()
+
+    def _take(self, data: bytes) -> bool:
+        more = super()._take(data) and self.usable
+        if more and self._ahead > _AHEAD:
+            self._loop.remove_reader(self._socket)
+            return False
+        return more
+
+    def _drained(self) -> None:
+        if self._pause and self._streaming:
+            self._loop.remove_reader(self._socket)
+            self._resuming = self._loop.call_later(self._pause, self._resume)
+
+    def _resume(self) -> None:
+        if self.usable:
+            self._loop.add_reader(self._socket, self._readable)
+
+    def on_headers_complete(self) -> None:
+        """See HttpResponseParser."""
+        status = self._parser.get_status_code()
+        if status in _OK and self._reply is not None and not self._reply.done():
+            self._streaming = True
+            self._reply.set_result(Reply(status, b"", ""))
+
+    def on_body(self, body: bytes) -> None:
+        """See HttpResponseParser."""
+        super().on_body(body)
+        self._ahead += len(body)
+        self._stir.set()
+
+    def on_message_complete(self) -> None:
+        """See HttpResponseParser."""
+        if not self._streaming:
+            super().on_message_complete()
+            return
+        self._ended = True
+        self._stir.set()
+        self.close()
+
+    def _fail(self, error: OSError) -> None:
+        super()._fail(error)
+        self._error = error
+        self._stir.set()
