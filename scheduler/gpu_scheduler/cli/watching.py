@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 # Seconds. Every monitor renews its Lease, thousands of them hundreds in a second, and says no more than that it lives.
 HEARTBEATS = 0.5
+# Likewise: others' pods come and go at a pace that is not ours, and each alone costs several times what it costs among
+# many. Who waits for the room that one leaves hears of it so much later.
+OTHERS = 0.1
 
 
 class Watches(Reflectors):
@@ -59,7 +62,7 @@ class Watches(Reflectors):
         self.watch(Resource("nodes", "/api/v1/nodes", None, read_node, by_name), world.nodes)
         self.watch(monitors, world.monitors)
         self.watch(Resource("settings", config_maps, ours_alone, read_strategy, by_name), scheduler.settings)
-        self.watch(Resource("residents", "/api/v1/pods", others, read_resident, by_uid), world.residents)
+        self.watch(Resource("residents", "/api/v1/pods", others, read_resident, by_uid, pause=OTHERS), world.residents)
         self.watch(Resource("claims", "/api/v1/persistentvolumeclaims", None, read_claim, by_path), world.claims)
         self.watch(Resource("volumes", "/api/v1/persistentvolumes", None, read_volume, by_name), world.volumes)
         self.watch(Resource("classes", f"{storage}/storageclasses", None, read_class, by_name), world.classes)
