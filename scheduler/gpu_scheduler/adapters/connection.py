@@ -8,6 +8,7 @@ what it costs in a client for all purposes, see docs/performance.md.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 import zlib
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ _RECORD: Final = 2**14
 _WANTS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 _FINAL: Final = 200
 """A status below is not yet the answer."""
-_GZIP: Final = 16 + zlib.MAX_WBITS
-"""How zlib is told of gzip's own head."""
+_FRAMES: Final = (b"content-length", b"transfer-encoding")
+"""What says where an answer ends; without it, as in HTTP/1.0, it ends where the server closes."""
 
 
 class HeldBackError(ConnectionError):
@@ -58,7 +59,7 @@ class Connection:
         self._left = False
         self._body: list[bytes] = []
         self._retry_after = ""
-        self._zipped = False
+        self._zipped = self._framed = self._lasting = False
         self.usable = True
         """Whether it may be asked again."""
 
@@ -117,7 +118,10 @@ class Connection:
     def _take(self, data: bytes) -> bool:
         """Parse; True where more is to come."""
         if not data:
-            raise ConnectionResetError("the server closed the connection")
+            if not self._lasting:
+                raise ConnectionResetError("the server closed the connection")
+            self.on_message_complete()
+            return False
         if self._reply is None:
             raise ConnectionError("the server spoke without being asked")
         self._parser.feed_data(data)
@@ -130,14 +134,21 @@ class Connection:
         """See HttpResponseParser; what follows an answer at once would be taken for the next one's."""
         if self._reply is None:
             self.close()
-        self._retry_after, self._zipped = "", False
+        self._retry_after, self._zipped, self._framed = "", False, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See HttpResponseParser."""
-        if name.lower() == b"retry-after":
+        name = name.lower()
+        if name == b"retry-after":
             self._retry_after = value.decode("latin-1")
-        elif name.lower() == b"content-encoding":
+        elif name == b"content-encoding":
             self._zipped = value.lower() == b"gzip"
+        elif name in _FRAMES:
+            self._framed = True
+
+    def on_headers_complete(self) -> None:
+        """See HttpResponseParser."""
+        self._lasting = not self._framed
 
     def on_body(self, body: bytes) -> None:
         """See HttpResponseParser."""
@@ -145,13 +156,18 @@ class Connection:
 
     def on_message_complete(self) -> None:
         """See HttpResponseParser."""
+        self._lasting = False
         status, reply = self._parser.get_status_code(), self._reply
         if status < _FINAL:
             return
         if not self._parser.should_keep_alive() or self._unsent:
             self.close()
         body = b"".join(self._body)
-        answer = Reply(status, zlib.decompress(body, _GZIP) if self._zipped else body, self._retry_after)
+        try:
+            answer = Reply(status, gzip.decompress(body) if self._zipped else body, self._retry_after)
+        except (OSError, EOFError, zlib.error) as error:
+            self._fail(ConnectionError(f"the answer cannot be unpacked: {error}"))
+            return
         self._reply, self._guard, self._body = None, None, []
         if reply is not None and not reply.done():
             reply.set_result(answer)

@@ -20,9 +20,13 @@ from tests.adapters.server import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+    from gpu_scheduler.adapters.stream import Stream
+
     Script = Callable[["Talk"], Awaitable[None]]
 
 CREATED: Final = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
+WATCH: Final = b"GET /watch HTTP/1.1\r\nHost: api\r\n\r\n"
+HEAD: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 schemes = pytest.mark.parametrize("scheme", ["http", "https"])
 LARGE: Final = 2**23
 """More bytes than the kernel holds for a connection whose other end does not read."""
@@ -31,6 +35,25 @@ LARGE: Final = 2**23
 def post(body: bytes = b"{}") -> bytes:
     """A request."""
     return b"POST /bind HTTP/1.1\r\nHost: api\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def chunk(data: bytes) -> bytes:
+    """One part of an answer that goes on."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+END: Final = chunk(b"")
+
+
+async def broken(stream: Stream, idle_limit: float = 3.0) -> tuple[list[bytes], OSError]:
+    """What comes before the error, and the error."""
+    pieces = []
+    try:
+        async for piece in stream.chunks(idle_limit):
+            pieces.append(piece)  # noqa: PERF401 - what came before the error counts
+    except OSError as error:
+        return pieces, error
+    pytest.fail("the stream ended without an error")
 
 
 @dataclass(eq=False)
