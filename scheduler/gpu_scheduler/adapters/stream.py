@@ -31,6 +31,8 @@ class Stream(Connection):
 
     async def begin(self, request: bytes) -> Reply:
         """Send; the answer's head, with a body only where it is a refusal. OSError when there is none."""
+        if self._error is not None:
+            raise self._error
         return await self.ask(request, None)
 
     async def chunks(self, idle_limit: float) -> AsyncIterator[bytes]:
@@ -58,7 +60,7 @@ class Stream(Connection):
 
     def _take(self, data: bytes) -> bool:
         more = super()._take(data) and self.usable
-        if more and self._ahead > _AHEAD:
+        if more and self._streaming and self._ahead > _AHEAD:
             self._loop.remove_reader(self._socket)
             return False
         return more
@@ -74,13 +76,16 @@ class Stream(Connection):
 
     def on_headers_complete(self) -> None:
         """See HttpResponseParser."""
+        super().on_headers_complete()
         status = self._parser.get_status_code()
         if status in _OK and self._reply is not None and not self._reply.done():
             self._streaming = True
             self._reply.set_result(Reply(status, b"", ""))
 
     def on_body(self, body: bytes) -> None:
-        """See HttpResponseParser."""
+        """See HttpResponseParser; what follows the end at once is nobody's."""
+        if self._ended:
+            return
         super().on_body(body)
         self._ahead += len(body)
         self._stir.set()
