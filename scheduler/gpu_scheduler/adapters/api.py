@@ -121,7 +121,7 @@ class Api:
         except HeldBackError as error:
             raise NotSentError(f"{method} {path}: {error}") from error
         except (TimeoutError, OSError) as error:
-            raise NoAnswerError(f"{method} {path}: {error or type(error).__name__}") from error
+            raise NoAnswerError(f"{method} {path}: {_told(error)}") from error
         return _answer(reply)
 
     @asynccontextmanager
@@ -137,7 +137,7 @@ class Api:
             async with asyncio.timeout(limit), self._watch(path, query, idle_limit, pause) as (reply, stream):
                 yield _answer(reply), stream.chunks(idle_limit)
         except (TimeoutError, OSError) as error:
-            raise NoAnswerError(f"watch {path}: {error or type(error).__name__}") from error
+            raise NoAnswerError(f"watch {path}: {_told(error)}") from error
 
     async def _ask(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request
         self,
@@ -233,7 +233,7 @@ class Api:
             raise AccessError(str(error)) from error
         address = urlsplit(configuration.host)
         # A host with a path in it stands behind a gateway for several clusters.
-        self._named, self._base = f"Host: {address.netloc}\r\n", address.path
+        self._named, self._base = f"Host: {address.netloc.rpartition('@')[2]}\r\n", address.path
         return connections
 
 
@@ -250,6 +250,11 @@ def segment(name: str) -> str:
 
 def _answer(reply: Reply) -> Answer:
     return Answer(reply.status, reply.body, _patience(reply.retry_after))
+
+
+def _told(error: Exception) -> str:
+    """A time-out has no words of its own."""
+    return str(error) or type(error).__name__
 
 
 def _patience(text: str) -> float | None:
