@@ -51,8 +51,9 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         binders: int = BINDERS,
+        hurry: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`strategy` holds until the settings name another; `binders` is how many writes may fly at once."""
+        """`strategy` holds until settings name another, `binders` writes may fly, `hurry` reads what watches let lie."""
         self._policy = policy
         self._ports = ports
         self._rhythm = rhythm or Rhythm()
@@ -69,6 +70,7 @@ class Scheduler:
         self._teller = Teller(ports.announcer)
         self._landing = Landing(ports, self._teller, world=self.world, backlog=self.backlog, wake=self._wake)
         self._slots = asyncio.Semaphore(binders)
+        self._hurry = hurry
         self._flights: set[asyncio.Task[None]] = set()
         self._stir = asyncio.Event()
         self._stopping = False
@@ -95,6 +97,8 @@ class Scheduler:
         while not self._stopping:
             self._beat = self._clock()
             await self._slots.acquire()
+            if self._hurry():
+                await asyncio.sleep(0)  # the watches' next turn, in which they take it in, is before ours
             self._beat = began = self._clock()
             self._look_after(began)
             uid = None if self._stopping else self.backlog.pop(began)

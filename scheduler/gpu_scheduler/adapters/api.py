@@ -78,6 +78,7 @@ class Api:
         self._tls = tls_of(configuration)
         self._proxy = proxy_of(configuration.host)
         self._connections = self._connections_to(configuration)
+        self._streams: set[Stream] = set()
         self._user_agent = user_agent
 
     @property
@@ -98,6 +99,11 @@ class Api:
     async def close(self) -> None:
         """Close every connection."""
         self._connections.close()
+
+    def hurry(self) -> bool:
+        """Have each watch that rests read what has come meanwhile; whether one did."""
+        hurried = [stream.hurry() for stream in tuple(self._streams)]
+        return any(hurried)
 
     async def call(  # noqa: PLR0913 - the parts of an HTTP request
         self,
@@ -131,7 +137,7 @@ class Api:
         """Open a watch: its Answer (body only when refused) and the raw chunks.
 
         Ends after `limit` seconds or `idle_limit` seconds of silence with NoAnswerError. What comes is read every
-        `pause` seconds.
+        `pause` seconds, or sooner by `hurry`.
         """
         try:
             async with asyncio.timeout(limit), self._watch(path, query, idle_limit, pause) as (reply, stream):
@@ -177,6 +183,8 @@ class Api:
                     headers = await self._headers(JSON)
                     reply = await stream.begin(self._request("GET", path, query, headers))
                 if reply.status != UNAUTHORIZED or last:
+                    self._streams.add(stream)
+                    stack.callback(self._streams.discard, stream)
                     yield reply, stream
                     return
             await self._reload_credentials(configuration)

@@ -24,7 +24,7 @@ class Stream(Connection):
         super().__init__(sock)
         self._pause = pause
         self._resuming: asyncio.TimerHandle | None = None
-        self._streaming = self._ended = False
+        self._streaming = self._ended = self._fresh = False
         self._ahead = 0
         self._error: OSError | None = None
         self._stir = asyncio.Event()
@@ -52,6 +52,16 @@ class Stream(Connection):
                 async with asyncio.timeout(idle_limit):
                     await self._stir.wait()
 
+    def hurry(self) -> bool:
+        """Read what lies at the kernel, if news may; whether they may have."""
+        if self._resuming is None:
+            return False
+        self._resuming.cancel()
+        self._resume()
+        if self.usable:
+            self._readable()
+        return True
+
     def close(self) -> None:
         """See Connection."""
         if self._resuming is not None:
@@ -66,11 +76,13 @@ class Stream(Connection):
         return more
 
     def _drained(self) -> None:
-        if self._pause and self._streaming:
+        if self._pause and self._fresh:
+            self._fresh = False
             self._loop.remove_reader(self._socket)
             self._resuming = self._loop.call_later(self._pause, self._resume)
 
     def _resume(self) -> None:
+        self._resuming = None
         if self.usable:
             self._loop.add_reader(self._socket, self._readable)
 
@@ -87,6 +99,7 @@ class Stream(Connection):
         if self._ended:
             return
         super().on_body(body)
+        self._fresh = self._streaming
         self._ahead += len(body)
         self._stir.set()
 

@@ -101,6 +101,7 @@ class Replica:
             ),
             clock=clocks.monotonic,
             wall=lambda: clocks.wall().timestamp(),
+            hurry=api.hurry,
         )
         self.watches = Watches(api, self.scheduler, settings, clocks.monotonic, self._journal)
         self._totals = Totals()

@@ -28,7 +28,7 @@ T = TypeVar("T")
 # Seconds. Every monitor renews its Lease, thousands of them hundreds in a second, and says no more than that it lives.
 HEARTBEATS = 0.5
 # Likewise: others' pods come and go at a pace that is not ours, and each alone costs several times what it costs among
-# many. Who waits for the room that one leaves hears of it so much later.
+# many. Who waits for the room that one leaves hears of it so much later; before a decision all of them are read.
 OTHERS = 0.1
 
 

@@ -50,6 +50,10 @@ class Wire(Api):
         self.dead = False
         """Whether its process is: nothing is sent any more."""
 
+    def hurry(self) -> bool:
+        """See Api; nothing rests here."""
+        return False
+
     async def call(  # noqa: PLR0913 - the parts of an HTTP request
         self,
         method: Method,
