@@ -62,12 +62,6 @@ class Stream(Connection):
             self._readable()
         return True
 
-    def close(self) -> None:
-        """See Connection."""
-        if self._resuming is not None:
-            self._resuming.cancel()
-        super().close()
-
     def _take(self, data: bytes) -> bool:
         more = super()._take(data) and self.usable
         if more and self._streaming and self._ahead > _AHEAD:
@@ -79,9 +73,10 @@ class Stream(Connection):
         if self._pause and self._fresh:
             self._fresh = False
             self._loop.remove_reader(self._socket)
-            self._resuming = self._loop.call_later(self._pause, self._resume)
+            self._loop.call_later(self._pause, self._resume)
 
     def _resume(self) -> None:
+        """Read on, where it was not closed meanwhile."""
         self._resuming = None
         if self.usable:
             self._loop.add_reader(self._socket, self._readable)

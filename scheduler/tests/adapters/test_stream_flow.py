@@ -109,6 +109,23 @@ async def test_what_comes_in_one_pause_arrives_together(monkeypatch: pytest.Monk
 
 
 @schemes
+async def test_no_pause_delays_the_head(scheme: str) -> None:
+    """Whoever begins waits for it."""
+
+    async def script(talk: Talk) -> None:
+        await talk.head()
+        await talk.say(HEAD[:9])
+        await asyncio.sleep(0.02)
+        await talk.say(HEAD[9:])
+        await talk.rest()
+
+    async with serving(script, scheme) as peer:
+        with asking(peer) as connections:
+            async with connections.stream(9.0) as stream, asyncio.timeout(3):
+                assert (await stream.begin(WATCH)).status == 200
+
+
+@schemes
 async def test_a_pause_delays_the_end_by_no_more_than_itself(scheme: str) -> None:
     """And what never comes costs nothing: silence is still noticed."""
 
