@@ -1,4 +1,4 @@
-"""Sends prepared orders through aiohttp on uvloop: the client that the scheduler itself uses, on the faster loop.
+"""Sends prepared orders through aiohttp on uvloop: the client that most programs in Python use, on the faster loop.
 
 Usage: python -m bench.contenders.blast_aiohttp ORDERS
 """

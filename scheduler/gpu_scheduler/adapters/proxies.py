@@ -7,11 +7,7 @@ from urllib.request import getproxies, proxy_bypass
 
 
 def proxy_of(host: str) -> str | None:
-    """The environment's proxy for this address; to be asked once, since none changes while a process runs.
-
-    aiohttp's own `trust_env` asks two threads with each request, and a password for everybody in the user's .netrc
-    would then fail every one of them.
-    """
+    """The environment's proxy for this address; to be asked once, since none changes while a process runs."""
     address = urlsplit(host)
     if proxy_bypass(address.netloc):
         return None
