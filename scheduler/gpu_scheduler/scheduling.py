@@ -53,7 +53,7 @@ class Scheduler:
         binders: int = BINDERS,
         hurry: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`strategy` holds until settings name another; `binders` writes may fly; `hurry` reads what watches let lie."""
+        """`strategy` holds until settings name another; `binders` writes may fly; `hurry` reads what watches left."""
         self._policy = policy
         self._ports = ports
         self._rhythm = rhythm or Rhythm()
