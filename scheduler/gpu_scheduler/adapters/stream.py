@@ -73,7 +73,7 @@ class Stream(Connection):
         if self._pause and self._fresh:
             self._fresh = False
             self._loop.remove_reader(self._socket)
-            self._loop.call_later(self._pause, self._resume)
+            self._resuming = self._loop.call_later(self._pause, self._resume)
 
     def _resume(self) -> None:
         """Read on, where it was not closed meanwhile."""
