@@ -77,7 +77,7 @@ async def test_who_may_no_longer_send_has_sent_something(scheme: str) -> None:
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
             with pytest.raises(ConnectionError, match="may not send that any more") as raised:
-                await connections.ask(whole, lambda: gate.open)
+                await asyncio.wait_for(connections.ask(whole, lambda: gate.open), 3)
             await until(lambda: heard)
 
     assert not isinstance(raised.value, HeldBackError)
