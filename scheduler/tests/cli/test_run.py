@@ -1,19 +1,17 @@
 """What the wiring of `gpu-scheduler run` decides itself."""
 
-from typing import TYPE_CHECKING, cast
+from unittest.mock import Mock
 
+from gpu_scheduler.adapters.api import Api
 from gpu_scheduler.cli.run import Replica
 from gpu_scheduler.settings import RunSettings
-
-if TYPE_CHECKING:
-    from gpu_scheduler.adapters.api import Api
 
 
 def test_a_restarted_container_is_another_lease_holder() -> None:
     """It keeps its pod's name, yet nobody may take it for the process that led before it died."""
     settings = RunSettings(pod_name="gpu-scheduler-6d5f-x2x4z", kubernetes_namespace="gpu-scheduler-system")
     # Nothing is asked of the API server before the replica serves.
-    before, after = (Replica(settings, cast("Api", None)).leadership.identity for _ in range(2))
+    before, after = (Replica(settings, Mock(spec=Api)).leadership.identity for _ in range(2))
 
     assert before != after
     assert before.startswith("gpu-scheduler-6d5f-x2x4z_")
