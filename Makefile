@@ -99,7 +99,7 @@ soak: env-dev ## Simulate the scheduler under every fault, in virtual time (SEED
 	@PYTHONPATH=scheduler $(BIN)/python -m gpu_scheduler simulate --seed $(or $(SEED),1) --steps $(or $(STEPS),100000) --after $(or $(AFTER),0) --jobs $(or $(JOBS),$(shell getconf _NPROCESSORS_ONLN))
 
 .PHONY: bench-quick
-bench-quick: env-dev programs ## Measure how fast a backlog is placed, beside the API server's limit and kube-scheduler: 5 minutes
+bench-quick: env-dev programs ## Measure how fast a backlog is placed, beside the API server's limit and kube-scheduler: 4 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench quick
 
 .PHONY: bench

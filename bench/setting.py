@@ -59,7 +59,7 @@ def _commit() -> str:
 def _versions() -> dict[str, str]:
     programs = ("etcd", "kube-apiserver", "kube-scheduler")
     built = {name: program(name).parent.name.removeprefix(f"{name}-") for name in programs}
-    libraries = {name: version(name) for name in ("aiohttp", "kubernetes", "msgspec", "pycurl", "uvloop")}
+    libraries = {name: version(name) for name in ("aiohttp", "httptools", "kubernetes", "msgspec", "pycurl", "uvloop")}
     return {"Python": platform.python_version(), **built, **libraries}
 
 
