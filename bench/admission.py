@@ -109,8 +109,6 @@ def _measured(cell: Cell, repetition: int, began: str, blasted: Blasted, good: s
         cell=cell,
         repetition=repetition,
         began=began,
-        to_last_bind=0.0,
-        bound=0,
         answered=blasted.statuses.get(good, 0),
         to_last_answer=blasted.seconds,
         costs={CLIENT: Cost(cpu=blasted.cpu, rss=0.0, pss=0.0)},

@@ -54,7 +54,7 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measure
         with suppress(BrokenPipeError), process.stdin as feed:
             feed.writelines(_lines(cell))
         told = process.stdout.read()
-    measured = Measured(cell=cell, repetition=repetition, began=began, to_last_bind=0.0, bound=0)
+    measured = Measured(cell=cell, repetition=repetition, began=began)
     if process.returncode == 0:
         measured.growth = msgspec.json.decode(told, type=Growth)
     else:

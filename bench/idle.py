@@ -68,8 +68,6 @@ def _looked_on(cell: Cell, repetition: int, ground: Plant, contender: Ours, wind
         cell=cell,
         repetition=repetition,
         began=began,
-        to_last_bind=0.0,
-        bound=0,
         calls=dict(sorted(calls.items())),
         costs=costs,
         window=window,

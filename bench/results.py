@@ -59,11 +59,11 @@ class Measured(msgspec.Struct, kw_only=True):
     repetition: int
     began: str
     """Wall clock, ISO 8601 in UTC."""
-    to_last_bind: float
+    to_last_bind: float = 0.0
     """From the first bind that was seen to the last."""
     to_last_event: float | None = None
     """From the first bind that was seen to the last `Scheduled` event; None where the contender writes none."""
-    bound: int
+    bound: int = 0
     events: int = 0
     devices: int = 0
     """Distinct pairs of node and device given; 0 where the contender gives none."""

@@ -34,7 +34,7 @@ def size(nodes: int, pods: int, cost: float = 100.0, *, variant: str = "", memor
     costs = {"first": cost, "pinned": cost, "strategy": cost, "line": cost, "event": cost, "collection": cost}
     growth = Growth(**costs, pod_memory=memory)
     cell = Cell("growth", "O", variant, nodes, pods)
-    return Measured(cell=cell, repetition=1, began="", to_last_bind=0.0, bound=0, growth=growth)
+    return Measured(cell=cell, repetition=1, began="", growth=growth)
 
 
 def session(*measured: Measured) -> Session:
