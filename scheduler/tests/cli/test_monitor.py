@@ -164,7 +164,7 @@ async def test_a_signal_ends_the_monitor(inventory: Path, monkeypatch: pytest.Mo
 
         monkeypatch.setattr(WIRING, "connect", connect)
         task = asyncio.create_task(run_monitor(settings(inventory), None, None))
-        await until(lambda: server.asked("PATCH", LEASE))
+        await until(lambda: server.asked("PATCH", LEASE) and server.asked("WATCH", "/api/v1/pods"))
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(task, 5)
 

@@ -205,9 +205,12 @@ def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(
         took = time.monotonic() - renewed
 
         note(f"lease of 4 s: another holder {took:.2f} s after the leader stopped")
-        assert took <= 4.5
-        leaders = [each for each in replicas.members[1:] if each.command.leads()]
-        assert [each.name for each in leaders] == [replicas.holder()]
+        # Whoever waits sees a renewal up to 0.57 s late (a quarter of 1.9 s, and up to a fifth of that on top).
+        assert took <= 5.0
+        # The API server knows of the new holder before its own answer has told the holder.
+        successor = next(each for each in replicas.members if each.name == replicas.holder())
+        eventually("the holder leads", successor.command.leads, seconds=5, pause=0.02)
+        assert [each.name for each in replicas.members[1:] if each.command.leads()] == [successor.name]
 
 
 class Kubelet:
