@@ -30,8 +30,11 @@ TOO_MANY = 429
 SERVER_FAULTS = 500
 QUEUE = 50_000
 WORKERS = 16
-YIELDING = 5.0
-"""Seconds for which a notice gives way to binds at most."""
+"""Notices of a lane that are delivered at once."""
+REASONS_YIELD = 5.0
+"""Seconds for which why a pod waits gives way to binds at most,"""
+NEWS_YIELD = 15.0
+"""and for which the news of a bind does: that its pod runs everybody sees."""
 LOOK = 0.05
 """Seconds between two looks whether they still need all there is."""
 EVENT_TRIES = 3
@@ -41,6 +44,18 @@ BACKOFF_LONGEST = 10.0
 log = get_logger(__name__)
 
 Key = tuple[str, str]
+
+
+class _Lane:
+    """Notices that wait alike, first come first served."""
+
+    __slots__ = ("turn", "waiting", "yielding")
+
+    def __init__(self, yielding: float) -> None:
+        """Each gives way to binds for so many seconds at most."""
+        self.yielding = yielding
+        self.waiting: asyncio.Queue[Key] = asyncio.Queue(QUEUE)
+        self.turn = asyncio.Lock()
 
 
 @dataclass(slots=True)
@@ -75,20 +90,20 @@ class ApiAnnouncer(Announcer):
         """
         self._api = api
         self._busy = busy
-        self._turnstile = asyncio.Lock()
         self._controller = controller
         self._instance = instance
         self._wall = wall
         self._letters: dict[Key, _Letter] = {}
-        self._waiting: asyncio.Queue[Key] = asyncio.Queue(QUEUE)
+        self._reasons, self._news = _Lane(REASONS_YIELD), _Lane(NEWS_YIELD)
 
     def announce(self, pod: PodRef, notice: Notice) -> bool:
         """See Announcer."""
         key = (pod.uid, notice.reason)
         earlier = self._letters.get(key)
         if earlier is None:
+            lane = self._news if notice.condition is None else self._reasons
             try:
-                self._waiting.put_nowait(key)
+                lane.waiting.put_nowait(key)
             except asyncio.QueueFull:
                 return False
         writing = earlier.writing if earlier else asyncio.Lock()
@@ -109,8 +124,9 @@ class ApiAnnouncer(Announcer):
     async def run(self) -> None:
         """Deliver for ever."""
         async with asyncio.TaskGroup() as workers:
-            for _ in range(WORKERS):
-                workers.create_task(self._work())
+            for lane in (self._reasons, self._news):
+                for _ in range(WORKERS):
+                    workers.create_task(self._work(lane))
 
     async def flush(self, seconds: float) -> None:
         """Wait until everything is delivered, at most so long."""
@@ -121,30 +137,31 @@ class ApiAnnouncer(Announcer):
         except TimeoutError:
             log.warning("Stopping with announcements unwritten", left=len(self._letters))
 
-    async def _work(self) -> None:
+    async def _work(self, lane: _Lane) -> None:
         """Deliver what is newest under each key; what fails comes back later and keeps no worker meanwhile."""
         while True:
-            key = await self._waiting.get()
-            await self._give_way(key)
+            key = await lane.waiting.get()
+            await self._give_way(lane, key)
             letter = self._letters[key]
             delay = await self._deliver(letter)
             if letter is self._letters[key] and not letter.condition_due and not letter.event_due:
                 del self._letters[key]
             else:
-                asyncio.get_running_loop().call_later(delay, self._come_back, key)
+                asyncio.get_running_loop().call_later(delay, self._come_back, lane, key)
 
-    async def _give_way(self, key: Key) -> None:
+    async def _give_way(self, lane: _Lane, key: Key) -> None:
         """One looks, and those behind wait for him."""
         loop = asyncio.get_running_loop()
-        async with self._turnstile:
-            while self._busy() and loop.time() < self._letters[key].since + YIELDING:  # noqa: ASYNC110 - nobody tells
+        async with lane.turn:
+            until = self._letters[key].since + lane.yielding
+            while self._busy() and loop.time() < until:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(LOOK)
 
-    def _come_back(self, key: Key) -> None:
+    def _come_back(self, lane: _Lane, key: Key) -> None:
         try:
-            self._waiting.put_nowait(key)
+            lane.waiting.put_nowait(key)
         except asyncio.QueueFull:
-            asyncio.get_running_loop().call_later(BACKOFF_LONGEST, self._come_back, key)
+            asyncio.get_running_loop().call_later(BACKOFF_LONGEST, self._come_back, lane, key)
 
     async def _deliver(self, letter: _Letter) -> float:
         """One try; answers the seconds to wait before the next, 0 when there is nothing to wait for."""

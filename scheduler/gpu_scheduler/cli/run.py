@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.totals import Count
     from gpu_scheduler.settings import RunSettings
 
-# The parts of stopping, in seconds: together under the 5 that a stop may take.
+# Seconds: a stop may take 5, and what its parts leave of them is for notices that binds have kept waiting.
 DRAIN = 3.0
 RELEASE = 1.0
-FLUSH = 0.5
+STOP = 4.5
 # A loop that has not come round for so long is not slow, it is stuck: every await in it has a time-out well below.
 STUCK = 60.0
 
@@ -148,6 +148,8 @@ class Replica:
     async def _wind_down(self, leading: asyncio.Task[None]) -> None:
         """No new decision, binds settled, then the lease given up: a successor must not start beside a bind of ours."""
         log.info("Stopping")
+        loop = asyncio.get_running_loop()
+        until = loop.time() + STOP
         settled = await self.scheduler.drain(DRAIN)
         await cancel([leading])
         if settled:
@@ -158,7 +160,7 @@ class Replica:
                 log.warning("The lease could not be released in time and will expire")
         else:
             log.warning("A bind's outcome is unknown: the lease is kept and will expire")
-        await self.announcer.flush(FLUSH)
+        await self.announcer.flush(until - loop.time())
 
     def _decider_problem(self) -> str | None:
         pulse = self.scheduler.pulse

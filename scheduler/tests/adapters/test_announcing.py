@@ -24,11 +24,13 @@ def waiting(note: str) -> Notice:
 
 
 @asynccontextmanager
-async def announcing_to() -> AsyncIterator[tuple[FakeServer, ApiAnnouncer]]:
-    """An announcer at work."""
+async def announcing_to(*, busy: bool = False) -> AsyncIterator[tuple[FakeServer, ApiAnnouncer]]:
+    """An announcer at work, beside binds that are as many as may be where they are `busy`."""
     async with connected() as (server, api):
         when = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
-        announcer = ApiAnnouncer(api, controller="gpu-scheduler", instance="replica-0_ab12", wall=lambda: when)
+        announcer = ApiAnnouncer(
+            api, controller="gpu-scheduler", instance="replica-0_ab12", wall=lambda: when, busy=lambda: busy
+        )
         task = asyncio.create_task(announcer.run())
         try:
             yield server, announcer
@@ -171,6 +173,25 @@ async def test_what_fails_does_not_hold_up_the_rest(monkeypatch: pytest.MonkeyPa
         announcer.announce(PodRef("default", "train-9", "uid-9"), SCHEDULED)
 
         await until(lambda: server.asked("POST"))
+
+
+async def test_binds_go_first_and_then_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the binds are: why a pod waits is told after a while, and that another runs after a longer one."""
+    monkeypatch.setattr(announcing, "REASONS_YIELD", 0.2)
+    monkeypatch.setattr(announcing, "NEWS_YIELD", 0.6)
+    async with announcing_to(busy=True) as (server, announcer):
+        server.on("PATCH", STATUS, Reply(200))
+        server.on("POST", EVENTS, Reply(201))
+        began = asyncio.get_running_loop().time()
+
+        announcer.announce(PodRef("default", "train-9", "uid-9"), SCHEDULED)
+        announcer.announce(POD, waiting("GpuHeld: held"))
+
+        await until(lambda: len(server.asked("POST")) == 1)
+        assert asyncio.get_running_loop().time() - began >= 0.2
+        await announcer.flush(2)
+        assert asyncio.get_running_loop().time() - began >= 0.6
+        assert [each.body["regarding"]["name"] for each in server.asked("POST")] == ["train-0", "train-9"]
 
 
 async def test_a_full_queue_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
