@@ -12,7 +12,7 @@ from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.limit import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
-from bench.contenders.ours import Ours
+from bench.contenders.ours import Floor, Ours
 from bench.figures import bind_rate, event_rate
 from bench.finding import cells, chosen
 from bench.fleet import Fleet
@@ -76,6 +76,7 @@ def backlog_jobs(limits: Iterable[tuple[str, int]], bare: Iterable[tuple[str, in
         *(_limit(*variant, events=True) for variant in limits),
         _ours(),
         *(_limit(*variant, events=False) for variant in bare),
+        _backlog("F", Floor),
         _kube_scheduler(),
         _backlog("K50", lambda: KubeScheduler(throttled=True), pods=FEW),
         _backlog("N", Naive, pods=FEW),
@@ -162,10 +163,11 @@ def _arrivals(workload: str, rate: float, crowd: int = 0) -> Job:
 
 
 def strategy_jobs() -> tuple[Job, ...]:
-    """W3: the limit, ours and kube-scheduler, at each fill."""
+    """W3: the limit, ours and its floor, and kube-scheduler, at each fill."""
     makers: tuple[Callable[[], Contender], ...] = (
         lambda: Limit("curl", 32, events=True),
         Ours,
+        Floor,
         lambda: KubeScheduler(throttled=False),
     )
     return tuple(_filling(percent, make) for percent in FILLS for make in makers)

@@ -42,6 +42,7 @@ _LOOKS: Final = {
     "L0": _Look("#000000", ":", "limit, binds alone"),
     "L": _Look("#666666", "--", "limit, binds and events"),
     "O": _Look("#D55E00", "-", "gpu-scheduler"),
+    "F": _Look("#E69F00", (0, (5, 1)), "gpu-scheduler, decided before"),
     "K": _Look("#0072B2", "-.", "kube-scheduler, unthrottled"),
     "K50": _Look("#56B4E9", (0, (6, 2, 1, 2, 1, 2)), "kube-scheduler, default throttle"),
     "N": _Look("#009E73", (0, (1, 3)), "naive scheduler"),

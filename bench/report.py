@@ -21,6 +21,7 @@ CONTENDERS: Final = {
     "L": "the limit: prepared binds and events, as fast as the API server takes them",
     "L0": "the limit without events",
     "O": "gpu-scheduler",
+    "F": "its floor: the same loop, its decisions made before the clock starts",
     "K": "kube-scheduler, unthrottled",
     "K50": "kube-scheduler with its default throttle",
     "N": "a naive scheduler in Python",

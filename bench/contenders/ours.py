@@ -1,6 +1,7 @@
 """O: our scheduler as its role runs it, with the role's own arguments and environment, plus address and credentials.
 
-It is a synced standby while another holds the Lease; the clock starts when that one gives it up.
+It is a synced standby while another holds the Lease; the clock starts when that one gives it up. F is its floor: the
+same loop, with nothing left to decide.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.contenders.foresight import foreseen
 from bench.costs import Meter
 from gpu_scheduler.adapters.leadership import GIVEN_UP
 from tests.integration.bench import SYSTEM_NAMESPACE
@@ -95,6 +97,22 @@ class Ours:
         self.began = time.monotonic()
         self._started.append(Command(self._folder, name, arguments, {**env, **self._env}, self._module))
         return self._started[-1]
+
+
+class Floor(Ours):
+    """F: what the loop costs where decisions cost nothing."""
+
+    name = "F"
+
+    def __init__(self) -> None:
+        """See foresight."""
+        super().__init__("bench.contenders.foresight")
+
+    def prepare(self, plant: Plant, town: Settlement) -> None:
+        """See Contender."""
+        super().prepare(plant, town)
+        said = foreseen(town.pods)
+        eventually(f"it says: {said}", lambda: self.command.said(said), seconds=60)
 
 
 class Cold(Ours):

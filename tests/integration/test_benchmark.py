@@ -12,7 +12,7 @@ from bench import admission, arrivals, backlog, churn, company, failover, growth
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
-from bench.contenders.ours import Ours, as_shipped
+from bench.contenders.ours import Floor, Ours, as_shipped
 from bench.figures import (
     answer_rate,
     cpu_a_pod,
@@ -37,6 +37,7 @@ CONTENDERS: dict[str, tuple[Callable[[], Contender], float, int]] = {
     "the limit": (lambda: Limit("curl", 8, events=True), 2, PODS),
     "the limit without events": (lambda: Limit("go", 8, events=False), 1, PODS),
     "ours": (Ours, 2, PODS),
+    "our floor": (Floor, 2, PODS),
     "kube-scheduler": (lambda: KubeScheduler(throttled=False), 2, 0),
     "a naive scheduler": (Naive, 1, 0),
 }
@@ -69,7 +70,7 @@ def test_a_contender_places_a_backlog(make: Callable[[], Contender], writes: flo
 
 FILLERS = [
     pytest.param(*CONTENDERS[name][:2], id=name, marks=marks)
-    for name, marks in (("the limit", [pytest.mark.long]), ("ours", []), ("kube-scheduler", []))
+    for name, marks in (("the limit", [pytest.mark.long]), ("ours", []), ("our floor", []), ("kube-scheduler", []))
 ]
 
 
