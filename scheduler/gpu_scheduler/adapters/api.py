@@ -157,9 +157,8 @@ class Api:
         """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
         for last in (False, True):
             configuration = self._configuration
-            headers = await self._headers(content_type)
             # Of a watch nothing may wait for more that could be packed with it.
-            headers["Accept-Encoding"] = "gzip"
+            headers = await self._headers(content_type, "Accept-Encoding: gzip\r\n")
             request = self._request(method, path, query, headers, body)
             reply = await self._connections.ask(request, guard, harmless=method == "GET")
             refused = reply.status == UNAUTHORIZED and not last
@@ -194,21 +193,20 @@ class Api:
         method: Method,
         path: str,
         query: Mapping[str, str] | None,
-        headers: dict[str, str],
+        headers: str,
         body: bytes | None = None,
     ) -> bytes:
         """Head and body, as they are sent."""
         target = f"{path}?{urlencode(query)}" if query else path
         length = "" if body is None else f"Content-Length: {len(body)}\r\n"
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        return f"{method} {self._base}{target} HTTP/1.1\r\n{self._named}{lines}{length}\r\n".encode() + (body or b"")
+        head = f"{method} {self._base}{target} HTTP/1.1\r\n{self._named}{headers}{length}\r\n".encode()
+        return head if body is None else head + body
 
-    async def _headers(self, content_type: str) -> dict[str, str]:
-        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": self._user_agent}
+    async def _headers(self, content_type: str, more: str = "") -> str:
+        """Its lines, and `more` of them."""
         token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        if token:
-            headers["Authorization"] = token
-        return headers
+        who = f"Authorization: {token}\r\n" if token else ""
+        return f"Accept: {JSON}\r\nContent-Type: {content_type}\r\nUser-Agent: {self._user_agent}\r\n{who}{more}"
 
     async def _reload_credentials(self, refused: Access) -> None:
         """Read token, certificates and CA again; many calls refused at once make one reload."""

@@ -110,9 +110,9 @@ async def test_a_fence_that_shuts_while_the_request_is_made_holds_it_back(monkey
     async with connected() as (server, api):
         gate, healthy = Gate(), api._headers
 
-        async def slow(content_type: str) -> dict[str, str]:
+        async def slow(*asked: str) -> str:
             gate.open = False
-            return await healthy(content_type)
+            return await healthy(*asked)
 
         monkeypatch.setattr(api, "_headers", slow)
         result = await binder(api, gate).bind(BIND)
