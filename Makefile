@@ -114,6 +114,10 @@ bench-full: env-dev programs ## Measure all of it: two and a half hours (ONLY=W1
 fmt: env-dev ## Format the Python code, and write the tables of inputs into the roles' pages
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py
 
+.PHONY: bench-profile
+bench-profile: env-dev programs ## Sample where our processor time goes: 4 minutes (ONLY=W1,W6: of these workloads alone)
+	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
+
 .PHONY: programs
 programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for the integration ring and the benchmark
 	@$(PLAYBOOK) playbooks/programs.yml $(ARGS)

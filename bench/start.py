@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from bench.results import Cell, Measured
 
 
-def measure(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measured:
+def measure(cell: Cell, repetition: int, tell: Callable[[str], None], contender: Cold | None = None) -> Measured:
     """Measure ours once, beside the cell's pods; what it costs is what the start costs, and its memory then."""
-    town, contender = Town(cell.nodes, cell.pods + 1), Cold()
+    town, contender = Town(cell.nodes, cell.pods + 1), contender or Cold()
     with plant() as ground:
         tell(f"making {town.nodes} nodes and {cell.pods} bound pods")
         ground.settle(town)

@@ -10,6 +10,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.contenders import sampled
 from bench.contenders.foresight import foreseen
 from bench.costs import Meter
 from gpu_scheduler.adapters.leadership import GIVEN_UP
@@ -19,6 +20,8 @@ from tests.integration.shipped import rendered, values_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bench.plant import Plant
     from bench.results import Cost
     from bench.town import Settlement
@@ -113,6 +116,19 @@ class Floor(Ours):
         super().prepare(plant, town)
         said = foreseen(town.pods)
         eventually(f"it says: {said}", lambda: self.command.said(said), seconds=60)
+
+
+class Sampled(Ours):
+    """One that writes into a file where its processor time goes, from the start of the clock on."""
+
+    def __init__(self, path: Path) -> None:
+        """See sampled."""
+        super().__init__(sampled.MODULE, **{sampled.PATH: str(path)})
+
+    def go(self) -> None:
+        """See Contender."""
+        self.command.process.send(signal.SIGUSR1)
+        super().go()
 
 
 class Cold(Ours):

@@ -6,13 +6,14 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from bench import admission, arrivals, backlog, churn, company, failover, growth, idle, start
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
-from bench.contenders.ours import Floor, Ours, as_shipped
+from bench.contenders.ours import Floor, Ours, Sampled, as_shipped
 from bench.figures import (
     answer_rate,
     cpu_a_pod,
@@ -28,6 +29,7 @@ from tests.integration.command import QUICK_LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from bench.contenders.contender import Contender
     from bench.results import Measured
@@ -66,6 +68,18 @@ def test_a_contender_places_a_backlog(make: Callable[[], Contender], writes: flo
     assert told[0] == "making 10 nodes and 100 pods"
     if isinstance(contender, Naive):
         assert reads_a_pod(measured) == 1
+
+
+def test_where_our_time_goes_is_sampled(tmp_path: Path) -> None:
+    """Who decides and who writes is seen; the file is written when the process has ended."""
+    path = tmp_path / "samples.json"
+
+    measured = backlog.measure(Cell("W1", "O", "", NODES, PODS), Sampled(path), 1, print)
+
+    assert measured.wrong == []
+    seen = "\n".join(msgspec.json.decode(path.read_bytes(), type=dict[str, int]))
+    assert "scheduling:Scheduler._look_at" in seen
+    assert "adapters.api:Api.call" in seen
 
 
 FILLERS = [

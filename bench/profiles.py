@@ -1,0 +1,118 @@
+"""`python -m bench.profiles [W1,W3,W6,W8]`: where our processor time goes in a workload, as a table and as stacks.
+
+The stacks are folded, a line each with how often it was seen, as programs that draw flame graphs read them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bench import backlog, results, setting, start
+from bench.contenders import sampled
+from bench.contenders.ours import Cold, Sampled
+from bench.fleet import Fleet
+from bench.jobs import BOUND, FILLS, MANY_NODES, NODES, PODS
+from bench.prompted import ROOT
+from bench.results import Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from bench.results import Measured, Session
+
+FOLDER: Final = results.FOLDER / "profiles"
+_SHOWN: Final = 40
+"""Lines of a table: what is further down is noise."""
+_HIDDEN: Final = 1.0
+"""Percent of all stacks that hold a function which is not told of: what everybody stands on says nothing."""
+
+
+def _w1(path: Path, tell: Callable[[str], None]) -> Measured:
+    return backlog.measure(Cell("W1", "O", "", NODES, PODS), Sampled(path), 1, tell)
+
+
+def _w3(path: Path, tell: Callable[[str], None]) -> Measured:
+    fleet = Fleet(NODES, max(FILLS))
+    cell = Cell("W3", "O", f"{max(FILLS)}%", fleet.nodes, fleet.pods)
+    return backlog.fill(fleet, cell, Sampled(path), 1, tell)
+
+
+def _w6(path: Path, tell: Callable[[str], None]) -> Measured:
+    contender = Cold(sampled.MODULE, **{sampled.PATH: str(path)})
+    return start.measure(Cell("W6", "O", "", MANY_NODES, BOUND), 1, tell, contender)
+
+
+WORKLOADS: Final[Mapping[str, Callable[[Path, Callable[[str], None]], Measured]]] = {"W1": _w1, "W3": _w3, "W6": _w6}
+"""What is sampled: W1 and W3 while the backlog is placed, W6 from the start of the process on."""
+
+
+def main() -> int:
+    """Sample each workload once, and write what was seen."""
+    asked = sys.argv[1].split(",") if len(sys.argv) > 1 else list(WORKLOADS)
+    for name in asked:
+        if name not in WORKLOADS:
+            print(
+                f"cannot sample {name!r}: it must be one of {', '.join(WORKLOADS)} (example: {next(iter(WORKLOADS))})"
+            )
+            return 2
+    for name in asked:
+        print(f"{name}:", end=" ", flush=True)
+        measured, stacks = _sampled(name)
+        if measured.wrong:
+            print(f"wrong: {'; '.join(measured.wrong)}")
+            return 1
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        report = FOLDER / f"{name.lower()}.md"
+        report.write_text("\n".join(markdown(measured, stacks, setting.begun("profile"))) + "\n", encoding="utf-8")
+        folded = report.with_suffix(".folded")
+        folded.write_text("".join(f"{stack} {times}\n" for stack, times in sorted(stacks.items())), encoding="utf-8")
+        print(f"{sum(stacks.values())} samples in {report.relative_to(ROOT)} and {folded.relative_to(ROOT)}")
+    return 0
+
+
+def _sampled(name: str) -> tuple[Measured, dict[str, int]]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        path = Path(folder) / "samples.json"
+        measured = WORKLOADS[name](path, lambda _: None)
+        return measured, msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+
+
+def markdown(measured: Measured, stacks: Mapping[str, int], here: Session) -> Iterator[str]:
+    """Tell of the functions that cost most, by themselves and with all that they call."""
+    own, whole = shares(stacks)
+    cell, cost = measured.cell, measured.costs["O"]
+    yield f"# Where processor time goes in {cell.workload}"
+    yield ""
+    yield f"- began: {measured.began}, commit `{here.commit}`, {here.machine.processor}, {here.machine.cores} cores"
+    yield f"- {cell.pods:,} pods on {cell.nodes:,} nodes {cell.variant}".rstrip()
+    yield f"- {cost.cpu:.2f} s of processor time, sampled {sum(stacks.values()):,} times"
+    for head, shown in (("By itself", own), ("With all that it calls", whole)):
+        yield from ("", f"## {head}", "", "| % | function |", "|---|---|")
+        yield from (f"| {share:.1f} | `{function}` |" for function, share in shown[:_SHOWN])
+
+
+def shares(stacks: Mapping[str, int]) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+    """Give the percentages of functions by themselves, and with all that they call, the greatest first."""
+    own: Counter[str] = Counter()
+    whole: Counter[str] = Counter()
+    for stack, times in stacks.items():
+        functions = stack.split(";")
+        own[functions[-1]] += times
+        whole.update(dict.fromkeys(functions, times))
+    total = own.total()
+    return _percent(own.items(), total), _percent(whole.items(), total)
+
+
+def _percent(counted: Iterable[tuple[str, int]], total: int) -> list[tuple[str, float]]:
+    found = ((function, 100 * times / total) for function, times in counted)
+    return sorted((each for each in found if each[1] < 100 - _HIDDEN), key=lambda each: (-each[1], each[0]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
