@@ -1,9 +1,10 @@
 """W8: what our webhook costs whoever creates pods, and what it costs itself.
 
-Pods are created with our webhook as its role runs and registers it, and without any: first as fast as a few clients at
-once have them made, then at a pace that leaves the API server time, where the difference is what a user waits longer.
-Then reviews are sent to the webhook alone, beside a handler that does nothing but allow; libcurl plays the part of wrk:
-kept connections over TLS, many requests in flight.
+Pods are created with our webhook as its role runs and registers it, with a handler in its place that does nothing but
+allow, and without any: first as fast as a few clients at once have them made, then at a pace that leaves the API server
+time, where the difference is what a user waits longer.
+Then reviews are sent to the webhook alone, and to that handler; libcurl plays the part of wrk: kept connections over
+TLS, many requests in flight.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ _PATCHED: Final = 'gpu_scheduler_admission_reviews_total{outcome="patched",path=
 _GOOD: Final = "200"
 _MISSING: Final = 404
 """How a webhook answers the greeting, which opens its connection."""
-_BAD_REQUEST: Final = 400
+_ASKED: Final = ('path="/mutate"', 'path="/validate"')
+"""What the metrics of a webhook tell once an API server asks it."""
+_NONE: Final = "P"
 
 
 def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced: int, rate: float) -> Measured:
@@ -60,8 +63,8 @@ def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced
     with plant(injects=False) as ground, _registered(ground, cell.contender) as webhook:
         ground.make_namespaces(town.namespaces)
         began = now()
-        pids = ground.plane.pids if webhook is None else {OURS: webhook.command.process.pid, **ground.plane.pids}
-        meters = {name: Meter(pid) for name, pid in pids.items()}
+        own = {} if webhook is None else {cell.contender: webhook.command.process.pid}
+        meters = {name: Meter(pid) for name, pid in (own | ground.plane.pids).items()}
         tell(f"creating {len(pods) - paced} pods, {_CREATORS} at a time")
         blasted = ground.blast(pods[:-paced], _CREATORS)
         costs = {name: meter.read() for name, meter in meters.items()}
@@ -74,7 +77,7 @@ def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced
         finally:
             steady.stop()
         measured = _measured(cell, repetition, began, blasted, CREATED)
-        measured.wrong.extend((*faults(streamed, rate), *uncompleted(ground, town, completed=webhook is not None)))
+        measured.wrong.extend((*faults(streamed, rate), *uncompleted(ground, town, completed=cell.contender == OURS)))
     measured.costs |= costs
     measured.creations = streamed.took
     return measured
@@ -131,16 +134,21 @@ def _alone(folder: Path, contender: str) -> Iterator[Webhook]:
 
 @contextmanager
 def _registered(ground: Plant, contender: str) -> Iterator[Webhook | None]:
-    """Our webhook once the API server asks it; where the contender is not ours there is none."""
-    if contender != OURS:
+    """The contender's webhook once the API server asks it at both paths, if it has one."""
+    if contender == _NONE:
         yield None
         return
-    kube, probe = ground.plane.kube, shapes.pod("probe-0", "nonsense")
-    path = "/api/v1/namespaces/default/pods?dryRun=All"
+    kube, probe = ground.plane.kube, shapes.pod("probe-0", "0=node1:0")
     with _alone(ground.folder, contender) as webhook:
         for collection, body in webhook.registrations():
             kube.create(collection, body)
-        eventually("the webhook is asked", lambda: kube.call("POST", path, probe)[0] == _BAD_REQUEST, seconds=20)
+
+        def asked() -> bool:
+            kube.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", probe)
+            metrics = webhook.command.get("/metrics")[1]
+            return all(path in metrics for path in _ASKED)
+
+        eventually("the webhook is asked", asked, seconds=20)
         yield webhook
 
 

@@ -197,8 +197,8 @@ def failover_jobs() -> tuple[Job, ...]:
 
 
 def admission_jobs() -> tuple[Job, ...]:
-    """W8: creations without a webhook and with ours, then reviews by the bare handler and by ours."""
-    return (*(_creations(name) for name in ("P", "O")), *(_reviews(name) for name in ("H", "O")))
+    """W8: creations without a webhook, with the bare handler and with ours, then reviews by both of these."""
+    return (*(_creations(name) for name in ("P", "H", "O")), *(_reviews(name) for name in ("H", "O")))
 
 
 def _creations(name: str) -> Job:

@@ -1,6 +1,6 @@
 """H's program: the least that answers an AdmissionReview over aiohttp; it reads the body and allows all.
 
-Certificate and ports are given as to `gpu-scheduler webhook`.
+Certificate and ports are given as to `gpu-scheduler webhook`, and /metrics tells by path what it was asked.
 """
 
 from __future__ import annotations
@@ -8,20 +8,31 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
 _ALLOWED: Final = (
-    b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",'
-    b'"response":{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","allowed":true}}'
+    b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"',
+    b'","allowed":true}}',
 )
+_UID: Final = b'"uid":"'
+"""An API server writes the review's own before any other."""
+
+_asked: Counter[str] = Counter()
 
 
 async def _allow(request: web.Request) -> web.Response:
-    await request.read()
-    return web.Response(body=_ALLOWED, content_type="application/json")
+    uid = (await request.read()).split(_UID, 1)[1].split(b'"', 1)[0]
+    _asked[request.path] += 1
+    return web.Response(body=uid.join(_ALLOWED), content_type="application/json")
+
+
+async def _metrics(_: web.Request) -> web.Response:
+    lines = (f'admission_reviews_total{{path="{path}"}} {times}\n' for path, times in _asked.items())
+    return web.Response(text="".join(lines))
 
 
 async def _ready(_: web.Request) -> web.Response:
@@ -32,6 +43,8 @@ async def _serve() -> None:
     """Serve until the process is ended."""
     app = web.Application()
     app.router.add_post("/mutate", _allow)
+    app.router.add_post("/validate", _allow)
+    app.router.add_get("/metrics", _metrics)
     app.router.add_get("/readyz", _ready)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

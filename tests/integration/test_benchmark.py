@@ -216,7 +216,7 @@ def test_what_idleness_costs(name: str) -> None:
     assert 10 < made < 40 if name == "others" else made == 0
 
 
-@pytest.mark.parametrize("contender", ["O", pytest.param("P", marks=pytest.mark.long)])
+@pytest.mark.parametrize("contender", ["O", *(pytest.param(name, marks=pytest.mark.long) for name in ("H", "P"))])
 def test_creations_are_timed_with_our_webhook_and_without(contender: str) -> None:
     """Those at once are counted, those at a pace timed; pods see their GPUs where, and only where, we complete them."""
     cell = Cell("W8", contender, "creations", NODES, PODS)
@@ -227,7 +227,7 @@ def test_creations_are_timed_with_our_webhook_and_without(contender: str) -> Non
     assert measured.answered == PODS - 30
     assert len(measured.creations) == 30
     assert answer_rate(measured) is not None
-    assert measured.costs.keys() == {"client", "kube-apiserver", "etcd"} | ({"O"} if contender == "O" else set())
+    assert measured.costs.keys() == {"client", "kube-apiserver", "etcd"} | ({contender} - {"P"})
     assert (cpu_a_pod(measured) is None) is (contender == "P")
 
 
