@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
@@ -21,7 +21,9 @@ else:
     import structlog
 
 if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor
+    from collections.abc import Callable
+
+    from structlog.typing import EventDict, Processor, ProcessorReturnValue
 
 Logger = structlog.stdlib.BoundLogger
 
@@ -43,11 +45,14 @@ def set_up_logging(level: str, *, terminal: bool | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
+    handler = _Lines(sys.stderr)
+    factory: Callable[[str], Any] = structlog.stdlib.LoggerFactory()
+    hand_over: Processor = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
     if sys.stderr.isatty() if terminal is None else terminal:
         last: list[Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     else:
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_json)]
-    handler = logging.StreamHandler(sys.stderr)
+        factory, hand_over = handler.logger, _hand_over
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
@@ -66,12 +71,52 @@ def set_up_logging(level: str, *, terminal: bool | None = None) -> None:
         processors=[
             structlog.stdlib.filter_by_level,
             *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+            hand_over,
         ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=factory,
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes records, and what is ordinary without one: there is a line for each pod, and a record doubles its cost."""
+
+    def logger(self, name: str) -> _Logger:
+        """The logger that structlog hands its events to."""
+        return _Logger(logging.getLogger(name), self)
+
+    def write(self, event: EventDict) -> None:
+        """Write the event as JSON; like a record that cannot be written, it disturbs nobody."""
+        try:
+            line = _json(structlog.processors.format_exc_info(None, "info", event))
+            self.acquire()
+            try:
+                self.stream.write(f"{line}{self.terminator}")
+                self.flush()
+            finally:
+                self.release()
+        except Exception:  # noqa: BLE001 - whatever a record's own would be
+            self.handleError(logging.makeLogRecord({"msg": event}))
+
+
+class _Logger:
+    """The standard library's own, but for what is ordinary."""
+
+    def __init__(self, logger: logging.Logger, lines: _Lines) -> None:
+        self._logger = logger
+        self.name = logger.name
+        self.info = lines.write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._logger, name)
+
+
+def _hand_over(logger: Any, method: str, event: EventDict) -> ProcessorReturnValue:
+    """An event as `_Logger` takes it."""
+    if method == "info":
+        return (event,), {}
+    return structlog.stdlib.ProcessorFormatter.wrap_for_formatter(logger, method, event)
 
 
 def _json(event: EventDict, **_: Any) -> str:

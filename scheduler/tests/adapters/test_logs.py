@@ -21,13 +21,16 @@ def test_a_pipe_gets_json(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging("INFO", terminal=False)
     get_logger("ours").info("Injecting CUDA_VISIBLE_DEVICES=0,1 for pod webhook-test-0 (index 0)", namespace="default")
     logging.getLogger("theirs").warning("Bound %s", "a-0", extra={"node": "node1"})
+    get_logger("ours").warning("Cannot read a pod", namespace="default")
 
-    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    first, second, third = (json.loads(line) for line in capsys.readouterr().err.splitlines())
 
     assert first["event"] == "Injecting CUDA_VISIBLE_DEVICES=0,1 for pod webhook-test-0 (index 0)"
     assert (first["level"], first["logger"], first["namespace"]) == ("info", "ours", "default")
     assert first["timestamp"].endswith("Z")
     assert (second["event"], second["node"], second["level"]) == ("Bound a-0", "node1", "warning")
+    assert third.keys() == first.keys()
+    assert (third["event"], third["level"], third["logger"]) == ("Cannot read a pod", "warning", "ours")
 
 
 def test_a_terminal_gets_coloured_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,3 +61,12 @@ def test_errors_carry_their_traceback(capsys: pytest.CaptureFixture[str]) -> Non
         logging.getLogger("ours").exception("It failed")
 
     assert "ValueError: invalid literal" in json.loads(capsys.readouterr().err)["exception"]
+
+
+def test_a_line_that_cannot_be_written_disturbs_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever logs has something better to do; the next line is written again."""
+    set_up_logging("INFO", terminal=False)
+    get_logger("ours").info("Odd: \udcff")
+    get_logger("ours").info("Leading")
+
+    assert json.loads(capsys.readouterr().err.splitlines()[-1])["event"] == "Leading"
