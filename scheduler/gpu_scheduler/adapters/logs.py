@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Logger = structlog.stdlib.BoundLogger
 
+_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+# What every record has; all else came as `extra`.
+_OWN = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
 # Third parties that speak on INFO of things which are ordinary here.
 _QUIET = ("aiohttp", "asyncio", "kubernetes")
 
@@ -42,19 +45,20 @@ def set_up_logging(level: str, *, terminal: bool | None = None) -> None:
     shared: list[Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _stamp,
         structlog.processors.StackInfoRenderer(),
     ]
     handler = _Lines(sys.stderr)
     factory: Callable[[str], Any] = structlog.stdlib.LoggerFactory()
+    formatter = structlog.stdlib.ProcessorFormatter
     hand_over: Processor = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
     if sys.stderr.isatty() if terminal is None else terminal:
         last: list[Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     else:
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_json)]
-        factory, hand_over = handler.logger, _hand_over
+        factory, hand_over, formatter = handler.logger, _hand_over, _Records
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        formatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
             foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
         ),
@@ -98,6 +102,19 @@ class _Lines(logging.StreamHandler[TextIO]):
                 self.release()
         except Exception:  # noqa: BLE001 - whatever a record's own would be
             self.handleError(logging.makeLogRecord({"msg": event}))
+
+
+class _Records(structlog.stdlib.ProcessorFormatter):
+    """Writes the standard library's records; those that hold nothing odd without a chain of processors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the same line either way."""
+        if record.exc_info or record.stack_info or isinstance(record.msg, dict):
+            return super().format(record)
+        event: EventDict = {"event": record.getMessage()}
+        event.update({name: value for name, value in record.__dict__.items() if name not in _OWN})
+        event["logger"], event["level"] = record.name, record.levelname.lower()
+        return _json(_stamp(None, "", event))
 
 
 class _Logger:
