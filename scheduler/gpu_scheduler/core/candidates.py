@@ -5,6 +5,7 @@ LAW: all nodes are weighed once for a shape that is new; from then on only those
 
 from collections import OrderedDict
 from typing import Final
+from weakref import WeakValueDictionary
 
 from gpu_scheduler.core.counting import CountRequest, Strategy
 from gpu_scheduler.core.inventory import MAX_CARDS
@@ -13,10 +14,11 @@ from gpu_scheduler.core.model import Node, Pod, Policy
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.ranking import Ranking
 from gpu_scheduler.core.reasons import Obstacle, ShapeChanged, Wake
+from gpu_scheduler.core.shape import Kind, Shape, shape_of
 from gpu_scheduler.core.shortfall import shortfall
 from gpu_scheduler.core.strategies import Turn
 from gpu_scheduler.core.tally import Places
-from gpu_scheduler.core.weighing import Scale, Shape, shape_of
+from gpu_scheduler.core.weighing import Scale
 
 MAX_SHAPES: Final = 16
 """How many rankings are kept for which nobody waits, however many nodes there are."""
@@ -31,7 +33,7 @@ _NOBODY: Final[frozenset[Wake]] = frozenset()
 class Candidates:
     """Everything follows from ledger and nodes; another ledger needs another one of these."""
 
-    __slots__ = ("_ledger", "_looked", "_nodes", "_places", "_policy", "_rankings", "_waiting")
+    __slots__ = ("_ledger", "_looked", "_nodes", "_places", "_policy", "_rankings", "_scales", "_waiting")
 
     def __init__(self, ledger: Ledger, nodes: Nodes, policy: Policy) -> None:
         self._ledger = ledger
@@ -40,6 +42,8 @@ class Candidates:
         self._places = Places()
         self._rankings: OrderedDict[Shape, Ranking] = OrderedDict()
         """The one that was asked for last is the last."""
+        self._scales: WeakValueDictionary[Kind, Scale] = WeakValueDictionary()
+        """Those of the rankings; shapes that differ in nothing but the count have one."""
         self._waiting: dict[Shape, Ranking] = {}
         self._looked = 0
         """Up to which change those who wait have been told."""
@@ -51,7 +55,7 @@ class Candidates:
         ranking = self._rankings.get(shape)
         if ranking is None:
             self._drop_oldest()
-            ranking = self._rankings[shape] = Ranking(Scale(shape, self._ledger, self._policy), self._places)
+            ranking = self._rankings[shape] = Ranking(shape, self._scale(shape.kind, pod), self._places)
         self._rankings.move_to_end(shape)
         self._catch_up(ranking)
         if ranking.takes_turns:
@@ -60,14 +64,15 @@ class Candidates:
 
     def wait(self, ranking: Ranking) -> ShapeChanged:
         """What wakes a pod that can have none of these nodes; as long as somebody has it, there is news about them."""
-        self._waiting[ranking.scale.shape] = ranking
+        self._waiting[ranking.shape] = ranking
         return ranking.wait()
 
     def shortfall(self, ranking: Ranking) -> Obstacle:
         """Why no node fits."""
         reason = ranking.lacking
         count = ranking.count(reason)
-        return shortfall(ranking.scale, reason, count, self._node(count.node) or Node(count.node))
+        node = self._node(count.node) or Node(count.node)
+        return shortfall(ranking.shape, ranking.scale, reason, count, node)
 
     def news(self) -> frozenset[Wake]:
         """For whose pods a node begins to fit, or something else is in the way. Costs what changed for who waits."""
@@ -86,11 +91,18 @@ class Candidates:
             del self._waiting[shape]
         return frozenset(told)
 
+    def _scale(self, kind: Kind, pod: Pod) -> Scale:
+        scale = self._scales.get(kind)
+        if scale is None:
+            scale = self._scales[kind] = Scale(kind, pod, self._ledger, self._policy)
+        return scale
+
     def _catch_up(self, ranking: Ranking) -> None:
         changed = self._ledger.touched.since(ranking.seen)
         if changed is None:
             ranking.clear(self._places)
             changed = [node.name for node in self._nodes]
+            ranking.scale.keep(changed)
         for name in changed:
             ranking.look(name, self._node(name))
         ranking.seen = self._ledger.touched.now

@@ -4,6 +4,7 @@ LAW: a question reads and answers; it changes nothing and knows no other questio
 here.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from gpu_scheduler import names
@@ -75,14 +76,20 @@ def node_selected(pod: Pod, node: Node) -> Obstacle | None:
 
 def room_left(pod: Pod, node: Node, occupancy: Occupancy) -> Obstacle | None:
     """What the pod asks for is there beside what all pods of the node take; cards of a plugin are not asked here."""
-    wanted = {PODS: 1, **pod.demand.requests}
-    for resource in (*_COMMON, *sorted(wanted.keys() - {*_COMMON, names.GPU_RESOURCE})):
-        asked, there = wanted.get(resource, 0), _allocatable(node, resource)
-        if asked and there is not None:
-            used = occupancy.used(node.name, resource)
-            if asked > there - used:
-                return _short(node, resource, (asked, used, there))
+    for resource, asked, there in wanted(pod, node):
+        used = occupancy.used(node.name, resource)
+        if asked > there - used:
+            return _short(node, resource, (asked, used, there))
     return None
+
+
+def wanted(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
+    """Each resource that the pod asks for and the node counts: how much is asked, and how much is there in all."""
+    requests = {PODS: 1, **pod.demand.requests}
+    for resource in (*_COMMON, *sorted(requests.keys() - {*_COMMON, names.GPU_RESOURCE})):
+        asked, there = requests.get(resource, 0), _allocatable(node, resource)
+        if asked and there is not None:
+            yield resource, asked, there
 
 
 def ports_free(pod: Pod, node: Node, occupancy: Occupancy) -> Obstacle | None:

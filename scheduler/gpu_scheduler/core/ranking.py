@@ -4,40 +4,53 @@ LAW: one node at a time is looked at anew, whatever the others are; the best is 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 from weakref import ReferenceType, ref
 
 from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.reasons import Reason, ShapeChanged
+from gpu_scheduler.core.shape import Shape
 from gpu_scheduler.core.strategies import ORDERINGS, Choice, FreeCard, Turn
 from gpu_scheduler.core.tally import Count, Places, Tally
 from gpu_scheduler.core.text import natural
-from gpu_scheduler.core.weighing import Lack, Room, Scale
+from gpu_scheduler.core.weighing import Scale, Stock
 
 _Key = tuple[int | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A node that fits, and where it stands."""
 
     key: _Key
-    room: Room
+    stock: Stock
     choice: Choice
 
 
 class Ranking:
     """Begins without nodes; whoever has it shows it every one, and again when it changed."""
 
-    __slots__ = ("_begun", "_entries", "_order", "_ordering", "_tally", "_told", "_waiting", "scale", "seen", "turn")
+    __slots__ = (
+        "_begun",
+        "_entries",
+        "_order",
+        "_ordering",
+        "_tally",
+        "_told",
+        "_waiting",
+        "scale",
+        "seen",
+        "shape",
+        "turn",
+    )
 
-    def __init__(self, scale: Scale, places: Places) -> None:
+    def __init__(self, shape: Shape, scale: Scale, places: Places) -> None:
+        self.shape = shape
         self.scale = scale
         self.turn: Turn | None = None
         """Where a strategy that takes turns goes on."""
-        self._ordering = ORDERINGS[scale.shape.strategy]
+        self._ordering = ORDERINGS[shape.kind.strategy]
         self.clear(places)
         self._waiting: ReferenceType[ShapeChanged] | None = None
         self._told: Reason | None = None
@@ -61,13 +74,18 @@ class Ranking:
         before = self._entries.pop(name, None)
         if before is not None:
             del self._order[bisect_left(self._order, before.key)]
-        found = None if node is None else self.scale.weigh(node)
-        if isinstance(found, Room):
-            entry = self._entries[name] = self._entry(found)
+        if node is None:
+            self.scale.forget(name)
+            self._tally.put(name, None)
+            return
+        stock = self.scale.weigh(node)
+        lack = self.scale.lack(stock, self.shape.gpus)
+        if lack is None:
+            entry = self._entries[name] = self._entry(stock)
             insort(self._order, entry.key)
             # Labels decide which volumes can be reached, and those are asked for each pod.
-            self._begun |= before is None or before.room.node.labels != found.node.labels
-        self._tally.put(name, found if isinstance(found, Lack) else None)
+            self._begun |= before is None or _relabelled(before.stock.node, node)
+        self._tally.put(name, lack)
 
     def choices(self) -> Iterator[Choice]:
         """What a pod could have, the best first."""
@@ -92,7 +110,7 @@ class Ranking:
         """Somebody waits; what is no news to the first who does is none to whoever joins."""
         wake = self.waiting
         if wake is None:
-            wake = ShapeChanged(self.scale.shape)
+            wake = ShapeChanged(self.shape)
             self._waiting, self._told, self._begun = ref(wake), self._leading(), False
         return wake
 
@@ -111,14 +129,14 @@ class Ranking:
     def _leading(self) -> Reason | None:
         return None if self._order else self.lacking
 
-    def _entry(self, room: Room) -> _Entry:
-        choice, name = self._choice(room, self._ordering.card), room.node.name
-        return _Entry((*self._ordering.score(choice), natural(name), name), room, choice)
+    def _entry(self, stock: Stock) -> _Entry:
+        choice, name = self._choice(stock, stock.cards), stock.node.name
+        return _Entry((*self._ordering.score(choice), natural(name), name), stock, choice)
 
-    def _choice(self, room: Room, order: Callable[[FreeCard], tuple[int, ...]]) -> Choice:
-        """The first of the node's cards, as many as are asked for."""
-        chosen = tuple(sorted(room.cards, key=order)[: self.scale.shape.count])
-        return Choice(room.node, chosen, room.whole - sum(not card.holders for card in chosen), room.busy)
+    def _choice(self, stock: Stock, cards: Sequence[FreeCard]) -> Choice:
+        """The first of these cards, as many as are asked for."""
+        chosen = tuple(cards[: self.shape.gpus])
+        return Choice(stock.node, chosen, stock.whole - sum([not card.holders for card in chosen]), stock.busy)
 
     def _in_turn(self, turn: Turn) -> Iterator[Choice]:
         """All nodes that are equally worn, beginning behind the card, then those that are worn more."""
@@ -129,7 +147,7 @@ class Ranking:
             at = bisect_left(order, (worn, *here), first, end)
             last: list[Choice] = []
             if at < end and order[at][1:] == here:
-                last.append(self._behind(self._entries[turn.node].room, turn.index))
+                last.append(self._behind(self._entries[turn.node].stock, turn.index))
                 if all(card.index > turn.index for card in last[0].cards):
                     yield last.pop()
             there = bisect_left(order, (worn, *here, ""), at, end)
@@ -138,6 +156,11 @@ class Ranking:
             yield from last
             first = end
 
-    def _behind(self, room: Room, index: int) -> Choice:
+    def _behind(self, stock: Stock, index: int) -> Choice:
         """What the node gives to whoever goes on behind one of its cards."""
-        return self._choice(room, lambda card: (card.degraded, card.index <= index, card.index))
+        cards = sorted(stock.cards, key=lambda card: (card.degraded, card.index <= index, card.index))
+        return self._choice(stock, cards)
+
+
+def _relabelled(before: Node, node: Node) -> bool:
+    return before is not node and before.labels != node.labels

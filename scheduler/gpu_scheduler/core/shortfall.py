@@ -11,9 +11,10 @@ from typing import Final
 from gpu_scheduler import names
 from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.shape import Shape
 from gpu_scheduler.core.tally import Count
 from gpu_scheduler.core.text import number_of, quote
-from gpu_scheduler.core.weighing import Scale, Shape
+from gpu_scheduler.core.weighing import Scale
 
 _CURES: Final[Mapping[Reason, str]] = {
     Reason.NODE_AFFINITY_MISMATCH: "correct the pod's template, or label nodes: kubectl label node NODE KEY=VALUE",
@@ -23,10 +24,10 @@ _CURES: Final[Mapping[Reason, str]] = {
 """Where what helps is something else than for the author of a map."""
 
 
-def shortfall(scale: Scale, reason: Reason, count: Count, node: Node) -> Obstacle:
+def shortfall(shape: Shape, scale: Scale, reason: Reason, count: Count, node: Node) -> Obstacle:
     """What to tell of the nodes that lack this; `node` stands for all of them."""
-    what, cure = _of_node(scale, reason, count, node) or _of_cards(scale, reason, count, node)
-    return Obstacle(reason, what, cure, about=_wish(scale.shape))
+    what, cure = _of_node(scale, reason, count, node) or _of_cards(shape, scale, reason, count, node)
+    return Obstacle(reason, what, cure, about=_wish(shape))
 
 
 def barred(obstacle: Obstacle, nodes: int) -> Obstacle:
@@ -46,10 +47,10 @@ def _and_more(nodes: int) -> str:
     return f" (and so on {number_of(nodes - 1, 'more node')} with such GPUs)" if nodes > 1 else ""
 
 
-def _of_cards(scale: Scale, reason: Reason, count: Count, node: Node) -> tuple[str, str]:
+def _of_cards(shape: Shape, scale: Scale, reason: Reason, count: Count, node: Node) -> tuple[str, str]:
     """What the GPUs of the nodes lack."""
-    several, offer = scale.shape.count > 1, count.offer
-    cannot = f"cannot get {_wish(scale.shape)}{' on one node' if several else ''}: "
+    several, offer = shape.gpus > 1, count.offer
+    cannot = f"cannot get {_wish(shape)}{' on one node' if several else ''}: "
     there = f"{number_of(count.nodes, 'node')} {'has' if count.nodes == 1 else 'have'} such GPUs"
     match reason:
         case Reason.GPU_UNHEALTHY:
@@ -71,7 +72,7 @@ def _of_cards(scale: Scale, reason: Reason, count: Count, node: Node) -> tuple[s
 
 def _wish(shape: Shape) -> str:
     """What is asked for: `2 GPUs of type "A100" with 8192 MiB each`."""
-    kind = f" of type {quote(shape.gpu_type)}" if shape.gpu_type else ""
-    each = " each" if shape.count > 1 else ""
-    memory = f" with {shape.memory} MiB{each}" if shape.memory else ""
-    return f"{number_of(shape.count, 'GPU')}{kind}{memory}"
+    kind = f" of type {quote(shape.kind.gpu_type)}" if shape.kind.gpu_type else ""
+    each = " each" if shape.gpus > 1 else ""
+    memory = f" with {shape.kind.memory} MiB{each}" if shape.kind.memory else ""
+    return f"{number_of(shape.gpus, 'GPU')}{kind}{memory}"

@@ -56,6 +56,10 @@ class Touched:
             found.append(name)
         return found
 
+    def last(self, name: str) -> int:
+        """The number of the node's last change, or a later one."""
+        return self._last.get(name, self._forgotten)
+
     def crowded(self, names: int) -> bool:
         """Whether so many names are too many for the nodes that there are."""
         return names > 2 * len(self._nodes) + _SLACK

@@ -268,7 +268,7 @@ def test_the_shapes_that_were_asked_for_last_are_kept() -> None:
         assert decision.placement.devices == (str(memory - 1),)
         assert kept(world) <= candidates.MAX_SHAPES
 
-    assert {shape.memory for shape in world.cluster.candidates._rankings} == set(range(2, 18))
+    assert {shape.kind.memory for shape in world.cluster.candidates._rankings} == set(range(2, 18))
 
 
 def test_where_nodes_are_few_more_shapes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,3 +92,15 @@ def test_whatever_a_decision_reads_of_a_node_touches_it() -> None:
         before = touched.now
         happen()
         assert touched.since(before) == nodes, what
+
+
+def test_when_a_node_changed_last() -> None:
+    """Nobody takes what was forgotten for older than it may be."""
+    touched = Touched()
+    touched.mark("node1")
+    assert (touched.last("node1"), touched.last("node2")) == (1, 0)
+    for number in range(100):
+        touched.mark(f"gone-{number}")
+
+    assert touched.last("gone-99") == touched.now
+    assert touched.last("node1") == touched.now - 64
