@@ -91,13 +91,15 @@ def _count(pod: Pod) -> int:
 
 
 def _number(given: Mapping[str, str], key: str, bounds: tuple[int, int], example: str, unit: str = "") -> int:
-    text = given.get(key, "0")
+    text = given.get(key)
+    if text is None:
+        return 0
     number = int(text) if _INTEGER.fullmatch(text) else None
     least, most = bounds
-    if key in given and (number is None or not least <= number <= most):
+    if number is None or not least <= number <= most:
         rule = f"it must be a number{unit} from {least} to {most}, without plus sign or leading zero"
         raise _odd(given, key, rule, example)
-    return number or 0
+    return number
 
 
 def _word(given: Mapping[str, str], key: str, words: tuple[str, ...]) -> str:

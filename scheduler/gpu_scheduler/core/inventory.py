@@ -82,17 +82,10 @@ class Inventory:
 
     def uuids(self, devices: tuple[str, ...]) -> tuple[str, ...] | None:
         """The UUIDs of `devices`, in their order; None unless all are known."""
-        found = []
-        for device in devices:
-            spot = self.find(device)
-            uuid = None if spot is None else spot.slice or self._uuid_of(spot.card)
-            if uuid is None:
-                return None
-            found.append(uuid)
-        return tuple(found)
-
-    def _uuid_of(self, index: int) -> str | None:
-        return next((card.uuid for card in self.cards if card.index == index), None)
+        known = {card.index: card.uuid for card in self.cards}
+        spots = [self._spots.get(device) for device in devices]
+        found = [None if spot is None else spot.slice or known[spot.card] for spot in spots]
+        return None if None in found else tuple(uuid for uuid in found if uuid is not None)
 
 
 MAX_CARDS: Final = 1024

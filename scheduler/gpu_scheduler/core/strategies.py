@@ -6,7 +6,8 @@ are alike in all of them come in order of name, so that the same cluster always 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from gpu_scheduler.core.counting import Strategy
 from gpu_scheduler.core.model import Node
@@ -26,8 +27,7 @@ class FreeCard:
     degraded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The cards that a pod would get on a node."""
 
     node: Node
@@ -57,10 +57,6 @@ class Term:
     show: Callable[[int], str]
     turned: bool = False
 
-    def weigh(self, choice: Choice) -> int:
-        """What the choice is sorted by."""
-        return -self.measure(choice) if self.turned else self.measure(choice)
-
     def explain(self, choice: Choice) -> str:
         """The number in people's words."""
         return self.show(self.measure(choice))
@@ -77,12 +73,12 @@ class Ordering:
 
     def score(self, choice: Choice) -> tuple[int, ...]:
         """What the choice is sorted by: whose score is lower comes first."""
-        return tuple([term.weigh(choice) for term in self.terms])
+        return tuple([-term.measure(choice) if term.turned else term.measure(choice) for term in self.terms])
 
     def reason(self, choice: Choice, rival: Choice | None, turn: Turn | None) -> str:
         """Why this choice and not `rival`, the next best: the first term in which they differ, in people's words."""
         for term in self.terms:
-            if rival is not None and term.weigh(choice) != term.weigh(rival):
+            if rival is not None and term.measure(choice) != term.measure(rival):
                 return f"{term.explain(choice)}, {term.why}"
         if self.telling is None:
             return "the first by name" if turn is None else f"the next after {turn.shown}"
@@ -90,10 +86,16 @@ class Ordering:
         return f"{self.telling.explain(choice)}, {why}"
 
 
+def _sum(field: str) -> Callable[[Choice], int]:
+    """That of a choice's cards."""
+    read = attrgetter(field)
+    return lambda choice: sum(map(read, choice.cards))
+
+
 _WORN: Final = Term(
     "degraded cards",
     "the fewest",
-    lambda choice: sum([card.degraded for card in choice.cards]),
+    _sum("degraded"),
     lambda number: number_of(number, "degraded GPU"),
 )
 
@@ -102,13 +104,13 @@ def _least_utilized() -> Ordering:
     load = Term(
         "utilization",
         "the least",
-        lambda choice: sum([card.utilization for card in choice.cards]),
+        _sum("utilization"),
         lambda percent: f"{percent} % utilized",
     )
     company = Term(
         "pods on the cards",
         "the fewest",
-        lambda choice: sum([card.holders for card in choice.cards]),
+        _sum("holders"),
         lambda number: f"shared with {number_of(number, 'pod')}",
     )
     busy = Term(
@@ -117,9 +119,7 @@ def _least_utilized() -> Ordering:
         lambda choice: choice.busy,
         lambda amount: f"{amount // 10} % of the node's GPUs held",
     )
-    return Ordering(
-        lambda card: (card.degraded, card.utilization, card.holders, card.index), (_WORN, load, company, busy), load
-    )
+    return Ordering(attrgetter("degraded", "utilization", "holders", "index"), (_WORN, load, company, busy), load)
 
 
 def _by_room(*, turned: bool) -> Ordering:
@@ -127,7 +127,7 @@ def _by_room(*, turned: bool) -> Ordering:
     room = Term(
         "free memory",
         "the most" if turned else "the least that fits",
-        lambda choice: sum([card.free for card in choice.cards]),
+        _sum("free"),
         lambda amount: f"{amount} MiB free",
         turned,
     )
@@ -146,6 +146,6 @@ ORDERINGS: Final[Mapping[Strategy, Ordering]] = {
     Strategy.LEAST_UTILIZED: _least_utilized(),
     Strategy.BEST_FIT: _by_room(turned=False),
     Strategy.PRIORITY: _by_room(turned=True),
-    Strategy.ROUND_ROBIN: Ordering(lambda card: (card.degraded, card.index), (_WORN,)),
+    Strategy.ROUND_ROBIN: Ordering(attrgetter("degraded", "index"), (_WORN,)),
 }
 """Health comes before all else: a card that wears is taken last."""
