@@ -14,6 +14,7 @@ from tests.steps import Cost, Name, counted, repeated, same
 PODS = 150
 EVERY = 50
 CARDS = 16
+SIZES = (8, 4, 2, 1)
 LINES = 5_000
 
 
@@ -65,6 +66,27 @@ def test_who_waits_looks_at_no_more_nodes_in_a_large_cluster() -> None:
 def gpus(nodes: int) -> World:
     """Nodes with many GPUs, whose names notice when they are compared."""
     return World(*(having(Name(f"n{number}"), *(40960,) * CARDS) for number in range(nodes)))
+
+
+def test_a_first_decision_looks_at_what_was_seen_for_another_number() -> None:
+    """All nodes are looked at once for pods that differ in nothing but how many GPUs they ask for."""
+    world = gpus(100)
+    first, *others = [counted(partial(world.decide, asking(number))).lines for number in SIZES]
+
+    assert max(others) <= first / 5
+
+
+def test_decisions_for_several_numbers_share_what_they_find() -> None:
+    """A bind makes its node another for each of the numbers; its cards are counted once for all of them."""
+
+    def cost(*numbers: int) -> int:
+        world = gpus(100)
+        for number in numbers:
+            world.decide(asking(number))
+        pods = [asking(number, f"pod-{number}-{turn}") for turn in range(12 // len(numbers)) for number in numbers]
+        return lines([counted(partial(world.place, each, confirmed=False)) for each in pods])
+
+    assert cost(*SIZES) <= 1.5 * cost(4)
 
 
 def test_a_decision_by_map_costs_the_same_in_a_large_cluster() -> None:
