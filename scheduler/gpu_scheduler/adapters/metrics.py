@@ -118,7 +118,12 @@ class WebhookMetrics:
             ["path", "outcome"],
             registry=registry,
         )
+        # The library takes two locks to find a child, each time.
+        self._children: dict[tuple[str, str], Counter] = {}
 
     def reviewed(self, path: str, outcome: str) -> None:
         """Count one answered review."""
-        self._reviews.labels(path, outcome).inc()
+        count = self._children.get((path, outcome))
+        if count is None:
+            count = self._children[path, outcome] = self._reviews.labels(path, outcome)
+        count.inc()
