@@ -241,8 +241,14 @@ class WatchEvent(_Read):
     object: msgspec.Raw
 
 
+class Version(_Read):
+    resource_version: str | None = None
+
+
 class Bookmark(_Read):
-    metadata: ObjectMeta
+    """Of every event its version is read, whatever its object is."""
+
+    metadata: Version
 
 
 class Status(_Read):

@@ -1,13 +1,15 @@
 """Kubernetes' objects become core values here, and nothing else does; pure.
 
-Only what a decision reads is kept: a cache of these values costs a fraction of what the API server sent.
+Only what a decision reads is kept: a cache of these values costs a fraction of what the API server sent. Thousands of
+pods are alike, so that what they have in common is one value, which nobody changes.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,7 +22,10 @@ from gpu_scheduler.adapters.translate_wishes import claims_of, wishes_of
 from gpu_scheduler.core.model import Condition, Container, ContainerKind, EnvVar, Owner, Pod, PodRef, Resident
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    _Env = tuple[tuple[str, str | None, str | None], ...] | None
+    _Named = tuple[tuple[str, _Env], ...]
 
 __all__ = ["node_value", "pod_value", "read_node", "read_pod", "read_resident"]
 
@@ -28,6 +33,10 @@ _pods = msgspec.json.Decoder(objects.Pod)
 _residents = msgspec.json.Decoder(objects.Resident)
 _NO_CONTAINERS = frozenset({b"", b"null", b"[]"})
 _CUDA = frozenset({names.VISIBLE_DEVICES, names.DEVICE_ORDER})
+_LONGEST: Final = 2048
+"""Characters of what is remembered, as it is written."""
+_SCHEDULED: Final = Condition("True", "", "")
+"""What nearly all bound pods say; since when they do counts for nothing."""
 
 
 def read_pod(raw: bytes | msgspec.Raw) -> tuple[str, Pod]:
@@ -58,13 +67,9 @@ def pod_value(pod: objects.Pod, namespace: str = "") -> Pod:
         gated=bool(spec.scheduling_gates),
         generate_name=meta.generate_name,
         owner=_controller(meta.owner_references or ()),
-        annotations=_only(names.POD_ANNOTATIONS, meta.annotations),
-        labels=_only(names.POD_LABELS, meta.labels),
-        containers=(
-            *_containers(ContainerKind.CONTAINER, spec.containers),
-            *_containers(ContainerKind.INIT, spec.init_containers),
-            *_containers(ContainerKind.EPHEMERAL, spec.ephemeral_containers),
-        ),
+        annotations=_annotations(meta.annotations),
+        labels=_labels(meta.labels),
+        containers=_containers(spec),
         demand=demand_of(spec),
         constraints=constraints,
         claims=claims_of(meta.name or "", spec),
@@ -81,18 +86,49 @@ def _rejected(status: objects.PodStatus) -> str:
     return sys.intern(status.reason or "") if rejected else ""
 
 
-def _only(keys: frozenset[str], given: Mapping[str, str] | None) -> dict[str, str]:
+def _annotations(given: Mapping[str, str] | None) -> dict[str, str]:
     """Interned: a workload's pods all carry the same map, and its text should be in memory once."""
-    return {sys.intern(key): sys.intern(value) for key, value in (given or {}).items() if key in keys}
+    return {
+        sys.intern(key): value if key == names.ASSIGNED_AT else sys.intern(value)
+        for key, value in (given or {}).items()
+        if key in names.POD_ANNOTATIONS
+    }
+
+
+def _labels(given: Mapping[str, str] | None) -> Mapping[str, str]:
+    kept = tuple(item for item in (given or {}).items() if item[0] in names.POD_LABELS)
+    return _same_labels(kept) if len(str(kept)) <= _LONGEST else dict(kept)
+
+
+@lru_cache(maxsize=4096)
+def _same_labels(kept: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return {sys.intern(key): value for key, value in kept}
 
 
 def _controller(owners: Iterable[objects.OwnerReference]) -> Owner | None:
-    return next((Owner(sys.intern(owner.kind), sys.intern(owner.name)) for owner in owners if owner.controller), None)
+    owner = next((owner for owner in owners if owner.controller), None)
+    if owner is None:
+        return None
+    short = len(owner.kind) + len(owner.name) <= _LONGEST
+    return _same_owner(owner.kind, owner.name) if short else Owner(owner.kind, owner.name)
 
 
-def _containers(kind: ContainerKind, containers: list[objects.Container] | None) -> Iterable[Container]:
-    for position, container in enumerate(containers or ()):
-        yield Container(kind, position, sys.intern(container.name), _env(container.env))
+_same_owner = lru_cache(maxsize=4096)(Owner)
+
+
+def _containers(spec: objects.PodSpec) -> tuple[Container, ...]:
+    lists = (spec.containers, spec.init_containers, spec.ephemeral_containers)
+    given = tuple(tuple((each.name, _env(each.env)) for each in containers or ()) for containers in lists)
+    return _same_containers(given) if len(str(given)) <= _LONGEST else _same_containers.__wrapped__(given)
+
+
+@lru_cache(maxsize=4096)
+def _same_containers(given: Sequence[_Named]) -> tuple[Container, ...]:
+    return tuple(
+        Container(kind, position, name, None if env is None else tuple(EnvVar(*variable) for variable in env))
+        for kind, containers in zip(ContainerKind, given, strict=True)
+        for position, (name, env) in enumerate(containers)
+    )
 
 
 def _gpu_limits(containers: Iterable[objects.Container]) -> tuple[tuple[str, int], ...]:
@@ -100,24 +136,26 @@ def _gpu_limits(containers: Iterable[objects.Container]) -> tuple[tuple[str, int
     return tuple((sys.intern(name), limit) for name, limit in limits if limit > 0)
 
 
-def _env(env: list[objects.Env] | None) -> tuple[EnvVar, ...] | None:
+def _env(env: list[objects.Env] | None) -> _Env:
     """Only the two CUDA variables; None stays None, because a patch must then make the list."""
     if env is None:
         return None
     return tuple(_variable(entry) for entry in env if entry.name in _CUDA)
 
 
-def _variable(entry: objects.Env) -> EnvVar:
-    """An entry without a value and without a source has the value "" for the container."""
+def _variable(entry: objects.Env) -> tuple[str, str | None, str | None]:
+    """As EnvVar has it; an entry without a value and without a source has the value "" for the container."""
     if entry.value_from is None:
-        return EnvVar(sys.intern(entry.name), entry.value or "")
+        return entry.name, entry.value or "", None
     reference = entry.value_from.field_ref
-    return EnvVar(sys.intern(entry.name), None, reference.field_path if reference else None)
+    return entry.name, None, reference.field_path if reference else None
 
 
 def _scheduled(conditions: Iterable[objects.Condition]) -> Condition | None:
     for condition in conditions:
         if condition.type == names.CONDITION_POD_SCHEDULED:
+            if condition.status == "True" and not condition.reason and not condition.message:
+                return _SCHEDULED
             return Condition(
                 condition.status, condition.reason or "", condition.message or "", condition.last_transition_time
             )

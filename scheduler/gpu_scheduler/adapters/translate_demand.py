@@ -26,6 +26,8 @@ _ports = msgspec.json.Decoder(list[objects.ContainerPort] | None)
 
 _LONGEST: Final = 4096
 """Longest text that is remembered."""
+_MOST: Final = 64
+"""Most resources that are remembered together."""
 
 
 class Wants(NamedTuple):
@@ -58,6 +60,12 @@ def demand_of(spec: objects.PodSpec | objects.ResidentSpec) -> Demand:
 def wants_of(resources: msgspec.Raw) -> Wants:
     """Read a `resources` field; one that cannot be read wants nothing."""
     return _wanted(bytes(resources))
+
+
+def shared_amounts(quantities: Mapping[str, object] | None) -> Mapping[str, int]:
+    """The same, one value for all who have as much."""
+    found = amounts(quantities)
+    return _same_amounts(tuple(found.items())) if len(found) <= _MOST else found
 
 
 def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
@@ -128,6 +136,11 @@ def _host_ports(ports: bytes) -> frozenset[HostPort]:
         for port in decode_part(_ports, ports) or ()
         if port.host_port
     )
+
+
+@lru_cache(maxsize=64)
+def _same_amounts(found: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+    return dict(found)
 
 
 @lru_cache(maxsize=4096)

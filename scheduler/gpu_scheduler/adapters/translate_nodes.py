@@ -10,7 +10,7 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.decoding import decode_object, decode_part
-from gpu_scheduler.adapters.translate_demand import amounts
+from gpu_scheduler.adapters.translate_demand import amounts, shared_amounts
 from gpu_scheduler.core.constraints import Taint
 from gpu_scheduler.core.inventory import MAX_CARDS, MAX_MEMORY, UNREAD, Card, Health, Inventory, Reading, counted
 from gpu_scheduler.core.model import Node
@@ -60,7 +60,8 @@ def read_node(raw: bytes | msgspec.Raw) -> tuple[str, Node]:
 def node_value(node: objects.Node) -> Node:
     """A node as placement sees it; a node that has not said Ready is not."""
     meta, spec, status = node.metadata, node.spec or objects.NodeSpec(), node.status or objects.NodeStatus()
-    advertised = amounts(status.capacity).get(names.GPU_RESOURCE)
+    cards = {key: given for key, given in (status.capacity or {}).items() if key == names.GPU_RESOURCE}
+    advertised = amounts(cards).get(names.GPU_RESOURCE)
     listed = (meta.annotations or {}).get(names.DEVICES)
     inventory, readings = (None, {}) if listed is None else _told(listed)
     if inventory is None and advertised:
@@ -72,7 +73,7 @@ def node_value(node: objects.Node) -> Node:
         alias=(meta.labels or {}).get(names.NODE_ALIAS) or None,
         labels={sys.intern(key): sys.intern(value) for key, value in (meta.labels or {}).items()},
         taints=tuple(Taint(taint.key or "", taint.value or "", taint.effect or "") for taint in spec.taints or ()),
-        allocatable=amounts(status.allocatable),
+        allocatable=shared_amounts(status.allocatable),
         inventory=inventory,
         advertised=advertised,
         readings=readings,

@@ -4,6 +4,7 @@ LAW: holders are kept by real node and card; index, UUID and MIG slices of one c
 inventory cannot tell two kinds of name apart, they are taken to mean the same card.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, combinations
@@ -42,13 +43,13 @@ class _Rack:
     """By kind of name: who uses such names."""
     loose: dict[str, dict[str, Holder]] = field(default_factory=dict)
     """Likewise, but only names that the inventory does not know."""
-    crowded: set[str] = field(default_factory=set)
+    crowded: dict[str, None] = field(default_factory=dict)
     """Keys of cards that two pods hold."""
 
     def spot(self, device: str) -> tuple[str, Spot | None]:
         """The card's key, and where the inventory has it; a device unknown to it is a card of its own."""
         spot = None if self.inventory is None else self.inventory.find(device)
-        return (device if spot is None else str(spot.card)), spot
+        return (device if spot is None else sys.intern(str(spot.card))), spot
 
     def named(self, holder: Holder) -> tuple[str, ...]:
         """What it claims by name: nothing where the device plugin chooses its cards."""
@@ -64,7 +65,7 @@ class _Rack:
         for table, key in self._places(holder):
             table.setdefault(key, {})[holder.ref.uid] = holder
             if table is self.cards and len(table[key]) > 1:
-                self.crowded.add(key)
+                self.crowded[key] = None
 
     def remove(self, uid: str) -> set[str]:
         """Answers the keys of the cards that it had."""
@@ -78,7 +79,7 @@ class _Rack:
             if table is self.cards:
                 keys.add(key)
                 if len(left) < 2:  # noqa: PLR2004 - one alone is no crowd
-                    self.crowded.discard(key)
+                    self.crowded.pop(key, None)
         return keys
 
     def _places(self, holder: Holder) -> Iterator[tuple[dict[str, dict[str, Holder]], str]]:
@@ -183,7 +184,8 @@ class Devices:
 
     def newest(self) -> Holder | None:
         """Who came last of those who still hold devices: assumed ones, then by the time that their Binding wrote."""
-        return self._recency.newest()
+        newest = self._recency.newest()
+        return None if newest is None else self._racks[newest[0]].holders[newest[1]]
 
     def named_holder(self, node: str) -> Holder | None:
         """Who claims a device of the node by its name (the first by name)."""

@@ -4,6 +4,7 @@ LAW: one reading of a container's `env` for the webhook, which completes it, and
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from gpu_scheduler import names
@@ -14,6 +15,9 @@ from gpu_scheduler.core.text import quote
 
 _BY_FIELD: Final = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
 _BY_BUS: Final = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
+
+_LONGEST: Final = 256
+"""Longest value whose devices are remembered."""
 
 BY_FIELD: Final = (_BY_FIELD, _BY_BUS)
 """What a container needs to see the devices that are decided when its pod is placed."""
@@ -76,8 +80,14 @@ def reads_annotation(pod: Pod) -> bool:
 def devices_in(value: str) -> tuple[str, ...]:
     """The devices that CUDA finds in a value of CUDA_VISIBLE_DEVICES, spelled as a map spells them.
 
-    Like CUDA, it stops at the first part that names none.
+    Like CUDA, it stops at the first part that names none. Thousands of pods say the same few values, so each is read
+    once, and its devices are in memory once.
     """
+    return _read(value) if len(value) <= _LONGEST else _read.__wrapped__(value)
+
+
+@lru_cache(maxsize=4096)
+def _read(value: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for part in value.split(","):
         device = part.strip()

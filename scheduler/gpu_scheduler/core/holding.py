@@ -26,8 +26,9 @@ class Holder:
     node: str
     devices: tuple[str, ...]
     """What it claims, as it names them; an observer claims none."""
-    named: frozenset[str]
-    """Those of them that its own map line names on this node: what other lines of its map may share."""
+    named: tuple[str, ...]
+    """Those of them that its own map line names on this node: what other lines of its map may share. As a rule all, and
+    then the same tuple."""
     limit: int
     """Its limit of `nvidia.com/gpu`; where a device plugin answers that, it claims so many cards and none by name."""
     workload: WorkloadKey | None
@@ -56,7 +57,7 @@ def claim_of(pod: Pod, placement: Placement) -> Holder:
         pod.ref,
         placement.node,
         () if pod.observer else devices,
-        frozenset() if pod.observer or slot is None else frozenset(devices).intersection(slot.devices),
+        () if pod.observer or slot is None else _among(devices, slot.devices),
         pod.gpu_limit,
         None if placement_map is None else workload_of(pod, placement_map),
         placement.index,
@@ -85,7 +86,7 @@ def holder_of(pod: Pod, node: str) -> Holder:
         pod.ref,
         node,
         devices,
-        frozenset(devices).intersection(line),
+        _among(devices, line),
         pod.gpu_limit,
         None if placement_map is None else workload_of(pod, placement_map),
         index,
@@ -125,6 +126,13 @@ def _devices_of(pod: Pod, line: tuple[str, ...]) -> tuple[str, ...]:
     if not pod.keep_env:
         return devices
     return devices + tuple(device for device in own or () if device not in devices)
+
+
+def _among(devices: tuple[str, ...], line: tuple[str, ...]) -> tuple[str, ...]:
+    if devices == line:
+        return devices
+    named = frozenset(line)
+    return tuple(device for device in devices if device in named)
 
 
 def _share_of(pod: Pod) -> tuple[int, bool]:

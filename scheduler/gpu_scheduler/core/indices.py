@@ -11,13 +11,16 @@ from heapq import heappop, heappush
 from gpu_scheduler.core.model import WorkloadKey
 from gpu_scheduler.core.placement_map import PlacementMap
 
+_Table = dict[int, str | dict[str, None]]
+"""By index: who has it, and only where they are several a dictionary of them, which would cost more than the pod."""
+
 
 @dataclass(slots=True)
 class _Pool:
     """The lines of one workload's map that somebody has, and where to look for one that nobody has."""
 
-    held: dict[int, dict[str, None]] = field(default_factory=dict)
-    claimed: dict[int, dict[str, None]] = field(default_factory=dict)
+    held: _Table = field(default_factory=dict)
+    claimed: _Table = field(default_factory=dict)
     passed: int = 0
     """How many of the map's slots, in order of index, have been walked past."""
     mark: int = -1
@@ -71,7 +74,7 @@ class Indices:
 
     def hold(self, workload: WorkloadKey, index: int, uid: str) -> None:
         """The pod has the index."""
-        self._pool(workload).held.setdefault(index, {})[uid] = None
+        _note(self._pool(workload).held, index, uid)
 
     def release(self, workload: WorkloadKey, index: int, uid: str) -> None:
         """The pod no longer has it."""
@@ -79,7 +82,7 @@ class Indices:
 
     def claim(self, workload: WorkloadKey, index: int, uid: str) -> None:
         """A pending pod can use no other index, so nobody who can use any is to take it."""
-        self._pool(workload).claimed.setdefault(index, {})[uid] = None
+        _note(self._pool(workload).claimed, index, uid)
 
     def unclaim(self, workload: WorkloadKey, index: int, uid: str) -> None:
         """The pod is pending no longer."""
@@ -88,7 +91,7 @@ class Indices:
     def holders(self, workload: WorkloadKey, index: int) -> tuple[str, ...]:
         """Who has the index, by uid; more than one only where somebody else than us bound them."""
         pool = self._pools.get(workload)
-        return () if pool is None else tuple(pool.held.get(index, ()))
+        return () if pool is None else _uids(pool.held.get(index, {}))
 
     def free(self, workload: WorkloadKey, placement_map: PlacementMap) -> Generator[int]:
         """The indices of the workload's map that nobody holds or claims, lowest first."""
@@ -102,7 +105,7 @@ class Indices:
         for workload, pool in self._pools.items():
             for word, table in (("held", pool.held), ("claimed", pool.claimed)):
                 for index, uids in table.items():
-                    yield (word, workload, index), frozenset(uids)
+                    yield (word, workload, index), frozenset(_uids(uids))
 
     def _pool(self, workload: WorkloadKey) -> _Pool:
         pool = self._pools.get(workload)
@@ -110,11 +113,24 @@ class Indices:
             pool = self._pools[workload] = _Pool()
         return pool
 
-    def _take_back(self, workload: WorkloadKey, table: dict[int, dict[str, None]], index: int, uid: str) -> None:
+    def _take_back(self, workload: WorkloadKey, table: _Table, index: int, uid: str) -> None:
         pool, uids = self._pools[workload], table[index]
-        del uids[uid]
-        if not uids:
+        if isinstance(uids, dict):
+            del uids[uid]
+        if isinstance(uids, str) or not uids:
             del table[index]
             pool.give_back(index)
         if not pool.held and not pool.claimed:
             del self._pools[workload]
+
+
+def _note(table: _Table, index: int, uid: str) -> None:
+    uids = table.setdefault(index, uid)
+    if isinstance(uids, dict):
+        uids[uid] = None
+    elif uids != uid:
+        table[index] = {uids: None, uid: None}
+
+
+def _uids(uids: str | dict[str, None]) -> tuple[str, ...]:
+    return (uids,) if isinstance(uids, str) else tuple(uids)

@@ -5,6 +5,7 @@ LAW: an index, a GPU's UUID and a MIG slice's UUID may all mean one card; whoeve
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 
@@ -95,6 +96,7 @@ MAX_MEMORY: Final = 2**40
 """Most MiB of a card that are believed, or asked for."""
 
 
+@lru_cache(maxsize=16)
 def counted(number: int) -> Inventory:
-    """An inventory of which only the number of cards is known."""
+    """An inventory of which only the number of cards is known: one value for all nodes with so many."""
     return Inventory(tuple(Card(index) for index in range(min(number, MAX_CARDS))))

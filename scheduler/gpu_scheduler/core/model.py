@@ -7,6 +7,7 @@ them.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from gpu_scheduler import names
 from gpu_scheduler.core.constraints import ANYWHERE, Constraints, Taint
@@ -252,8 +253,14 @@ def workload_of(pod: Pod, placement_map: PlacementMap) -> WorkloadKey:
     """Which workload `pod` belongs to; a ReplicaSet made by a Deployment counts as that Deployment."""
     owner = pod.owner
     if owner is None:
-        return WorkloadKey(pod.ref.namespace, "", "", placement_map.digest)
+        return _workload(pod.ref.namespace, "", "", placement_map.digest)
     suffix = "-" + pod.labels.get(names.POD_TEMPLATE_HASH, "")
     if owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
-        return WorkloadKey(pod.ref.namespace, "Deployment", owner.name.removesuffix(suffix), placement_map.digest)
-    return WorkloadKey(pod.ref.namespace, owner.kind, owner.name, placement_map.digest)
+        return _workload(pod.ref.namespace, "Deployment", owner.name.removesuffix(suffix), placement_map.digest)
+    return _workload(pod.ref.namespace, owner.kind, owner.name, placement_map.digest)
+
+
+@lru_cache(maxsize=4096)
+def _workload(namespace: str, owner_kind: str, owner_name: str, digest: str) -> WorkloadKey:
+    """One value for all pods of a workload."""
+    return WorkloadKey(namespace, owner_kind, owner_name, digest)

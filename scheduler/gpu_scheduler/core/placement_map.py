@@ -5,9 +5,11 @@ format. A line is `INDEX=NODE:ID[,ID…]`; blank lines and lines that begin with
 """
 
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -21,6 +23,8 @@ MAX_NUMBER: Final = 2**31 - 1
 hostile length ever reaches int()."""
 
 _MAX_NODE: Final = 253
+_SHORT: Final = 256
+"""Longest list of GPUs that is remembered."""
 _BLANKS: Final = " \t\r"
 _EXAMPLE: Final = "1=node2:0,1"
 
@@ -176,11 +180,17 @@ def _parse_line(content: str, number: int) -> Slot:
         raise MapError(_INDEX_RULE, number, content)
     if len(node) > _MAX_NODE or _SUBDOMAIN.fullmatch(node) is None:
         raise MapError(_NODE_RULE, number, content)
-    devices = tuple(part.strip(_BLANKS) for part in ids.split(",")) if ids else ()
-    fault = _fault_of(devices)
+    devices, fault = _devices(ids) if len(ids) <= _SHORT else _devices.__wrapped__(ids)
     if fault is not None:
         raise MapError(fault, number, content)
-    return Slot(index, node, devices, number)
+    return Slot(index, sys.intern(node), devices, number)
+
+
+@lru_cache(maxsize=4096)
+def _devices(ids: str) -> tuple[tuple[str, ...], str | None]:
+    """What a line names, and the rule that it breaks, if any; thousands of lines name the same, and it is kept once."""
+    devices = tuple(part.strip(_BLANKS) for part in ids.split(",")) if ids else ()
+    return devices, _fault_of(devices)
 
 
 def _fault_of(devices: tuple[str, ...]) -> str | None:

@@ -13,7 +13,8 @@ from gpu_scheduler.core.holding import Holder
 _SLACK: Final = 16
 """Outlived entries that a short heap may have before it is made anew."""
 
-_Key = tuple[int, int, str]
+_Key = tuple[int, int, str, str]
+"""How it sorts, then its uid and its node."""
 
 
 class Recency:
@@ -23,7 +24,7 @@ class Recency:
 
     def __init__(self) -> None:
         self._came = 0
-        self._live: dict[str, tuple[_Key, Holder]] = {}
+        self._live: dict[str, _Key] = {}
         self._heap: list[_Key] = []
         """Keys of the living, and of some who are gone."""
 
@@ -33,31 +34,32 @@ class Recency:
             return
         self._came += 1
         when = self._came if holder.assumed else _moment(holder.assigned_at)
-        key = (-holder.assumed, -when, holder.ref.uid)
-        self._live[holder.ref.uid] = key, holder
+        key = (-holder.assumed, -when, holder.ref.uid, holder.node)
+        self._live[holder.ref.uid] = key
         heappush(self._heap, key)
         if len(self._heap) > 2 * len(self._live) + _SLACK:
-            self._heap = [each for each, _ in self._live.values()]
+            self._heap = list(self._live.values())
             heapify(self._heap)
 
     def drop(self, uid: str) -> None:
         """It is gone."""
         self._live.pop(uid, None)
 
-    def newest(self) -> Holder | None:
-        """Who came last of those who are still there; of two at one moment, the first by uid."""
+    def newest(self) -> tuple[str, str] | None:
+        """Node and uid of who came last of those who are still there; of two at one moment, the first by uid."""
         while self._heap:
-            key, holder = self._live.get(self._heap[0][2], (None, None))
-            if key == self._heap[0]:
-                return holder
+            first = self._heap[0]
+            _, _, uid, node = first
+            if self._live.get(uid) == first:
+                return node, uid
             heappop(self._heap)
         return None
 
     def entries(self) -> Iterator[tuple[object, object]]:
         """Everything that is noted, as pairs of key and value, for who compares two of these."""
-        for uid, (key, holder) in self._live.items():
+        for uid, (assumed, when, _, node) in self._live.items():
             # In which order the assumed ones came is in nobody's list.
-            yield ("came", uid), (holder if holder.assumed else key)
+            yield ("came", uid), (node, 1 if assumed else when)
 
 
 def _moment(text: str) -> int:

@@ -67,7 +67,7 @@ def test_without_a_map_there_is_no_index_and_no_line() -> None:
     """Whatever its name or an annotation might say of one."""
     holder = holder_of(bound({**ONE, **PLACED, **words(index="2", assigned_index="2")}), "node4")
 
-    assert (holder.workload, holder.index, holder.named) == (None, None, frozenset())
+    assert (holder.workload, holder.index, holder.named) == (None, None, ())
 
 
 MOMENTS = {
@@ -114,7 +114,7 @@ def test_what_was_assumed_is_what_is_confirmed(pending: Pod) -> None:
 
 def test_a_claim_without_a_line_names_none() -> None:
     """A map beside it would have lines; a strategy's placement has no index."""
-    assert claim_of(pod("train-0"), Placement("node4", ("3",), None)).named == frozenset()
+    assert claim_of(pod("train-0"), Placement("node4", ("3",), None)).named == ()
 
 
 def parts(*names: str) -> list[Pod]:

@@ -15,7 +15,7 @@ TOLD = GpuNode("node1", 1)
 
 def holder(name: str, *devices: str, **others: Any) -> Holder:
     """A pod that has these devices of node1."""
-    made = Holder(PodRef("default", name, name), "node1", devices, frozenset(), 0, None, None, False, None, False)
+    made = Holder(PodRef("default", name, name), "node1", devices, (), 0, None, None, False, None, False)
     return replace(made, **others)
 
 
