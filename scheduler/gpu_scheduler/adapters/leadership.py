@@ -86,6 +86,8 @@ class Leadership:
         self._seen_at = clock()
         self._ends = self._seen_at
         self.elected = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Set after the first try, however it ended; who waits for the election hears of that before."""
 
     def may_bind(self) -> bool:
         """True while nobody else can have become leader: inside our own window, counted from a renewal's start."""
@@ -103,6 +105,7 @@ class Leadership:
         """Acquire, then renew for ever; LeadershipLostError when the deadline passes or the decider's pulse stops."""
         await self._acquire()
         self.elected.set()
+        self.tried.set()
         log.info("Leading", identity=self.identity)
         while True:
             await asyncio.sleep(self._timing.retry_period)
@@ -144,6 +147,7 @@ class Leadership:
                     return
             except Exception as error:  # noqa: BLE001 - any fault is a failed try
                 log.warning("Trying for the lease failed", error=str(error))
+            self.tried.set()
             await asyncio.sleep(self._pause())
 
     def _pause(self) -> float:

@@ -9,7 +9,7 @@ import msgspec
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.decoding import UNREADABLE
 from gpu_scheduler.adapters.logs import get_logger
-from gpu_scheduler.adapters.reflector import LIST_TIMEOUT, PAGE
+from gpu_scheduler.adapters.paging import LIST_TIMEOUT, PAGE
 from gpu_scheduler.adapters.resource import RefusedError
 
 if TYPE_CHECKING:

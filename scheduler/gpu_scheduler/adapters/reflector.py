@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -17,10 +17,11 @@ from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.api import Answer, NoAnswerError
 from gpu_scheduler.adapters.decoding import UNREADABLE, lines
 from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.adapters.paging import GONE, pages
 from gpu_scheduler.adapters.resource import ExpiredError, Pace, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from gpu_scheduler.adapters.api import Api
     from gpu_scheduler.adapters.resource import Resource
@@ -28,14 +29,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GONE = 410
 DENIED = frozenset({403, 404})
-PAGE = 500
-LIST_TIMEOUT = 30.0
 
 log = get_logger(__name__)
 
-_pages = msgspec.json.Decoder(objects.ObjectList)
 _events = msgspec.json.Decoder(objects.WatchEvent)
 _bookmarks = msgspec.json.Decoder(objects.Bookmark)
 _identified = msgspec.json.Decoder(objects.Identified)
@@ -77,12 +74,15 @@ class Reflector(Generic[T]):
         """Seconds since the API server last said anything about this resource."""
         return self._clock() - self._heard
 
-    async def relist(self) -> None:
-        """Return when a list that began after this call has been applied."""
-        wanted = self._wanted = self._begun + 1
+    def relist(self) -> Coroutine[None, None, None]:
+        """What this gives ends when a list that began after this call has been applied."""
+        self._wanted = self._begun + 1
         self._interrupt.set()
+        return self._reached(self._wanted)
+
+    async def _reached(self, number: int) -> None:
         async with self._listed:
-            await self._listed.wait_for(lambda: self._finished >= wanted)
+            await self._listed.wait_for(lambda: self._finished >= number)
 
     async def run(self) -> None:
         """List, watch, and begin again for ever; ends only by cancellation."""
@@ -132,11 +132,12 @@ class Reflector(Generic[T]):
         await self._settle({}, None, self._begun)
 
     async def _list(self) -> None:
-        """Read all pages, then apply them."""
+        """Read all pages, then apply them; the very first, before which nobody decides, as they come."""
         self._interrupt.clear()
         number = self._begun = self._begun + 1
         found: dict[str, T] = {}
-        version = await self._read_pages(found, _number(self._version))
+        first = not self._known and not self.synced.is_set()
+        version = await self._read_pages(found, _number(self._version), self._apply if first else None)
         await self._settle(found, version, number)
         log.info("Listed", resource=self._resource.name, objects=len(found), version=version)
 
@@ -154,23 +155,29 @@ class Reflector(Generic[T]):
         async with self._listed:
             self._listed.notify_all()
 
-    async def _read_pages(self, found: dict[str, T], level: int) -> str:
-        """Of what the watch has brought already, up to version `level`, no more than that it is still there."""
-        query = {**self._which, "limit": str(PAGE)}
-        while True:
-            answer = await self._api.call("GET", self._resource.path, query=query, timeout=LIST_TIMEOUT)
-            if answer.status == GONE:
-                raise ExpiredError
-            if not answer.ok:
-                raise RefusedError(answer)
-            self._heard = self._clock()
-            page = _pages.decode(answer.body)
-            for raw in page.items or ():
-                if not self._is_known(found, raw, level):
-                    self._read_into(found, raw)
-            if not page.metadata.continue_:
-                return page.metadata.resource_version or ""
-            query["continue"] = page.metadata.continue_
+    async def _read_pages(self, found: dict[str, T], level: int, take: Callable[[dict[str, T]], None] | None) -> str:
+        """Of what the watch has brought already, up to version `level`, no more than that it is still there.
+
+        `take` has each page as it comes.
+        """
+        version = ""
+        async with aclosing(pages(self._api, self._resource.path, self._which)) as read:
+            async for page in read:
+                self._heard = self._clock()
+                fresh: dict[str, T] = {}
+                for raw in page.items or ():
+                    if not self._is_known(fresh, raw, level):
+                        self._read_into(fresh, raw)
+                found |= fresh
+                if take is not None:
+                    take(fresh)
+                version = page.metadata.resource_version or ""
+        return version
+
+    def _apply(self, fresh: dict[str, T]) -> None:
+        self._known |= fresh
+        for value in fresh.values():
+            self._hand_over(self._observer.applied, value)
 
     def _is_known(self, found: dict[str, T], raw: msgspec.Raw, level: int) -> bool:
         """Reading an identity costs a tenth of reading an object, and a new leader reads everything again."""

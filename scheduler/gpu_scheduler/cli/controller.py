@@ -103,7 +103,9 @@ class Controller:
             health, address=self._settings.bind_address, port=self._settings.http_port, variable="HTTP_PORT"
         )
         async with listener:
-            parts = {**self.watches.parts(), "worker": self._lead(), "leadership": self.leadership.run()}
+            # Who finds the Lease free lists once: what is listed after the election need not be listed anew.
+            watches = self.watches.parts(after=self.leadership.tried)
+            parts = {**watches, "worker": self._lead(), "leadership": self.leadership.run()}
             tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
             try:
                 await until_stopped(stop, tasks.values())

@@ -39,9 +39,9 @@ class Reflectors:
         """Keep `observer` level with this resource."""
         self._all[resource.name] = Reflector(self._api, resource, observer, pace=self._pace, clock=self._clock)
 
-    def parts(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """Every watch as something to run, by what it is."""
-        return {f"watch of {name}": watch.run() for name, watch in self._all.items()}
+    def parts(self, after: asyncio.Event | None = None) -> dict[str, Coroutine[Any, Any, None]]:
+        """Every watch as something to run, by what it is; nothing is asked before `after`."""
+        return {f"watch of {name}": _run(watch, after) for name, watch in self._all.items()}
 
     async def relist(self) -> None:
         """Return when a list of every resource that began after this call has been applied."""
@@ -77,6 +77,12 @@ def by_name(identity: Identity) -> str:
 def by_path(identity: Identity) -> str:
     """The key of what its namespace knows by its name."""
     return f"{identity.namespace}/{identity.name}"
+
+
+async def _run(watch: Reflector[Any], after: asyncio.Event | None) -> None:
+    if after is not None:
+        await after.wait()
+    await watch.run()
 
 
 def _silence(watch: Reflector[Any]) -> float:

@@ -123,7 +123,8 @@ class Replica:
     async def live(self, stop: asyncio.Event) -> None:
         """All of `serve` but its port."""
         parts = {
-            **self.watches.parts(),
+            # Who finds the Lease free lists once: what is listed after the election need not be listed anew.
+            **self.watches.parts(after=self.leadership.tried),
             "announcer": self.announcer.run(),
             "decider": self._lead(),
             "leadership": self.leadership.run(),

@@ -103,6 +103,34 @@ async def test_the_first_to_come_leads_and_goes_on_leading() -> None:
         assert leases.writes > 5
 
 
+async def test_whoever_waits_for_the_first_try_hears_of_the_election_before() -> None:
+    """What is done after a try that succeeded is done as the leader."""
+    me, heard = candidate(FakeLeases()), []
+
+    async def listen(word: str, event: asyncio.Event) -> None:
+        await event.wait()
+        heard.append(word)
+
+    # In the order in which they wait it would be the other way round.
+    listening = [asyncio.create_task(listen(word, event)) for word, event in (("tried", me.tried), ("led", me.elected))]
+    await asyncio.sleep(0)
+    async with running(me):
+        await asyncio.wait_for(asyncio.gather(*listening), 1)
+
+    assert heard == ["led", "tried"]
+
+
+async def test_a_try_that_fails_was_one() -> None:
+    """A standby does not wait for the election to look at the cluster."""
+    leases = FakeLeases()
+    leases.broken = OSError("down")
+    me = candidate(leases)
+    async with running(me):
+        await asyncio.wait_for(me.tried.wait(), 1)
+
+        assert not me.elected.is_set()
+
+
 async def test_of_two_only_one_leads() -> None:
     """The other waits, however long."""
     leases = FakeLeases()

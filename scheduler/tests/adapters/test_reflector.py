@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -9,6 +9,7 @@ import pytest
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters import reflector as reflector_module
 from gpu_scheduler.adapters.decoding import lines
+from gpu_scheduler.adapters.paging import pages
 from gpu_scheduler.adapters.reflector import Reflector
 from gpu_scheduler.adapters.resource import Pace, Resource
 from tests.adapters.server import FakeServer, Object, Reply, Watch, connected, until
@@ -156,15 +157,41 @@ async def test_only_410_after_410_slows_down() -> None:
 
 
 async def test_an_expired_continue_token_begins_the_list_again() -> None:
-    """Half a list is never applied: it would delete everything on the pages that were not read."""
+    """The first list is told as it comes; what stood on a page of it and not in the next list is gone again."""
     async with reflecting() as (server, _, notes):
         server.on("GET", PATH, page(7, thing("a", 1), more="token"), Reply(410), page(9, thing("b", 8)))
         server.on("WATCH", PATH, Watch())
 
         await until(lambda: server.asked("WATCH"))
 
-        assert notes.told == ["+b@8"]
+        assert notes.told == ["+a@1", "-a@1", "+b@8"]
         assert "continue" not in server.asked("GET")[2].query
+
+
+async def test_half_a_later_list_is_never_applied() -> None:
+    """It would delete everything on the pages that were not read."""
+    async with reflecting() as (server, reflector, notes):
+        server.on("GET", PATH, page(7, thing("a", 1)), page(8, thing("b", 8), more="token"), Reply(410))
+        server.on("WATCH", PATH, Watch(), Watch())
+        await until(lambda: server.asked("WATCH"))
+        server.on("GET", PATH, page(9, thing("a", 1), thing("b", 8)))
+
+        await reflector.relist()
+
+        assert notes.told == ["+a@1", "+a@1", "+b@8"]
+
+
+async def test_the_next_page_is_asked_for_before_this_one_is_read() -> None:
+    """So the API server works on it meanwhile."""
+    asked: list[int] = []
+    async with connected() as (server, api):
+        server.on("GET", PATH, page(7, thing("a", 1), more="token"), page(7, thing("b", 2)))
+        async with aclosing(pages(api, PATH, {})) as read:
+            async for _ in read:
+                await until(lambda: len(server.asked("GET")) == 2)
+                asked.append(len(server.asked("GET")))
+
+    assert asked == [2, 2]
 
 
 async def test_errors_are_met_with_patience() -> None:

@@ -21,7 +21,7 @@ INVARIANTS: Final = {
     "expire_assumed": {"liveness", "apart", "memory", "index", "ledger"},
     "skip_terminating": {"apart", "memory", "index", "ledger"},
     "lose_deleted": {"ledger", "liveness"},
-    "bind_without_uid": {"agree"},
+    "bind_without_uid": {"agree", "apart"},
     "stale_leader": {"fence", "apart"},
     "conflict_is_success": {"liveness"},
     "decide_before_listing": {"apart", "index", "memory"},
