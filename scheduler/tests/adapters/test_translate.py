@@ -200,6 +200,47 @@ def test_texts_of_one_workload_are_kept_once() -> None:
     assert one.constraints is other.constraints
 
 
+@pytest.mark.parametrize("part", ["owner", "labels", "containers", "demand", "constraints", "scheduled_condition"])
+def test_what_pods_have_in_common_is_kept_once(part: str) -> None:
+    """And nothing of it is kept for good that is long."""
+    _, one = read_pod(fixture("pod_statefulset_bound.yaml"))
+    _, other = read_pod(fixture("pod_statefulset_bound.yaml"))
+
+    assert getattr(one, part) is getattr(other, part)
+
+
+@pytest.mark.parametrize("part", ["owner", "labels", "containers"])
+def test_what_is_long_is_read_and_not_remembered(part: str) -> None:
+    """One hostile pod must not fill the memory for good."""
+    long = "x" * 5000
+    variable = {"name": "CUDA_VISIBLE_DEVICES", "value": long}
+    body = {
+        "metadata": {
+            "name": "train-0",
+            "uid": "u",
+            "labels": {"pod-template-hash": long},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": long, "uid": "r", "controller": True}],
+        },
+        "spec": {"containers": [{"name": "main", "env": [variable]}]},
+    }
+    one, other = (read_pod(msgspec.json.encode(body))[1] for _ in range(2))
+
+    assert long in str(getattr(one, part))
+    assert getattr(one, part) == getattr(other, part)
+    assert getattr(one, part) is not getattr(other, part)
+
+
+def test_nodes_that_are_alike_share_what_they_have() -> None:
+    """Of thousands that advertise as many cards, one inventory is kept."""
+    status = {"capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"cpu": "8", "nvidia.com/gpu": "8"}}
+    one, other = (
+        read_node(msgspec.json.encode({"metadata": {"name": name}, "status": status}))[1] for name in ("a", "b")
+    )
+
+    assert one.inventory is other.inventory
+    assert one.allocatable is other.allocatable
+
+
 def pod_of(spec: Mapping[str, Any]) -> Pod:
     return read_pod(msgspec.json.encode({"metadata": {"name": "train-0", "uid": "u"}, "spec": spec}))[1]
 

@@ -71,9 +71,15 @@ def test_who_holds_a_line_is_known_by_uid() -> None:
     indices = Indices()
     indices.hold(TRAIN, 0, "b")
     indices.hold(TRAIN, 0, "a")
+    indices.hold(TRAIN, 0, "d")
+    indices.hold(TRAIN, 2, "e")
     indices.claim(TRAIN, 1, "c")
 
-    assert [indices.holders(TRAIN, index) for index in (0, 1, 2)] == [("b", "a"), (), ()]
+    assert [indices.holders(TRAIN, index) for index in (0, 1, 2, 3)] == [("b", "a", "d"), (), ("e",), ()]
+    for uid in "abd":
+        assert uid in indices.holders(TRAIN, 0)
+        indices.release(TRAIN, 0, uid)
+    assert indices.holders(TRAIN, 0) == ()
     assert indices.holders(workload(0, name="other"), 0) == ()
 
 

@@ -82,6 +82,14 @@ def test_devices_in_a_variable(value: str, devices: tuple[str, ...]) -> None:
     assert devices == devices_in(value)
 
 
+def test_a_value_that_is_long_is_read_all_the_same() -> None:
+    """But not remembered: one hostile pod must not fill the memory for good."""
+    many = tuple(map(str, range(500)))
+
+    assert devices_in(",".join(many)) == many
+    assert devices_in("0,1") is devices_in("0,1")
+
+
 def test_a_pod_of_another_scheduler_is_not_booked() -> None:
     """We keep the books of our own pods only."""
     assert list(ledger(running("train-0", "node1", scheduler_name="default-scheduler"))) == []

@@ -195,6 +195,15 @@ def test_a_map_seen_lately_is_not_parsed_again() -> None:
     assert parse_placement_map("0=again:0") is parse_placement_map("0=again:0")
 
 
+def test_lines_share_what_they_name() -> None:
+    """Thousands of lines name the same few GPUs; a list that is long is read all the same."""
+    one, other = parse_placement_map("0=node1:0,1\n1=node2:0,1").slots
+    many = tuple(map(str, range(500)))
+
+    assert one.devices is other.devices
+    assert parse_placement_map(f"0=node1:{','.join(many)}").slots[0].devices == many
+
+
 def test_remembering_maps_has_a_bound() -> None:
     """However many maps there are, memory stays within a budget: what was not asked for longest is forgotten first."""
     first, used = parse_placement_map("0=first:0"), parse_placement_map("0=used:0")
