@@ -10,7 +10,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.contenders import sampled
+from bench.contenders import housed, sampled
 from bench.contenders.foresight import foreseen
 from bench.costs import Meter
 from gpu_scheduler.adapters.leadership import GIVEN_UP
@@ -53,8 +53,8 @@ class Ours:
     events = True
     devices = True
 
-    def __init__(self, module: str = "gpu_scheduler", **env: str) -> None:
-        """`module` may stand in for the program's own, and `env` goes before the role's: for what a cell looks at."""
+    def __init__(self, module: str = housed.MODULE, **env: str) -> None:
+        """`module` stands in for the program's own, and `env` goes before the role's: for what a cell looks at."""
         self._module = module
         self._env = env
         self._started: list[Command] = []
@@ -89,16 +89,23 @@ class Ours:
             command.process.stop()
 
     def _reach(self, plant: Plant) -> None:
-        """Make what it gets to the API server with."""
-        self._kube, self._folder = plant.plane.kube, plant.folder
-        token = plant.plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
-        self._kubeconfig = plant.plane.kubeconfig(plant.folder / "ours.kubeconfig", token)
+        """Make what it gets to the API server with: what a kubelet gives a pod."""
+        plane, account = plant.plane, plant.folder / "account"
+        self._kube, self._folder = plane.kube, plant.folder
+        account.mkdir(exist_ok=True)
+        (account / "token").write_text(plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler"), encoding="utf-8")
+        (account / "ca.crt").write_bytes(plane.ca.read_bytes())
+        self._house = {
+            housed.ACCOUNT: str(account),
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(plane.port),
+        }
 
     def _start(self, name: str) -> Command:
         arguments, env = as_shipped(name=name)
-        arguments = [*arguments, "--kubeconfig", str(self._kubeconfig)]
+        env = {**env, **self._house, **self._env}
         self.began = time.monotonic()
-        self._started.append(Command(self._folder, name, arguments, {**env, **self._env}, self._module))
+        self._started.append(Command(self._folder, name, arguments, env, self._module))
         return self._started[-1]
 
 
