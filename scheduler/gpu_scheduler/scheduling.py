@@ -89,8 +89,8 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """As many writes fly as may fly at once."""
-        return self._slots.locked()
+        """As many writes fly as may, or soon will: between two of them there is room for a moment."""
+        return self._slots.locked() or (bool(self._flights) and self.backlog.any_active())
 
     async def run(self) -> None:
         """Decide until `drain`; the beat goes on whether or not there is work."""

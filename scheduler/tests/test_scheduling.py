@@ -411,6 +411,25 @@ async def test_binds_are_bounded_and_do_not_wait_for_each_other() -> None:
         assert loop.binder.most_at_once == 3
 
 
+async def test_it_is_busy_until_the_last_of_a_backlog_flies() -> None:
+    """Also in the moment between two binds, in which there is room for another one: the next is about to leave."""
+    async with looping(binders=2) as loop:
+        loop.binder.hold = asyncio.Event()
+        text = "".join(f"{index}=node1:{index}\n" for index in range(6))
+        loop.see(*(pod(f"a-{index}", text) for index in range(6)))
+        await loop.settle()
+        busy = [loop.scheduler.busy]
+        tell = loop.announcer.announce
+        loop.announcer.announce = lambda *words: busy.append(loop.scheduler.busy) or tell(*words)  # type: ignore[method-assign, func-returns-value]
+
+        loop.binder.hold.set()
+        await loop.settle()
+
+        # Each is announced when it has landed and its place is free; behind the last two there is nobody.
+        assert busy[:5] == [True] * 5
+        assert not loop.scheduler.busy
+
+
 async def test_stopping_waits_for_binds_and_tells_whether_all_are_settled() -> None:
     """The lease may only be given up when no bind of ours can still land."""
     async with looping(Bound(), Unknown("time-out")) as loop:

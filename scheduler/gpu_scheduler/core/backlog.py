@@ -83,7 +83,7 @@ class Backlog:
     def pop(self, now: float) -> str | None:
         """Hand out the pod of the highest rank that has been active for longest; it stays known until it is removed."""
         self._fire(now)
-        if not self._any_active():
+        if not self.any_active():
             return None
         _, _, uid = heappop(self._active)
         self._entries[uid].state = _State.HANDED_OUT
@@ -153,9 +153,15 @@ class Backlog:
     def next_due(self, now: float) -> float | None:
         """When `pop` will next have something: `now` if it has already, None if nobody waits."""
         self._fire(now)
-        if self._any_active():
+        if self.any_active():
             return now
         return self._timers[0][0] if self._timers else None
+
+    def any_active(self) -> bool:
+        """Whether `pop` has somebody without a timer's help."""
+        while self._active and not self._stands(*self._active[0]):
+            heappop(self._active)
+        return bool(self._active)
 
     def counts(self) -> dict[str, int]:
         """How many are `active`, in `backoff`, and `unschedulable`; those handed out are in none."""
@@ -193,12 +199,6 @@ class Backlog:
         heappush(self._active, (-entry.rank, entry.place, uid))
         if len(self._active) > 2 * len(self._entries) + _SLACK:
             self._active = sorted({item for item in self._active if self._stands(*item)})
-
-    def _any_active(self) -> bool:
-        """Leave in front who is active, if anybody is."""
-        while self._active and not self._stands(*self._active[0]):
-            heappop(self._active)
-        return bool(self._active)
 
     def _stands(self, rank: int, place: int, uid: str) -> bool:
         entry = self._entries.get(uid)
