@@ -33,6 +33,8 @@ _pods = msgspec.json.Decoder(objects.Pod)
 _residents = msgspec.json.Decoder(objects.Resident)
 _NO_CONTAINERS = frozenset({b"", b"null", b"[]"})
 _CUDA = frozenset({names.VISIBLE_DEVICES, names.DEVICE_ORDER})
+_KINDS: Final = (ContainerKind.CONTAINER, ContainerKind.INIT, ContainerKind.EPHEMERAL)
+"""In the order in which a pod's lists of containers are read."""
 _LONGEST: Final = 2048
 """Characters of what is remembered, as it is written."""
 _SCHEDULED: Final = Condition("True", "", "")
@@ -126,7 +128,7 @@ def _containers(spec: objects.PodSpec) -> tuple[Container, ...]:
 def _same_containers(given: Sequence[_Named]) -> tuple[Container, ...]:
     return tuple(
         Container(kind, position, name, None if env is None else tuple(EnvVar(*variable) for variable in env))
-        for kind, containers in zip(ContainerKind, given, strict=True)
+        for kind, containers in zip(_KINDS, given, strict=True)
         for position, (name, env) in enumerate(containers)
     )
 
