@@ -11,7 +11,7 @@ from tests.fuzz.targets import TARGETS
 SEEDS = [(name, seed) for name, target in TARGETS.items() for seed in target.seeds]
 # Per breakage: the target that must see it, and what is replaced by what.
 BREAKAGES: dict[str, tuple[str, object, str, object]] = {
-    "an error that nobody declared": ("map", placement_map, "_fault_of", lambda devices: len(devices) / 0),
+    "an error that nobody declared": ("map", placement_map, "_devices", lambda ids: len(ids) / 0),
     "a map that loses a device": ("map", placement_map.Slot, "value", property(lambda slot: "".join(slot.devices[:1]))),
     "a patch that is never complete": ("review", review, "missing", lambda _, needed: needed),
     "a review without an answer": ("review", review, "read_request", lambda pod: len(pod.containers) / 0),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import jsonpatch
 import msgspec
+from aiohttp import EMPTY_PAYLOAD
 from prometheus_client import CollectorRegistry
 
 from gpu_scheduler.adapters.admission import Webhook
@@ -89,6 +90,7 @@ class _Review:
 
     def __init__(self, path: str, body: bytes) -> None:
         self.path = path
+        self.content = EMPTY_PAYLOAD
         self._body = body
 
     async def read(self) -> bytes:
