@@ -9,8 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
-from bench.contenders import housed
 from gpu_scheduler.adapters.logs import get_logger
+from gpu_scheduler.cli import main
 from gpu_scheduler.cli.run import Replica
 from gpu_scheduler.core.decide import Bind, decide
 
@@ -59,4 +59,4 @@ def _looked_up(pod: Pod, cluster: Cluster) -> Decision | None:
 
 if __name__ == "__main__":
     with patch("gpu_scheduler.scheduling.decide", _looked_up), patch("gpu_scheduler.cli.run.Replica", Foresight):
-        housed.run()
+        main()

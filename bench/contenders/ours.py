@@ -53,8 +53,8 @@ class Ours:
     events = True
     devices = True
 
-    def __init__(self, module: str = housed.MODULE, **env: str) -> None:
-        """`module` stands in for the program's own, and `env` goes before the role's: for what a cell looks at."""
+    def __init__(self, module: str = "gpu_scheduler", **env: str) -> None:
+        """`module` may stand in for the program's own, and `env` goes before the role's: for what a cell looks at."""
         self._module = module
         self._env = env
         self._started: list[Command] = []
@@ -97,6 +97,7 @@ class Ours:
         (account / "ca.crt").write_bytes(plane.ca.read_bytes())
         self._house = {
             housed.ACCOUNT: str(account),
+            housed.PROGRAM: self._module,
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
             "KUBERNETES_SERVICE_PORT": str(plane.port),
         }
@@ -105,7 +106,7 @@ class Ours:
         arguments, env = as_shipped(name=name)
         env = {**env, **self._house, **self._env}
         self.began = time.monotonic()
-        self._started.append(Command(self._folder, name, arguments, env, self._module))
+        self._started.append(Command(self._folder, name, arguments, env, housed.MODULE))
         return self._started[-1]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench.contenders import housed
+from gpu_scheduler.cli import main
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -67,6 +67,6 @@ def _told(code: CodeType) -> str:
 if __name__ == "__main__":
     sampler = Sampler()
     try:
-        housed.run()
+        main()
     finally:
         Path(os.environ[PATH]).write_bytes(msgspec.json.encode(sampler.end()))
