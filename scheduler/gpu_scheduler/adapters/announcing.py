@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 TOO_MANY = 429
 SERVER_FAULTS = 500
 QUEUE = 50_000
-WORKERS = 16
-"""Notices of a lane that are delivered at once."""
+REASONS_AT_ONCE = 16
+"""Pods that are told at once why they wait,"""
+NEWS_AT_ONCE = 64
+"""and that they are bound: as many as binds fly, so that connections are there; 16 took a tenth longer in a backlog."""
 REASONS_YIELD = 5.0
 """Seconds for which why a pod waits gives way to binds at most,"""
 NEWS_YIELD = 15.0
@@ -49,10 +51,11 @@ Key = tuple[str, str]
 class _Lane:
     """Notices that wait alike, first come first served."""
 
-    __slots__ = ("turn", "waiting", "yielding")
+    __slots__ = ("at_once", "turn", "waiting", "yielding")
 
-    def __init__(self, yielding: float) -> None:
-        """Each gives way to binds for so many seconds at most."""
+    def __init__(self, at_once: int, yielding: float) -> None:
+        """So many are delivered at once, and each gives way to binds for so many seconds at most."""
+        self.at_once = at_once
         self.yielding = yielding
         self.waiting: asyncio.Queue[Key] = asyncio.Queue(QUEUE)
         self.turn = asyncio.Lock()
@@ -94,7 +97,7 @@ class ApiAnnouncer(Announcer):
         self._instance = instance
         self._wall = wall
         self._letters: dict[Key, _Letter] = {}
-        self._reasons, self._news = _Lane(REASONS_YIELD), _Lane(NEWS_YIELD)
+        self._reasons, self._news = _Lane(REASONS_AT_ONCE, REASONS_YIELD), _Lane(NEWS_AT_ONCE, NEWS_YIELD)
 
     def announce(self, pod: PodRef, notice: Notice) -> bool:
         """See Announcer."""
@@ -125,7 +128,7 @@ class ApiAnnouncer(Announcer):
         """Deliver for ever."""
         async with asyncio.TaskGroup() as workers:
             for lane in (self._reasons, self._news):
-                for _ in range(WORKERS):
+                for _ in range(lane.at_once):
                     workers.create_task(self._work(lane))
 
     async def flush(self, seconds: float) -> None:

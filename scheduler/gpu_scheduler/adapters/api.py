@@ -36,8 +36,8 @@ APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 CALL_TIMEOUT = 3.0
-# More than binds (64), announcements, leases, watches and lists together: none waits for another.
-CONNECTIONS = 128
+# More than binds (64), announcements (80), leases, watches and lists together: none waits for another.
+CONNECTIONS = 192
 UNAUTHORIZED = 401
 
 log = get_logger(__name__)

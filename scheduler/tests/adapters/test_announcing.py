@@ -165,7 +165,7 @@ async def test_what_fails_does_not_hold_up_the_rest(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(announcing, "BACKOFF_FIRST", 10)
     async with announcing_to() as (server, announcer):
         server.on("POST", EVENTS, Reply(201))
-        for number in range(announcing.WORKERS + 1):
+        for number in range(announcing.REASONS_AT_ONCE + 1):
             path = f"/api/v1/namespaces/default/pods/stuck-{number}/status"
             server.on("PATCH", path, Reply(503))
             announcer.announce(PodRef("default", f"stuck-{number}", f"uid-{number}"), waiting("GpuHeld: held"))
