@@ -52,7 +52,8 @@ def _commit() -> str:
     def git(*words: str) -> str:
         return subprocess.run(("git", *words), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
-    dirty = git("status", "--porcelain", "--untracked-files=no")
+    # What was measured before is no part of what is measured.
+    dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
     return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
 
 
