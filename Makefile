@@ -110,13 +110,13 @@ bench: env-dev programs ## Measure backlogs, arrivals and admission beside the l
 bench-full: env-dev programs ## Measure all of it: two and a half hours (ONLY=W1,growth: these parts again, beside what is there)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
 
+.PHONY: bench-profile
+bench-profile: env-dev programs ## Sample where our processor time goes: 2 minutes (ONLY=W1,W6: of these workloads alone)
+	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
+
 .PHONY: fmt
 fmt: env-dev ## Format the Python code, and write the tables of inputs into the roles' pages
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py
-
-.PHONY: bench-profile
-bench-profile: env-dev programs ## Sample where our processor time goes: 4 minutes (ONLY=W1,W6: of these workloads alone)
-	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
 
 .PHONY: programs
 programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for the integration ring and the benchmark

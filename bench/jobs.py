@@ -12,7 +12,7 @@ from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.limit import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
-from bench.contenders.ours import Floor, Ours
+from bench.contenders.ours import Cold, Floor, Ours
 from bench.figures import bind_rate, event_rate
 from bench.finding import cells, chosen
 from bench.fleet import Fleet
@@ -67,14 +67,14 @@ class Job:
 
 def few_backlog_jobs() -> tuple[Job, ...]:
     """W1 with one client of the limit."""
-    return _limit("curl", 32, events=True), _ours(), _limit("curl", 32, events=False), _kube_scheduler()
+    return _limit("curl", 32, events=True), placing(Ours), _limit("curl", 32, events=False), _kube_scheduler()
 
 
 def backlog_jobs(limits: Iterable[tuple[str, int]], bare: Iterable[tuple[str, int]]) -> tuple[Job, ...]:
     """W1 with these clients and requests in flight for the limit, with events and without."""
     return (
         *(_limit(*variant, events=True) for variant in limits),
-        _ours(),
+        placing(Ours),
         *(_limit(*variant, events=False) for variant in bare),
         _backlog("F", Floor),
         _kube_scheduler(),
@@ -149,8 +149,9 @@ def _limit(client: str, in_flight: int, *, events: bool, workload: str = "W1") -
     return _backlog(name, lambda: Limit(client, in_flight, events=events), variant, workload=workload)
 
 
-def _ours() -> Job:
-    return _backlog("O", Ours)
+def placing(make: Callable[[], Ours]) -> Job:
+    """One of ours that places a backlog."""
+    return _backlog("O", make)
 
 
 def _kube_scheduler() -> Job:
@@ -170,10 +171,11 @@ def strategy_jobs() -> tuple[Job, ...]:
         Floor,
         lambda: KubeScheduler(throttled=False),
     )
-    return tuple(_filling(percent, make) for percent in FILLS for make in makers)
+    return tuple(filling(percent, make) for percent in FILLS for make in makers)
 
 
-def _filling(percent: int, make: Callable[[], Contender]) -> Job:
+def filling(percent: int, make: Callable[[], Contender]) -> Job:
+    """One contender that fills a fleet."""
     fleet = Fleet(NODES, percent)
     cell = Cell("W3", make().name, f"{percent}%", fleet.nodes, fleet.pods)
     return Job(cell, lambda repetition, tell: backlog.fill(fleet, cell, make(), repetition, tell))
@@ -187,8 +189,13 @@ def churn_jobs() -> tuple[Job, ...]:
 
 def start_jobs() -> tuple[Job, ...]:
     """W6."""
+    return (starting(Cold),)
+
+
+def starting(make: Callable[[], Cold]) -> Job:
+    """One start."""
     cell = Cell("W6", "O", "", MANY_NODES, BOUND)
-    return (Job(cell, lambda repetition, tell: start.measure(cell, repetition, tell)),)
+    return Job(cell, lambda repetition, tell: start.measure(cell, make(), repetition, tell))
 
 
 def failover_jobs() -> tuple[Job, ...]:

@@ -1,4 +1,4 @@
-"""`python -m bench.profiles [W1,W3,W6,W8]`: where our processor time goes in a workload, as a table and as stacks.
+"""`python -m bench.profiles [W1,W3,W6]`: where our processor time goes in a workload, as a table and as stacks.
 
 The stacks are folded, a line each with how often it was seen, as programs that draw flame graphs read them.
 """
@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench import backlog, results, setting, start
+from bench import results, setting
 from bench.contenders import sampled
 from bench.contenders.ours import Cold, Sampled
-from bench.fleet import Fleet
-from bench.jobs import BOUND, FILLS, MANY_NODES, NODES, PODS
+from bench.jobs import FILLS, filling, placing, starting
 from bench.prompted import ROOT
-from bench.results import Cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from bench.jobs import Job
     from bench.results import Measured, Session
 
 FOLDER: Final = results.FOLDER / "profiles"
@@ -33,22 +32,11 @@ _HIDDEN: Final = 1.0
 """Percent of all stacks that hold a function which is not told of: what everybody stands on says nothing."""
 
 
-def _w1(path: Path, tell: Callable[[str], None]) -> Measured:
-    return backlog.measure(Cell("W1", "O", "", NODES, PODS), Sampled(path), 1, tell)
-
-
-def _w3(path: Path, tell: Callable[[str], None]) -> Measured:
-    fleet = Fleet(NODES, max(FILLS))
-    cell = Cell("W3", "O", f"{max(FILLS)}%", fleet.nodes, fleet.pods)
-    return backlog.fill(fleet, cell, Sampled(path), 1, tell)
-
-
-def _w6(path: Path, tell: Callable[[str], None]) -> Measured:
-    contender = Cold(sampled.MODULE, **{sampled.PATH: str(path)})
-    return start.measure(Cell("W6", "O", "", MANY_NODES, BOUND), 1, tell, contender)
-
-
-WORKLOADS: Final[Mapping[str, Callable[[Path, Callable[[str], None]], Measured]]] = {"W1": _w1, "W3": _w3, "W6": _w6}
+WORKLOADS: Final[Mapping[str, Callable[[Path], Job]]] = {
+    "W1": lambda path: placing(lambda: Sampled(path)),
+    "W3": lambda path: filling(max(FILLS), lambda: Sampled(path)),
+    "W6": lambda path: starting(lambda: Cold(sampled.MODULE, **{sampled.PATH: str(path)})),
+}
 """What is sampled: W1 and W3 while the backlog is placed, W6 from the start of the process on."""
 
 
@@ -79,7 +67,7 @@ def main() -> int:
 def _sampled(name: str) -> tuple[Measured, dict[str, int]]:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder) / "samples.json"
-        measured = WORKLOADS[name](path, lambda _: None)
+        measured = WORKLOADS[name](path).measure(1, lambda _: None)
         return measured, msgspec.json.decode(path.read_bytes(), type=dict[str, int])
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from bench.audit import audit
 from bench.contenders.blasting import Limit
-from bench.contenders.ours import Cold
 from bench.measuring import Scene, watched
 from bench.plant import plant
 from bench.town import Town
@@ -15,13 +14,14 @@ from bench.town import Town
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.contenders.ours import Cold
     from bench.plant import Plant
     from bench.results import Cell, Measured
 
 
-def measure(cell: Cell, repetition: int, tell: Callable[[str], None], contender: Cold | None = None) -> Measured:
+def measure(cell: Cell, contender: Cold, repetition: int, tell: Callable[[str], None]) -> Measured:
     """Measure ours once, beside the cell's pods; what it costs is what the start costs, and its memory then."""
-    town, contender = Town(cell.nodes, cell.pods + 1), contender or Cold()
+    town = Town(cell.nodes, cell.pods + 1)
     with plant() as ground:
         tell(f"making {town.nodes} nodes and {cell.pods} bound pods")
         ground.settle(town)

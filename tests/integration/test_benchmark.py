@@ -13,7 +13,7 @@ from bench import admission, arrivals, backlog, churn, company, failover, growth
 from bench.contenders.blasting import Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
-from bench.contenders.ours import Floor, Ours, Sampled, as_shipped
+from bench.contenders.ours import Cold, Floor, Ours, Sampled, as_shipped
 from bench.figures import (
     answer_rate,
     cpu_a_pod,
@@ -167,7 +167,7 @@ def test_pods_that_come_and_go_leave_nothing_behind() -> None:
 
 def test_a_cold_start_is_timed_from_the_start_of_the_process() -> None:
     """One pod waits beside those that are bound already; nobody touches them."""
-    measured = start.measure(Cell("W6", "O", "", NODES, 50), 1, lambda _: None)
+    measured = start.measure(Cell("W6", "O", "", NODES, 50), Cold(), 1, lambda _: None)
 
     assert measured.wrong == []
     assert (measured.bound, measured.events, measured.devices) == (1, 1, 51)
