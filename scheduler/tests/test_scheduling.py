@@ -15,7 +15,7 @@ from gpu_scheduler.core.demand import Demand
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Condition, Pod, PodRef, Policy, Resident
 from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
-from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Ports, Result, Unknown
+from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, Notice, NotSent, Ports, Result, Unknown
 from gpu_scheduler.rhythm import Rhythm
 from gpu_scheduler.scheduling import Scheduler
 from tests.core.build import node, pod
@@ -411,7 +411,7 @@ async def test_binds_are_bounded_and_do_not_wait_for_each_other() -> None:
         assert loop.binder.most_at_once == 3
 
 
-async def test_it_is_busy_until_the_last_of_a_backlog_flies() -> None:
+async def test_it_is_busy_until_the_last_of_a_backlog_flies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the moment between two binds, in which there is room for another one: the next is about to leave."""
     async with looping(binders=2) as loop:
         loop.binder.hold = asyncio.Event()
@@ -420,7 +420,12 @@ async def test_it_is_busy_until_the_last_of_a_backlog_flies() -> None:
         await loop.settle()
         busy = [loop.scheduler.busy]
         tell = loop.announcer.announce
-        loop.announcer.announce = lambda *words: busy.append(loop.scheduler.busy) or tell(*words)  # type: ignore[method-assign, func-returns-value]
+
+        def announce(ref: PodRef, notice: Notice) -> bool:
+            busy.append(loop.scheduler.busy)
+            return tell(ref, notice)
+
+        monkeypatch.setattr(loop.announcer, "announce", announce)
 
         loop.binder.hold.set()
         await loop.settle()
