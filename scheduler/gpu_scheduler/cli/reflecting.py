@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 # Readiness allows a watch twice the silence after which it is opened anew.
 PATIENCE = 2
+# Seconds. What the first list waits for saves it from being read twice; where it takes longer, twice is sooner.
+COURTESY = 1.0
 
 
 class Reflectors:
@@ -40,7 +43,7 @@ class Reflectors:
         self._all[resource.name] = Reflector(self._api, resource, observer, pace=self._pace, clock=self._clock)
 
     def parts(self, after: asyncio.Event | None = None) -> dict[str, Coroutine[Any, Any, None]]:
-        """Every watch as something to run, by what it is; nothing is asked before `after`."""
+        """Every watch as something to run, by what it is; nothing is asked before `after`, unless that is late."""
         return {f"watch of {name}": _run(watch, after) for name, watch in self._all.items()}
 
     async def relist(self) -> None:
@@ -81,7 +84,9 @@ def by_path(identity: Identity) -> str:
 
 async def _run(watch: Reflector[Any], after: asyncio.Event | None) -> None:
     if after is not None:
-        await after.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COURTESY):
+                await after.wait()
     await watch.run()
 
 

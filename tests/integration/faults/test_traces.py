@@ -18,7 +18,7 @@ from tests.integration.command import start_alone
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 TRACES: Final = sorted((Path(__file__).resolve().parents[3] / "scheduler/tests/simulation/traces").glob("*.jsonl"))
 REST: Final = 0.06
-"""Seconds between two changes: different watches tell of them, and nothing else keeps their order."""
+"""Seconds between two changes, in which what they lead to is decided."""
 QUICK: Final = "10ms"
 """The back-off. In a trace everybody has rested before the next change; here nobody has to rest for long."""
 ASSIGNED: Final = "agentaflow.gpu/assigned-"
+SILENCE: Final = "gpu_scheduler_watch_silence_seconds"
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,10 @@ def prompt(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Ite
 class Player:
     """Makes the changes of a trace, and looks for its decisions."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, replica: Command) -> None:
         self._bench = bench
-        self._nodes: set[str] = set()
+        self._replica = replica
+        self._residents: set[str] = set()
         self.bound: dict[str, Line] = {}
 
     def play(self, line: Line) -> None:
@@ -75,22 +77,62 @@ class Player:
         name = line.get("name") or line["object"]["metadata"]["name"]
         match line:
             case {"create": "nodes", "object": made}:
-                self._bench.add(made)
+                self._until_heard("nodes", lambda: self._bench.add(made))
             case {"replace": "nodes", "object": made}:
-                self._bench.patch_node(name, {"metadata": made["metadata"], "spec": made["spec"]})
-                self._bench.patch_node(name, {"status": made["status"]})
+                self._change_node(name, {"metadata": made["metadata"], "spec": made["spec"]})
+                self._change_node(name, {"status": made["status"]})
+            case {"remove": "nodes"}:
+                self._until_heard("nodes", lambda: self._bench.kube.delete(f"/api/v1/nodes/{name}"))
+            case {"create": "pods", "object": made} if "nodeName" in made["spec"]:
+                self._residents.add(name)
+                self._until_heard("residents", lambda: self._make(made))
             case {"create": "pods", "object": made}:
-                meta = {key: value for key, value in made["metadata"].items() if key != "namespace"}
-                self._bench.make({**made, "metadata": meta})
+                self._make(made)
+            case _ if name in self._residents:
+                self._until_heard("residents", lambda: self._change_pod(name, line))
+            case _:
+                self._change_pod(name, line)
+
+    def _make(self, made: Line) -> None:
+        meta = {key: value for key, value in made["metadata"].items() if key != "namespace"}
+        self._bench.make({**made, "metadata": meta})
+
+    def _change_pod(self, name: str, line: Line) -> None:
+        match line:
             case {"phase": phase}:
                 self._bench.finish(name, phase)
+                # What has finished takes nothing, and its watch speaks of it no more.
+                self._residents.discard(name)
             case {"terminate": "pods"}:
                 self._bench.terminate(name)
             case {"remove": "pods"}:
                 self._bench.delete(name)
                 self.bound.pop(name, None)
-            case {"remove": "nodes"}:
-                self._bench.kube.delete(f"/api/v1/nodes/{name}")
+                self._residents.discard(name)
+
+    def _change_node(self, name: str, part: Line) -> None:
+        """What leaves it as it was is no change, and nobody hears of it."""
+        began, version = time.monotonic(), self._version(name)
+        self._bench.patch_node(name, part)
+        if self._version(name) != version:
+            self._wait_heard("nodes", began)
+
+    def _version(self, name: str) -> str:
+        return str((self._bench.kube.get(f"/api/v1/nodes/{name}") or {})["metadata"]["resourceVersion"])
+
+    def _until_heard(self, resource: str, change: Callable[[], None]) -> None:
+        began = time.monotonic()
+        change()
+        self._wait_heard(resource, began)
+
+    def _wait_heard(self, resource: str, began: float) -> None:
+        """Our pods come by a watch of their own, and nothing but waiting keeps the order between two watches."""
+
+        def heard() -> bool:
+            asked = time.monotonic()
+            return asked - self._replica.metric(f'{SILENCE}{{resource="{resource}"}}') > began
+
+        eventually(f"the scheduler has heard of a change of {resource}", heard)
 
     def _compare(self, decided: list[Line]) -> None:
         for one in decided:
@@ -115,7 +157,7 @@ def given(pod: Line) -> Line:
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
 def test_a_recorded_trace_is_decided_alike_by_a_real_server(trace: Path, bench: Bench, prompt: Command) -> None:
     """Change by change the same pods are bound, in the same order, to the same GPUs, and wait for the same reasons."""
-    player = Player(bench)
+    player = Player(bench, prompt)
 
     for line in trace.read_text(encoding="utf-8").splitlines()[1:]:
         player.play(json.loads(line))
