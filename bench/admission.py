@@ -9,6 +9,7 @@ TLS, many requests in flight.
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from contextlib import contextmanager
 from itertools import islice
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bench.contenders import sampled
 from bench.contenders.limit import Blaster
 from bench.contenders.orders import Header, Order, Request, write
 from bench.contenders.ours import as_shipped
@@ -83,15 +85,20 @@ def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced
     return measured
 
 
-def answers(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measured:
-    """Measure once how many reviews a second our webhook answers, or the bare handler, without an API server."""
+def answers(cell: Cell, repetition: int, tell: Callable[[str], None], *, samples: Path | None = None) -> Measured:
+    """Measure once how many reviews a second our webhook answers, or the bare handler, without an API server.
+
+    Ours writes to the file `samples`, if there is one, where its processor time went.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         tell(f"preparing {cell.pods} reviews")
-        with _alone(folder, cell.contender) as webhook:
+        with _alone(folder, cell.contender, samples) as webhook:
             blaster = _reviewer(folder, webhook, Town(cell.nodes, cell.pods))
             try:
                 blaster.wait_ready()
+                if samples is not None:
+                    webhook.command.process.send(signal.SIGUSR1)
                 meter, began = Meter(webhook.command.process.pid), now()
                 tell(f"sending {cell.pods} reviews, {_REVIEWS} at a time")
                 blaster.go()
@@ -120,9 +127,12 @@ def _measured(cell: Cell, repetition: int, began: str, blasted: Blasted, good: s
 
 
 @contextmanager
-def _alone(folder: Path, contender: str) -> Iterator[Webhook]:
+def _alone(folder: Path, contender: str, samples: Path | None = None) -> Iterator[Webhook]:
     """Our webhook, or the bare handler in its place; ended afterwards."""
-    if contender == OURS:
+    if samples is not None:
+        arguments, env = as_shipped("webhook")
+        webhook = Webhook(folder, arguments, {**env, sampled.PATH: str(samples)}, sampled.MODULE)
+    elif contender == OURS:
         webhook = Webhook(folder, *as_shipped("webhook"))
     else:
         webhook = Webhook(folder, [], {}, "bench.contenders.bare_webhook")

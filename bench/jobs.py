@@ -21,6 +21,7 @@ from bench.town import CARDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from bench.company import Company
     from bench.contenders.contender import Contender
@@ -205,7 +206,7 @@ def failover_jobs() -> tuple[Job, ...]:
 
 def admission_jobs() -> tuple[Job, ...]:
     """W8: creations without a webhook, with the bare handler and with ours, then reviews by both of these."""
-    return (*(_creations(name) for name in ("P", "H", "O")), *(_reviews(name) for name in ("H", "O")))
+    return (*(_creations(name) for name in ("P", "H", "O")), *(reviewing(name) for name in ("H", "O")))
 
 
 def _creations(name: str) -> Job:
@@ -213,9 +214,10 @@ def _creations(name: str) -> Job:
     return Job(cell, lambda repetition, tell: admission.creations(cell, repetition, tell, paced=PACED, rate=PACE))
 
 
-def _reviews(name: str) -> Job:
+def reviewing(name: str, samples: Path | None = None) -> Job:
+    """One webhook that answers reviews; ours may write to the file `samples` where its processor time went."""
     cell = Cell("W8", name, "reviews", REVIEWS // CARDS, REVIEWS)
-    return Job(cell, lambda repetition, tell: admission.answers(cell, repetition, tell))
+    return Job(cell, lambda repetition, tell: admission.answers(cell, repetition, tell, samples=samples))
 
 
 def idle_jobs() -> tuple[Job, ...]:

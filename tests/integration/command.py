@@ -68,13 +68,17 @@ class Command:
         return response.status, response.read()
 
     def wait_ready(self) -> None:
-        """Wait until it says so itself."""
+        """Wait until it says so itself; one that does not is quoted."""
 
         def ready() -> bool:
             assert self.process.alive(), self.process.output()[-3000:]
             return self.get("/readyz")[0] == 200
 
-        eventually(f"{self.process.name} is ready", ready, seconds=20)
+        try:
+            eventually(f"{self.process.name} is ready", ready, seconds=20)
+        except AssertionError as error:
+            error.add_note(f"{self.get('/readyz')}\n{self.process.output()[-3000:]}")
+            raise
 
     def metric(self, name: str) -> float:
         """Give one sample's value, by its full name with labels."""
