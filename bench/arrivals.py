@@ -12,7 +12,7 @@ from bench.contenders.ours import Ours
 from bench.measuring import Scene, observed
 from bench.observer import EVENTS
 from bench.plant import plant
-from bench.streaming import faults, stream
+from bench.streaming import faults, refusals, stream
 from bench.town import Town, spaces
 from tests.integration import shapes
 from tests.waiting import eventually
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 _PATIENCE: Final = 600.0
 
 
-def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float, crowd: int = 0) -> Measured:
-    """Measure ours once at so many pods a second, beside so many that fit nowhere."""
+def measure(  # noqa: PLR0913 - what a stream is, with its defaults
+    cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float, crowd: int = 0, flood: bool = False
+) -> Measured:
+    """Measure ours once at so many pods a second, beside so many that fit nowhere.
+
+    A `flood` is more than may be sustained: it may come as late as it likes, which only makes our rate less.
+    """
     town, contender = Town(cell.nodes, cell.pods), Ours()
     with plant() as ground:
         tell(f"making {town.nodes} nodes and {crowd} pods that fit nowhere")
@@ -49,7 +54,7 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: f
             contender.stop()
     measured.latencies = [seen.bound[key] - at for key, at in streamed.answered.items() if key in seen.bound]
     measured.event_delays = [at - seen.bound[key] for key, at in seen.events.items() if key in seen.bound]
-    measured.wrong.extend(faults(streamed, rate))
+    measured.wrong.extend(refusals(streamed) if flood else faults(streamed, rate))
     return measured
 
 

@@ -37,6 +37,8 @@ FEWEST: Final = 20
 MANY_NODES: Final = 5000
 FILLS: Final = (70, 95)
 """Percent of the GPUs that are given in the end."""
+FLOOD: Final = 0.8
+"""Of the limit, where 0.7 of it is to be sustained."""
 CROWD: Final = 10_000
 """Pods that fit nowhere."""
 BOUND: Final = 10_000
@@ -115,12 +117,20 @@ def large_jobs() -> tuple[Job, ...]:
 
 
 def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
-    """W2 and W4 at half of the limit; none where the limit is not known, as when every measurement of it went wrong."""
+    """W2 at a half, at a quarter and above what may be sustained of the limit, and W4 at a half.
+
+    None where the limit is not known, as when every measurement of it went wrong.
+    """
     best = chosen(cells(found, "W1", "L"), event_rate, most=True)
     if not best:
         return ()
-    rate = round(median(each.events / (each.to_last_event or 1) for each in best) / 2)
-    return _arrivals("W2", rate), _arrivals("W4", rate, CROWD)
+    limit = median(each.events / (each.to_last_event or 1) for each in best)
+    return (
+        _arrivals("W2", limit / 2),
+        _arrivals("W4", limit / 2, CROWD),
+        _arrivals("W2-quarter", limit / 4),
+        _arrivals("W2-sustained", limit * FLOOD, flood=True),
+    )
 
 
 def growth_jobs() -> tuple[Job, ...]:
@@ -159,9 +169,12 @@ def _kube_scheduler() -> Job:
     return _backlog("K", lambda: KubeScheduler(throttled=False))
 
 
-def _arrivals(workload: str, rate: float, crowd: int = 0) -> Job:
-    cell = Cell(workload, "O", f"{rate:.0f}/s", NODES, PODS)
-    return Job(cell, lambda repetition, tell: arrivals.measure(cell, repetition, tell, rate=rate, crowd=crowd))
+def _arrivals(workload: str, rate: float, crowd: int = 0, *, flood: bool = False) -> Job:
+    rate = round(rate)
+    cell = Cell(workload, "O", f"{rate}/s", NODES, PODS)
+    return Job(
+        cell, lambda repetition, tell: arrivals.measure(cell, repetition, tell, rate=rate, crowd=crowd, flood=flood)
+    )
 
 
 def strategy_jobs() -> tuple[Job, ...]:

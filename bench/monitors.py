@@ -37,7 +37,7 @@ class Renewed(msgspec.Struct):
 
     times: int = 0
     late: float = 0.0
-    """By how many seconds the latest renewal began behind its time."""
+    """By how many seconds renewals began behind their time, but for the latest of 20."""
     problems: dict[str, int] = {}
     """Renewals that failed, by the reason."""
 

@@ -33,6 +33,8 @@ WORKLOADS: Final = {
     "W1-limit": "the limit's clients, to find the best",
     "W1-5000": "a backlog of mapped pods on ten times as many nodes",
     "W2": "pods that arrive one by one",
+    "W2-quarter": "the same at half the pace",
+    "W2-sustained": "more of them than may be sustained",
     "W3": "pods placed by strategy",
     "W4": "arriving pods beside many that fit nowhere",
     "W5": "churn",

@@ -50,7 +50,7 @@ class Streamed(msgspec.Struct):
     left: dict[str, Any] = {}
     """What was deleted, by name, as it was then: the pod, with its node and its own annotations alone."""
     late: float = 0.0
-    """By how many seconds the latest request left behind its time."""
+    """By how many seconds requests left behind their time, but for the latest of 20."""
     refused: dict[str, int] = {}
     """Answers that were no success, by HTTP status."""
 

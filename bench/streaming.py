@@ -37,12 +37,15 @@ def stream(
 
 def faults(streamed: Streamed, rate: float) -> list[str]:
     """What was not as it must be, a sentence each."""
-    wrong = [
-        f"{times} requests of the stream were refused with HTTP {code}" for code, times in streamed.refused.items()
-    ]
+    wrong = refusals(streamed)
     if streamed.late > LATE:
         wrong.append(f"the stream was late by {streamed.late:.2f} s: it was not {rate:.0f} pods a second")
     return wrong
+
+
+def refusals(streamed: Streamed) -> list[str]:
+    """What the API server did not take, a sentence for each of its reasons."""
+    return [f"{times} requests of the stream were refused with HTTP {code}" for code, times in streamed.refused.items()]
 
 
 def _arrival(path: str, body: Object) -> Arrival:

@@ -74,6 +74,7 @@ TARGETS: Final = (
     Target("W2", "from creation to bind, p50", "O", 10.0, False, of_ours("W2", latency(50)), "ms"),
     Target("W2", "from creation to bind, p99", "O", 50.0, False, of_ours("W2", latency(99)), "ms"),
     Target("W2", "from bind to event, p99", "O", 1.0, False, of_ours("W2", event_delay), "s"),
+    Target("W2-sustained", "rate to the last bind", "O/L", 0.7, True, compared("W2-sustained", ("W1", "L"))),
     Target("W1-5000", "rate to the last bind", "O/N", 30.0, True, compared("W1-5000", ("W1-5000", "N"))),
     Target(
         "W3", "rate to the last event, 70 % full", "O/L", 0.7, True, at("70%", compared("W3", ("W3", "L"), event_rate))

@@ -82,7 +82,13 @@ def test_arrivals_need_a_limit() -> None:
     (arriving,) = (part for part in session.full() if part.name == "W2")
 
     assert arriving.turns([]) == []
-    assert {each.cell.variant for each in arriving.jobs([one("L", 1000, variant="curl/32")])} == {"250/s"}
+    jobs = arriving.jobs([one("L", 1000, variant="curl/32")])
+    assert [(each.cell.workload, each.cell.variant) for each in jobs] == [
+        ("W2", "250/s"),
+        ("W4", "250/s"),
+        ("W2-quarter", "125/s"),
+        ("W2-sustained", "400/s"),
+    ]
 
 
 def test_parts_are_chosen_by_name() -> None:

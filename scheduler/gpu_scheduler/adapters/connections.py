@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
 from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
@@ -18,9 +19,10 @@ from gpu_scheduler.adapters.sockets import forgetful
 from gpu_scheduler.adapters.stream import Stream
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
     from urllib.parse import SplitResult
+
+    from aiohappyeyeballs import AddrInfoType
 
     from gpu_scheduler.adapters.connection import Reply
 
@@ -30,6 +32,7 @@ _SECOND_TRY: Final = 0.25
 """Seconds after which a host's next address is tried beside the one before (RFC 8305)."""
 _CLOSED: Final = "the connection is closed"
 _LINE: Final = b"\r\n\r\n"
+_TCP: Final = socket.SOCK_STREAM
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -178,10 +181,17 @@ class Connections:
 async def _connected(address: SplitResult) -> socket.socket:
     """A socket that does not block, to the first of a host's addresses that answers."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(address.hostname, _port(address), type=1, proto=6)
     return await aiohappyeyeballs.start_connection(
-        found, happy_eyeballs_delay=_SECOND_TRY, interleave=1, loop=loop, socket_factory=forgetful
+        await _looked_up(address), happy_eyeballs_delay=_SECOND_TRY, interleave=1, loop=loop, socket_factory=forgetful
     )
+
+
+async def _looked_up(address: SplitResult) -> Sequence[AddrInfoType]:
+    """What is an address already, as in a pod, needs nobody to look it up, and no thread to wait in."""
+    host, port = address.hostname, _port(address)
+    with suppress(socket.gaierror):
+        return socket.getaddrinfo(host, port, type=_TCP, flags=socket.AI_NUMERICHOST)
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=_TCP)
 
 
 async def _shaken(sock: ssl.SSLSocket) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,28 @@ async def test_a_connection_that_the_server_closed_is_not_asked(scheme: str) -> 
                 await until(lambda count=count: len(peer.ended) == count and watched() == 1)
 
     assert len(peer.talks) == 2
+
+
+@pytest.mark.parametrize(("host", "asked"), [("127.0.0.1", 0), ("localhost", 1)])
+async def test_only_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch, host: str, asked: int) -> None:
+    """A thread for each connection to an address would outlive a busy moment for nothing."""
+    loop, looked_up = asyncio.get_running_loop(), []
+    usual = loop.getaddrinfo
+
+    async def look_up(name: str, *rest: Any, **more: Any) -> Any:
+        looked_up.append(name)
+        return await usual(name, *rest, **more)
+
+    monkeypatch.setattr(loop, "getaddrinfo", look_up)
+    async with serving(obliging) as peer:
+        port = peer.url.rpartition(":")[2]
+        connections = Connections(Route(f"http://{host}:{port}"), ssl.create_default_context(), 1)
+        try:
+            assert (await connections.ask(post(), None)).status == 201
+        finally:
+            connections.close()
+
+    assert looked_up == [host] * asked
 
 
 async def test_only_so_many_go_at_once() -> None:

@@ -54,13 +54,19 @@ class Gauge:
 
         Many binds at once, as on a busy machine, leave connections that are kept for 15 s: only what stays counts.
         """
+        grown: tuple[int, int, int] = MORE
 
         def calm() -> bool:
+            nonlocal grown
             now = self.read()
             grown = (now.tasks - before.tasks, now.threads - before.threads, now.files - before.files)
             return all(more <= most for more, most in zip(grown, MORE, strict=True))
 
-        eventually("tasks, threads and files are what they were", calm, seconds=40, pause=1)
+        try:
+            eventually("tasks, threads and files are what they were", calm, seconds=40, pause=1)
+        except AssertionError as error:
+            tasks, threads, files = grown
+            raise AssertionError(f"{error}: {tasks} tasks, {threads} threads and {files} files more") from error
 
     def _told(self) -> list[int]:
         return [int(line["tasks"]) for line in self._command.lines() if line.get("event") == "Gauged"]
