@@ -62,7 +62,7 @@ def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced
     """Measure once how pods are created: the last `paced` of them at so many a second, all others at once."""
     town = Town(cell.nodes, cell.pods)
     pods = list(town.pod_requests(_SCHEDULER, admitted=False))
-    with plant(injects=False) as ground, _registered(ground, cell.contender) as webhook:
+    with plant() as ground, _registered(ground, cell.contender) as webhook:
         ground.make_namespaces(town.namespaces)
         began = now()
         own = {} if webhook is None else {cell.contender: webhook.command.process.pid}

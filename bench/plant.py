@@ -89,11 +89,10 @@ class _Items(msgspec.Struct):
 
 
 @contextmanager
-def plant(*, injects: bool = True, data: Path | None = None) -> Iterator[Plant]:
-    """Start one, with our policies in force; it is gone afterwards.
+def plant(*, data: Path | None = None) -> Iterator[Plant]:
+    """Start one, with the policies in force that stand beside a webhook; it is gone afterwards.
 
-    Without `injects` the policy is left out that completes pods in place of a webhook; `data` is what another one left
-    behind.
+    `data` is what another one left behind.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
@@ -104,7 +103,7 @@ def plant(*, injects: bool = True, data: Path | None = None) -> Iterator[Plant]:
             plane = ControlPlane(folder, *FLAGS)
         try:
             if data is None:
-                manifests.guard(plane, *(["injection"] if injects else []))
+                manifests.guard(plane)
             else:
                 manifests.wait_guarded(plane)
             yield Plant(folder, plane)
