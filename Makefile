@@ -107,11 +107,11 @@ bench: env-dev programs ## Measure backlogs, arrivals and admission beside the l
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
 
 .PHONY: bench-full
-bench-full: env-dev programs ## Measure all of it: two and a half hours (ONLY=W1,growth: these parts again, beside what is there)
+bench-full: env-dev programs ## Measure all of it: an hour and a half (ONLY=W1,growth: these parts again, beside what is there)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: bench-profile
-bench-profile: env-dev programs ## Sample where our processor time goes: 2 minutes (ONLY=W1,W6: of these workloads alone)
+bench-profile: env-dev programs ## Sample where our processor time goes: 3 minutes (ONLY=W1,W6: of these workloads alone)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
 
 .PHONY: fmt
