@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Find = Callable[[Sequence[Measured]], "Found | None"]
 
 OURS: Final = "O"
-LIMITS: Final = ("L", "L0")
+LIMITS: Final = ("L", "L0", "A")
 CLIENT: Final = "client"
 """Whose costs those of a client are that sets the pace without being a contender."""
 CLIENT_LIMITED: Final = "the client was the limit"

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from bench import admission, arrivals, backlog, churn, company, failover, growth, idle, start
-from bench.contenders.blasting import Limit
+from bench.contenders.blasting import Arriving, Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.limit import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
@@ -17,7 +17,7 @@ from bench.figures import bind_rate, event_rate
 from bench.finding import cells, chosen
 from bench.fleet import Fleet
 from bench.results import Cell
-from bench.town import CARDS
+from bench.town import CARDS, Town
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -130,6 +130,7 @@ def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
         _arrivals("W4", limit / 2, CROWD),
         _arrivals("W2-quarter", limit / 4),
         _arrivals("W2-sustained", limit * FLOOD, flood=True),
+        _arriving_limit(best[0].cell.variant),
     )
 
 
@@ -163,6 +164,11 @@ def _limit(client: str, in_flight: int, *, events: bool, workload: str = "W1") -
 def placing(make: Callable[[], Ours]) -> Job:
     """One of ours that places a backlog."""
     return _backlog("O", make)
+
+
+def _arriving_limit(variant: str) -> Job:
+    client, in_flight = variant.split("/")
+    return _backlog("A", lambda: Arriving(client, int(in_flight), Town(NODES, PODS)), variant, workload="W2-sustained")
 
 
 def _kube_scheduler() -> Job:

@@ -46,6 +46,7 @@ _LOOKS: Final = {
     "K": _Look("#0072B2", "-.", "kube-scheduler, unthrottled"),
     "K50": _Look("#56B4E9", (0, (6, 2, 1, 2, 1, 2)), "kube-scheduler, default throttle"),
     "N": _Look("#009E73", (0, (1, 3)), "naive scheduler"),
+    "A": _Look("#CC79A7", (0, (3, 2)), "limit while pods arrive"),
 }
 _WIDTH: Final = 7.5
 """Inches; the height follows from what is drawn."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CONTENDERS: Final = {
     "L": "the limit: prepared binds and events, as fast as the API server takes them",
     "L0": "the limit without events",
+    "A": "the limit while as many pods are made: what a scheduler that costs nothing could sustain",
     "O": "gpu-scheduler",
     "F": "its floor: the same loop, its decisions made before the clock starts",
     "K": "kube-scheduler, unthrottled",

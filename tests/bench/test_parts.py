@@ -88,6 +88,7 @@ def test_arrivals_need_a_limit() -> None:
         ("W4", "250/s"),
         ("W2-quarter", "125/s"),
         ("W2-sustained", "400/s"),
+        ("W2-sustained", "curl/32"),
     ]
 
 

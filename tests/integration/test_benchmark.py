@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bench import admission, arrivals, backlog, churn, company, failover, growth, idle, start
-from bench.contenders.blasting import Limit
+from bench.contenders.blasting import Arriving, Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Cold, Floor, Ours, Sampled, as_shipped
@@ -25,6 +25,7 @@ from bench.figures import (
 )
 from bench.fleet import Fleet
 from bench.results import Cell
+from bench.town import Town
 from tests.integration.command import QUICK_LEASE
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ NODES, PODS = 10, 100
 CONTENDERS: dict[str, tuple[Callable[[], Contender], float, int]] = {
     "the limit": (lambda: Limit("curl", 8, events=True), 2, PODS),
     "the limit without events": (lambda: Limit("go", 8, events=False), 1, PODS),
+    "the limit while pods arrive": (lambda: Arriving("go", 8, Town(NODES, PODS)), 3, PODS),
     "ours": (Ours, 2, PODS),
     "our floor": (Floor, 2, PODS),
     "kube-scheduler": (lambda: KubeScheduler(throttled=False), 2, 0),
