@@ -111,7 +111,7 @@ bench-full: env-dev programs ## Measure all of it: an hour and a half (ONLY=W1,g
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: bench-profile
-bench-profile: env-dev programs ## Sample where our processor time goes: 3 minutes (ONLY=W1,W6: of these workloads alone)
+bench-profile: env-dev programs ## Sample where our processor time goes: 5 minutes (ONLY=W1,W6: of these workloads alone)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
 
 .PHONY: fmt

@@ -28,13 +28,20 @@ _PATIENCE: Final = 600.0
 
 
 def measure(  # noqa: PLR0913 - what a stream is, with its defaults
-    cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float, crowd: int = 0, flood: bool = False
+    cell: Cell,
+    repetition: int,
+    tell: Callable[[str], None],
+    *,
+    rate: float,
+    crowd: int = 0,
+    flood: bool = False,
+    make: Callable[[], Ours] = Ours,
 ) -> Measured:
-    """Measure ours once at so many pods a second, beside so many that fit nowhere.
+    """Measure one of ours once at so many pods a second, beside so many that fit nowhere.
 
     A `flood` is more than may be sustained: it may come as late as it likes, which only makes our rate less.
     """
-    town, contender = Town(cell.nodes, cell.pods), Ours()
+    town, contender = Town(cell.nodes, cell.pods), make()
     with plant() as ground:
         tell(f"making {town.nodes} nodes and {crowd} pods that fit nowhere")
         ground.settle(town)

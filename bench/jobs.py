@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -48,7 +49,7 @@ CHURN: Final = 50.0
 CHURN_SECONDS: Final = 600
 """for so long."""
 STREAM: Final = 100.0
-"""Pods that come in a second while the leader is ended."""
+"""Pods that come in a second while the leader is ended, or the stack is sampled."""
 CREATED: Final = 3000
 """Pods of which PACED are created at a steady pace, PACE a second, all others as fast as that goes."""
 PACED: Final = 1000
@@ -126,10 +127,10 @@ def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
         return ()
     limit = median(each.events / (each.to_last_event or 1) for each in best)
     return (
-        _arrivals("W2", limit / 2),
-        _arrivals("W4", limit / 2, CROWD),
-        _arrivals("W2-quarter", limit / 4),
-        _arrivals("W2-sustained", limit * FLOOD, flood=True),
+        arriving("W2", limit / 2),
+        arriving("W4", limit / 2, CROWD),
+        arriving("W2-quarter", limit / 4),
+        arriving("W2-sustained", limit * FLOOD, flood=True),
         _arriving_limit(best[0].cell.variant),
     )
 
@@ -175,12 +176,14 @@ def _kube_scheduler() -> Job:
     return _backlog("K", lambda: KubeScheduler(throttled=False))
 
 
-def _arrivals(workload: str, rate: float, crowd: int = 0, *, flood: bool = False) -> Job:
+def arriving(
+    workload: str, rate: float, crowd: int = 0, *, flood: bool = False, make: Callable[[], Ours] = Ours
+) -> Job:
+    """One of ours that places pods as they arrive."""
     rate = round(rate)
     cell = Cell(workload, "O", f"{rate}/s", NODES, PODS)
-    return Job(
-        cell, lambda repetition, tell: arrivals.measure(cell, repetition, tell, rate=rate, crowd=crowd, flood=flood)
-    )
+    measure = partial(arrivals.measure, rate=rate, crowd=crowd, flood=flood, make=make)
+    return Job(cell, lambda repetition, tell: measure(cell, repetition, tell))
 
 
 def strategy_jobs() -> tuple[Job, ...]:

@@ -1,4 +1,4 @@
-"""`python -m bench.profiles [W1,W3,W6,W8]`: where our processor time goes in a workload, as a table and as stacks.
+"""`python -m bench.profiles [W1,W2,W3,W6,W8]`: where our processor time goes in a workload, as a table and as stacks.
 
 The stacks are folded, a line each with how often it was seen, as programs that draw flame graphs read them.
 """
@@ -17,7 +17,7 @@ from bench import results, setting
 from bench.contenders import sampled
 from bench.contenders.ours import Cold, Sampled
 from bench.finding import OURS
-from bench.jobs import FILLS, filling, placing, reviewing, starting
+from bench.jobs import FILLS, STREAM, arriving, filling, placing, reviewing, starting
 from bench.prompted import ROOT
 
 if TYPE_CHECKING:
@@ -35,11 +35,13 @@ _HIDDEN: Final = 1.0
 
 WORKLOADS: Final[Mapping[str, Callable[[Path], Job]]] = {
     "W1": lambda path: placing(lambda: Sampled(path)),
+    "W2": lambda path: arriving("W2", STREAM, make=lambda: Sampled(path)),
     "W3": lambda path: filling(max(FILLS), lambda: Sampled(path)),
     "W6": lambda path: starting(lambda: Cold(sampled.MODULE, **{sampled.PATH: str(path)})),
     "W8": lambda path: reviewing(OURS, path),
 }
-"""What is sampled: W1 and W3 while the backlog is placed, W6 from the start of the process on, W8 under reviews."""
+"""What is sampled: W1 and W3 while the backlog is placed, W2 while pods arrive, W6 from the start of the process on, W8
+under reviews."""
 
 
 def main() -> int:
