@@ -107,7 +107,7 @@ bench: env-dev programs ## Measure backlogs, arrivals and admission beside the l
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
 
 .PHONY: bench-full
-bench-full: env-dev programs ## Measure all of it: an hour and a half (ONLY=W1,growth: these parts again, beside what is there)
+bench-full: env-dev programs ## Measure all of it: three hours (ONLY=W1,growth: these parts again, beside what is there)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: bench-profile

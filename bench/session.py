@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bench.jobs import (
     admission_jobs,
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from bench.jobs import Job
     from bench.results import Measured
+
+FULL: Final = 5
+"""Repetitions of which a median's interval says something; the sweep takes part in no ratio, and is measured once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +68,19 @@ def standard() -> Plan:
 
 
 def full() -> Plan:
-    """Everything: a part has the name of its first workload, and its own number of repetitions."""
+    """Everything: a part has the name of its first workload."""
     return (
         Part("W1-limit", lambda _: sweep_jobs(), 1),
-        Part("W1", lambda found: backlog_jobs(fastest(found, "L"), fastest(found, "L0")), 5),
-        Part("W1-5000", lambda _: large_jobs(), 3),
-        Part("W2", arrival_jobs, 5),
-        Part("W3", lambda _: strategy_jobs(), 3),
-        Part("W5", lambda _: churn_jobs(), 1),
-        Part("W6", lambda _: start_jobs(), 3),
-        Part("W7", lambda _: failover_jobs(), 3),
-        Part("W8", lambda _: admission_jobs(), 5),
-        Part("idle", lambda _: idle_jobs(), 1),
-        Part("growth", lambda _: growth_jobs(), 2),
+        Part("W1", lambda found: backlog_jobs(fastest(found, "L"), fastest(found, "L0")), FULL),
+        Part("W1-5000", lambda _: large_jobs(), FULL),
+        Part("W2", arrival_jobs, FULL),
+        Part("W3", lambda _: strategy_jobs(), FULL),
+        Part("W5", lambda _: churn_jobs(), FULL),
+        Part("W6", lambda _: start_jobs(), FULL),
+        Part("W7", lambda _: failover_jobs(), FULL),
+        Part("W8", lambda _: admission_jobs(), FULL),
+        Part("idle", lambda _: idle_jobs(), FULL),
+        Part("growth", lambda _: growth_jobs(), FULL),
     )
 
 
