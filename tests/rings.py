@@ -115,14 +115,15 @@ def _scenarios(*names: str) -> Step:
 
 
 def _molecule() -> Ring:
-    # molecule destroys what it made, but not after Ctrl-C; where there is nothing left these take seconds.
+    # molecule destroys what it made, but not after Ctrl-C, and a run that was killed leaves even more to the next one:
+    # its pods would be taken for ours. Where there is nothing left these take seconds.
     unmake = Step("unmake healing's engine", (sys.executable, "-m", "tests.cluster.healing.world", "unmake"))
     destroy = Step("destroy", ("ansible-playbook", "playbooks/destroy.yml", *TEST_CLUSTER))
     # What molecule noted of a run that was interrupted would make it skip steps. Scenarios that share their state share
     # its folder too, and one reset removes it for both.
     forget = (Step(f"molecule reset {name}", ("molecule", "reset", "-s", name)) for name in ("default", "healing"))
     return Ring(
-        (*forget, _scenarios("default", "redeploy"), _scenarios("healing")),
+        (unmake, destroy, *forget, _scenarios("default", "redeploy"), _scenarios("healing")),
         cleanup=() if os.environ.get("KEEP") else (unmake, destroy),
     )
 

@@ -150,6 +150,14 @@ def link(source: Path, dest: Path) -> None:
 
 def unmake() -> None:
     """Take everything away: containers, engine, network, rule, cache, kubeconfig."""
+    # A machine on which it was never made need not have the programs that take it down.
+    if HOME.exists() or RUNNING.exists():
+        _take_down()
+    for folder in (HOME, RUNNING, KUBE):
+        eventually(f"{folder} to go", partial(_gone, folder), 20, 0.5)
+
+
+def _take_down() -> None:
     if engine_answers():
         docker("rm", "--force", "--volumes", *docker("ps", "--all", "--quiet").split(), check=False)
         docker("network", "rm", "kind", check=False)
@@ -165,8 +173,6 @@ def unmake() -> None:
     for mount in sorted(mounted, reverse=True):
         if any(Path(mount).is_relative_to(folder) for folder in (HOME, RUNNING)):
             subprocess.run(("umount", "--lazy", mount), check=False)
-    for folder in (HOME, RUNNING, KUBE):
-        eventually(f"{folder} to go", partial(_gone, folder), 20, 0.5)
 
 
 def _gone(folder: Path) -> bool:
