@@ -43,7 +43,7 @@ class Landing:
 
     def land(self, tracked: Tracked, bind: Bind, result: BindResult, *, began: float, now: float) -> None:
         """Confirm, release or keep what was assumed for a pod that is still there."""
-        again, tracked.unsettled = tracked.unsettled, False
+        again, tracked.unsettled = tracked.unsettled is not None, None
         result = _settled(tracked, bind, result, again=again)
         details = {"pod": str(bind.pod), "node": bind.placement.node, "devices": bind.placement.value}
         match result:
@@ -62,18 +62,25 @@ class Landing:
                 self.release(tracked, now)
             case Unknown(why, patience):
                 log.warning("A bind's outcome is unknown: its devices stay held", extra={**details, "why": why})
-                tracked.unsettled = True
+                tracked.unsettled = began
                 self._backlog.retry(bind.pod.uid, now, patience)
                 if again:
                     # One lost answer settles itself before anybody could read of it.
                     self._teller.tell(tracked, _unknown(bind, why))
                 self._ports.recorder.attempted(Result.ERROR, now - began)
 
+    def shown(self, tracked: Tracked, now: float) -> None:
+        """The watch shows where the pod runs, or its end: a bind whose answer was lost lands by that."""
+        bind, began = tracked.promised, tracked.unsettled
+        tracked.promised = tracked.unsettled = None
+        if bind is not None and began is not None and tracked.pod.bound and not tracked.flying:
+            self.land(tracked, bind, Bound(), began=began, now=now)
+
     def release(self, tracked: Tracked, now: float, patience: float = 0.0) -> None:
         """Take the assumption back; a pod that still waits is looked at again when back-off and patience are over."""
         if tracked.pod.bound:
             return
-        tracked.promised, tracked.unsettled = None, False
+        tracked.promised = tracked.unsettled = None
         self._world.journal.took(News.RELEASED, tracked.pod.ref)
         ledger = self._world.cluster.ledger
         # Told again of the pod as it is, the ledger knows which index it still waits for.

@@ -117,7 +117,7 @@ class Scheduler:
         self._stir.set()
         if self._flights:
             await asyncio.wait(self._flights, timeout=seconds)
-        return not any(tracked.flying or tracked.unsettled for tracked in self.tracked.values())
+        return not any(tracked.flying or tracked.unsettled is not None for tracked in self.tracked.values())
 
     def _pod_applied(self, pod: Pod) -> None:
         uid = pod.ref.uid
@@ -133,8 +133,8 @@ class Scheduler:
         self.world.journal.took(News.POD, pod)
         self._wake(self.ledger.apply(pod), self.backlog.hint if held else self.backlog.wake)
         if pod.bound or pod.finished:
-            tracked.promised, tracked.unsettled = None, False
-        elif pod.deleting_since is not None and tracked.unsettled and not tracked.flying:
+            self._landing.shown(tracked, self._clock())
+        elif pod.deleting_since is not None and tracked.unsettled is not None and not tracked.flying:
             # The API server binds no such pod, so no earlier try can land any more.
             self._landing.release(tracked, self._clock())
         if not awaits_placement(pod, self._policy):
@@ -200,7 +200,7 @@ class Scheduler:
         if tracked is None:
             self.backlog.remove(uid)
             return False
-        if tracked.unsettled and tracked.promised is not None:
+        if tracked.unsettled is not None and tracked.promised is not None:
             self._take_off(tracked, tracked.promised, began)
             return True
         decision = decide(tracked.pod, self.world.cluster)

@@ -31,8 +31,9 @@ class Tracked:
     flying: bool = False
     # The line that a pod which takes any line has its volumes made for.
     reserved: tuple[WorkloadKey, int] | None = None
-    # The API has not settled what became of the bind: it is sent again as it is, never decided anew.
-    unsettled: bool = False
+    # When the last try of a bind began of which the API has not told what became: it is sent again as it is, never
+    # decided anew.
+    unsettled: float | None = None
 
 
 class Tracker(dict[str, Tracked]):

@@ -233,7 +233,7 @@ async def test_a_bind_that_was_never_sent_holds_nothing() -> None:
 
 
 async def test_the_watch_settles_an_unknown_outcome() -> None:
-    """It was bound after all: nothing is sent again."""
+    """It was bound after all: nothing is sent again, and its owner and the metrics hear of it as of any other."""
     async with looping(Unknown("time-out")) as loop:
         first = pod("a-0", ONE_GPU)
         loop.see(first)
@@ -243,6 +243,8 @@ async def test_the_watch_settles_an_unknown_outcome() -> None:
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"]
+        assert [(told, notice.reason) for told, notice in loop.announcer.told] == [("a-0", "Scheduled")]
+        assert loop.recorder.attempts == [Result.ERROR, Result.SCHEDULED]
         assert await loop.scheduler.drain(0)
 
 

@@ -105,7 +105,11 @@ class Command:
 
     def said(self, text: str) -> bool:
         """Tell whether a log line's event holds `text`."""
-        return any(text in str(line.get("event")) for line in self.lines())
+        return self.count(text) > 0
+
+    def count(self, text: str) -> int:
+        """Count the log lines whose event holds `text`."""
+        return sum(text in str(line.get("event")) for line in self.lines())
 
     def hang_up(self) -> None:
         """Close the connection that `ask` keeps."""

@@ -25,13 +25,13 @@ OURS: Final = frozenset(
 )
 
 
-def requests(kube: Kube) -> Counter[str]:
-    """Count the requests so far, as `POST pods/binding`."""
+def requests(kube: Kube, codes: str = "") -> Counter[str]:
+    """Count the requests so far, as `POST pods/binding`: all, or those whose answer's code begins so."""
     counts: Counter[str] = Counter()
     for line in str(kube.call("GET", "/metrics")[1]["text"]).splitlines():
         if line.startswith("apiserver_request_total{"):
             labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
             what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
-            if labels["resource"] in OURS:
+            if labels["resource"] in OURS and labels["code"].startswith(codes):
                 counts[f"{labels['verb']} {what}"] += int(float(line.rpartition(" ")[2]))
     return counts

@@ -63,10 +63,15 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Letter:
-    """A notice on its way; `writing` is held while its condition is written, and handed on to what replaces it."""
+    """A notice on its way; `writing` is held while its condition is written, and handed on to what replaces it.
+
+    Its `event` has one name, however often it is tried: of two tries whose answers were lost both may have arrived.
+    """
 
     pod: PodRef
     notice: Notice
+    event: str
+    at: datetime
     condition_due: bool
     writing: asyncio.Lock
     since: float
@@ -111,7 +116,9 @@ class ApiAnnouncer(Announcer):
                 return False
         writing = earlier.writing if earlier else asyncio.Lock()
         now = asyncio.get_running_loop().time()
-        self._letters[key] = _Letter(pod, notice, notice.condition is not None, writing, now)
+        # As client-go names them: the object, then a number that never repeats.
+        event = f"{pod.name[:200]}.{time.time_ns():x}"
+        self._letters[key] = _Letter(pod, notice, event, self._wall(), notice.condition is not None, writing, now)
         return True
 
     async def withdraw(self, pod: PodRef) -> bool:
@@ -221,9 +228,8 @@ class ApiAnnouncer(Announcer):
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            # As client-go names them: the object, then a number that never repeats.
-            "metadata": {"name": f"{pod.name[:200]}.{time.time_ns():x}", "namespace": pod.namespace},
-            "eventTime": self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "metadata": {"name": letter.event, "namespace": pod.namespace},
+            "eventTime": letter.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": notice.type,
             "reason": notice.reason,
             "action": notice.action,

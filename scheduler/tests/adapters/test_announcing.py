@@ -131,6 +131,32 @@ async def test_an_event_is_news_and_given_up(monkeypatch: pytest.MonkeyPatch) ->
         assert len(server.asked("POST")) == 3
 
 
+async def test_an_event_whose_answer_was_lost_is_not_told_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server may have taken it: the next try has the same name, of which there can be but one."""
+    monkeypatch.setattr(announcing, "BACKOFF_FIRST", 0.005)
+    async with announcing_to() as (server, announcer):
+        server.on("POST", EVENTS, Reply(504), Reply(409))
+
+        announcer.announce(POD, SCHEDULED)
+        await announcer.flush(1)
+
+        first, second = server.asked("POST")
+        assert first.body == second.body
+
+
+async def test_two_events_of_a_pod_have_two_names() -> None:
+    """Also where the second has the first one's words."""
+    async with announcing_to() as (server, announcer):
+        server.on("POST", EVENTS, Reply(201))
+
+        for _ in range(2):
+            announcer.announce(POD, SCHEDULED)
+            await announcer.flush(1)
+
+        first, second = server.asked("POST")
+        assert first.body["metadata"]["name"] != second.body["metadata"]["name"]
+
+
 async def test_a_refused_announcement_is_not_repeated() -> None:
     """The pod is gone, or the words are not acceptable: asking again changes nothing."""
     async with announcing_to() as (server, announcer):

@@ -55,7 +55,7 @@ def expire_assumed(patch: pytest.MonkeyPatch) -> None:
 
     def look_at(self: Scheduler, uid: str, began: float) -> bool:
         tracked = self.tracked.get(uid)
-        if tracked is not None and tracked.unsettled:
+        if tracked is not None and tracked.unsettled is not None:
             self._landing.release(tracked, began)
             return False
         return usual(self, uid, began)

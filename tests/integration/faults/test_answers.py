@@ -28,6 +28,7 @@ UNANSWERED: Final = {
     "a delivered bind is never answered": Hang(delivered=True),
     "a bind is never answered nor delivered": Hang(delivered=False),
     "a bind is delivered when nobody waits for it any more": Delay(CALL_TIMEOUT + 2),
+    "a bind is delivered just when nobody waits for it any more": Delay(CALL_TIMEOUT + 0.1),
     "the answer is cut in its middle": Truncate(),
     "a delivered bind is answered with 500": Answer(500, delivered=True),
     "a delivered bind is answered with 504": Answer(504, delivered=True),
@@ -52,6 +53,17 @@ def test_nobody_gets_a_gpu_whose_bind_is_in_doubt(bench: Bench, proxy: FaultProx
     assert [event["reason"] for event in bench.events("first-0")].count("Scheduled") == 1
     bench.delete("first-0")
     bench.wait_bound("rival-0", "node1", seconds=20)
+
+
+@pytest.mark.parametrize("act", [Cut(delivered=True), Hang(delivered=True)], ids=["lost", "never given"])
+def test_an_event_whose_answer_is_lost_is_told_once(bench: Bench, proxy: FaultProxy, far: Command, act: Act) -> None:
+    """F3. The next try finds it there."""
+    bench.node("node1")
+    with proxy.breaking(Fault("POST", f"{bench.namespace}{EVENTS}", act)):
+        bench.pod("asker-0", "0=node1:0\n", "0")
+        eventually("it was tried again", lambda: proxy.count("POST", f"{bench.namespace}{EVENTS}") == 2, seconds=20)
+
+    assert [event["reason"] for event in bench.events("asker-0")] == ["Scheduled"]
 
 
 @pytest.mark.parametrize("seconds", [CALL_TIMEOUT + 2, pytest.param(60, marks=pytest.mark.long)])
