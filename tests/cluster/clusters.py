@@ -1,4 +1,4 @@
-"""Asks the test cluster through kubectl and runs the project's playbooks against it."""
+"""Asks the test cluster as kubectl does, and runs the project's playbooks against it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from tests.cluster.reading import path_of, read
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "gpu-scheduler-test"
@@ -37,7 +39,10 @@ class Cluster:
         return done
 
     def get(self, *arguments: str) -> Json:
-        """Return an object, or a list of them, as the API server tells it."""
+        """Return an object, or a list of them, as the API server tells it; what to get is said as to kubectl."""
+        path = path_of(*arguments)
+        if path is not None:
+            return read(self.kubeconfig, f"kind-{self.name}", path)
         answer: Json = json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
         return answer
 

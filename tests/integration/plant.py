@@ -34,11 +34,13 @@ SPENDTHRIFT: Final = {**os.environ, "GOGC": "400"}
 class Kube:
     """A blocking client for tests: paths and objects, nothing typed."""
 
-    def __init__(self, port: int, ca: str, token: str) -> None:
-        """`ca` is a file."""
+    def __init__(self, port: int, ca: str, token: str = "", pair: str = "") -> None:
+        """`ca` is a file, and so is a client's certificate with its key, which may stand in for a token."""
         self._port = port
-        self._token = token
+        self._who = {"Authorization": f"Bearer {token}"} if token else {}
         self._tls = ssl.create_default_context(cafile=ca)
+        if pair:
+            self._tls.load_cert_chain(pair)
         # Each thread has a connection of its own, kept open: a handshake costs more than most requests.
         self._own = threading.local()
         self._made: list[http.client.HTTPSConnection] = []
@@ -54,7 +56,7 @@ class Kube:
         self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
     ) -> tuple[int, bytes]:
         """One request: status and body as bytes."""
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
+        headers = {**self._who, "Content-Type": content_type}
         kept: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
         if kept is not None:
             # One that the server has closed since is no fault: the request never left.

@@ -35,7 +35,11 @@ SWEEP: Final = Times(2, 1.3, 0.3)
 
 
 def _binder(replicas: Crew, since: float, but: Replica | None = None) -> Replica | None:
-    """Who holds the lease, unless it is that one, and has bound something."""
+    """Who holds the lease, unless it is that one, and has bound something.
+
+    On a busy machine those that were to follow may lose so short a lease too: somebody is started for who has ended.
+    """
+    replicas.replace_the_dead()
     found = replicas.leader(but=but)
     return found if found is not None and found.binds(since) else None
 
