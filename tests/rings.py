@@ -2,7 +2,8 @@
 
 A ring is a list of steps; a ring passes when every step exits with 0. All rings run, even after one failed, so
 that one run tells everything; a ring that cannot run counts as failed. What failed is told once more at the end,
-where it is found without a search through thousands of lines. Usage: rings.py RING…
+where it is found without a search through thousands of lines. Usage: rings.py RING[+RING…]…, where those after a plus
+run beside the first: a cluster waits half of its time, and what needs no cluster gives way to it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -40,7 +41,9 @@ SHORT_PARTS: Final = (
     ("cli", "cli_changes", "workload_crashes", "workloads", "monitor", "budget"),
 )
 GIVE_WAY: Final = ("nice", "-n", "5")
-
+INNER: Final = os.environ.get("RINGS_FAILURES")
+"""Where failures are written when these rings run beside others, which then tell of them."""
+Result = tuple[str, bool, float]  # a ring, whether it passed, and its seconds
 
 FAULTS: Final = "tests/integration/faults"
 # Likewise of the ring faults, one more at once: most of their time is that of leases and of silence. All but the first
@@ -51,7 +54,6 @@ PATIENT_FAULT_PARTS: Final = (
     ("kills", "stops", "stops_of_others"),
     ("watches", "traces"),
 )
-
 
 # Beside the rest of the ring unit: they take as long as it does, in processes that coverage does not measure.
 SIMULATED: Final = ("scheduler/tests/simulation/test_soak.py", "scheduler/tests/simulation/test_bugs.py")
@@ -194,6 +196,11 @@ RINGS: Final = {
 }
 
 
+def _tell(output: IO[bytes]) -> None:
+    output.seek(0)
+    print(output.read().decode(errors="replace"), flush=True)
+
+
 def _run(step: Step) -> bool:
     print(f"\n--- {step.name}", flush=True)
     try:
@@ -204,8 +211,7 @@ def _run(step: Step) -> bool:
                 started.append(stack.enter_context(_started(command, output)))
             codes = [each.wait() for each in started]
             for output in outputs:
-                output.seek(0)
-                print(output.read().decode(errors="replace"), flush=True)
+                _tell(output)
     except OSError as error:
         print(f"cannot run {step.command[0]}: {error}")
         return False
@@ -217,6 +223,9 @@ def _run(step: Step) -> bool:
 @contextmanager
 def _failures() -> Iterator[Path]:
     """Yield the file to which every pytest that a ring starts, however indirectly, writes what failed in it."""
+    if INNER:
+        yield Path(INNER)
+        return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "failures"
         file.touch()
@@ -249,25 +258,39 @@ def _run_ring(ring: Ring) -> bool:
     return passed and all(cleaned)
 
 
-def main(names: list[str]) -> int:
-    """Run the rings called `names`; return 0 when all passed."""
-    unknown = [name for name in names if name not in RINGS]
-    if unknown or not names:
+@contextmanager
+def _run_beside(names: list[str], results: list[Result]) -> Iterator[None]:
+    """Run these rings in a process that gives way, and tell all that it said when it has ended."""
+    started = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        with _started((*GIVE_WAY, sys.executable, __file__, *names), output) as beside:
+            yield
+            passed = beside.wait() == 0
+        _tell(output)
+    results.append((" ".join(names), passed, time.monotonic() - started))
+
+
+def main(asked: list[str]) -> int:
+    """Run the rings that are asked for; return 0 when all passed."""
+    together = [names.split("+") for names in asked]
+    unknown = [name for names in together for name in names if name not in RINGS]
+    if unknown or not asked:
         print(f"cannot run ring {' '.join(unknown) or '(none)'}: known rings are {' '.join(RINGS)}")
         return 2
-    results: list[tuple[str, bool, float]] = []
+    results: list[Result] = []
     with _failures() as told:
-        for name in names:
+        for name, *others in together:
             print(f"\n=== ring {name}", flush=True)
-            started = time.monotonic()
-            passed = _run_ring(RINGS[name]())
-            results.append((name, passed, time.monotonic() - started))
+            with _run_beside(others, results) if others else nullcontext():
+                started = time.monotonic()
+                passed = _run_ring(RINGS[name]())
+                results.append((name, passed, time.monotonic() - started))
         failures = told.read_text(encoding="utf-8").splitlines()
-    if failures:
+    if failures and not INNER:
         print("\nwhat failed:", *failures[:MOST_TOLD], sep="\n  ")
-    print("\nring          result   seconds")
+    print("\nring           result   seconds")
     for name, passed, seconds in results:
-        print(f"{name:<13} {'passed' if passed else 'FAILED':<8} {seconds:7.1f}")
+        print(f"{name:<14} {'passed' if passed else 'FAILED':<8} {seconds:7.1f}")
     good = sum(passed for _, passed, _ in results)
     print(f"rings: {good} passed, {len(results) - good} failed")
     return 0 if good == len(results) else 1

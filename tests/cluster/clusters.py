@@ -40,11 +40,18 @@ class Cluster:
 
     def get(self, *arguments: str) -> Json:
         """Return an object, or a list of them, as the API server tells it; what to get is said as to kubectl."""
-        path = path_of(*arguments)
-        if path is not None:
-            return read(self.kubeconfig, f"kind-{self.name}", path)
+        if path_of(*arguments) is not None:
+            found = self.find(*arguments)
+            assert found is not None, f"there is no {' '.join(arguments)}"
+            return found
         answer: Json = json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
         return answer
+
+    def find(self, *arguments: str) -> Json | None:
+        """Return an object that may have gone, or be made anew just now; None where there is none."""
+        path = path_of(*arguments)
+        assert path is not None, f"add its kind to those that are read: {' '.join(arguments)}"
+        return read(self.kubeconfig, f"kind-{self.name}", path)
 
     def create(self, manifest: Json, *, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Create the object; the caller deletes it."""
@@ -77,9 +84,9 @@ class Cluster:
         return done.stdout
 
     def condition(self, namespace: str, pod: str, kind: str = "PodScheduled") -> Json:
-        """Return the pod's condition of that kind; empty when it has none."""
-        status = self.get("pod", "-n", namespace, pod)["status"]
-        return next((c for c in status.get("conditions", []) if c["type"] == kind), {})
+        """Return the pod's condition of that kind; empty when it has none, or there is no such pod."""
+        found = self.find("pod", "-n", namespace, pod) or {"status": {}}
+        return next((c for c in found["status"].get("conditions", []) if c["type"] == kind), {})
 
 
 def run_playbook(*arguments: str) -> subprocess.CompletedProcess[str]:

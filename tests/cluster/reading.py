@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 import yaml
 
-from tests.integration.plant import Kube
+from tests.integration.plant import MISSING, Kube
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,15 +32,20 @@ KINDS: Final = {kind: f"{group}/{{}}{kind.partition('.')[0]}" for group, kinds i
 QUERIES: Final = {"-l": "labelSelector", "--field-selector": "fieldSelector"}
 
 
-def read(kubeconfig: Path, cluster: str, path: str) -> dict[str, Any]:
-    """Return what stands at the path; AssertionError with what the API server said where that is no object."""
+def read(kubeconfig: Path, cluster: str, path: str) -> dict[str, Any] | None:
+    """Return what stands at the path, as kubectl shows it; None where nothing does.
+
+    AssertionError with what the API server said where it did not tell.
+    """
     client = _client(kubeconfig, cluster, kubeconfig.stat().st_mtime_ns)
     try:
         status, answer = client.call("GET", path)
     except OSError as error:
         raise AssertionError(f"{path}: {error}") from error
-    assert status == FOUND, f"{path}: {answer.get('message', answer)}"
-    return answer
+    assert status in {FOUND, MISSING}, f"{path}: {answer.get('message', answer)}"
+    for each in (answer, *answer.get("items", ())):
+        each.get("metadata", {}).pop("managedFields", None)
+    return answer if status == FOUND else None
 
 
 def path_of(kind: str, *arguments: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A second run changes nothing, and it could: what is taken from one role is put back by that role and no other."""
+"""Each tag alone puts back what is taken from its role; after all of them a whole run finds nothing left to do."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 # preflight owns nothing: it only looks. The engine is killed in scenario healing, where it is the tests' own.
 ELSEWHERE: Final = {"preflight", "container_engine"}
-# The evidence names the pods that it saw.
-DEPENDENTS: Final = {"check": {"evidence"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,83 +41,75 @@ def _lose_image(cluster: Cluster) -> None:
     cluster.on_node("node2", "ctr", "--namespace=k8s.io", "images", "remove", "--sync", name)
 
 
-# No two of a round touch the same objects, and each role is left alone in the other round: a role that changed
-# something without a cause of its own would be seen there.
-ROUNDS: Final[tuple[Mapping[str, Damage], ...]] = (
-    {
-        "node_image": Damage("the link to kind", lambda _: (ROOT / ".venv" / "bin" / "kind").unlink()),
-        "certificates": Damage(
-            "the serving pair",
-            lambda cluster: cluster.kubectl("delete", "secret", "-n", SYSTEM, "gpu-scheduler-webhook-tls"),
+DAMAGES: Final[Mapping[str, Damage]] = {
+    "node_image": Damage("the link to kind", lambda _: (ROOT / ".venv" / "bin" / "kind").unlink()),
+    "certificates": Damage(
+        "the serving pair",
+        lambda cluster: cluster.kubectl("delete", "secret", "-n", SYSTEM, "gpu-scheduler-webhook-tls"),
+    ),
+    "crds": Damage(
+        "a short name",
+        lambda cluster: cluster.kubectl(
+            "patch",
+            "customresourcedefinition",
+            "gpuworkloads.agentaflow.io",
+            "--type=json",
+            '--patch=[{"op": "remove", "path": "/spec/names/shortNames"}]',
         ),
-        "crds": Damage(
-            "a short name",
-            lambda cluster: cluster.kubectl(
-                "patch",
-                "customresourcedefinition",
-                "gpuworkloads.agentaflow.io",
-                "--type=json",
-                '--patch=[{"op": "remove", "path": "/spec/names/shortNames"}]',
-            ),
+    ),
+    # The test cluster has no monitors: what the role keeps is that nothing of them is left.
+    "monitor": Damage(
+        "a namespace that monitors left", lambda cluster: cluster.kubectl("create", "namespace", MONITORS)
+    ),
+    "check": Damage(
+        "a bare pod", lambda cluster: cluster.kubectl("delete", "pod", "-n", TESTS, "webhook-test-1", "--wait")
+    ),
+    "kind_cluster": Damage("a route of the pod network", _lose_route),
+    "scheduler": Damage(
+        "the disruption budget",
+        lambda cluster: cluster.kubectl("delete", "poddisruptionbudget", "-n", SYSTEM, "gpu-scheduler"),
+    ),
+    "evidence": Damage("a log", lambda _: (HOME / "evidence" / "node4.log").unlink()),
+    "images": Damage("an image on one node", _lose_image),
+    "policies": Damage(
+        "a guard's binding",
+        lambda cluster: cluster.kubectl("delete", "validatingadmissionpolicybinding", "gpu-scheduler-assignments"),
+    ),
+    "controller": Damage(
+        "the disruption budget",
+        lambda cluster: cluster.kubectl("delete", "poddisruptionbudget", "-n", SYSTEM, "gpu-scheduler-controller"),
+    ),
+    "webhook": Damage(
+        "a value in its registration",
+        lambda cluster: cluster.kubectl(
+            "patch",
+            "mutatingwebhookconfiguration",
+            "gpu-scheduler-webhook",
+            "--type=json",
+            '--patch=[{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 29}]',
         ),
-        # The test cluster has no monitors: what the role keeps is that nothing of them is left.
-        "monitor": Damage(
-            "a namespace that monitors left", lambda cluster: cluster.kubectl("create", "namespace", MONITORS)
-        ),
-        "check": Damage(
-            "a bare pod", lambda cluster: cluster.kubectl("delete", "pod", "-n", TESTS, "webhook-test-1", "--wait")
-        ),
-    },
-    {
-        "kind_cluster": Damage("a route of the pod network", _lose_route),
-        "scheduler": Damage(
-            "the disruption budget",
-            lambda cluster: cluster.kubectl("delete", "poddisruptionbudget", "-n", SYSTEM, "gpu-scheduler"),
-        ),
-        "evidence": Damage("a log", lambda _: (HOME / "evidence" / "node4.log").unlink()),
-        "images": Damage("an image on one node", _lose_image),
-        "policies": Damage(
-            "a guard's binding",
-            lambda cluster: cluster.kubectl("delete", "validatingadmissionpolicybinding", "gpu-scheduler-assignments"),
-        ),
-        "controller": Damage(
-            "the disruption budget",
-            lambda cluster: cluster.kubectl("delete", "poddisruptionbudget", "-n", SYSTEM, "gpu-scheduler-controller"),
-        ),
-        "webhook": Damage(
-            "a value in its registration",
-            lambda cluster: cluster.kubectl(
-                "patch",
-                "mutatingwebhookconfiguration",
-                "gpu-scheduler-webhook",
-                "--type=json",
-                '--patch=[{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 29}]',
-            ),
-        ),
-    },
-)
+    ),
+}
 
 
-def test_every_role_is_damaged_once() -> None:
-    """The rounds name every role of the play but those that are damaged elsewhere."""
-    damaged = [role for damages in ROUNDS for role in damages]
-
-    assert sorted(set(play_roles()) - ELSEWHERE) == sorted(damaged)
+def test_every_role_is_damaged() -> None:
+    """But for those that are damaged elsewhere."""
+    assert set(play_roles()) - ELSEWHERE == set(DAMAGES)
 
 
-@pytest.mark.parametrize("damages", ROUNDS, ids=["-".join(damages) for damages in ROUNDS])
-def test_run_repairs_what_was_damaged_and_no_more(cluster: Cluster, damages: Mapping[str, Damage]) -> None:
-    """Each role reports its own repair; the others, those that depend on it apart, report nothing."""
-    expected = set(damages).union(*(DEPENDENTS.get(role, set()) for role in damages))
-    for damage in damages.values():
-        damage.do(cluster)
-    run = plays.run(*plays.SITE).succeeded()
+@pytest.mark.parametrize("role", play_roles())
+def test_tag_alone_repairs_what_its_role_owns(cluster: Cluster, role: str) -> None:
+    """Each tag of README's table runs by itself and puts right what is amiss with its role, and nothing else."""
+    damaged = {role} & set(DAMAGES)
+    for each in damaged:
+        DAMAGES[each].do(cluster)
+    run = plays.run(*plays.SITE, "--tags", role).succeeded()
 
-    assert expected == set(run.changed), run.changed
+    assert set(run.changed) == damaged
 
 
 def test_second_run_changes_nothing(cluster: Cluster) -> None:
-    """After the repairs the next run changes nothing, though pods become ready while it waits for them.
+    """After the repairs a whole run changes nothing, though pods become ready while it waits for them.
 
     The evidence names the new pods.
     """

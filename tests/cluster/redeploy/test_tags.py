@@ -1,4 +1,4 @@
-"""Redeploying in parts: each tag runs alone, and a code change rolls out exactly what it touched."""
+"""Redeploying in parts: evidence alone, and a code change, which rolls out exactly what it touched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from tests.cluster import plays
 from tests.cluster.clusters import CHECK, HOME, ROOT, SYSTEM, TESTS, Cluster
-from tests.contracts.roles import play_roles
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -38,14 +37,6 @@ def _scheduler_image(cluster: Cluster) -> str:
     template: dict[str, Any] = cluster.get("deployment", "-n", SYSTEM, "gpu-scheduler")["spec"]["template"]
     image: str = template["spec"]["containers"][0]["image"]
     return image
-
-
-@pytest.mark.parametrize("tag", play_roles())
-def test_tag_runs_alone(tag: str) -> None:
-    """Each tag of README's table runs by itself on a healthy cluster; only the evidence may be written anew."""
-    run = plays.run(*plays.SITE, "--tags", tag).succeeded()
-
-    assert set(run.changed) <= {"evidence"} & {tag}
 
 
 @pytest.mark.promise("up-4")

@@ -20,8 +20,8 @@ REFERENCE = "reference"
 
 def bound(cluster: Cluster, name: str) -> Json | None:
     """Return the pod once it has a node."""
-    pod = cluster.get("pod", "-n", TESTS, name)
-    return pod if pod["spec"].get("nodeName") else None
+    pod = cluster.find("pod", "-n", TESTS, name)
+    return pod if pod is not None and pod["spec"].get("nodeName") else None
 
 
 def waits(cluster: Cluster, name: str, reason: str) -> Json | None:
