@@ -81,6 +81,9 @@ def compare_status(cluster: Cluster, ask: Ask, *, held: int) -> None:
 def compare_watch(command: Callable[..., Done], called: tuple[str, ...], ask: Ask) -> None:
     """Five seconds of it, until Ctrl-C: each node and each workload once, as the other verbs tell them."""
     done = command("timeout", "--signal=INT", "5", *called, "watch", "-A", "-o", "json")
+    if not done.stdout:
+        # On a busy machine it may take longer than that to begin.
+        done = command("timeout", "--signal=INT", "30", *called, "watch", "-A", "-o", "json")
     news = [json.loads(line) for line in done.stdout.splitlines()]
     first = {each["object"].get("uid") or each["object"]["name"]: each for each in reversed(news)}
     assert {each["type"] for each in first.values()} == {"ADDED"}, done.stderr
