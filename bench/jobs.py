@@ -13,7 +13,7 @@ from bench.contenders.blasting import Arriving, Limit
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.limit import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
-from bench.contenders.ours import Cold, Floor, Ours
+from bench.contenders.ours import Cold, ColdFloor, Floor, Ours
 from bench.figures import bind_rate, event_rate
 from bench.finding import cells, chosen
 from bench.fleet import Fleet
@@ -212,12 +212,12 @@ def churn_jobs() -> tuple[Job, ...]:
 
 def start_jobs() -> tuple[Job, ...]:
     """W6."""
-    return (starting(Cold),)
+    return starting(Cold), starting(lambda: ColdFloor(Town(MANY_NODES, BOUND + 1)))
 
 
 def starting(make: Callable[[], Cold]) -> Job:
     """One start."""
-    cell = Cell("W6", "O", "", MANY_NODES, BOUND)
+    cell = Cell("W6", make().name, "", MANY_NODES, BOUND)
     return Job(cell, lambda repetition, tell: start.measure(cell, make(), repetition, tell))
 
 

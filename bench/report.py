@@ -22,7 +22,7 @@ CONTENDERS: Final = {
     "L0": "the limit without events",
     "A": "the limit while as many pods are made: what a scheduler that costs nothing could sustain",
     "O": "gpu-scheduler",
-    "F": "its floor: the same loop, its decisions made before the clock starts",
+    "F": "its floor: the same loop, its decisions made before the clock starts; in W6 nothing read that need not be",
     "K": "kube-scheduler, unthrottled",
     "K50": "kube-scheduler with its default throttle",
     "N": "a naive scheduler in Python",

@@ -1,7 +1,7 @@
 """O: our scheduler as its role runs it, with the role's own arguments and environment, plus address and credentials.
 
 It is a synced standby while another holds the Lease; the clock starts when that one gives it up. F is its floor: the
-same loop, with nothing left to decide.
+same loop, with nothing left to decide, or after a cold start hardly anything to read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.contenders import housed, sampled
+from bench.contenders import housed, sampled, unread
 from bench.contenders.foresight import foreseen
 from bench.costs import Meter
 from gpu_scheduler.adapters.leadership import GIVEN_UP
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bench.plant import Plant
     from bench.results import Cost
-    from bench.town import Settlement
+    from bench.town import Settlement, Town
 
 _HOLDER: Final = "benchmark"
 _LEADER: Final = "gpu-scheduler-0"
@@ -151,6 +151,17 @@ class Cold(Ours):
         """See Contender; `began` tells when the process was started."""
         self.command = self._start(_LEADER)
         self._meter = Meter(self.command.process.pid)
+
+
+class ColdFloor(Cold):
+    """F of a cold start: what it costs where nothing is read that need not be."""
+
+    name = "F"
+
+    def __init__(self, town: Town) -> None:
+        """The last of the town's pods is the one that waits."""
+        *_, last = town.members()
+        super().__init__(unread.MODULE, **{unread.NODE: town.place(last)[0]})
 
 
 class Pair(Ours):

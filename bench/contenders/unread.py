@@ -1,0 +1,38 @@
+"""The program of a cold start's floor: our own, which reads of its lists only the pod that waits, and that pod's node.
+
+Run with `python -m` in the place of `gpu_scheduler`; the variable NODE names the node. Everything else arrives as it
+always does, is unpacked and cut into objects, and left at that.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, TypeVar
+from unittest.mock import patch
+
+from gpu_scheduler.adapters.reflector import Reflector
+from gpu_scheduler.cli import main
+
+if TYPE_CHECKING:
+    import msgspec
+
+T = TypeVar("T")
+
+MODULE: Final = "bench.contenders.unread"
+NODE: Final = "NODE"
+
+
+class Unread(Reflector[T]):
+    """A reflector that skips whatever is bound, and all nodes but one."""
+
+    def _read_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
+        text = bytes(raw)
+        # As the API server writes them: its JSON has no spaces.
+        other = b'"name":"%s"' % os.environ[NODE].encode() not in text
+        if b'"nodeName"' not in text and not (self._resource.name == "nodes" and other):
+            super()._read_into(found, raw)
+
+
+if __name__ == "__main__":
+    with patch("gpu_scheduler.cli.reflecting.Reflector", Unread):
+        main()
