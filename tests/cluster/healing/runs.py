@@ -1,4 +1,4 @@
-"""Runs `make up` and `make down` in the tests' world, to the end or into an interrupt."""
+"""Runs `make up` and `make down` in the tests' world, to the end or into an interrupt, and proves what came of it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from tests.cluster import plays
-from tests.cluster.healing import world
+from tests.cluster.healing import network, world
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.cluster.clusters import Cluster
+
 ARGS: Final = f"ARGS=-e {world.VARS}"
 
-# Seconds for a case: two runs, one of which may make the cluster; thrice what a quiet machine takes.
+# Seconds for a case: two runs, one of which may make the cluster, and the proof; thrice what a quiet machine takes.
 LONGEST: Final = 1800
 
 # Roles that say something about the host or the proof of each run: what they report belongs to no damage.
@@ -26,13 +28,19 @@ ALWAYS: Final = {"evidence", "play"}
 
 
 def up(*options: str) -> plays.Run:
-    """Return a `make up` that succeeded, and so has proved the placement; the options are ansible-playbook's."""
+    """Return a `make up` that succeeded; the options are ansible-playbook's."""
     return plays.run("make", "up", " ".join((ARGS, *options))).succeeded()
 
 
 def down() -> plays.Run:
     """Return a `make down` that succeeded."""
     return plays.run("make", "down", ARGS).succeeded()
+
+
+def prove(cluster: Cluster) -> None:
+    """Prove the placement, and that pods reach each other and find Services by name, on every node."""
+    plays.run("ansible-playbook", "playbooks/verify.yml", "-e", world.VARS).succeeded()
+    network.prove(cluster)
 
 
 def changed(run: plays.Run) -> set[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.healing import network, runs, world
+from tests.cluster.healing import runs, world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,4 +68,4 @@ def test_truncated_cache_a_build_and_a_creation_interrupted(cluster: Cluster, tm
     assert "cannot be healed, so it is made anew: " in last.output
     assert {"kind_cluster", "images", "certificates", "crds", "scheduler", "webhook", "controller", "check"} <= changed
     assert not changed & {"container_engine", "node_image"}
-    network.prove(cluster)
+    runs.prove(cluster)

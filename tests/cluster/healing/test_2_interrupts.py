@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.cluster.clusters import CHECK, SYSTEM
-from tests.cluster.healing import network, runs, world
+from tests.cluster.healing import runs, world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ def test_images_lost_and_a_build_interrupted(cluster: Cluster, healthy: None, tm
 
     assert {"images"} == changed
     assert [len(_stored(node)) for node in LACKING] == [2, 2]
-    network.prove(cluster)
+    runs.prove(cluster)
 
 
 def _applied_and_not_ready(cluster: Cluster) -> bool:
@@ -74,4 +74,4 @@ def test_check_interrupted(cluster: Cluster, healthy: None, tmp_path: Path) -> N
     changed = runs.changed(runs.up())
 
     assert changed <= {"check"}
-    network.prove(cluster)
+    runs.prove(cluster)

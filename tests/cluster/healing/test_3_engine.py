@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.healing import network, runs, world
+from tests.cluster.healing import runs, world
 
 if TYPE_CHECKING:
     from tests.cluster.clusters import Cluster
@@ -27,7 +27,7 @@ def test_engine_killed(cluster: Cluster, healthy: None) -> None:
     changed = runs.changed(runs.up())
 
     assert {"container_engine", "kind_cluster"} == changed
-    network.prove(cluster)
+    runs.prove(cluster)
 
 
 def test_node_stopped(cluster: Cluster, healthy: None) -> None:
@@ -40,4 +40,4 @@ def test_node_stopped(cluster: Cluster, healthy: None) -> None:
     changed = runs.changed(runs.up())
 
     assert {"kind_cluster"} == changed
-    network.prove(cluster)
+    runs.prove(cluster)

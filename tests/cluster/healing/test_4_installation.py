@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.cluster.clusters import SYSTEM
-from tests.cluster.healing import network, runs
+from tests.cluster.healing import runs
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_certificate_expired(cluster: Cluster, healthy: None, make_pod: MakePod)
 
     assert {"certificates"} == changed
     assert _refused(cluster, pod) == ""
-    network.prove(cluster)
+    runs.prove(cluster)
 
 
 def test_namespace_deleted(cluster: Cluster, healthy: None, make_pod: MakePod) -> None:
@@ -95,4 +95,4 @@ def test_namespace_deleted(cluster: Cluster, healthy: None, make_pod: MakePod) -
 
     assert {"certificates", "scheduler", "webhook", "controller"} == changed
     assert _refused(cluster, pod) == ""
-    network.prove(cluster)
+    runs.prove(cluster)

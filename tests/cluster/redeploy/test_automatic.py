@@ -181,10 +181,10 @@ def command(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Calla
     return install(cluster, tmp_path_factory.mktemp("tools"))
 
 
-COMMAND: Final = "gpu-scheduler"
+CALLED: Final = pytest.mark.parametrize("called", [("gpu-scheduler",), ("kubectl", "gpu-scheduler")], ids=" ".join)
 
 
-@pytest.mark.parametrize("called", [(COMMAND,), ("kubectl", COMMAND)], ids=" ".join)
+@CALLED
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 def test_the_command_line_tells_what_the_cluster_has(
@@ -207,39 +207,41 @@ def test_the_command_line_tells_what_the_cluster_has(
     assert "gpu_scheduler" in command(*called, "completion", "bash").stdout.replace("-", "_")
 
 
+@CALLED
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 def test_the_strategy_of_the_cluster_changes_while_all_runs(
-    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done]
+    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], called: tuple[str, ...]
 ) -> None:
     """`gpu-scheduler strategy` is seen within two seconds; a word that it does not know is refused."""
-    assert "least_utilized" in command(COMMAND, "strategy").stdout
+    assert "least_utilized" in command(*called, "strategy").stdout
     eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
     try:
-        assert command(COMMAND, "strategy", "best_fit").returncode == 0
+        assert command(*called, "strategy", "best_fit").returncode == 0
         time.sleep(2)
         cluster.create(asking(make_pod("fits", ""), {"agentaflow.gpu/count": "1", "agentaflow.gpu/memory": "20000"}))
         assert eventually("fits to be bound", partial(place, cluster, "fits")) == "node4:0"
-        assert command(COMMAND, "strategy", "fastest").returncode == 2
-        assert "best_fit" in command(COMMAND, "strategy").stdout
+        assert command(*called, "strategy", "fastest").returncode == 2
+        assert "best_fit" in command(*called, "strategy").stdout
     finally:
-        assert command(COMMAND, "strategy", "least_utilized").returncode == 0
+        assert command(*called, "strategy", "least_utilized").returncode == 0
 
 
+@CALLED
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 def test_a_template_is_submitted_and_runs(
-    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], tmp_path: Path
+    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], tmp_path: Path, called: tuple[str, ...]
 ) -> None:
     """What generate-template writes is taken by submit as soon as its image is one that the cluster has."""
     template = tmp_path / "made.yaml"
-    assert command(COMMAND, "generate-template", str(template)).returncode == 0
+    assert command(*called, "generate-template", str(template)).returncode == 0
     workload = json.loads(cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", str(template)).stdout)
     workload["metadata"] = {"name": "large", "namespace": TESTS}
     workload["spec"]["podTemplate"]["spec"] = make_pod("unused", "")["spec"]
     template.write_text(json.dumps(workload), encoding="utf-8")
     try:
-        done = command(COMMAND, "submit", str(template), "--wait", "--timeout", "60s")
+        done = command(*called, "submit", str(template), "--wait", "--timeout", "60s")
         assert done.returncode == 0, done.stderr
         eventually("large to run", partial(_status, cluster, phase="Running"), 60, 0.2)
     finally:
