@@ -7,7 +7,7 @@ always does, is unpacked and cut into objects, and left at that.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 from unittest.mock import patch
 
 from gpu_scheduler.adapters.reflector import Reflector
@@ -25,14 +25,17 @@ NODE: Final = "NODE"
 class Unread(Reflector[T]):
     """A reflector that skips whatever is bound, and all nodes but one."""
 
+    node: ClassVar = b""
+    """How that one says its name."""
+
     def _read_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
         text = bytes(raw)
-        # As the API server writes them: its JSON has no spaces.
-        other = b'"name":"%s"' % os.environ[NODE].encode() not in text
-        if b'"nodeName"' not in text and not (self._resource.name == "nodes" and other):
+        if self.node in text if self._resource.name == "nodes" else b'"nodeName"' not in text:
             super()._read_into(found, raw)
 
 
 if __name__ == "__main__":
+    # As the API server writes it: its JSON has no spaces.
+    Unread.node = f'"name":"{os.environ[NODE]}"'.encode()
     with patch("gpu_scheduler.cli.reflecting.Reflector", Unread):
         main()
