@@ -24,7 +24,7 @@ def main() -> int:
         plan = session.chosen_parts(PLANS[name](), only) if only else PLANS[name]()
         path = results.FOLDER / f"{name}.json"
         here = setting.begun(name)
-        found = setting.resumed(path, here) if only else here
+        found = setting.resumed(path, here, [part.name for part in plan]) if only else here
     except ValueError as error:
         print(error)
         return 2

@@ -76,7 +76,8 @@ def _where(session: Session) -> Iterator[str]:
     yield f"- began: {session.began}"
     yield f"- commit: `{session.commit}`"
     for again in session.again:
-        yield f"- measured again: {again.part}, begun {again.began}, commit `{again.commit}`"
+        place = f", on another machine: {_machine(again.machine)}" if again.machine else ""
+        yield f"- measured again: {again.part}, begun {again.began}, commit `{again.commit}`{place}"
     yield f"- machine: {_machine(machine)}"
     yield f"- versions: {versions or NONE}"
 

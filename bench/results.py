@@ -115,6 +115,8 @@ class Again(msgspec.Struct, frozen=True):
     part: str
     began: str
     commit: str
+    machine: Machine | None = None
+    """None where it is the session's."""
 
 
 class Session(msgspec.Struct, kw_only=True):

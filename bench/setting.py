@@ -7,10 +7,17 @@ import platform
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from bench.prompted import ROOT
 from bench.results import Again, Machine, Session, now, read
 from tests.integration.programs import program
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+COMPARED: Final = frozenset({"W1-limit", "W1", "W2"})
+"""Parts with ratios of one's figures to another's; all others are compared within themselves alone."""
 
 
 def begun(name: str) -> Session:
@@ -25,27 +32,45 @@ def begun(name: str) -> Session:
     )
 
 
-def resumed(path: Path, here: Session) -> Session:
-    """The session that the file holds; that of here and now where there is none.
+def resumed(path: Path, here: Session, parts: Collection[str]) -> Session:
+    """The session that the file holds, to which `parts` are to be added; that of here and now where there is none.
 
-    ValueError where it is of another machine or of other versions: ratios are within one place.
+    ValueError where it is of other versions, or where parts stay behind that these are compared with, and were
+    measured on another machine: ratios are within one place.
     """
     if not path.exists():
         return here
     found = read(path)
-    if (found.machine, found.versions) != (here.machine, here.versions):
+    if found.versions != here.versions:
+        raise ValueError(f"cannot add to {path}: versions were others; measure all of it (example: make bench-full)")
+    measured = {each.part for each in found.measured}
+    left = [each for each in _elsewhere(found, here.machine) if each in measured and each not in parts]
+    if left and not COMPARED.isdisjoint(parts):
+        together = ",".join(sorted(COMPARED & {*parts, *measured}))
         raise ValueError(
-            f"cannot add to {path}: machine or versions were others; measure all of it (example: make bench-full)"
+            f"cannot add {', '.join(parts)} to {path}: another machine measured {', '.join(left)}, which it is "
+            f"compared with; measure them together (example: {found.name} --only {together})"
         )
     return found
 
 
 def renew(found: Session, part: str, here: Session) -> None:
-    """Drop what the session has of a part, and tell of when that part is now, where it is of another time."""
-    found.measured[:] = [each for each in found.measured if each.part != part]
+    """Drop what the session has of a part, and tell of when that part is now, where it is of another time.
+
+    What it would be compared with goes too where it is of another machine.
+    """
+    gone = {part, *(_elsewhere(found, here.machine) if part in COMPARED else ())}
+    found.measured[:] = [each for each in found.measured if each.part not in gone]
     if found is not here:
-        others = (each for each in found.again if each.part != part)
-        found.again[:] = [*others, Again(part, here.began, here.commit)]
+        machine = here.machine if here.machine != found.machine else None
+        others = (each for each in found.again if each.part not in gone)
+        found.again[:] = [*others, Again(part, here.began, here.commit, machine)]
+
+
+def _elsewhere(found: Session, machine: Machine) -> list[str]:
+    """Which of COMPARED the session has of another machine."""
+    moved = {each.part: each.machine or found.machine for each in found.again}
+    return [part for part in sorted(COMPARED) if moved.get(part, found.machine) != machine]
 
 
 def _commit() -> str:

@@ -8,7 +8,7 @@ import pytest
 import bench.__main__ as program
 from bench import growth, results, session, setting
 from bench.jobs import Job
-from bench.results import Again, Cell
+from bench.results import Again, Cell, Machine
 from bench.session import Part
 from bench.targets import CHURNED
 from tests.bench.measured import one
@@ -33,6 +33,13 @@ def of(part: str, measured: Measured) -> Measured:
     """It, as a cell of this part."""
     measured.part = part
     return measured
+
+
+def elsewhere() -> results.Session:
+    """A session of another machine."""
+    here = made_up()
+    here.machine = Machine("Another processor", 2, 24103, "6.1.0")
+    return here
 
 
 def test_contenders_take_turns_in_mirrored_order() -> None:
@@ -104,26 +111,55 @@ def test_parts_are_chosen_by_name() -> None:
 def test_a_part_that_is_measured_again_says_so(tmp_path: Path) -> None:
     """Each by itself, and of the last time alone; others stay as they are."""
     path, first, later = tmp_path / "full.json", made_up(), made_up()
-    assert setting.resumed(path, first) is first
+    assert setting.resumed(path, first, ["W1"]) is first
     setting.renew(first, "W1", first)
     assert first.again == []
 
     results.write(made_up(of("W1", one("O")), of("W5", one("O"))), path)
-    found, later.commit = setting.resumed(path, first), "def456"
+    found, later.commit = setting.resumed(path, first, ["W5"]), "def456"
     for here in (first, later):
         setting.renew(found, "W5", here)
         assert found.again == [Again("W5", here.began, here.commit)]
     assert [each.part for each in found.measured] == ["W1"]
 
 
-def test_what_another_machine_or_other_versions_measured_is_not_added_to(tmp_path: Path) -> None:
-    """Ratios are within one place."""
+def test_what_other_versions_measured_is_not_added_to(tmp_path: Path) -> None:
+    """Whatever the parts."""
     path, here = tmp_path / "full.json", made_up()
-    results.write(made_up(one("O")), path)
+    results.write(made_up(of("W1", one("O"))), path)
     here.versions = {"etcd": "3.7"}
 
-    with pytest.raises(ValueError, match="machine or versions were others"):
-        setting.resumed(path, here)
+    with pytest.raises(ValueError, match="versions were others"):
+        setting.resumed(path, here, ["W5"])
+
+
+@pytest.mark.parametrize("parts", [["W5"], ["W1", "W2"], ["W1", "W2", "W5"]])
+def test_another_machine_takes_over_parts_that_are_compared_with_no_other(parts: list[str], tmp_path: Path) -> None:
+    """Then and later, and the session tells which machine that was."""
+    path, here = tmp_path / "full.json", elsewhere()
+    results.write(made_up(of("W1", one("O")), of("W2", one("O")), of("W5", one("O"))), path)
+
+    for _ in range(2):
+        found = setting.resumed(path, here, parts)
+        for part in parts:
+            setting.renew(found, part, here)
+            found.measured.append(of(part, one("O")))
+        assert sorted(each.part for each in found.measured) == ["W1", "W2", "W5"]
+        assert found.again == [Again(part, here.began, here.commit, here.machine) for part in parts]
+        results.write(found, path)
+
+
+def test_another_machine_takes_over_no_half_of_what_is_compared(tmp_path: Path) -> None:
+    """Ratios are within one place: who measures one half, and was interrupted, has lost the other."""
+    path, here = tmp_path / "full.json", elsewhere()
+    results.write(made_up(of("W1", one("O")), of("W2", one("O")), of("W5", one("O"))), path)
+
+    with pytest.raises(ValueError, match=r"another machine measured W1, which.*example: quick --only W1,W2\)"):
+        setting.resumed(path, here, ["W2", "W5"])
+    found = setting.resumed(path, here, ["W1", "W2"])
+    setting.renew(found, "W1", here)
+
+    assert [each.part for each in found.measured] == ["W5"]
 
 
 @pytest.mark.parametrize("done", [0, 1])

@@ -8,7 +8,7 @@ from bench import report
 from bench.columns import NONE, number, remarks
 from bench.finding import CLIENT_LIMITED
 from bench.plots import draw
-from bench.results import Again
+from bench.results import Again, Machine
 from bench.targets import TARGETS
 from tests.bench.measured import WRONG, one, session, size
 
@@ -151,6 +151,10 @@ def test_a_report_tells_which_parts_are_of_another_time() -> None:
     measured = session(one("O"))
     measured.again.append(Again("W5", "2026-02-03T04:05:06Z", "def456"))
     assert "- measured again: W5, begun 2026-02-03T04:05:06Z, commit `def456`\n" in report.markdown(measured)
+    measured.again[-1] = Again("W5", "2026-02-03T04:05:06Z", "def456", Machine("Other CPU", 1, 2048, "6.1"))
+    assert "commit `def456`, on another machine: Other CPU, 1 core, 2 GiB of memory, kernel 6.1\n" in report.markdown(
+        measured
+    )
 
 
 def test_a_report_of_nothing_says_so() -> None:
