@@ -13,6 +13,8 @@ VENV := .venv
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-scheduler
 BIN := $(VENV)/bin
 PLAYBOOK := $(BIN)/ansible-playbook --inventory $(INVENTORY)
+SUITES := $(BIN)/python -m tests.suites
+GATE := check integration attacks faults default+unit+contracts
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Roles and modules are found from the checkout, whatever the user's own ansible configuration says.
@@ -39,48 +41,63 @@ status: env-deploy ## Tell in one screen what runs where, and what cures what is
 
 .PHONY: env
 env: ## Print the one line that enters the cluster
-	@printf 'Enter the cluster with:\n\n  export KUBECONFIG=%q PATH=%q:"$$PATH"\n\n' '$(CURDIR)/.kube/config' '$(CURDIR)/$(BIN)'
+	@if grep -qsx 'cluster_provider: kind' '$(INVENTORY)/group_vars/all/facts.yml'; then \
+	  printf 'Enter the cluster with:\n\n  export KUBECONFIG=%q PATH=%q:"$$PATH"\n\n' '$(CURDIR)/.kube/config' '$(CURDIR)/$(BIN)'; \
+	else printf 'Enter the cluster by your own kubeconfig and kube_context; for the programs of this checkout:\n\n  export PATH=%q:"$$PATH"\n\n' \
+	  '$(CURDIR)/$(BIN)'; fi
 
 .PHONY: down
-down: env-deploy ## Delete cluster, network and kubeconfig; keep cache and packages
+down: env-deploy ## Delete the kind cluster that make up made; keep cache and packages; fail where INVENTORY makes none
 	@$(PLAYBOOK) playbooks/destroy.yml $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the cache and the tool environment; the cluster must be down
 	@if compgen -G '.kube/config' >/dev/null || compgen -G '.kube/*/config' >/dev/null; then \
-	  echo 'cannot clean while a cluster of this checkout stands (.kube/ has its kubeconfig): run make down first'; exit 1; fi
+	  echo 'cannot clean while a cluster of this checkout stands (.kube/ has its kubeconfig): run make down first (rm -r .kube where its engine is gone for good)'; exit 1; fi
 	@if [ -e '$(CACHE)/engine/dockerd.pid' ] && kill -0 "$$(cat '$(CACHE)/engine/dockerd.pid')" 2>/dev/null; then \
 	  echo 'cannot clean while the container engine that make up started runs: stop its containers, then run make down'; exit 1; fi
 	@rm -rf --one-file-system '$(VENV)' .kube '$(CACHE)'
 	@echo 'Removed $(VENV) and $(CACHE). What stays: the packages that make up installed, and images in the container engine.'
 
 .PHONY: test
-test: env-dev ## Run every ring of tests: check, unit, contracts, integration, faults, molecule
-	@$(BIN)/python tests/rings.py check integration faults molecule+unit+contracts
+test: env-dev ## Run the gate: check, unit, contracts, integration, attacks, faults, and the main job on a cluster
+	@$(SUITES) $(GATE)
 
 .PHONY: test-fast
-test-fast: env-dev ## Run the rings that need neither cluster nor API server
-	@$(BIN)/python tests/rings.py check unit contracts
+test-fast: env-dev ## Run what needs neither cluster nor API server: check, unit, contracts
+	@$(SUITES) check unit contracts
 
 .PHONY: test-integration
-test-integration: env-dev ## Run the ring on real etcd and kube-apiserver processes
-	@$(BIN)/python tests/rings.py integration
+test-integration: env-dev ## Run suite integration: real etcd and kube-apiserver processes
+	@$(SUITES) integration
+
+.PHONY: test-attacks
+test-attacks: env-dev ## Run suite attacks: tenants and stolen tokens against everything that the roles ship
+	@$(SUITES) attacks
 
 .PHONY: test-faults
-test-faults: env-dev ## Run the ring of faults: everything breaks between the scheduler and the API server
-	@$(BIN)/python tests/rings.py faults
+test-faults: env-dev ## Run suite faults: everything breaks between the scheduler and the API server
+	@$(SUITES) faults
 
 .PHONY: test-long
-test-long: env-dev programs ## Run what takes minutes: the shipped times of the lease, long outages (figures are printed)
-	@$(BIN)/python -m pytest -rP --long tests/integration
+test-long: env-dev ## Run what takes minutes: the shipped times of the lease, long outages (figures are printed)
+	@$(SUITES) long
+
+.PHONY: test-all
+test-all: env-dev ## Run what make test runs, and every suite beyond it: before a release, some three hours
+	@$(SUITES) $(GATE) beyond
+
+.PHONY: test-suite
+test-suite: env-dev ## Run one suite beyond make test (SUITE=healing; without it the one whose turn it is by the commit)
+	@$(SUITES) $(or $(SUITE),in-turn)
 
 .PHONY: molecule
 molecule: env-dev ## Run molecule's scenarios: the whole job on clusters of the tests' own (KEEP=1 leaves them up)
-	@$(BIN)/python tests/rings.py molecule
+	@$(SUITES) default redeploy healing
 
 .PHONY: check
 check: env-dev ## Lint, types, import laws and structure
-	@$(BIN)/python tests/rings.py check
+	@$(SUITES) check
 
 .PHONY: mutants
 mutants: env-dev ## Break a copy in each kept way and show that a test notices (ARGS='lease map-' chooses by name)
@@ -119,7 +136,7 @@ fmt: env-dev ## Format the Python code, and write the tables of inputs into the 
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py
 
 .PHONY: programs
-programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for the integration ring and the benchmark
+programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for suite integration and the benchmark
 	@$(PLAYBOOK) playbooks/programs.yml $(ARGS)
 
 .PHONY: lock

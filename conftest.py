@@ -1,6 +1,6 @@
-"""What holds for every ring: a skip is an error where CI is set, and what failed is told once more at the end.
+"""What holds for every suite: which tests are collected, how long one may take, and what is told of those that fail.
 
-Tests that are marked `long` run with --long, and then no others do.
+Tests that are marked `long` run with --long, and then no others do. Those in tests/cluster run with --cluster alone.
 """
 
 from __future__ import annotations
@@ -10,20 +10,68 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.waiting import limit
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from _pytest.terminal import TerminalReporter
 
 # Taken out of the environment, so that a pytest that a test starts does not write there too.
-FAILURES: Final = os.environ.pop("RINGS_FAILURES", None)
-"""The file that tests/rings.py prints at its end: one line for each failure, also of cases that molecule runs."""
+FAILURES: Final = os.environ.pop("SUITES_FAILURES", "")
+"""The file that tests/suites prints at its end: one line for each failure, also of cases that molecule runs."""
 LONGEST_LINE: Final = 400
 """Characters of one failure there: the test's name and the sentence that it failed with."""
+CLUSTER: Final = Path(__file__).parent / "tests" / "cluster"
+NEEDS_FLAG: Final = (
+    "tests/cluster changes a cluster, and partly an engine and the host's iptables: it is collected with --cluster "
+    "alone (example: molecule converge && pytest --cluster tests/cluster/verify/test_placement.py)"
+)
+
+# Enough examples to meet the corners, few enough that suite unit stays quick. The same examples each time: what is red
+# is red because of a change. `search` looks elsewhere each time; suite soak runs it and prints the seed.
+settings.register_profile(
+    "gate",
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "search", settings.get_profile("gate"), max_examples=400, stateful_step_count=60, derandomize=False
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --long."""
+    """Add --long and --cluster."""
     parser.addoption("--long", action="store_true", help="run the tests that are marked long, and no others")
+    parser.addoption("--cluster", action="store_true", help="collect tests/cluster, which changes a cluster that runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what is asked for by name and needs a cluster, where nobody says that one may be changed."""
+    if not config.getoption("--cluster") and any(path.is_relative_to(CLUSTER) for path in _asked(config)):
+        raise pytest.UsageError(f"cannot collect {' '.join(config.args)}: {NEEDS_FLAG}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave tests/cluster out of any folder above it."""
+    return True if collection_path == CLUSTER and not config.getoption("--cluster") else None
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out."""
+    if not config.getoption("--cluster") and any(CLUSTER.is_relative_to(path) for path in _asked(config)):
+        terminalreporter.write_line(f"left out: {NEEDS_FLAG}")
+
+
+def _asked(config: pytest.Config) -> list[Path]:
+    return [(config.invocation_params.dir / word.partition("::")[0]).resolve() for word in config.args]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -33,6 +81,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Give a test as much more time as the machine is slower now."""
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
+    if seconds and item.config.getoption("timeout") is None:
+        item.add_marker(pytest.mark.timeout(limit(seconds)), append=False)
+    return (yield)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -61,6 +119,6 @@ def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def _tell(failure: str) -> None:
-    if FAILURES is not None:
+    if FAILURES:
         with Path(FAILURES).open("a", encoding="utf-8") as file:
             file.write(" ".join(failure.split())[:LONGEST_LINE] + "\n")

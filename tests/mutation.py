@@ -62,6 +62,7 @@ def lay_out(modules: list[str]) -> None:
     leave = shutil.ignore_patterns("__pycache__", ".hypothesis")
     shutil.copytree(ROOT / "scheduler" / "gpu_scheduler", WORK / "src" / "gpu_scheduler", ignore=leave)
     shutil.copytree(ROOT / "scheduler" / "tests" / "core", WORK / "tests" / "core", ignore=leave)
+    shutil.copy2(ROOT / "tests" / "waiting.py", WORK / "tests")
     (WORK / "tests" / "conftest.py").write_text(FEWER)
     chosen = ", ".join(f'"src/gpu_scheduler/core/{name}.py"' for name in modules)
     (WORK / "pyproject.toml").write_text(CONFIG.format(modules=chosen))

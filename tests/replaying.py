@@ -15,6 +15,7 @@ import msgspec
 from gpu_scheduler.adapters.journal import verdict
 from gpu_scheduler.core.decide import Bind, Wait, awaits_placement, decide
 from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Resident
+from gpu_scheduler.core.namespace_limits import NamespaceLimits
 from gpu_scheduler.core.request import Strategy
 from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
 from gpu_scheduler.gathering import World
@@ -35,6 +36,7 @@ TYPES: Final[dict[str, Any]] = {
     News.VOLUME: Volume,
     News.STORAGE_CLASS: StorageClass,
     News.STRATEGY: Strategy,
+    News.LIMITS: NamespaceLimits,
     News.RELEASED: PodRef,
     News.REPAIRED: None,
 }
@@ -73,6 +75,8 @@ class Replay:
             self._take_pod(value, gone=gone)
         elif news == News.STRATEGY:
             self._world.steer(value)
+        elif news == News.LIMITS:
+            self._world.limit(value)
         elif news == News.RELEASED:
             self._release(value.uid)
         elif news == News.REPAIRED:

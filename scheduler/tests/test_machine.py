@@ -25,7 +25,7 @@ from gpu_scheduler.rhythm import Rhythm
 from gpu_scheduler.scheduling import Scheduler
 from tests.core.build import node
 from tests.fakes import FakeAnnouncer, FakeClaims, FakeRecorder
-from tests.reference import Hold, Reference, Wish
+from tests.reference import ENDLESS, Hold, Reference, Wish
 from tests.virtual import Api, VirtualLoop
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ NEWCOMERS = [
     (wish.pod("newcomer"), Hold(wish, wish.lines[0][0], (wish.lines[0][1],), 0))
     for wish in (Wish(((name, device),), index=0) for name in NODES for device in "01")
 ]
+LIMITS = st.sampled_from(["*: devices=0", "default: devices=1", "default: devices=2", "*: devices=3", "", None])
 NUMBER = st.integers(0, 7)
 Given = tuple[Wish, str, bool]
 PODS = st.lists(
@@ -105,6 +106,7 @@ class Machine(RuleBasedStateMachine):
         self.api = Api(self.sent, self.answered)
         self.foreign: set[str] = set()
         self.faults: list[str] = []
+        self.limits: str | None = None
         for each in NODES.values():
             self.api.nodes.write(each.name, each)
         self.start()
@@ -118,6 +120,7 @@ class Machine(RuleBasedStateMachine):
         self.recorder, self.announcer = FakeRecorder(), FakeAnnouncer()
         ports = Ports(self.api, FakeClaims(), self.announcer, self.recorder, self.recorder)
         self.scheduler = Scheduler(self.policy, ports, rhythm=Rhythm(audit=10.0, resync=NEVER), clock=self.loop.time)
+        self.limit(self.limits)
         seen = self.reference
         self.api.nodes.join(
             Feed(lambda each: seen.nodes.update({each.name: each}), lambda each: seen.nodes.__delitem__(each.name)),
@@ -289,6 +292,21 @@ class Machine(RuleBasedStateMachine):
         """Somebody chooses another strategy, or takes the choice back."""
         self.scheduler.settings.applied(strategy)
         self.settle()
+
+    @rule(limits=LIMITS)
+    def operate(self, limits: str | None) -> None:
+        """An operator limits the namespace, or takes the limit back."""
+        self.limit(limits)
+        self.settle()
+
+    def limit(self, limits: str | None) -> None:
+        """Let it be so, for the scheduler and for the reference."""
+        self.limits = limits
+        if limits is None:
+            self.scheduler.limits.forgotten(None)
+        else:
+            self.scheduler.limits.applied(limits)
+        self.reference.limit = int(limits.rpartition("=")[2]) if limits else ENDLESS
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 11.0, 60.0]))
     def wait(self, seconds: float) -> None:

@@ -13,6 +13,7 @@ from gpu_scheduler.core.inventory import Health
 from gpu_scheduler.core.monitored import Gpu, Report
 from gpu_scheduler.monitoring import Cadence, Monitor
 from gpu_scheduler.ports import UnreadableError
+from tests.waiting import limit
 
 IDLE = Gpu(0, "GPU-0", total=40960, used=0, utilization=0)
 BUSY = replace(IDLE, used=40960, utilization=70)
@@ -162,7 +163,7 @@ async def test_a_beat_that_failed_is_told() -> None:
 async def rounds(monitor: Monitor, until: Callable[[], bool]) -> None:
     """Let the loop run until that is so."""
     task = asyncio.create_task(monitor.run())
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(limit(3)):
         while not until():  # noqa: ASYNC110 - the loop sets no event
             await asyncio.sleep(0.001)
     task.cancel()

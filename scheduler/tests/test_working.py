@@ -7,6 +7,7 @@ import pytest
 from gpu_scheduler import working
 from gpu_scheduler.working import LookFailedError, Reconcile, Work
 from tests.adapters.server import until
+from tests.waiting import limit
 
 
 @asynccontextmanager
@@ -120,7 +121,7 @@ async def test_stopping_begins_nothing_and_waits_for_what_is_under_way() -> None
         assert not await work.drain(0.01)
         go_on.set()
         assert await work.drain(1)
-        await asyncio.wait_for(task, 1)
+        await asyncio.wait_for(task, limit(1))
 
     assert began == ["a"]
     assert await Work().drain(1)

@@ -17,7 +17,8 @@ was started with a DECISION_JOURNAL, a file of its own.
 
 `report` is called when the last fault has ended: it waits until everybody who waits has been told, and everybody who
 fits is bound, for at most Allowed.liveness seconds; whoever is left is a violation of I7. It gives every violation
-since the auditor began, each once. `allowed` changes times and amounts, for a fault that needs others.
+since the auditor began, each once. `allowed` changes times and amounts, for a fault that needs others; these times are
+taken as they are, on however slow a machine.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def auditing(
     allowed: Allowed | None = None,
 ) -> Iterator[Auditor]:
     """Audit from here to the end of the block."""
-    auditor = Auditor(plane, proxy, allowed or Allowed())
+    auditor = Auditor(plane, proxy, allowed or Allowed().here())
     try:
         if command is not None:
             auditor.follow(command)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from tests.waiting import limit
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,3 +41,13 @@ class Allowed:
     """Open files and sockets (I10)."""
     threads: int = 40
     """Threads (I10)."""
+
+    def here(self) -> Allowed:
+        """Give as much more time as this machine needs."""
+        return replace(
+            self,
+            staleness=limit(self.staleness),
+            liveness=limit(self.liveness),
+            reuse=limit(self.reuse),
+            settling=limit(self.settling),
+        )

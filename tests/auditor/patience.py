@@ -45,6 +45,7 @@ REASONS: Final = frozenset(
         "GpuHeld",
         "GpuUnhealthy",
         "NotEnoughGpus",
+        "QuotaExceeded",
         "InsufficientGpuMemory",
         "EnvNotInjected",
         "EnvConflict",

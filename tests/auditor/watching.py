@@ -15,6 +15,7 @@ import msgspec
 from tests.auditor.history import Event
 from tests.auditor.objects import seen
 from tests.integration.plant import ADMIN_TOKEN
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from tests.auditor.objects import Seen
@@ -86,7 +87,7 @@ class Watching:
                 time.sleep(0.1)
 
     def _open(self, path: str) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
-        connection = http.client.HTTPSConnection("127.0.0.1", self._plane.port, context=self._tls, timeout=90)
+        connection = http.client.HTTPSConnection("127.0.0.1", self._plane.port, context=self._tls, timeout=limit(90))
         connection.request("GET", path, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
         return connection, connection.getresponse()
 

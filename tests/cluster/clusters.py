@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.reading import path_of, read
+from tests.waiting import limit
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "gpu-scheduler-test"
@@ -33,7 +34,7 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl; raise with its output when it fails and `check` is true."""
         command = ("kubectl", f"--kubeconfig={self.kubeconfig}", f"--context=kind-{self.name}", *arguments)
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=limit(180), check=False)
         if check and done.returncode:
             raise AssertionError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         return done
@@ -78,7 +79,7 @@ class Cluster:
         """Return what a command prints inside the container that is the node."""
         container = self.get("node", node)["spec"]["providerID"].rsplit("/", 1)[-1]
         done = subprocess.run(
-            ("docker", "exec", container, *command), capture_output=True, text=True, timeout=60, check=False
+            ("docker", "exec", container, *command), capture_output=True, text=True, timeout=limit(60), check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -94,4 +95,6 @@ def run_playbook(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = ("ansible-playbook", *arguments, "-e", "@tests/cluster/vars.yml")
     # YAML results and no colour, so that what a person would read can be searched.
     environment = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit(600), check=False
+    )

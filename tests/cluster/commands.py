@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.cluster.clusters import ROOT, SYSTEM, Cluster
 from tests.cluster.declared import cards
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,9 @@ def install(cluster: Cluster, folder: Path) -> Callable[..., Done]:
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "KUBECONFIG": str(cluster.kubeconfig),
     }
-    run = partial(subprocess.run, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    run = partial(
+        subprocess.run, env=environment, cwd=folder, capture_output=True, text=True, timeout=limit(120), check=False
+    )
     installed = run(("uv", "tool", "install", "--compile-bytecode", str(ROOT / "scheduler")))
     assert installed.returncode == 0, installed.stderr
     return lambda *words: run(words)

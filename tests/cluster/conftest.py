@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.clusters import CHECK, TESTS, Cluster
+from tests.cluster.verify import system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +27,14 @@ def image(cluster: Cluster) -> str:
     template = cluster.get("statefulset", "-n", "default", CHECK)["spec"]["template"]
     reference: str = template["spec"]["containers"][0]["image"]
     return reference
+
+
+@pytest.fixture
+def healthy(cluster: Cluster) -> Iterator[None]:
+    """Two replicas of each component, before and after."""
+    system.wait_healthy(cluster)
+    yield
+    system.wait_healthy(cluster)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kubernetes import client, config
 
 from tests.cluster.clusters import TESTS, Cluster
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class Stream:
             try:
                 pod = self._describe(number)
                 answer = self._api.create_namespaced_pod(
-                    TESTS, pod, _request_timeout=30, _preload_content=False, **options
+                    TESTS, pod, _request_timeout=limit(30), _preload_content=False, **options
                 )
                 self._look(json.loads(answer.data))
             except Exception as error:  # noqa: BLE001 - whatever fails a create is told by the test

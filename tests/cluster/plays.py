@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.contracts.roles import ROOT
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +78,7 @@ def run(*command: str, cwd: os.PathLike[str] = ROOT, environment: Mapping[str, s
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=LONGEST,
+        timeout=limit(LONGEST),
         check=False,
     )
     return Run(done.returncode, done.stdout, _changes(events(done.stdout)))

@@ -37,15 +37,19 @@ def read(kubeconfig: Path, cluster: str, path: str) -> dict[str, Any] | None:
 
     AssertionError with what the API server said where it did not tell.
     """
-    client = _client(kubeconfig, cluster, kubeconfig.stat().st_mtime_ns)
     try:
-        status, answer = client.call("GET", path)
+        status, answer = client_of(kubeconfig, cluster).call("GET", path)
     except OSError as error:
         raise AssertionError(f"{path}: {error}") from error
     assert status in {FOUND, MISSING}, f"{path}: {answer.get('message', answer)}"
     for each in (answer, *answer.get("items", ())):
         each.get("metadata", {}).pop("managedFields", None)
     return answer if status == FOUND else None
+
+
+def client_of(kubeconfig: Path, cluster: str) -> Kube:
+    """Return the client whose connections are kept, a connection for each thread."""
+    return _client(kubeconfig, cluster, kubeconfig.stat().st_mtime_ns)
 
 
 def path_of(kind: str, *arguments: str) -> str | None:

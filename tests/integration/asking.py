@@ -36,6 +36,11 @@ class Question:
     given: str = "0"
     retold: str = "terminating since"
 
+    def wait_told(self, bench: Bench) -> str:
+        """Wait until the pod is told what this row is about; give the whole sentence."""
+        parts = [part.format(ns=bench.namespace) for part in self.tells]
+        return bench.wait_message(self.who, f"{self.reason}: ", parts=parts)
+
     @property
     def who(self) -> str:
         """The name of the pod that waits."""

@@ -9,6 +9,8 @@ from tests.integration import shapes
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.integration.plant import Kube, Object
 
 SYSTEM_NAMESPACE: Final = "gpu-scheduler-system"
@@ -166,14 +168,14 @@ class Bench:
         conditions = self.read(name).get("status", {}).get("conditions", [])
         return next((each for each in conditions if each["type"] == "PodScheduled"), {})
 
-    def wait_message(self, name: str, start: str, seconds: float = 10.0) -> str:
-        """Wait until the condition's message starts so; give the whole message."""
+    def wait_message(self, name: str, start: str, seconds: float = 10.0, parts: Iterable[str] = ()) -> str:
+        """Wait until the condition's message starts so and has these parts; give the whole message."""
 
         def message() -> str | None:
             text = str(self.condition(name).get("message", ""))
-            return text if text.startswith(start) else None
+            return text if text.startswith(start) and all(part in text for part in parts) else None
 
-        return eventually(f"{name} waits with {start}", message, seconds)
+        return eventually(f"{name} waits with {start} {' … '.join(parts)}", message, seconds)
 
     def events(self, name: str) -> list[Object]:
         """Give the pod's events, oldest first."""

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.waiting import limit
+
 if TYPE_CHECKING:
     import signal
     from collections.abc import Iterator
@@ -85,14 +87,14 @@ class Process:
         self._process.send_signal(number)
 
     def wait(self, seconds: float = 10.0) -> int:
-        """Wait for its end and give its exit code."""
-        return self._process.wait(seconds)
+        """Wait for its end, at most `limit(seconds)`, and give its exit code."""
+        return self._process.wait(limit(seconds))
 
     def stop(self, seconds: float = 10.0) -> int:
-        """End it with SIGTERM, after so many seconds with SIGKILL."""
+        """End it with SIGTERM, after `limit(seconds)` with SIGKILL."""
         if self.alive():
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                return self._process.wait(seconds)
+                return self._process.wait(limit(seconds))
             self._process.kill()
         return self._process.wait()

@@ -215,7 +215,7 @@ def test_what_idleness_costs(name: str) -> None:
     assert share is not None
     assert 0 <= share < 100
     made = measured.calls.get("POST pods", 0)
-    assert 10 < made < 40 if name == "others" else made == 0
+    assert made > 0 if name == "others" else made == 0
 
 
 @pytest.mark.parametrize("contender", ["O", *(pytest.param(name, marks=pytest.mark.long) for name in ("H", "P"))])

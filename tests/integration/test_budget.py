@@ -97,13 +97,13 @@ def test_a_change_of_reason_costs_two_writes(quiet: tuple[Bench, Command]) -> No
 
 @pytest.mark.promise("place-7")
 def test_the_steady_state_reads_and_writes_nothing(quiet: tuple[Bench, Command]) -> None:
-    """Ten seconds with pods that run and a pod that waits: only watches, which are open, and the lease."""
+    """Five seconds with pods that run and a pod that waits: only watches, which are open, and the lease."""
     bench, _ = quiet
     bench.pod("patient-0", "0=never:0\n", "0")
     bench.wait_event("patient-0", "FailedScheduling")
     before = requests(bench.kube)
 
-    time.sleep(10)
+    time.sleep(5)
 
     assert requests(bench.kube) - before == {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,13 +26,11 @@ def test_the_strategy_is_set_for_the_running_scheduler(cli: Installed, town: Ben
     path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/gpu-scheduler-settings"
     try:
         assert cli.run("gpu-scheduler", "strategy", "best_fit", "--no-headers").split()[0] == "best_fit"
-        began = time.monotonic()
         eventually(
             "the scheduler follows",
             lambda: running.metric('gpu_scheduler_strategy{strategy="best_fit"}') == 1,
             seconds=2,
         )
-        assert time.monotonic() - began < 2
 
         settings = town.kube.get(path)
         assert settings is not None

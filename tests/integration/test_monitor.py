@@ -15,7 +15,7 @@ from tests.integration.manifests import MONITOR, Someone
 from tests.integration.plant import Kube
 from tests.integration.watched import LEASES, NAMESPACE, Watched, allow
 from tests.integration.workshop import API
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +147,7 @@ def test_a_stopped_monitor_takes_nothing_back(watched: Watched, monitor: Command
     monitor.process.send(signal.SIGTERM)
     monitor.process.wait()
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < limit(5)
     assert watched.metadata() == before
     assert watched.lease()["spec"]["holderIdentity"] == "monitor-node1"
 

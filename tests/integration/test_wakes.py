@@ -1,4 +1,4 @@
-"""A change wakes only those whose reason it can cure: ten thousand pods wait, one of them is meant.
+"""A change wakes only those whose reason it can cure: thousands of pods wait, one of them is meant.
 
 Back-off and resync are ten minutes: who is not woken by the change itself is not bound in this test's time.
 """
@@ -17,7 +17,7 @@ from tests.integration.command import start_alone
 from tests.integration.counting import requests
 from tests.integration.shapes import literal, pod
 from tests.integration.shipped import control_plane
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from tests.integration.asking import Question
     from tests.integration.command import Command
 
-CROWD: Final = int(os.environ.get("CROWD", "10000"))
+CROWD: Final = int(os.environ.get("CROWD", "2000"))
+"""Suite sweeps has ten thousand."""
 LONG: Final[dict[str, str]] = {"POD_INITIAL_BACKOFF": "10m", "POD_MAX_BACKOFF": "10m", "POD_RESYNC": "10m"}
+QUIET_LOOKS: Final = 6
+"""Looks at the counter, the last of them half a second apart, before it is taken for still."""
 QUESTIONS: Final = (
     *questions_of_nodes.QUESTIONS,
     *questions_of_devices.QUESTIONS,
@@ -77,7 +80,7 @@ def test_each_of_the_crowd_was_decided_once_and_told_once(crowded: tuple[Bench, 
 
     assert (done["POST events"], bench.count_events()) == (CROWD + 1, CROWD + 1)
     assert CROWD <= done["PATCH pods/status"] <= CROWD + lost
-    assert command.attempts() == CROWD + 1
+    assert _settled(command) == CROWD + 1
     waiting = command.metric('scheduler_pending_pods{queue="unschedulable"}')
     assert waiting + command.metric('scheduler_pending_pods{queue="backoff"}') == CROWD
     for number, reason in enumerate(crowd.REASONS):
@@ -89,11 +92,11 @@ def test_each_of_the_crowd_was_decided_once_and_told_once(crowded: tuple[Bench, 
     "question", [pytest.param(each, id=each.name, marks=pytest.mark.promise(*each.promises)) for each in QUESTIONS]
 )
 def test_only_the_pod_that_it_cures_is_woken(crowded: tuple[Bench, Command], beside: Bench, question: Question) -> None:
-    """The curing event alone binds the pod within a second, and nobody of the crowd is looked at."""
+    """The curing event alone binds the pod, at once, and nobody of the crowd is looked at."""
     _, command = crowded
     question.world(beside)
     beside.make(question.asker)
-    beside.wait_message(question.who, f"{question.reason}: ")
+    question.wait_told(beside)
     looked = command.attempts()
 
     question.cure(beside)
@@ -102,9 +105,21 @@ def test_only_the_pod_that_it_cures_is_woken(crowded: tuple[Bench, Command], bes
     took = time.monotonic() - cured
 
     assert (placed.node, placed.devices) == ("node1", question.given)
-    assert took < 1, f"bound after {took:.2f} s"
+    assert took < limit(1), f"bound after {took:.2f} s"
     # The pod itself: a fruitless look for each step of its cure, and the last.
     assert command.attempts() - looked <= 3
+
+
+def _settled(command: Command) -> float:
+    """Wait until nobody looks at a pod any more, as some do when a node comes; give how often they have looked."""
+    seen = [command.attempts()]
+
+    def quiet() -> bool:
+        seen.append(command.attempts())
+        return seen[-1] == seen[-2] and len(seen) > QUIET_LOOKS
+
+    eventually("nobody looks any more", quiet, pause=0.5)
+    return seen[-1]
 
 
 @pytest.mark.promise("wait-1", "place-3")
@@ -113,12 +128,13 @@ def test_an_opened_gate_wakes_only_its_pod(crowded: tuple[Bench, Command], besid
     _, command = crowded
     beside.node("node1")
     beside.make(pod("gated-0", "0=node1:0\n", literal("0"), schedulingGates=[{"name": "example.com/wait"}]))
-    looked = command.attempts()
+    looked = _settled(command)
 
     beside.kube.patch(f"{beside.pods}/gated-0", {"spec": {"schedulingGates": []}})
 
     assert beside.placed("gated-0", seconds=1).devices == "0"
-    assert command.attempts() - looked == 1
+    # The API server shows the pod as bound before the scheduler has heard of it and counts.
+    assert _settled(command) - looked == 1
 
 
 @pytest.mark.promise("wait-2", "text-8")

@@ -12,6 +12,7 @@ import pytest
 from tests.integration.plant import ADMIN_TOKEN
 from tests.integration.programs import program
 from tests.integration.workshop import API, DEFINITIONS, STRICT, Orders, example, order
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,7 +190,7 @@ def kubectl(kinds: ControlPlane, folder: Path, *words: str, stdin: object = None
         env={"HOME": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=limit(60),
         check=False,
     )
 

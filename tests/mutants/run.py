@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants.patches import LENIENT, ROOT, Mutant, read_mutants
+from tests.waiting import limit
 
 LANES: Final = 2
 PATIENCE: Final = 300
-"""Seconds that one mutant's tests may take; a mutant may well hang what it breaks."""
+"""Seconds that one mutant's tests may take on an idle machine; a mutant may well hang what it breaks."""
+HANGING: Final = 60
+"""Seconds, likewise, after which one test ends."""
 
 CAUGHT: Final = "caught"
 
@@ -66,7 +69,8 @@ class Tree:
         """Run these tests: exit code (None when they took too long), and what they said."""
         command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests)
         # Two patches within a second can leave a file of the same age and size, which compiled code would not notice.
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
+        # And a test that fails here is no failure of the suite that runs this.
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "", "SUITES_FAILURES": ""}
         try:
             done = subprocess.run(
                 command,
@@ -75,7 +79,7 @@ class Tree:
                 check=False,
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=limit(PATIENCE),
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
@@ -88,11 +92,11 @@ def judge(tree: Tree, mutant: Mutant) -> str:
     if not tree.apply(mutant):
         return "the patch does not apply"
     try:
-        code, said = tree.test(mutant.tests, "-x", "--timeout=120")
+        code, said = tree.test(mutant.tests, "-x", f"--timeout={limit(HANGING):.0f}")
     finally:
         tree.apply(mutant, "--reverse")
     if code is None:
-        return f"no answer in {PATIENCE} s"
+        return f"no answer in {limit(PATIENCE):.0f} s"
     if code == 0:
         return "LIVES"
     # A file that cannot be read, or a fixture that fails, proves nothing.
@@ -126,7 +130,7 @@ def unbroken(tree: Tree, mutants: list[Mutant]) -> bool:
     # The payload's tests and the checkout's both call their root `tests`: one process reads only one of them.
     for payload in (True, False):
         side = tuple(test for test in tests if test.startswith("scheduler/") is payload)
-        code, said = tree.test(side, "--timeout=120") if side else (0, "")
+        code, said = tree.test(side, f"--timeout={limit(HANGING):.0f}") if side else (0, "")
         if code != 0:
             print(f"{said[-4000:]}\nthe mapped tests must pass before anything is broken")
             return False

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.waiting import limit
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -67,7 +69,7 @@ class Machine:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        assert self._process.wait(10) == 0
+        assert self._process.wait(limit(10)) == 0
         self._process.stdout.close()
 
     def set(self, lines: Mapping[tuple[str, int], int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A hundred thousand steps with every fault, and nothing is lost, given twice or left waiting."""
+"""Thousands of steps with every fault, and nothing is lost, given twice or left waiting."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from gpu_scheduler.simulation.faults import Fault
 
 PACKAGE: Final = Path(__file__).resolve().parents[2]
 SEED: Final = 11
-STEPS: Final = 100_000
-BINDS: Final = 20_000
-EACH: Final = 100
+STEPS: Final = int(os.environ.get("SIMULATED_STEPS", "25000"))
+"""Suite sweeps takes 100,000."""
+BINDS: Final = STEPS // 5
+EACH: Final = STEPS // 1000
 
 
 @pytest.mark.timeout(1800)
-def test_a_hundred_thousand_steps_show_nothing_wrong() -> None:
-    """With at least 20,000 binds, and every fault at least 100 times: what never struck proves nothing."""
+def test_many_steps_show_nothing_wrong() -> None:
+    """With a bind in five steps, and every fault once in a thousand: what never struck proves nothing."""
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE)}
     options = ("--seed", str(SEED), "--steps", str(STEPS), "-o", "json")
     # In processes of its own, and unmeasured: coverage would make them slow, and learn nothing.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tests.cluster import plays
 from tests.cluster.healing import network, world
 from tests.contracts.roles import ROOT
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,7 @@ def interrupt(task: str, midst: Callable[[], object], log: Path) -> str:
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + plays.LONGEST
+        deadline = time.monotonic() + limit(plays.LONGEST)
         while not (task in log.read_text() and midst()):
             assert process.poll() is None, f"it ended before {task}:\n{log.read_text()}"
             assert time.monotonic() < deadline, f"it never came to {task}:\n{log.read_text()}"

@@ -22,6 +22,7 @@ def _strangers() -> tuple[str, str]:
     )
 
 
+@pytest.mark.promise("down-1")
 def test_down_removes_what_was_made_and_nothing_else(cluster: Cluster, healthy: None) -> None:
     """The cluster, its kubeconfig and the engine that we started are gone; a stranger and his network are as they were.
 

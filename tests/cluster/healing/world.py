@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from tests.cluster import plays
 from tests.contracts.loading import load
 from tests.contracts.roles import ROOT
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def docker(*arguments: str, check: bool = True) -> str:
     """Return what the tests' own engine answers; raise with what it said when it fails and `check` is true."""
     environment = {**os.environ, "DOCKER_HOST": f"unix://{ENGINE}/docker.sock"}
     command = ("docker", *arguments)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit(120), check=False)
     assert not check or done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout.strip() if done.returncode == 0 else ""
 

@@ -17,7 +17,7 @@ import pytest
 from tests.cluster import plays
 from tests.cluster.clusters import NAME, SYSTEM, Cluster
 from tests.cluster.creating import REAL, Stream
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,7 +78,7 @@ def served(port: int, trusted: str) -> str:
     """Return the certificate that a replica serves; raise where these do not vouch for it as the Service's."""
     context = ssl.create_default_context(cadata=trusted)
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=limit(10)) as plain,
         context.wrap_socket(plain, server_hostname=SERVER) as secured,
     ):
         certificate = secured.getpeercert(binary_form=True)

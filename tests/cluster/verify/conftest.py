@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.clusters import TESTS, Cluster, Json
-from tests.cluster.verify import system
 from tests.cluster.verify.pods import selected
 from tests.waiting import eventually
 
@@ -16,14 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tests.cluster.verify.pods import MakePod
-
-
-@pytest.fixture
-def healthy(cluster: Cluster) -> Iterator[None]:
-    """Two replicas of each component, before and after."""
-    system.wait_healthy(cluster)
-    yield
-    system.wait_healthy(cluster)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.integration.faults.acts import Hang
 from tests.integration.faults.replicas import note
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def stop(command: Command) -> None:
     took = time.monotonic() - began
     note(f"{command.process.name} ended {took:.2f} s after SIGTERM")
     assert code == 0
-    assert took <= LIMIT
+    assert took <= limit(LIMIT)
 
 
 @contextmanager

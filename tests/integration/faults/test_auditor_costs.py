@@ -15,6 +15,7 @@ from tests.auditor.auditor import Auditor, auditing
 from tests.integration.faults.forging import QUICK, found, open_scheduler
 from tests.integration.faults.proxy import FaultProxy
 from tests.oracle.player import Player
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ def test_a_hot_loop_is_found(plane: ControlPlane, bench: Bench, tmp_path: Path, 
     """I10. Somebody asks through the proxy under the scheduler's name, again and again."""
     proxy = FaultProxy(plane, tmp_path)
     context = ssl.create_default_context(cafile=str(plane.ca))
-    connection = http.client.HTTPSConnection("127.0.0.1", proxy.port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", proxy.port, context=context, timeout=limit(10))
     try:
         with auditing(plane, proxy=proxy, allowed=QUICK) as auditor:
             for number in range(count):

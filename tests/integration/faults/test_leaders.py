@@ -27,7 +27,7 @@ from tests.integration.faults.replicas import (
     reigns,
     wants_a_card,
 )
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def test_the_standby_binds_within_the_lease_and_two_seconds(
         took = time.monotonic() - killed
 
         note(f"{times}: bound {took:.1f} s after kill -9")
-        assert took <= times.lease + 2
+        assert took <= times.lease + limit(2)
         assert replicas.holder() == standby.name
         assert held_twice(plane.kube) == []
 
@@ -73,12 +73,14 @@ def test_a_leader_that_is_told_to_stop_is_followed_within_two_seconds(
 
         leader.command.process.send(signal.SIGTERM)
         told = time.monotonic()
+        # On a busy machine it may still bind before it has heard of the signal.
+        eventually("the lease is given up", lambda: replicas.holder() != leader.name, times.lease, pause=0.02)
         wants_a_card(bench, "after-0", "node1", 0)
         bench.wait_bound("after-0", "node1")
         took = time.monotonic() - told
 
         note(f"{times}: bound {took:.2f} s after SIGTERM")
-        assert took <= 2
+        assert took <= limit(2)
         assert held(plane.kube)[0].by.startswith(standby.name)
         assert leader.command.process.wait(5) == 0
 
@@ -106,7 +108,7 @@ def test_a_leader_that_slept_past_its_lease_wakes_up_to_end(
         ended = time.monotonic() - woken
         bench.wait_bound("after-0", "node1")
         note(f"{times}: bound {took:.1f} s after SIGSTOP; {asleep:g} s later SIGCONT, ended {ended:.1f} s after it")
-        assert took <= times.lease + 2
+        assert took <= times.lease + limit(2)
         assert leader.binds(stopped) == []
         assert replicas.holder() == standby.name
         assert all(each.by.startswith(standby.name) for each in held(plane.kube))
@@ -148,8 +150,8 @@ def test_a_leader_that_is_cut_off_alone_stops_and_ends(
             took = time.monotonic() - began
 
         note(f"{QUICK}: the parted leader ended after {ended:.1f} s, the other one bound after {took:.1f} s")
-        assert ended <= QUICK.window + 1
-        assert took <= QUICK.lease + 2
+        assert ended <= QUICK.window + limit(1)
+        assert took <= QUICK.lease + limit(2)
         assert all(at < began + QUICK.window for at in leader.binds(began))
         assert replicas.holder() == standby.name
         assert held_twice(plane.kube) == []
@@ -206,7 +208,7 @@ def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(
 
         note(f"lease of 4 s: another holder {took:.2f} s after the leader stopped")
         # Whoever waits sees a renewal up to 0.57 s late (a quarter of 1.9 s, and up to a fifth of that on top).
-        assert took <= 5.0
+        assert took <= 4 + limit(1)
         # The API server knows of the new holder before its own answer has told the holder.
         successor = next(each for each in replicas.members if each.name == replicas.holder())
         eventually("the holder leads", successor.command.leads, seconds=5, pause=0.02)
@@ -288,7 +290,7 @@ def test_after_an_outage_of_the_api_server_one_replica_leads(  # noqa: PLR0913 -
         rates = ", ".join(f"{one:.1f} and {other:.1f}" for one, other in zip(during, afterwards, strict=True))
         note(f"{times}: bound {took:.1f} s after an outage of {seconds:g} s, {kubelet.restarts} restarts")
         note(f"requests a second of each replica, during it and in 10 s after it: {rates}")
-        assert took <= 30
+        assert took <= limit(30)
         assert kubelet.restarts <= 2
         # Ten watches that double their pauses, and the lease: twenty a second is well above that, and whoever asks
         # without a pause is far beyond.

@@ -13,7 +13,7 @@ from tests.integration import crowd
 from tests.integration.faults.acts import WATCH, Answer, Cut, Fault, Truncate, Twice
 from tests.integration.faults.afar import BINDING, EVENTS, NODES, PODS, STATUS, leader_afar
 from tests.integration.faults.gauge import GAUGING, Gauge
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def gauged(plane: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[C
 
 
 CHURNS: Final = [
-    pytest.param(60.0, id="a minute", marks=pytest.mark.timeout(300)),
+    pytest.param(20.0, id="twenty seconds"),
     pytest.param(600.0, id="ten minutes", marks=[pytest.mark.long, pytest.mark.timeout(1200)]),
 ]
 
@@ -75,17 +75,16 @@ def _churn(bench: Bench, proxy: FaultProxy, gauged: Command, seconds: float) -> 
         passed = time.monotonic() - began
         if passed < seconds / 4:
             before = gauge.read()
-        if passed >= seconds:
+        if passed >= seconds and rounds >= len(FAULTS):
             break
     after = gauge.read()
     print(f"{rounds} rounds of {2 * ROUND} pods in {passed:.0f} s: {before} -> {after}")  # noqa: T201 - a figure to note
-    assert rounds >= len(FAULTS)
     assert after.memory - before.memory < GROWTH, (before, after)
     gauge.calms_down(before)
 
 
 CROWDS: Final = [
-    pytest.param(1000, id="a thousand", marks=pytest.mark.timeout(300)),
+    pytest.param(500, id="five hundred"),
     pytest.param(10_000, id="ten thousand", marks=[pytest.mark.long, pytest.mark.timeout(1200)]),
 ]
 
@@ -129,7 +128,7 @@ def _free_one(bench: Bench, proxy: FaultProxy) -> None:
     bench.wait_bound("asker-0", "node1", seconds=5)
     took = time.monotonic() - freed
     print(f"bound {took:.2f} s after its GPU was free")  # noqa: T201 - a figure to note
-    assert took <= 2
+    assert took <= limit(2)
     bench.wait_event("asker-0", "Scheduled")
     time.sleep(1)
     assert writes() == before + 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from tests.integration.faults.acts import Delay, Fault, Hang
 from tests.integration.faults.afar import BINDING
 from tests.integration.faults.replicas import QUICK_AND_SHIPPED, Times, crew, held_twice, note, racks, reigns, wants_any
 from tests.integration.faults.rush import Rush
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from tests.integration.plant import ControlPlane
 
 NODES: Final = ("node1", "node2", "node3", "node4")
-POINTS: Final = 50
+POINTS: Final = int(os.environ.get("SWEEP_POINTS", "8"))
+"""Of fifty, which suite sweeps takes."""
 SEED: Final = 7
 SWEEP: Final = Times(2, 1.3, 0.3)
-"""As short as whole seconds in a Lease allow: fifty of them pass."""
+"""As short as whole seconds in a Lease allow: many of them pass."""
 
 
 def _binder(replicas: Crew, since: float, but: Replica | None = None) -> Replica | None:
@@ -45,7 +47,7 @@ def _binder(replicas: Crew, since: float, but: Replica | None = None) -> Replica
 
 
 @pytest.mark.timeout(900)
-def test_a_leader_stopped_at_fifty_points_shares_no_gpu(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
+def test_a_leader_stopped_at_many_points_shares_no_gpu(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
     """F9. SIGSTOP in a rush of pods that want the same cards, SIGCONT under its successor: each card has one holder."""
     points = random.Random(SEED)  # noqa: S311 - chooses moments, guards nothing
     racks(bench, *NODES)
@@ -157,7 +159,7 @@ def test_an_overlap_that_no_fence_can_prevent_is_told(
         took = time.monotonic() - arrived
 
         note(f"told {took:.1f} s after it arrived")
-        assert took <= 30
+        assert took <= limit(30)
         assert held_twice(plane.kube) == [("node1", "0")]
         replicas.broken = {"I1"}
         bench.delete("low-0")

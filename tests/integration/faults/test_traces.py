@@ -7,6 +7,7 @@ shows the scheduler as it is.
 from __future__ import annotations
 
 import json
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
     Line = dict[str, Any]
 
-TRACES: Final = sorted((Path(__file__).resolve().parents[3] / "scheduler/tests/simulation/traces").glob("*.jsonl"))
+STEP: Final = int(os.environ.get("SWEEP_STEP", "3"))
+"""Of the traces every third is played; suite sweeps plays each."""
+FOLDER: Final = Path(__file__).resolve().parents[3] / "scheduler" / "tests" / "simulation" / "traces"
+TRACES: Final = sorted(FOLDER.glob("*.jsonl"))[::STEP]
 REST: Final = 0.06
 """Seconds between two changes, in which what they lead to is decided."""
 QUICK: Final = "10ms"

@@ -24,7 +24,7 @@ from tests.integration.faults.acts import (
     Twice,
 )
 from tests.integration.faults.afar import IDLE, NODES, PODS, held, wait_well
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from tests.integration.bench import Bench
@@ -74,7 +74,7 @@ def test_a_half_open_watch_is_found(bench: Bench, proxy: FaultProxy, far: Comman
         eventually("it is tried anew", lambda: len(fault.struck) > 1, seconds=2 * IDLE)
         if isinstance(act, Hang):
             eventually("it is not ready", lambda: far.get("/readyz")[0] == 503, seconds=2 * IDLE)
-            assert time.monotonic() - began <= 2 * IDLE + 0.5
+            assert time.monotonic() - began <= limit(2 * IDLE)
             assert resource in far.get("/readyz")[1]
             assert far.metric(silence) > 2 * IDLE - 0.5
         bench.node("node1")

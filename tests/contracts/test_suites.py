@@ -1,0 +1,124 @@
+"""What `make test`, `make test-all` and continuous integration run: every suite, each in its turn."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.contracts.roles import ROOT
+from tests.suites.__main__ import main
+from tests.suites.beyond import BEYOND
+from tests.suites.gate import FAULT_PARTS, FAULTS, GATE, INTEGRATION, PATIENT_FAULT_PARTS, SHORT_PARTS
+from tests.suites.rotation import turn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES: Final = list(BEYOND)
+COMMITS: Final = 2 * len(NAMES)
+PEOPLE: Final = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "somebody"), ("EMAIL", "somebody@example.com"), ("DATE", "2026-11-23T00:00:00Z"))
+}
+CONFIGURATION: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+
+
+def git(folder: Path, *words: str) -> None:
+    """Run git as somebody at some time: the same commits have the same hashes."""
+    environment = {**os.environ, **PEOPLE, **CONFIGURATION}
+    subprocess.run(("git", "-C", str(folder), *words), env=environment, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit."""
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message=1")
+    return folder
+
+
+def test_make_test_runs_each_suite_of_the_gate_once() -> None:
+    """None is forgotten in the Makefile, and none beyond the gate is there."""
+    asked = re.search(r"^GATE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert asked is not None
+
+    assert sorted(asked[1].replace("+", " ").split()) == sorted(GATE)
+    assert not GATE.keys() & BEYOND.keys()
+
+
+def test_files_that_run_beside_each_other_exist() -> None:
+    """A file that was renamed would leave its part without a word."""
+    for folder, parts in ((INTEGRATION, SHORT_PARTS), (FAULTS, (*FAULT_PARTS, *PATIENT_FAULT_PARTS))):
+        assert [name for part in parts for name in part if not (ROOT / folder / f"test_{name}.py").exists()] == []
+
+
+def test_each_commit_is_another_suite_s_turn(repository: Path) -> None:
+    """In as many commits as there are suites each has its turn, in the same order again and again."""
+    chosen = []
+    for number in range(1, COMMITS + 1):
+        name, why = turn(NAMES, repository)
+        chosen.append(name)
+        assert f"this is commit number {number}, and {name} is suite " in why
+        git(repository, "commit", "--quiet", "--allow-empty", f"--message={number}")
+
+    assert sorted(chosen[: len(NAMES)]) == sorted(NAMES)
+    assert chosen[len(NAMES) :] == chosen[: len(NAMES)]
+
+
+def test_a_shallow_clone_has_turns_too(repository: Path, tmp_path: Path) -> None:
+    """It counts one commit whatever the commit is, so the hash decides: the same commit always has the same suite."""
+    chosen = []
+    for number in range(COMMITS):
+        git(repository, "commit", "--quiet", "--allow-empty", f"--message={number}")
+        clone = tmp_path / f"clone-{number}"
+        git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", str(clone))
+        name, why = turn(NAMES, clone)
+        assert turn(NAMES, clone) == (name, why)
+        assert why.startswith("the hash of this commit of a shallow clone begins with ")
+        chosen.append(name)
+
+    assert len(set(chosen)) > len(NAMES) // 2
+
+
+def test_without_a_repository_the_first_suite_runs(tmp_path: Path) -> None:
+    """An unpacked archive has no commits."""
+    assert turn(NAMES, tmp_path)[0] == NAMES[0]
+
+
+@pytest.mark.parametrize(("given", "suite"), [({}, ""), ({"SUITE": "healing"}, "healing")])
+def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, given: dict[str, str], suite: str) -> None:
+    """`make test`, then the suite whose turn it is, or the one that SUITE names."""
+    notes = tmp_path / "notes"
+    (tmp_path / "make").write_text(f'#!/bin/sh\necho "$*" >> {notes}\n')
+    (tmp_path / "make").chmod(0o755)
+    clean = {key: value for key, value in os.environ.items() if key != "SUITE"}
+    environment = {**clean, "PATH": f"{tmp_path}:{os.environ['PATH']}", **given}
+
+    subprocess.run((ROOT / ".ci" / "run",), env=environment, check=True)
+
+    assert notes.read_text().splitlines() == ["test", f"test-suite SUITE={suite}"]
+
+
+@pytest.mark.parametrize(("suite", "asked"), [("", "in-turn"), ("healing", "healing")])
+def test_a_suite_is_chosen_by_its_name(suite: str, asked: str) -> None:
+    """Without a name it is the one whose turn it is."""
+    command = ("make", "--dry-run", "test-suite", f"SUITE={suite}")
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+
+    assert done.stdout.splitlines()[-1].endswith(f" -m tests.suites {asked}")
+
+
+def test_an_unknown_suite_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """And nothing runs."""
+    assert main(["check", "nonsense"]) == 2
+
+    assert f"cannot run suite nonsense: known suites are check unit contracts {INTEGRATION.split('/')[1]}" in (
+        capsys.readouterr().out
+    )

@@ -1,0 +1,88 @@
+"""Limits of time in tests: wide, wider on a busy or slow machine, never without end; and chance that repeats itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from tests import waiting
+from tests.contracts.roles import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CORES = os.cpu_count() or 1
+HANGS = """\
+import time
+import pytest
+
+@pytest.mark.timeout(0.2)
+def test_hangs():
+    time.sleep(60)
+
+@pytest.mark.timeout(0.2)
+def test_takes_a_little_longer():
+    time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("speed", "load", "seconds"),
+    [
+        pytest.param(1.0, 0.0, 2.0, id="an idle machine: twice the time"),
+        pytest.param(0.5, 0.0, 2.0, id="a quick one gets no less"),
+        pytest.param(1.5, 0.0, 3.0, id="a slow one gets more"),
+        pytest.param(1.0, 2.0 * CORES, 4.0, id="two processes for each core"),
+        pytest.param(1.5, 2.0 * CORES, 6.0, id="both"),
+        pytest.param(1.0, 100.0 * CORES, 10.0, id="never more than ten times the time"),
+    ],
+)
+def test_a_limit_grows_with_the_machine(
+    monkeypatch: pytest.MonkeyPatch, speed: float, load: float, seconds: float
+) -> None:
+    """By how slow it is and by how much it has to do, as of now."""
+    monkeypatch.setattr(waiting, "_speed", lambda: speed)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+
+    assert waiting.limit(1.0) == pytest.approx(seconds)
+
+
+def test_what_never_comes_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its limit, with the last answer."""
+    monkeypatch.setattr(waiting, "limit", lambda seconds: seconds)
+
+    with pytest.raises(AssertionError, match=r"after 0.05 s still not: the sun shines \(last answer: ''\)"):
+        waiting.eventually("the sun shines", lambda: "", 0.05)
+
+
+def test_a_test_that_hangs_is_ended(tmp_path: Path) -> None:
+    """At the limit of its time, not at the bare time: that is for an idle machine."""
+    file = tmp_path / "test_hanging.py"
+    file.write_text(HANGS)
+    words = ("-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", f"--confcutdir={ROOT}", "-p", "conftest", str(file))
+    done = subprocess.run(
+        (sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), *words),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "::test_hangs - Failed: Timeout" in done.stdout
+
+
+def test_hypothesis_repeats_itself_in_the_gate() -> None:
+    """The same examples each time; whoever searches says so, and gets others."""
+    gate, search = settings.get_profile("gate"), settings.get_profile("search")
+
+    assert (gate.derandomize, gate.database, gate.deadline) == (True, None, None)
+    assert (search.derandomize, search.database, search.deadline) == (False, None, None)
+    assert search.max_examples > gate.max_examples
+    assert settings.default is not None
+    assert settings.default.derandomize is (os.environ.get("HYPOTHESIS_PROFILE", "gate") == "gate")

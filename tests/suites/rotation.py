@@ -1,0 +1,35 @@
+"""Chooses the suite beyond `make test` whose turn it is: another with each commit, the same one for the same commit."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+from tests.suites.steps import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DIGITS: Final = 8
+"""Of the commit's hash, where its number is not known."""
+
+
+def turn(names: list[str], checkout: Path = ROOT) -> tuple[str, str]:
+    """Return the suite and why it is that one; where git knows no commit, the first."""
+    try:
+        # A shallow clone counts what it has, which is the same number each time.
+        if _git(checkout, "rev-parse", "--is-shallow-repository") == "true":
+            digits = _git(checkout, "rev-parse", "HEAD")[:DIGITS]
+            number, source = int(digits, 16), f"the hash of this commit of a shallow clone begins with {digits}"
+        else:
+            number = int(_git(checkout, "rev-list", "--count", "HEAD"))
+            source = f"this is commit number {number}"
+    except (OSError, subprocess.CalledProcessError):
+        number, source = 0, "git knows no commit here"
+    place = number % len(names)
+    return names[place], f"{source}, and {names[place]} is suite {place + 1} of {len(names)}: {' '.join(names)}"
+
+
+def _git(checkout: Path, *words: str) -> str:
+    command = ("git", "-C", str(checkout), *words)
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
