@@ -1,0 +1,220 @@
+"""Who made a kind cluster, and which entry of a kubeconfig is its: containers and files of a few lines."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.contracts.host import NAME, PORT, kubeconfig, nodes, without
+from tests.contracts.loading import load
+from tests.contracts.rendering import rendered
+
+origin = load("roles", "kind_cluster", "library", "kind_cluster_origin.py")
+entry = load("roles", "kind_cluster", "library", "kind_cluster_entry.py")
+
+HERE, ELSEWHERE = "/home/me/gpu-scheduler", "/home/me/gpu-scheduler-of-a-colleague"
+CONTEXT, SERVER = f"kind-{NAME}", f"https://127.0.0.1:{PORT}"
+OTHERS = (("kind-other", "https://127.0.0.1:40002"), ("prod", "https://prod.example.com"))
+
+
+def judged(containers: dict[str, Any], known_server: str = "") -> dict[str, Any]:
+    """Return what the module makes of these containers."""
+    asked = {
+        "checkout": HERE,
+        "known_server": known_server,
+        "made_by": "/gpu-scheduler/made-by",
+        "made_network": "/gpu-scheduler/made-network",
+    }
+    found = [origin.Container(each["inspected"], asked["made_by"]) for each in containers.values()]
+    answer: dict[str, Any] = origin.judge(found, asked)
+    return answer
+
+
+ROWS: list[Any] = [
+    pytest.param(nodes(HERE), "", False, [], id="our mark"),
+    pytest.param(nodes(HERE), "https://127.0.0.1:40009", False, [], id="our mark, and a kubeconfig of another port"),
+    pytest.param(nodes(ELSEWHERE), "", True, [ELSEWHERE], id="a mark that begins like ours"),
+    pytest.param(nodes(ELSEWHERE), SERVER, True, [ELSEWHERE], id="another's mark, and a kubeconfig that leads there"),
+    pytest.param(nodes(), SERVER, False, [], id="no mark, and a kubeconfig that leads there"),
+    pytest.param(nodes(), "https://127.0.0.1:40009", True, [], id="no mark, and a kubeconfig of another port"),
+    pytest.param(nodes(), "", True, [], id="no mark and no kubeconfig"),
+    pytest.param(nodes(port=""), "", True, [], id="no mark, no port and no kubeconfig"),
+    pytest.param({}, "", False, [], id="nothing there"),
+]
+
+
+@pytest.mark.parametrize(("containers", "known", "strange", "makers"), ROWS)
+def test_maker_is_told_by_the_mark_else_by_the_kubeconfig(
+    containers: dict[str, Any], known: str, makers: list[str], *, strange: bool
+) -> None:
+    """A mark decides; where there is none, the inventory's kubeconfig must lead to the very port of the cluster."""
+    answer = judged(containers, known)
+
+    assert bool(answer["strangers"]) is strange
+    assert answer["makers"] == makers
+    assert len(answer["containers"]) == len(containers)
+
+
+def test_one_container_of_others_makes_a_stranger_of_it_alone() -> None:
+    """A container that somebody added under the cluster's label is named, and with it the cluster is refused."""
+    ours, others = nodes(HERE), nodes(ELSEWHERE, name="added", port="")
+
+    assert judged({**ours, **others})["strangers"] == ["added-control-plane", "added-worker"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_created_nodes_carry_the_marks(tmp_path: Path, *, exists: bool) -> None:
+    """Every node of a new cluster names its checkout, and says whether kind's network comes with it."""
+    origin_of_none = {"network_exists": exists}
+    (cluster,) = rendered(
+        tmp_path, ["kind_cluster"], __kind_cluster_origin=origin_of_none, kind_cluster_checkout=str(tmp_path)
+    )
+    mounts = [
+        [f"{mount['hostPath']}:{mount['containerPath']}" for mount in node["extraMounts"]] for node in cluster["nodes"]
+    ]
+    (container, *_) = nodes(tmp_path, network=not exists).values()
+
+    assert mounts == [container["inspected"]["HostConfig"]["Binds"]] * 5
+
+
+@dataclass
+class Module:
+    """What the module asks of Ansible's."""
+
+    kubeconfig: Path
+    server: str = ""
+    state: str = "absent"
+    check_mode: bool = False
+    params: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.params = {"kubeconfig": str(self.kubeconfig), "name": NAME, "state": self.state, "server": self.server}
+
+    def atomic_move(self, source: str, target: str) -> None:
+        Path(source).replace(target)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a kubeconfig with our entry among others."""
+    path = tmp_path / "config"
+    path.write_text(kubeconfig((CONTEXT, SERVER), *OTHERS, current="prod"))
+    return path
+
+
+def test_entry_is_taken_out_and_the_rest_stays_as_it_is_written(file: Path) -> None:
+    """Context, cluster and user go; all other values keep their types, their quotes and their order."""
+    text = file.read_text()
+    answer = entry.run(Module(file, SERVER))
+
+    assert answer == {"changed": True, "kept": "", "server": SERVER}
+    assert yaml.safe_load(file.read_text()) == without(text, [CONTEXT])
+    # The lines that are left are those that were there.
+    assert set(file.read_text().splitlines()) <= set(text.splitlines())
+    assert entry.run(Module(file, SERVER)) == {"changed": False, "kept": "", "server": ""}
+
+
+def test_json_is_a_kubeconfig_too(file: Path) -> None:
+    """A kubeconfig in JSON is edited like any other."""
+    text = file.read_text()
+    file.write_text(str(yaml.safe_load(text)).replace("'", '"'))
+
+    assert entry.run(Module(file, SERVER))["changed"]
+    assert yaml.safe_load(file.read_text()) == without(text, [CONTEXT])
+
+
+def test_check_mode_and_reading_change_nothing(file: Path) -> None:
+    """Both tell, and the file stays."""
+    text = file.read_text()
+
+    assert entry.run(Module(file, SERVER, check_mode=True))["changed"]
+    assert entry.run(Module(file, state="read")) == {"changed": False, "kept": "", "server": SERVER}
+    assert file.read_text() == text
+
+
+def test_current_context_is_emptied_where_it_was_ours(file: Path) -> None:
+    """Nobody else's context becomes the current one."""
+    file.write_text(file.read_text().replace("current-context: prod", f"current-context: {CONTEXT}"))
+    entry.run(Module(file, SERVER))
+
+    assert yaml.safe_load(file.read_text())["current-context"] == ""
+
+
+def test_file_with_nothing_else_in_it_is_removed(file: Path) -> None:
+    """The checkout's own kubeconfig goes with its last cluster; one that is not there is no error."""
+    file.write_text(kubeconfig((CONTEXT, SERVER), current=CONTEXT))
+
+    assert entry.run(Module(file, SERVER))["changed"]
+    assert not file.exists()
+    assert not entry.run(Module(file, SERVER))["changed"]
+
+
+def test_user_without_a_context_keeps_the_file(file: Path) -> None:
+    """A user that no context names is somebody's credentials."""
+    config = yaml.safe_load(kubeconfig((CONTEXT, SERVER), current=CONTEXT))
+    config["users"].append({"name": "me", "user": {"token": "secret"}})
+    file.write_text(yaml.safe_dump(config))
+    entry.run(Module(file, SERVER))
+
+    assert yaml.safe_load(file.read_text())["users"] == [{"name": "me", "user": {"token": "secret"}}]
+
+
+def test_link_is_followed(file: Path, tmp_path: Path) -> None:
+    """A kubeconfig that is a link stays one."""
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    entry.run(Module(link, SERVER))
+
+    assert link.is_symlink()
+    assert CONTEXT not in file.read_text()
+
+
+def test_alias_of_our_cluster_keeps_what_it_names(file: Path) -> None:
+    """A context that the user added to our cluster and user keeps both: no context is left that leads nowhere."""
+    config = yaml.safe_load(file.read_text())
+    config["contexts"].append({"name": "mine", "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "ai"}})
+    file.write_text(yaml.safe_dump(config))
+    entry.run(Module(file, SERVER))
+
+    config["contexts"] = [context for context in config["contexts"] if context["name"] != CONTEXT]
+    assert yaml.safe_load(file.read_text()) == config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "removed", "why"),
+    [
+        pytest.param(SERVER, "https://gpu.example.com:6443", SERVER, "the cluster was at", id="another host"),
+        pytest.param(SERVER, "https://127.0.0.1:40009", SERVER, "the cluster was at", id="another port"),
+        pytest.param(SERVER, "https://gpu.example.com", "", "not on this host", id="another host, none removed"),
+        pytest.param(f"user: {CONTEXT}", "user: prod", SERVER, "not both called", id="another's user"),
+        pytest.param(f"cluster: {CONTEXT}", "cluster: prod", SERVER, "not both called", id="another's cluster"),
+    ],
+)
+def test_entry_that_kind_did_not_write_for_this_cluster_stays(
+    file: Path, old: str, new: str, removed: str, why: str
+) -> None:
+    """A context kind-NAME that is not that of the cluster stays, byte for byte, and it is said why."""
+    file.write_text(file.read_text().replace(old, new))
+    text = file.read_text()
+    answer = entry.run(Module(file, removed))
+
+    assert not answer["changed"]
+    assert why in answer["kept"]
+    assert file.read_text() == text
+
+
+def test_entry_of_a_cluster_that_is_gone_goes_unless_somebody_answers_there(file: Path) -> None:
+    """Where the containers went another way the entry is out of date; a port at which somebody listens is not ours."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        file.write_text(file.read_text().replace(PORT, str(server.getsockname()[1])))
+        answer = entry.run(Module(file))
+    assert not answer["changed"]
+    assert "somebody answers at" in answer["kept"]
+
+    assert entry.run(Module(file))["changed"]
+    assert CONTEXT not in file.read_text()
