@@ -55,9 +55,10 @@ class _Keeper(Api):
         content_type: str = "",
         timeout: float = 0.0,  # noqa: ASYNC109 - as its base has it
         guard: Callable[[], bool] | None = None,
+        most: int = 0,
     ) -> Answer:
         """Keep it, and say that it was created."""
-        del query, content_type, timeout, guard
+        del query, content_type, timeout, guard, most
         if method != "POST" or body is None:
             raise ValueError(f"cannot keep {method} {path}: a pod that can be placed at once needs two POSTs")
         text = body.decode()

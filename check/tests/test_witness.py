@@ -17,6 +17,7 @@ import pytest
 
 from gpu_scheduler_check.report import Sighting
 from gpu_scheduler_check.witness import Witness, serve
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def port(witness: Witness) -> Iterator[int]:
 
 def get(port: int, path: str) -> tuple[int, str]:
     """Return status and body of a GET."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=limit(5))
     connection.request("GET", path)
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -60,11 +61,11 @@ def test_reports_until_stopped(witness: Witness, stop: threading.Event) -> None:
     """A report appears at the start and then every interval, and none after the stop."""
     thread = threading.Thread(target=witness.run)
     thread.start()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + limit(5)
     while witness.reports < 3 and time.monotonic() < deadline:
         time.sleep(0.005)
     stop.set()
-    thread.join(timeout=5)
+    thread.join(timeout=limit(5))
 
     assert not thread.is_alive()
     assert witness.reports >= 3
@@ -116,8 +117,8 @@ def test_process_reports_unbuffered_and_stops_within_a_second() -> None:
         told = time.monotonic()
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(timeout=5) == 0
-        assert time.monotonic() - told < 1
+        assert process.wait(timeout=limit(5)) == 0
+        assert time.monotonic() - told < limit(1)
         assert process.stdout.read() == ""
 
 
@@ -150,7 +151,7 @@ def test_process_stops_whenever_it_is_told() -> None:
             assert process.stdout
             process.stdout.readline()
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=5)
+            process.communicate(timeout=limit(5))
 
             assert process.returncode == 0
 
@@ -158,7 +159,7 @@ def test_process_stops_whenever_it_is_told() -> None:
 def test_process_refuses_a_bad_interval() -> None:
     """A bad CHECK_INTERVAL stops the start with one sentence and no traceback."""
     with start(CHECK_INTERVAL="soon") as process:
-        output, errors = process.communicate(timeout=10)
+        output, errors = process.communicate(timeout=limit(10))
 
     assert process.returncode == 2
     assert output == ""

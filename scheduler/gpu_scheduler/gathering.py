@@ -16,15 +16,17 @@ from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Node
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.placement_map import REMEMBERED
+from gpu_scheduler.core.reasons import QuotaChanged
 from gpu_scheduler.core.volumes import Volumes
 from gpu_scheduler.journaling import NoJournal
 from gpu_scheduler.ports import News
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gpu_scheduler.core.freshness import Sighting
     from gpu_scheduler.core.model import Policy, Resident
+    from gpu_scheduler.core.namespace_limits import NamespaceLimits
     from gpu_scheduler.core.reasons import Wake
     from gpu_scheduler.core.request import Strategy
     from gpu_scheduler.ports import Journal
@@ -101,6 +103,12 @@ class World:
         """Place who names no strategy by this one from now on."""
         self.journal.took(News.STRATEGY, strategy)
         self.cluster = replace(self.cluster, strategy=strategy)
+
+    def limit(self, limits: NamespaceLimits, namespaces: Iterable[str] = ()) -> None:
+        """Let no namespace have more than this from now on; who waits in `namespaces` may have more now."""
+        self.journal.took(News.LIMITS, limits)
+        self.cluster = self.cluster.limited(limits)
+        self._wake(frozenset(map(QuotaChanged, namespaces)))
 
     def listen(self) -> None:
         """Notice which monitors have fallen silent since the last time."""

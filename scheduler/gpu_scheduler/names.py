@@ -57,9 +57,6 @@ POD_ANNOTATIONS: Final = frozenset(
 )
 """The pod annotations that a decision reads; translation drops all others."""
 
-POD_LABELS: Final = frozenset({POD_INDEX, COMPLETION_INDEX, POD_TEMPLATE_HASH, REPLICA_TYPE})
-"""The pod labels that a decision reads; translation drops all others."""
-
 # Kubeflow's jobs, to whose templates their annotations are handed.
 KUBEFLOW: Final = "kubeflow.org"
 PYTORCH_JOB: Final = "PyTorchJob"
@@ -115,6 +112,10 @@ SETTINGS: Final = "gpu-scheduler-settings"
 """The ConfigMap of what can be changed while the scheduler runs, in its namespace."""
 SETTINGS_STRATEGY: Final = "strategy"
 """The key of that ConfigMap that names the strategy of pods that name none."""
+LIMITS: Final = "gpu-scheduler-limits"
+"""The ConfigMap of what each namespace may have, in the scheduler's namespace."""
+LIMITS_TEXT: Final = "limits"
+"""The key of that ConfigMap that has a line per namespace."""
 MONITOR: Final = "gpu-scheduler-monitor"
 """The monitors' namespace, DaemonSet, account and field manager."""
 
@@ -126,6 +127,7 @@ METRIC_GPUS: Final = "agentaflow_gpu_total"
 METRIC_GPUS_AVAILABLE: Final = "agentaflow_gpu_available"
 METRIC_UTILIZATION: Final = "agentaflow_gpu_utilization"
 METRIC_STRATEGY: Final = "gpu_scheduler_strategy"
+METRIC_LIMITS_FAULTS: Final = "gpu_scheduler_limits_faults"
 METRIC_ATTEMPTS: Final = "scheduler_schedule_attempts"
 METRIC_ATTEMPT_DURATION: Final = "scheduler_scheduling_attempt_duration_seconds"
 METRIC_QUEUES: Final = "scheduler_pending_pods"

@@ -152,6 +152,7 @@ class News(StrEnum):
     VOLUME = "volume"
     STORAGE_CLASS = "class"
     STRATEGY = "strategy"
+    LIMITS = "limits"
     RELEASED = "released"
     """What a pod had been promised is taken back."""
     REPAIRED = "repaired"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,10 @@ from gpu_scheduler.core.request import Strategy
 from gpu_scheduler.damping import Damping
 from gpu_scheduler.gathering import Feed, World
 from gpu_scheduler.landing import Landing
+from gpu_scheduler.limits_config import LimitsConfig
 from gpu_scheduler.ports import News, Result, Unknown
 from gpu_scheduler.rhythm import Rhythm
+from gpu_scheduler.selecting import select_claims
 from gpu_scheduler.steering import Steering
 from gpu_scheduler.telling import Teller
 from gpu_scheduler.tracking import Tracked, Tracker
@@ -60,7 +63,8 @@ class Scheduler:
         self._clock = clock
         self.world = World(policy, self._wake, clock=clock, wall=wall, journal=ports.journal)
         self.world.steer(strategy)
-        self.settings = Steering(strategy, self._turn)
+        self.limits = LimitsConfig(self._limit)
+        self.settings = Steering(strategy, self._turn, lambda: self.limits.limits)
         self.backlog = Backlog(self._rhythm.backoff_first, self._rhythm.backoff_longest, self._rhythm.resync)
         self._audit = Audit(
             ports.announcer, ports.repairs, now=clock(), look=self._rhythm.interval, rebuild=self._rhythm.audit
@@ -163,10 +167,17 @@ class Scheduler:
     def _turn(self) -> None:
         """The strategy is another one: whoever waits has another turn, in the order that it makes."""
         self.world.steer(self.settings.strategy)
-        for uid, tracked in self.tracked.items():
-            if awaits_placement(tracked.pod, self._policy):
-                self.backlog.rank(uid, self.settings.rank(tracked.pod))
+        self._rank_all()
         self._look_at_all()
+
+    def _limit(self) -> None:
+        """The limits are others: whoever waits for quota has another turn, and priorities count as far as they may."""
+        self._rank_all()
+        self.world.limit(self.limits.limits, self.tracked.namespaces())
+
+    def _rank_all(self) -> None:
+        for uid, pod in self.tracked.awaiting(self._policy):
+            self.backlog.rank(uid, self.settings.rank(pod))
 
     def _look_at_all(self) -> None:
         for uid in self.tracked.waiting(self._policy):
@@ -179,11 +190,9 @@ class Scheduler:
         seconds = min(max(min(dues, default=inf) - now, 0), self._rhythm.interval)
         self._beat = now + seconds
         self._stir.clear()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stir.wait()
-        except TimeoutError:
-            pass
 
     def _dare_to_look_at(self, uid: str, began: float) -> bool:
         """An error of our own costs the pod that it happens with its turn, and nobody else."""
@@ -248,22 +257,15 @@ class Scheduler:
         """Tell the provisioners of a waiting pod's claims its node; the watch of claims tells how that went."""
         failure: str | None = "it was cut short"
         try:
-            for claim in selection.claims:
-                failure = await self._ports.claims.select(pod.ref.namespace, claim, selection.node)
-                if failure is not None:
-                    break
+            failure = await select_claims(self._ports.claims, pod, selection)
         finally:
             if failure is not None:
                 log.warning("A claim could not be given its node", extra={"pod": str(pod.ref), "error": failure})
-                self._retry(pod.ref.uid)
+                tracked = self.tracked.get(pod.ref.uid)
+                if tracked is not None and tracked.promised is None and awaits_placement(tracked.pod, self._policy):
+                    self.backlog.retry(pod.ref.uid, self._clock())
             self._slots.release()
             self._stir.set()
-
-    def _retry(self, uid: str) -> None:
-        """Look at the pod again when its back-off is over, if it still waits."""
-        tracked = self.tracked.get(uid)
-        if tracked is not None and tracked.promised is None and awaits_placement(tracked.pod, self._policy):
-            self.backlog.retry(uid, self._clock())
 
     def _take_off(self, tracked: Tracked, bind: Bind, began: float) -> None:
         tracked.flying = True

@@ -212,6 +212,12 @@ class WebhookSettings(CommonSettings):
         "must be a directory with tls.crt and tls.key",
         "/etc/gpu-scheduler/tls",
     )
+    client_ca: Path | None = setting(  # noqa: RUF009 - it makes a field
+        Path,
+        None,
+        "must be a file of PEM certificates: who calls the webhook needs a certificate of theirs; empty means anybody",
+        "/etc/gpu-scheduler/client-ca/ca.crt",
+    )
     certificate_poll: float = setting(_seconds, 10, _DURATION_RULE, "10s")
     # Time for the endpoint's removal to reach every kube-proxy before the listener closes.
     drain_period: float = setting(_seconds, 3, _DURATION_RULE, "3s")

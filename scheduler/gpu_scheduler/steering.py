@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
+from gpu_scheduler.core.namespace_limits import NO_LIMITS
 from gpu_scheduler.core.request import CountRequest, Strategy, read_request
 from gpu_scheduler.core.text import quote
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_scheduler.core.model import Pod
+    from gpu_scheduler.core.namespace_limits import NamespaceLimits
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +25,13 @@ log = logging.getLogger(__name__)
 class Steering:
     """Is told of the settings that may change while the scheduler runs: fits ports.Observer."""
 
-    def __init__(self, usual: Strategy, turn: Callable[[], None]) -> None:
-        """`usual` holds where the settings name none; `turn` is told after each change."""
+    def __init__(
+        self, usual: Strategy, turn: Callable[[], None], limits: Callable[[], NamespaceLimits] = lambda: NO_LIMITS
+    ) -> None:
+        """`usual` holds where the settings name none; `turn` is told after each change; `limits` bound priorities."""
         self._usual = usual
         self._turn = turn
+        self._limits = limits
         self._odd: str | None = None
         self.strategy = usual
 
@@ -52,7 +57,7 @@ class Steering:
         """How far before the others the pod is looked at: its priority, where the strategy goes by it."""
         request = None if pod.map_text is not None else read_request(pod)
         if isinstance(request, CountRequest) and (request.strategy or self.strategy) is Strategy.PRIORITY:
-            return request.priority
+            return self._limits().priority(pod.ref.namespace, request.priority)
         return 0
 
     def _tell(self, word: str) -> None:

@@ -47,10 +47,20 @@ class Tracker(dict[str, Tracked]):
         """How many have a node and are not finished."""
         return sum(tracked.pod.bound and not tracked.pod.finished for tracked in self.values())
 
+    def namespaces(self) -> set[str]:
+        """Those that they are in."""
+        return {tracked.pod.ref.namespace for tracked in self.values()}
+
+    def awaiting(self, policy: Policy) -> Iterator[tuple[str, Pod]]:
+        """Who is not bound yet, as far as the watch has shown."""
+        for uid, tracked in self.items():
+            if awaits_placement(tracked.pod, policy):
+                yield uid, tracked.pod
+
     def waiting(self, policy: Policy) -> Iterator[str]:
         """Who awaits a decision, and has no bind on its way."""
-        for uid, tracked in self.items():
-            if tracked.promised is None and awaits_placement(tracked.pod, policy):
+        for uid, _ in self.awaiting(policy):
+            if self[uid].promised is None:
                 yield uid
 
     def promised(self) -> Iterator[tuple[Pod, Placement]]:

@@ -76,6 +76,8 @@ class Reference:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.promised: dict[str, Hold] = {}
+        self.limit = ENDLESS
+        """How many devices the one namespace may hold."""
 
     def waits(self, uid: str) -> bool:
         """Whether the pod is to be placed, as far as was told."""
@@ -130,7 +132,19 @@ class Reference:
         others = {other: each for other, each in self.holds().items() if other != uid}
         room = sum(each.node == hold.node for each in others.values()) < node.allocatable["pods"]
         there = all(int(device) < cards for device in hold.devices)
-        return room and there and not any(self.clash(hold, each) for each in others.values())
+        return (
+            room
+            and there
+            and self.within_limit(uid, hold)
+            and not any(self.clash(hold, each) for each in others.values())
+        )
+
+    def within_limit(self, uid: str, hold: Hold) -> bool:
+        """Whether a pod may ask for so many, and the namespace hold them too; what its pods share counts once."""
+        others = [each for other, each in self.holds().items() if other != uid]
+        held = {(each.node, device) for each in others for device in each.claims}
+        more = {(hold.node, device) for device in hold.claims} - held
+        return len(hold.claims) <= self.limit and (not more or len(held | more) <= self.limit)
 
     def choices(self, uid: str) -> Iterator[Hold]:
         """Every place that the pod could have now; of the lines of a map only the one that it must take."""
@@ -152,7 +166,10 @@ class Reference:
             cards = () if node.inventory is None else node.inventory.cards
             free = [Hold(wish, node.name, (str(card.index),), None) for card in cards]
             free = [each for each in free if self.fits(uid, each)]
-            if len(free) >= wish.count:
+            # Cards that the namespace holds already cost it nothing.
+            free.sort(key=lambda each: self._is_held(uid, each))
+            least = Hold(wish, node.name, tuple(each.devices[0] for each in free[-wish.count :]), None)
+            if len(free) >= wish.count and self.within_limit(uid, least):
                 yield Hold(wish, node.name, tuple(each.devices[0] for each in free), None)
 
     def allows(self, uid: str, hold: Hold) -> bool:
@@ -162,7 +179,14 @@ class Reference:
         if hold.wish.lines:
             return hold in self.choices(uid)
         rooms = (each for each in self.choices(uid) if each.node == hold.node)
+        if not self.within_limit(uid, hold):
+            return False
         return len(set(hold.devices)) == hold.wish.count and any(hold.claims <= each.claims for each in rooms)
+
+    def _is_held(self, uid: str, hold: Hold) -> bool:
+        return any(
+            each.node == hold.node and each.claims & hold.claims for other, each in self.holds().items() if other != uid
+        )
 
     def _claims_its_line(self, uid: str, wish: Wish) -> bool:
         seen, own = self.pods[uid], self._wishes[uid]

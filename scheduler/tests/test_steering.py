@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_scheduler import names
+from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.core.request import Strategy
 from gpu_scheduler.steering import Steering
 from tests.core.build import MAP, pod
@@ -73,6 +74,15 @@ RANKS = {
     "nothing, where its text is wrong": (Strategy.PRIORITY, {**TEN, names.COUNT: "-1"}, None, 0),
     "a priority below zero": (Strategy.PRIORITY, {**TEN, names.PRIORITY: "-7"}, None, -7),
 }
+
+
+def test_a_priority_ranks_as_the_maximum_of_its_namespace_at_most() -> None:
+    """Who asks for a billion stands where the maximum stands."""
+    limits, _ = parse_limits("default: priority=7")
+    steering = Steering(Strategy.PRIORITY, lambda: None, lambda: limits)
+
+    assert steering.rank(pod("a-0", None, annotations={**TEN, names.PRIORITY: "1000000000"})) == 7
+    assert steering.rank(pod("a-0", None, annotations=TEN, namespace="team-b")) == 10
 
 
 @pytest.mark.parametrize(("strategy", "annotations", "text", "rank"), RANKS.values(), ids=RANKS)

@@ -70,7 +70,7 @@ class Cluster:
 
 def workload(retries: int = 0, **others: Any) -> Workload:
     """A new workload."""
-    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), retries, b"{}")
+    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
     return replace(made, **others)
 
 

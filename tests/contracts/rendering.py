@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from tests.contracts.roles import ROOT
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +42,7 @@ def rendered(folder: Path, names: Iterable[str], **variables: object) -> list[di
         env={**os.environ, "ANSIBLE_ROLES_PATH": str(roles)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=limit(120),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,6 +22,7 @@ RIGHTS: Final[dict[str, Rights]] = {
         ("coordination.k8s.io", "leases", ""): {"create"},
         ("coordination.k8s.io", "leases", "gpu-scheduler"): {"get", "update"},
         ("", "configmaps", "gpu-scheduler-settings"): {"list", "watch"},
+        ("", "configmaps", "gpu-scheduler-limits"): {"list", "watch"},
     },
     "Role gpu-scheduler-reads-monitor": {("coordination.k8s.io", "leases", ""): {"list", "watch"}},
     "ClusterRole gpu-scheduler-monitor": {
@@ -33,7 +34,7 @@ RIGHTS: Final[dict[str, Rights]] = {
     },
     "Role gpu-scheduler-monitor": {("coordination.k8s.io", "leases", ""): {"create", "patch"}},
     "ClusterRole gpu-scheduler-controller": {
-        ("agentaflow.io", "gpuworkloads", ""): {"list", "watch"},
+        ("agentaflow.io", "gpuworkloads", ""): {"get", "list", "watch"},
         ("agentaflow.io", "gpuworkloads/status", ""): {"patch"},
         ("agentaflow.io", "gpuworkloads/finalizers", ""): {"update"},
         ("agentaflow.io", "gpunodes", ""): {"list", "watch"},
@@ -45,15 +46,18 @@ RIGHTS: Final[dict[str, Rights]] = {
         ("coordination.k8s.io", "leases", ""): {"create"},
         ("coordination.k8s.io", "leases", "gpu-scheduler-controller"): {"get", "update"},
     },
+    # No resource of the API server's: a policy asks for the right.
+    "Role gpu-scheduler-check": {("agentaflow.io", "observers", ""): {"use"}},
 }
 
-# role → the account that has it, as NAMESPACE/NAME.
-ACCOUNTS: Final[dict[str, str]] = {
-    "ClusterRole gpu-scheduler": "gpu-scheduler-system/gpu-scheduler",
-    "Role gpu-scheduler": "gpu-scheduler-system/gpu-scheduler",
-    "Role gpu-scheduler-reads-monitor": "gpu-scheduler-system/gpu-scheduler",
-    "ClusterRole gpu-scheduler-monitor": "gpu-scheduler-monitor/gpu-scheduler-monitor",
-    "Role gpu-scheduler-monitor": "gpu-scheduler-monitor/gpu-scheduler-monitor",
-    "ClusterRole gpu-scheduler-controller": "gpu-scheduler-system/gpu-scheduler-controller",
-    "Role gpu-scheduler-controller": "gpu-scheduler-system/gpu-scheduler-controller",
+# role → the accounts that have it, as NAMESPACE/NAME.
+ACCOUNTS: Final[dict[str, set[str]]] = {
+    "ClusterRole gpu-scheduler": {"gpu-scheduler-system/gpu-scheduler"},
+    "Role gpu-scheduler": {"gpu-scheduler-system/gpu-scheduler"},
+    "Role gpu-scheduler-reads-monitor": {"gpu-scheduler-system/gpu-scheduler"},
+    "ClusterRole gpu-scheduler-monitor": {"gpu-scheduler-monitor/gpu-scheduler-monitor"},
+    "Role gpu-scheduler-monitor": {"gpu-scheduler-monitor/gpu-scheduler-monitor"},
+    "ClusterRole gpu-scheduler-controller": {"gpu-scheduler-system/gpu-scheduler-controller"},
+    "Role gpu-scheduler-controller": {"gpu-scheduler-system/gpu-scheduler-controller"},
+    "Role gpu-scheduler-check": {"default/gpu-scheduler-check", "gpu-scheduler-tests/gpu-scheduler-check"},
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.contracts.loading import load
+from tests.waiting import limit
 
 MODULE = Path(__file__).resolve().parents[2] / "plugins" / "modules" / "ask_all.py"
 SHOUT = ["sh", "-c", 'echo "$0" | tr a-z A-Z; echo oops >&2; exit {rc}', "{word}"]
@@ -21,7 +22,7 @@ def run(**arguments: object) -> dict[str, Any]:
         input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=limit(30),
         check=False,
     )
     answer: dict[str, Any] = json.loads(done.stdout)

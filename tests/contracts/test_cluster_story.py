@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.contracts.roles import ROOT
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +83,7 @@ def told(**arguments: object) -> str:
         input=json.dumps({"ANSIBLE_MODULE_ARGS": {"failure": "It is not there.", **arguments}}),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=limit(30),
         check=False,
     )
     answer: dict[str, Any] = json.loads(done.stdout)

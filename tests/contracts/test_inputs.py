@@ -12,6 +12,7 @@ from tests.contracts import roles
 from tests.contracts.loading import load
 from tests.contracts.roles import ROOT
 from tests.contracts.wrong_values import RIGHT, WRONG
+from tests.waiting import limit
 
 preflight = load("roles", "preflight", "filter_plugins", "preflight.py")
 
@@ -59,10 +60,20 @@ def test_every_variable_reaches_preflight(inventory: str) -> None:
         "cluster_provider": "existing" if inventory == "existing" else "kind",
     }
     command = ("ansible-playbook", "-i", f"inventory/{inventory}", "site.yml", "-e", json.dumps(given))
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit(120), check=False)
     told = " ".join(done.stdout.split())
 
     assert done.returncode != 0
     assert "The inventory needs a look:" in told
     assert [name for name in WRONG if f"{name} is " not in told and name != "cluster_provider"] == []
     assert "changed=0" in told
+
+
+@pytest.mark.parametrize(("inventory", "named"), [("kind", True), ("existing", False)])
+def test_line_that_enters_the_cluster_is_that_of_the_inventory(inventory: str, *, named: bool) -> None:
+    """`make env`, and `make up` at its end, name the checkout's kubeconfig only where the cluster in it is meant."""
+    command = ("make", "env", f"INVENTORY=inventory/{inventory}")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+
+    assert (f"KUBECONFIG={ROOT}/.kube/config" in done.stdout) is named
+    assert f"PATH={ROOT}/.venv/bin" in done.stdout

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import kubernetes_validate
 import pytest
+import yaml
+from msgspec import structs
 
+from gpu_scheduler import names
+from gpu_scheduler.adapters.objects import PodLabels
+from tests.contracts import roles
 from tests.contracts.rendering import rendered
 from tests.contracts.rights import ACCOUNTS, RIGHTS
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 ROLES = ("certificates", "scheduler", "policies", "monitor", "webhook", "controller", "check")
+
+CHECK = "gpu-scheduler-check"
 
 Manifest = dict[str, Any]
 
@@ -82,11 +93,10 @@ def test_rights_are_the_least(manifests: list[Manifest]) -> None:
         }
         for role in of_kind(manifests, "Role", "ClusterRole")
     }
-    accounts = {
-        f"{binding['roleRef']['kind']} {binding['roleRef']['name']}": f"{subject['namespace']}/{subject['name']}"
-        for binding in of_kind(manifests, "RoleBinding", "ClusterRoleBinding")
-        for subject in binding["subjects"]
-    }
+    accounts: dict[str, set[str]] = {}
+    for binding in of_kind(manifests, "RoleBinding", "ClusterRoleBinding"):
+        given_to = accounts.setdefault(f"{binding['roleRef']['kind']} {binding['roleRef']['name']}", set())
+        given_to |= {f"{subject['namespace']}/{subject['name']}" for subject in binding["subjects"]}
 
     assert given == RIGHTS
     assert accounts == ACCOUNTS
@@ -177,5 +187,65 @@ def test_witnesses_claim_no_gpu(manifests: list[Manifest]) -> None:
 
     assert len(annotations) == 4
     assert all(one["agentaflow.gpu/observer"] == "true" for one in annotations)
+    pods = [pod_of(one) for one in of_kind(manifests, "StatefulSet", "Pod")]
+    assert {(pod["serviceAccountName"], pod["automountServiceAccountToken"]) for pod in pods} == {(CHECK, False)}
     assert check["spec"]["podManagementPolicy"] == "Parallel"
     assert check["spec"]["replicas"] == 5
+
+
+def test_page_removes_whatever_the_roles_made(manifests: list[Manifest]) -> None:
+    """The commands of docs/troubleshooting.md delete our namespaces, and each object outside of them by our label."""
+    page = (roles.ROOT / "docs" / "troubleshooting.md").read_text()
+    block = page.partition("## Remove it from an existing cluster")[2].split("```")[1]
+    of_crds = (roles.ROOT / "roles" / "crds" / "files").glob("*.yaml")
+    ours = [*manifests, *(one for path in of_crds for one in yaml.safe_load_all(path.read_text()))]
+    spaces = {one["metadata"]["name"] for one in of_kind(ours, "Namespace")}
+    outside = [one for one in ours if one["metadata"].get("namespace") not in spaces and one["kind"] != "Namespace"]
+
+    assert set(block.partition("delete namespace ")[2].partition("\n")[0].split()) == spaces
+    for one in outside:
+        assert one["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gpu-scheduler", one["metadata"]["name"]
+        plural = re.sub("y$", "ie", one["kind"].lower()) + "s"
+        assert re.search(rf"[ ,]{plural}[ ,\n]", block), plural
+
+
+def test_policies_know_every_key() -> None:
+    """What the program writes on pods nobody else writes, and what it reads there nobody changes."""
+    keys = roles.read("roles", "policies", "vars", "main.yml")
+    written = {value for value in vars(names).values() if str(value).startswith("agentaflow.gpu/assigned-")}
+
+    assert set(keys["_policies_assignments"]) == written
+    assert set(keys["_policies_inputs"]["annotations"]) == names.POD_ANNOTATIONS - written
+    assert set(keys["_policies_inputs"]["labels"]) == {field.encode_name for field in structs.fields(PodLabels)}
+
+
+def test_every_policy_is_bound_and_denies(manifests: list[Manifest]) -> None:
+    """A policy without a binding refuses nothing."""
+    policies = {one["metadata"]["name"] for one in of_kind(manifests, "ValidatingAdmissionPolicy")}
+    bound = {
+        one["spec"]["policyName"]
+        for one in of_kind(manifests, "ValidatingAdmissionPolicyBinding")
+        if one["spec"]["validationActions"] == ["Deny"] and "matchResources" not in one["spec"]
+    }
+
+    assert bound == policies
+    assert all(one["spec"]["failurePolicy"] == "Fail" for one in of_kind(manifests, "ValidatingAdmissionPolicy"))
+
+
+def test_webhook_may_demand_a_certificate_of_its_callers(tmp_path: Path) -> None:
+    """With an authority it reads that from a ConfigMap, and rolls when it changes."""
+    authority = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    found = rendered(tmp_path, ["webhook"], webhook_client_ca=authority)
+    (config,) = (each for each in found if each["kind"] == "ConfigMap")
+    (template,) = (each["spec"]["template"] for each in found if each["kind"] == "Deployment")
+    (container,) = template["spec"]["containers"]
+
+    assert config["data"] == {"ca.crt": authority}
+    assert {"name": "CLIENT_CA", "value": "/etc/gpu-scheduler/client-ca/ca.crt"} in container["env"]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "client-ca")
+    (volume,) = (each for each in template["spec"]["volumes"] if each["name"] == mount["name"])
+    assert (mount["mountPath"], volume["configMap"]) == (
+        "/etc/gpu-scheduler/client-ca",
+        {"name": config["metadata"]["name"]},
+    )
+    assert template["metadata"]["annotations"]["checksum/client-ca"]

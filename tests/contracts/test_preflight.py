@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.contracts.roles import ROOT
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ def preflight(values: dict[str, Any], cache: Path) -> subprocess.CompletedProces
     """Run the checks alone, with these values given by the user and an empty cache."""
     given = {"cluster_name": CLUSTER, "cache_dir": str(cache), **values}
     command = ("ansible-playbook", "site.yml", "--tags", "preflight", "-e", json.dumps(given))
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit(120), check=False)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -13,7 +13,6 @@ from tests.contracts.tasks import COMMAND, COMMANDS, TASKS, Task
 ALLOWED: Final[dict[str, dict[str, str]]] = {
     "kind": {
         "create": "kind's own work, and there is no module for it",
-        "delete": "takes its entries out of a kubeconfig that others use too",
         "export": "writes the kubeconfig",
         "get": "names the nodes; reads only",
         "load": "brings images into nodes",
@@ -83,11 +82,11 @@ UNCHANGED: Final = {
 # program and verb → why a run of it is always a change: the task only runs where there is something to do.
 CHANGED: Final = {
     ("kind", "create"): "runs where there is no cluster",
-    ("kind", "delete"): "runs where the kubeconfig names the cluster",
     ("kind", "export"): "runs where the kubeconfig is not the cluster's",
     ("kind", "load"): "runs where a node lacks an image",
     ("docker", "start"): "runs where nodes are stopped",
     ("docker", "rm"): "runs where there are containers",
+    ("docker", "network"): "runs where the network is there, came with the cluster, and nobody uses it",
     ("docker", "create"): "runs where kubectl is not in the cache",
     ("docker", "cp"): "runs where kubectl is not in the cache",
     ("python", "tests.cluster.healing.world"): "makes an engine, or takes it back",

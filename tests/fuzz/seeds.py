@@ -46,7 +46,9 @@ def _added(body: object) -> bytes:
 
 
 # In the order in which cli/watching.py names the watches.
-NODES, MONITORS, STRATEGY, RESIDENTS, CLAIMS, VOLUMES, CLASSES, PODS = (bytes([number]) for number in range(8, 16))
+NODES, MONITORS, STRATEGY, LIMITS, RESIDENTS, CLAIMS, VOLUMES, CLASSES, PODS = (
+    bytes([number]) for number in range(18, 27)
+)
 _NODE: Final = {
     "metadata": {
         "name": "node1",
@@ -92,6 +94,7 @@ WATCHES: Final = (
     RESIDENTS + _events("pod_statefulset_bound"),
     MONITORS + _added({"metadata": {"name": "node1"}, "spec": {"renewTime": "2026-11-21T01:00:00.000000Z"}}),
     STRATEGY + _added({"metadata": {"name": "gpu-scheduler"}, "data": {"SCHEDULING_STRATEGY": "best_fit"}}),
+    LIMITS + _added({"metadata": {"name": "gpu-scheduler-limits"}, "data": {"limits": "d: devices=1\n*: devices=x"}}),
     CLAIMS + _added({"metadata": {"name": "c", "namespace": "d"}, "spec": {"storageClassName": "s"}}),
     VOLUMES + _added({"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": None}}}),
     CLASSES + _added({"metadata": {"name": "s"}, "volumeBindingMode": "WaitForFirstConsumer"}),

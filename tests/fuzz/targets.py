@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import jsonpatch
 import msgspec
-from aiohttp import EMPTY_PAYLOAD
 from prometheus_client import CollectorRegistry
 
 from gpu_scheduler.adapters.admission import Webhook
@@ -86,15 +85,22 @@ def check_text(text: str) -> None:
 
 
 class _Review:
-    """A request as the webhook meets it."""
+    """A request as the webhook meets it, its body and its connection."""
 
     def __init__(self, path: str, body: bytes) -> None:
         self.path = path
-        self.content = EMPTY_PAYLOAD
+        self.content = self
+        self.content_length = len(body)
         self._body = body
 
-    async def read(self) -> bytes:
+    def __getitem__(self, _: object) -> _Review:
+        return self
+
+    async def readany(self) -> bytes:
         return self._body
+
+    def request_completed(self) -> None:
+        """See PeerConnection."""
 
 
 class _Hook:

@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.programs import Process, free_port
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from tests.integration.plant import ControlPlane, Object
@@ -53,7 +53,7 @@ class Command:
     def get(self, path: str) -> tuple[int, str]:
         """Ask its HTTP port; status 0 when nobody listens."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=limit(5)) as response:
                 return response.status, response.read().decode()
         except HTTPError as error:
             with error:
@@ -64,7 +64,7 @@ class Command:
     def ask(self, path: str) -> tuple[int, bytes]:
         """Ask its HTTP port over a connection that is kept: for who asks thousands of times."""
         if self._kept is None:
-            self._kept = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+            self._kept = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit(5))
         self._kept.request("GET", path)
         response = self._kept.getresponse()
         return response.status, response.read()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration import shapes
+from tests.integration import limits, shapes
 from tests.integration.bench import Bench
 from tests.integration.command import Command, start_alone
 from tests.integration.installed import Installed, busy
-from tests.integration.plant import ADMIN_TOKEN
+from tests.integration.manifests import guard
+from tests.integration.plant import ADMIN_TOKEN, ControlPlane
 from tests.integration.served import Served
 from tests.integration.shipped import control_plane
 from tests.integration.workshop import Orders, start_controller, workshop
@@ -20,8 +21,6 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from tests.integration.plant import ControlPlane
 
 _numbers = itertools.count(1)
 
@@ -79,6 +78,19 @@ def calling(bench: Bench, served: Served) -> Bench:
 
 
 @pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with a namespace, a node, and all guards in force; no program of ours runs there."""
+    plane = ControlPlane(tmp_path_factory.mktemp("guarded"))
+    try:
+        plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
+        plane.kube.create("/api/v1/nodes", {"metadata": {"name": "node1"}})
+        guard(plane)
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane that knows GPUWorkload and GPUNode, with all guards in force."""
     plane = workshop(tmp_path_factory.mktemp("kinds"))
@@ -133,3 +145,12 @@ def town(orders: Orders, running: Command) -> Bench:
 def cli(kinds: ControlPlane, town: Bench, tmp_path: Path) -> Installed:
     """The command line, for somebody who may do everything there."""
     return Installed(tmp_path, kinds, ADMIN_TOKEN, town.namespace)
+
+
+@pytest.fixture
+def limited(bench: Bench) -> Iterator[Bench]:
+    """Two nodes of four cards; the limits are gone afterwards."""
+    for name in ("node1", "node2"):
+        bench.node(name, annotations=shapes.inventory(*map(shapes.card, range(4))))
+    yield bench
+    bench.kube.delete(limits.LIMITS)

@@ -23,6 +23,7 @@ from gpu_scheduler.cli import main
 from tests.integration import shapes
 from tests.integration.command import SCHEDULER
 from tests.integration.programs import program
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +65,7 @@ class Installed:
     def run(self, *words: str, given: str | None = None, code: int = 0) -> str:
         """Run a command to its end, which must have this exit code; gives what it printed."""
         result = subprocess.run(
-            words, env=self.env, input=given, capture_output=True, text=True, timeout=60, check=False
+            words, env=self.env, input=given, capture_output=True, text=True, timeout=limit(60), check=False
         )
         assert result.returncode == code, (words, result.stdout, result.stderr)
         return result.stdout
@@ -72,7 +73,7 @@ class Installed:
     def refused(self, *words: str, code: int, given: str | None = None) -> str:
         """Run a command that prints one sentence, and nothing else."""
         result = subprocess.run(
-            words, env=self.env, input=given, capture_output=True, text=True, timeout=60, check=False
+            words, env=self.env, input=given, capture_output=True, text=True, timeout=limit(60), check=False
         )
         assert (result.returncode, result.stdout, result.stderr.count("\n")) == (code, "", 1), result
         return result.stderr
@@ -112,7 +113,7 @@ class Installed:
                 process.send_signal(signal.SIGINT)
                 while chunk := os.read(master, 4096):
                     drawn += chunk
-            return process.wait(20), drawn.decode(errors="replace")
+            return process.wait(limit(20)), drawn.decode(errors="replace")
         finally:
             process.kill()
             os.close(master)
@@ -121,7 +122,7 @@ class Installed:
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Press Ctrl-C; gives exit code and what was printed."""
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=limit(20))
     return process.returncode, out, err
 
 

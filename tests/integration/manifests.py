@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import jinja2
 import yaml
 
+from gpu_scheduler.names import ASSIGNED_DEVICES as ASSIGNED
+from gpu_scheduler.names import OBSERVER
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.plant import ADMIN_TOKEN
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.integration.plant import ControlPlane, Kube, Object
 
-TEMPLATES: Final = Path(__file__).resolve().parents[2] / "roles" / "policies" / "templates"
+    Answer = tuple[int, Object]
+
+ROLE: Final = Path(__file__).resolve().parents[2] / "roles" / "policies"
+GUARDS: Final = ("accounts", "guards", "rights")
+"""The templates of what is in force whoever injects."""
 SCHEDULER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:gpu-scheduler"
 OUTSIDE: Final = "a scheduler's laptop"
+CONTROLLER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:gpu-scheduler-controller"
 MONITOR: Final = "system:serviceaccount:gpu-scheduler-monitor:gpu-scheduler-monitor"
 REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
 COLLECTIONS: Final = {
@@ -32,16 +41,23 @@ COLLECTIONS: Final = {
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
 
+_numbers = itertools.count(1)
+
 
 def rendered(name: str) -> Iterator[Object]:
     """The objects of a template, as Ansible would render them."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
     environment.filters["to_json"] = json.dumps
-    template = environment.from_string((TEMPLATES / f"{name}.yaml.j2").read_text(encoding="utf-8"))
+    template = environment.from_string((ROLE / "templates" / f"{name}.yaml.j2").read_text(encoding="utf-8"))
+    keys, chosen = (yaml.safe_load((ROLE / each / "main.yml").read_text("utf-8")) for each in ("vars", "defaults"))
     text = template.render(
         policies_scheduler_name="gpu-scheduler",
         policies_monitor_namespace="gpu-scheduler-monitor",
         _policies_schedulers=[SCHEDULER, OUTSIDE],
+        _policies_controller=CONTROLLER,
+        _policies_protected=[*chosen["policies_protected_namespaces"], SYSTEM_NAMESPACE, "gpu-scheduler-monitor"],
+        _policies_assignments=keys["_policies_assignments"],
+        _policies_inputs=keys["_policies_inputs"],
         _policies_labels={},
     )
     return (body for body in yaml.safe_load_all(text) if body)
@@ -55,17 +71,32 @@ def apply(kube: Kube, *names: str) -> None:
 
 
 def guard(plane: ControlPlane, *others: str) -> None:
-    """Apply the guards, and these templates beside; return when a forged assignment is refused."""
-    apply(plane.kube, "guards", *others)
+    """Apply the guards, and these templates beside; return when all guards are in force."""
+    apply(plane.kube, *GUARDS, *others)
     wait_guarded(plane)
 
 
 def wait_guarded(plane: ControlPlane) -> None:
-    """Return when a forged assignment is refused."""
-    admin = Someone(plane, "admin")
-    forged = pod_of("a", annotations={"agentaflow.gpu/assigned-devices": "0"})
-    probe = "/api/v1/namespaces/default/pods?dryRun=All"
-    eventually("the guards are in force", lambda: admin.call("POST", probe, forged)[0] == 403, seconds=20)
+    """Return when each guard that can be asked without more than a namespace refuses what it forbids."""
+    admin, controller = Someone(plane, "admin"), Someone(plane, CONTROLLER)
+    scheduler, monitor = Someone(plane, SCHEDULER), Someone(plane, MONITOR)
+    pods = "/api/v1/namespaces/default/pods?dryRun=All"
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases?dryRun=All"
+    lease = {"metadata": {"name": "probe"}}
+    probes: dict[str, Callable[[], Answer]] = {
+        "assignments": lambda: admin.call("POST", pods, pod_of("a", annotations={ASSIGNED: "0"})),
+        "node-name": lambda: admin.call("POST", pods, pod_of("a", nodeName="node1")),
+        "rights": lambda: admin.call("POST", pods, pod_of("a", annotations={OBSERVER: "true"})),
+        "controller": lambda: controller.call("POST", leases, lease),
+        "scheduler": lambda: scheduler.call("POST", leases, lease),
+        "monitor": lambda: monitor.call("POST", leases, lease),
+    }
+    for name, ask in probes.items():
+        eventually(f"policy {name} is in force", partial(_refused, ask, f"gpu-scheduler-{name}"), seconds=20)
+
+
+def _refused(ask: Callable[[], Answer], policy: str) -> bool:
+    return f"'{policy}'" in ask()[1].get("message", "")
 
 
 class Someone:
@@ -75,7 +106,7 @@ class Someone:
         """`node` is where the user's pod runs, as its token says; empty where the token says nothing."""
         self.user = user
         tls = ssl.create_default_context(cafile=str(plane.ca))
-        self._connection = http.client.HTTPSConnection("127.0.0.1", plane.port, context=tls, timeout=15)
+        self._connection = http.client.HTTPSConnection("127.0.0.1", plane.port, context=tls, timeout=limit(60))
         self._headers = {
             "Authorization": f"Bearer {ADMIN_TOKEN}",
             "Impersonate-User": user,
@@ -100,6 +131,27 @@ class Someone:
     def merge(self, path: str, body: Object) -> tuple[int, Object]:
         """One merge patch."""
         return self.call("PATCH", path, body, "application/merge-patch+json")
+
+
+def named() -> str:
+    """A name that no other object of this run has."""
+    return f"own-{next(_numbers)}"
+
+
+def made(admin: Someone, path: str, body: Object) -> str:
+    """Create it under a name of its own; gives its path."""
+    body["metadata"]["name"] = named()
+    status, answer = admin.call("POST", path, body)
+    assert status == 201, answer
+    return f"{path}/{body['metadata']['name']}"
+
+
+def read(admin: Someone, path: str) -> Object:
+    """Give the object as it is, but for who wrote it when."""
+    found = admin.call("GET", path)[1]
+    for key in ("managedFields", "resourceVersion"):
+        found["metadata"].pop(key, None)
+    return found
 
 
 def annotated(annotations: Object) -> Object:
@@ -130,3 +182,14 @@ def null_pod(name: str) -> Object:
         "metadata": {"name": name, "annotations": None, "labels": None, "ownerReferences": None},
         "spec": {"containers": [container], "initContainers": None, "tolerations": None},
     }
+
+
+def allow_use(kube: Kube, namespace: str, resource: str, account: str = "default") -> None:
+    """Give an account the right to use `observers` or `keepenvs`, virtual resources of ours, as an admin does."""
+    name = f"{account}-uses-{resource}"
+    rule = {"apiGroups": ["agentaflow.io"], "resources": [resource], "verbs": ["use"]}
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    kube.create(f"{roles}/roles", {"metadata": {"name": name}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    kube.create(f"{roles}/rolebindings", {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trustme
 
 from tests.integration.programs import Process, free_port, program
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ class Kube:
             # One that the server has closed since is no fault: the request never left.
             with suppress(ConnectionError, ssl.SSLEOFError):
                 return self._exchange(kept, method, path, body, headers)
-        fresh = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=15)
+        fresh = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=limit(15))
         self._made.append(fresh)
         return self._exchange(fresh, method, path, body, headers)
 
@@ -227,7 +227,7 @@ class ControlPlane:
         self._etcd_call("/v3/kv/compaction", {"revision": status["header"]["revision"], "physical": True})
 
     def _etcd_call(self, path: str, body: Object) -> Object:
-        connection = http.client.HTTPConnection("127.0.0.1", self._etcd_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self._etcd_port, timeout=limit(10))
         try:
             connection.request("POST", path, json.dumps(body))
             answer: Object = json.loads(connection.getresponse().read())

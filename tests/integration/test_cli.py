@@ -12,6 +12,7 @@ import pytest
 from tests.integration import shapes
 from tests.integration.command import LEASE
 from tests.integration.installed import TEMPLATE, Installed, interrupted, pods_of, seen_of, told_of
+from tests.integration.manifests import allow_use
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,8 @@ def test_status_is_what_the_api_server_tells(cli: Installed, town: Bench) -> Non
     assert told["gpus"] == {"total": 16, "held": sum(map(len, held)), "available": 13, "unhealthy": 0}
     assert told["nodes"] == {"total": 4, "ready": 4, "withGpus": 4, "stale": []}
     condition = town.condition("late-0")
-    waiting = {"namespace": town.namespace, "name": "late-0", "reason": "GpuHeld", "message": condition["message"]}
+    why = {"reason": "GpuHeld", "message": condition["message"]}
+    waiting = {"namespace": town.namespace, "name": "late-0", "observer": False, **why}
     assert told["workloads"] == {"pending": 1, "running": 2, "waiting": [waiting]}
     assert told["conflicts"] == []
     screen = " ".join(cli.run("gpu-scheduler", "status").split())
@@ -87,6 +89,26 @@ def test_workloads_are_what_the_api_server_tells(cli: Installed, town: Bench, or
     assert len(cli.run("kubectl", "get", *names, "-o", "name").split()) == len(names) == 5
     assert cli.items("workloads", "-n", "kube-system") == []
     assert cli.items("workloads", "-A") == told
+
+
+@pytest.mark.promise("share-8")
+def test_an_observer_is_marked(cli: Installed, town: Bench) -> None:
+    """A GPU that it sees does not seem to be held twice."""
+    held = next(pod for pod in pods_of(town) if seen_of(pod)[5])
+    node, device = held["spec"]["nodeName"], seen_of(held)[5][0]
+    watching = {"agentaflow.gpu/observer": "true"}
+    allow_use(town.kube, town.namespace, "observers")
+    town.pod("looks-0", f"0={node}:{device}", device, annotations=watching)
+    town.wait_bound("looks-0", node)
+
+    told = {each["name"]: each for each in cli.items("workloads")}
+    rows = cli.run("gpu-scheduler", "workloads").splitlines()
+    cards = {card["device"]: card for each in cli.items("nodes") if each["name"] == node for card in each["cards"]}
+
+    assert (told["looks-0"]["observer"], told["looks-0"]["devices"]) == (True, [device])
+    assert [name for name, each in told.items() if each["observer"]] == ["looks-0"]
+    assert [row.split()[0] for row in rows if f"{device} (observer)" in row] == ["looks-0"]
+    assert [holder["name"] for holder in cards[device]["holders"]] == [held["metadata"]["name"]]
 
 
 @pytest.mark.promise("cli-6")

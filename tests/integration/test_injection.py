@@ -10,6 +10,7 @@ import pytest
 from tests.integration.bench import MAP, Bench
 from tests.integration.manifests import SCHEDULER, Someone, annotated, apply, binding, null_pod, pod_of
 from tests.integration.plant import ControlPlane
+from tests.integration.spellings import ALL, BOOKED, EXCESS, NOT_BOOKED, TOO_LONG
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -30,15 +31,12 @@ OURS: Final[list[Object]] = [DEVICES, ORDER]
 MINE: Final[Object] = {"name": "MINE", "value": "yes"}
 KEEP: Final = {"agentaflow.gpu/keep-env": "true"}
 LISTS: Final = ("containers", "initContainers", "ephemeralContainers")
-
+REFUSED: Final = {**NOT_BOOKED, **TOO_LONG}
 LITERAL: Final[Object] = {"name": "CUDA_VISIBLE_DEVICES", "value": "7"}
-OTHER_ORDER: Final[Object] = {"name": "CUDA_DEVICE_ORDER", "value": "FASTEST_FIRST"}
-OTHER_FIELD: Final[Object] = {"name": "CUDA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-FROM_MAP: Final[Object] = {
-    "name": "CUDA_VISIBLE_DEVICES",
-    "valueFrom": {"configMapKeyRef": {"name": "devices", "key": "devices"}},
-}
-EMPTY: Final[Object] = {"name": "CUDA_VISIBLE_DEVICES", "value": ""}
+
+CONFLICT: Final = (
+    'denied request: EnvConflict: cannot set CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER in container "stubborn": '
+)
 
 _numbers = itertools.count(1)
 
@@ -157,47 +155,90 @@ def test_a_pod_from_before_the_policy_can_be_debugged(admin: Someone) -> None:
     assert _env(pod) == {"main": [], "before": [], "after": OURS}
 
 
-CONFLICTS: Final[dict[str, Object]] = {
-    "a literal": LITERAL,
-    "an empty literal": EMPTY,
-    "another field": OTHER_FIELD,
-    "a config map": FROM_MAP,
-    "another order": OTHER_ORDER,
-}
-
-
 @pytest.mark.promise("policy-2", "env-10")
-@pytest.mark.parametrize("where", LISTS)
-@pytest.mark.parametrize("what", CONFLICTS)
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+@pytest.mark.parametrize("what", ALL)
 def test_another_value_is_refused(admin: Someone, what: str, where: str) -> None:
     """A container that sets one of the variables otherwise is refused by its name, wherever it stands in the pod."""
-    container = _container("stubborn", MINE, CONFLICTS[what])
-    if where == "ephemeralContainers":
-        status, answer = _debugged(admin, _created(admin)["metadata"]["name"], container)
-    else:
-        pod = pod_of("stubborn-0", **{"containers": [_container("main")], where: [container]})
-        status, answer = admin.call("POST", PODS, pod)
+    container = _container("stubborn", MINE, ALL[what])
+    pod = pod_of("stubborn-0", **{"containers": [_container("main")], where: [container]})
+    status, answer = admin.call("POST", PODS, pod)
 
     assert status == 403
-    assert (
-        'denied request: EnvConflict: cannot set CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER in container "stubborn"'
-        in (answer["message"])
-    )
+    assert CONFLICT in answer["message"]
     assert 'annotation agentaflow.gpu/keep-env: "true"' in answer["message"]
 
 
+@pytest.mark.promise("policy-2", "env-13")
+@pytest.mark.parametrize("annotations", [{}, KEEP], ids=["keeping nothing", "keeping its environment"])
+@pytest.mark.parametrize("what", ALL)
+def test_another_value_of_a_debug_container_is_refused(admin: Someone, what: str, annotations: dict[str, str]) -> None:
+    """keep-env never speaks for it, whatever its pod keeps."""
+    container = _container("stubborn", MINE, ALL[what])
+    status, answer = _debugged(admin, _created(admin, annotations=annotations)["metadata"]["name"], container)
+
+    assert status == 403
+    assert CONFLICT in answer["message"]
+    assert "leave the variable out: it sees what its pod's containers see" in answer["message"]
+
+
 @pytest.mark.promise("policy-2", "env-11")
-@pytest.mark.parametrize("what", CONFLICTS)
+@pytest.mark.parametrize("what", BOOKED)
 def test_a_pod_may_keep_its_environment(admin: Someone, what: str) -> None:
     """With keep-env the value stays, and what is missing beside it is added."""
-    kept = CONFLICTS[what]
+    kept = BOOKED[what]
     pod = _created(admin, annotations=KEEP, containers=[_container("main", kept)], initContainers=[_container("i")])
-    main, init = _env(pod)["main"], _env(pod)["i"]
+    (order, own), init = _env(pod)["main"], _env(pod)["i"]
 
-    assert {each["name"] for each in main} == {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
-    assert main[-1].get("value") == (kept.get("value") or None)
-    assert len(main) == 2
-    assert init == OURS
+    assert (own["name"], own.get("value", "")) == ("CUDA_VISIBLE_DEVICES", kept["value"])
+    assert (order, init) == (ORDER, OURS)
+
+
+@pytest.mark.promise("policy-2", "env-12", "env-14")
+@pytest.mark.parametrize("where", ["containers", "initContainers", "sidecars"])
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_booked_is_not_kept(admin: Someone, what: str, where: str) -> None:
+    """Every spelling that CUDA might read and that the ledger would not book, in whatever container."""
+    container = _container("stubborn", MINE, REFUSED[what])
+    lists: dict[str, list[Object]] = {"containers": [_container("main")], "initContainers": []}
+    if where == "sidecars":
+        lists["initContainers"] = [{**container, "restartPolicy": "Always"}]
+    else:
+        lists[where] = [container]
+    status, answer = admin.call("POST", PODS, pod_of("stubborn-0", annotations=KEEP, **lists))
+
+    assert status == 403
+    assert CONFLICT.replace("cannot set", "cannot keep") in answer["message"]
+    assert '(example: CUDA_VISIBLE_DEVICES: "0,1")' in answer["message"]
+
+
+@pytest.mark.promise("policy-2", "env-12")
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+def test_a_second_entry_is_looked_at_too(admin: Someone, first: bool) -> None:  # noqa: FBT001
+    """Of two entries with one name the last wins in the kubelet; here every one counts."""
+    container = _container("stubborn", *[LITERAL, NOT_BOOKED["a plus sign"]][:: -1 if first else 1])
+    status, answer = admin.call("POST", PODS, pod_of("stubborn-0", annotations=KEEP, containers=[container]))
+
+    assert (status, CONFLICT.replace("cannot set", "cannot keep") in answer["message"]) == (403, True)
+
+
+@pytest.mark.promise("policy-2", "text-12", "map-7")
+@pytest.mark.parametrize(("excess", "start"), EXCESS.values(), ids=EXCESS)
+def test_what_no_honest_pod_has_is_refused(admin: Someone, excess: Object, start: str) -> None:
+    """It would stay in the memory of every scheduler as long as the pod does."""
+    status, answer = admin.call("POST", PODS, pod_of("huge-0", **excess))
+
+    assert status == 403, answer
+    assert f"denied request: {start}" in answer["message"]
+
+
+def test_what_is_just_within_the_limits_is_admitted(admin: Someone) -> None:
+    """A map of 64 KiB, the longest annotation, and a thousand containers."""
+    text = "0=node1:0\n#"
+    annotations = {MAP: text + "x" * (65536 - len(text)), "agentaflow.gpu/type": "A" * 63}
+
+    assert _created(admin, annotations=annotations)
+    assert _created(admin, containers=[_container(f"c-{n}") for n in range(1000)])
 
 
 def test_keep_env_is_said_by_true_alone(admin: Someone) -> None:

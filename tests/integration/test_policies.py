@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -16,22 +15,20 @@ from tests.integration.manifests import (
     SCHEDULER,
     Someone,
     annotated,
-    apply,
     binding,
     null_pod,
     pod_of,
 )
-from tests.integration.plant import ControlPlane
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from tests.integration.plant import Object
+    from tests.integration.manifests import Answer
+    from tests.integration.plant import ControlPlane, Object
 
-    Answer = tuple[int, Object]
     Way = Callable[[Someone, str], Answer]
 
+POD_LABELS = (names.POD_INDEX, names.COMPLETION_INDEX, names.POD_TEMPLATE_HASH, names.REPLICA_TYPE)
 PODS: Final = "/api/v1/namespaces/guarded/pods"
 BINDINGS: Final = "/api/v1/namespaces/guarded/bindings"
 KUBE_SCHEDULER: Final = "system:kube-scheduler"
@@ -39,34 +36,6 @@ INTRUDERS: Final = ("admin", "system:serviceaccount:guarded:gpu-scheduler", KUBE
 KEY: Final = names.ASSIGNED_DEVICES
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Give a control plane with a namespace, a node, and all guards in force."""
-    plane = ControlPlane(tmp_path_factory.mktemp("guarded"))
-    try:
-        plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
-        plane.kube.create("/api/v1/nodes", {"metadata": {"name": "node1"}})
-        plane.kube.create(PODS, pod_of("probe"))
-        apply(plane.kube, "guards")
-        admin, monitor = Someone(plane, "admin"), Someone(plane, MONITOR)
-        dry = "?dryRun=All"
-        probes: dict[str, Callable[[], Answer]] = {
-            "assignments": lambda: admin.call("POST", PODS + dry, pod_of("a", annotations={KEY: "0"})),
-            "node-name": lambda: admin.call("POST", PODS + dry, pod_of("a", nodeName="node1")),
-            "inputs": lambda: admin.merge(f"{PODS}/probe{dry}", annotated({MAP: "0=node1:0"})),
-            "monitor": lambda: monitor.merge(f"/api/v1/nodes/node1{dry}", annotated({"a": "b"})),
-        }
-        for name, ask in probes.items():
-            eventually(f"policy {name} is in force", partial(_refused, ask), seconds=20)
-        yield plane
-    finally:
-        plane.stop()
-
-
-def _refused(ask: Callable[[], Answer]) -> bool:
-    return ask()[0] in {403, 422}
 
 
 @pytest.fixture
@@ -181,7 +150,7 @@ def test_nobody_presets_the_node_of_our_pods(guarded: ControlPlane, who: str) ->
 INPUTS: Final = [
     *(("annotations", key) for key in sorted(names.POD_ANNOTATIONS) if not key.startswith("agentaflow.gpu/assigned-")),
     *(("annotations", f"agentaflow.gpu/{key}") for key in ("scheduling-strategy", "priority", "memory", "exclusive")),
-    *(("labels", key) for key in sorted(names.POD_LABELS)),
+    *(("labels", key) for key in sorted(POD_LABELS)),
 ]
 
 
@@ -246,7 +215,7 @@ def test_kube_scheduler_goes_on_binding(
 
 FOREIGN: Final[dict[str, Way]] = {
     "a label of ours is changed": lambda who, name: who.merge(
-        f"{PODS}/{name}", {"metadata": {"labels": dict.fromkeys(names.POD_LABELS, "1")}}
+        f"{PODS}/{name}", {"metadata": {"labels": dict.fromkeys(POD_LABELS, "1")}}
     ),
     "an input of ours is added": lambda who, name: who.merge(f"{PODS}/{name}", annotated({MAP: "0=node1:0"})),
     "its status is written": lambda who, name: who.merge(f"{PODS}/{name}/status", {"status": {"phase": "Running"}}),

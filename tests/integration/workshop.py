@@ -14,7 +14,7 @@ from tests.integration.bench import SYSTEM_NAMESPACE, Bench
 from tests.integration.command import QUICK_LEASE, Command
 from tests.integration.manifests import SCHEDULER, Someone
 from tests.integration.shipped import control_plane, rights_of
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from tests.integration.plant import ControlPlane, Kube, Object
@@ -135,7 +135,7 @@ class Orders:
         query = f"watch=true&resourceVersion={since}&timeoutSeconds={seconds}&fieldSelector=metadata.name={name}"
         began = time.monotonic()
         _, text = self.kube.raw("GET", f"{self.path}?{query}")
-        assert time.monotonic() - began < seconds + 5
+        assert time.monotonic() - began < seconds + limit(5)
         return len(text.splitlines())
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.adapters.api import STRATEGIC_MERGE, NoAnswerError, segment, status_message
+from gpu_scheduler.adapters.api import STRATEGIC_MERGE, NoAnswerError, TooLongError, segment, status_message
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.ports import Announcer
 
@@ -40,6 +40,8 @@ NEWS_YIELD = 15.0
 LOOK = 0.05
 """Seconds between two looks whether they still need all there is."""
 EVENT_TRIES = 3
+LONGEST = 2**17
+"""Bytes of an answer that are read: to a write it is the pod itself, which may have megabytes."""
 BACKOFF_FIRST = 0.5
 BACKOFF_LONGEST = 10.0
 
@@ -194,9 +196,12 @@ class ApiAnnouncer(Announcer):
         data = msgspec.json.encode(body)
         try:
             if method == "PATCH":
-                answer = await self._api.call("PATCH", path, body=data, content_type=STRATEGIC_MERGE)
+                answer = await self._api.call("PATCH", path, body=data, content_type=STRATEGIC_MERGE, most=LONGEST)
             else:
-                answer = await self._api.call("POST", path, body=data)
+                answer = await self._api.call("POST", path, body=data, most=LONGEST)
+        except TooLongError:
+            # No refusal is so long: it is the pod, with what was written.
+            return 0.0
         except NoAnswerError as error:
             log.warning("An announcement had no answer", path=path, error=str(error))
             return _backoff(tries, None)

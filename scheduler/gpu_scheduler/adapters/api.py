@@ -16,7 +16,7 @@ import msgspec
 
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.access import AccessError, Reload, tls_of, trust
-from gpu_scheduler.adapters.connection import HeldBackError
+from gpu_scheduler.adapters.connection import HeldBackError, TooLargeError
 from gpu_scheduler.adapters.connections import Connections, Route
 from gpu_scheduler.adapters.decoding import UNREADABLE
 from gpu_scheduler.adapters.logs import get_logger
@@ -49,6 +49,10 @@ class NoAnswerError(Exception):
     """The API server did not answer: refused, cut, or over the time-out. What it did with the request is unknown."""
 
 
+class TooLongError(NoAnswerError):
+    """The answer has more bytes than were asked for; it was not read to its end."""
+
+
 class NotSentError(NoAnswerError):
     """Nothing of the request was sent, because its guard said no."""
 
@@ -58,7 +62,7 @@ class Answer:
     """One reply: HTTP status, raw body, and the seconds to wait that a Retry-After header asked for."""
 
     status: int
-    body: bytes
+    body: bytes | bytearray
     retry_after: float | None = None
 
     @property
@@ -115,17 +119,21 @@ class Api:
         content_type: str = JSON,
         timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - a limit for the transport, which then tells what it knows
         guard: Callable[[], bool] | None = None,
+        most: int = 0,
     ) -> Answer:
         """One request, one Answer whatever its status; NoAnswerError when there was none within `timeout` seconds.
 
-        A `guard` is asked in the very call that sends the body: NotSentError when it said no before anything left. What
-        it guards is not sent twice: a 401 is then the answer, though the credentials are read again.
+        Of a body longer than `most` bytes no more is read: TooLongError; 0 sets no limit. A `guard` is asked
+        in the very call that sends the body: NotSentError when it said no before anything left. What it guards is not
+        sent twice: a 401 is then the answer, though the credentials are read again.
         """
         try:
             async with asyncio.timeout(timeout):
-                reply = await self._ask(method, path, query, content_type, body, guard)
+                reply = await self._ask(method, path, query, content_type, body, guard, most)
         except HeldBackError as error:
             raise NotSentError(f"{method} {path}: {error}") from error
+        except TooLargeError as error:
+            raise TooLongError(f"{method} {path}: {error}") from error
         except (TimeoutError, OSError) as error:
             raise NoAnswerError(f"{method} {path}: {_told(error)}") from error
         return _answer(reply)
@@ -133,7 +141,7 @@ class Api:
     @asynccontextmanager
     async def stream(
         self, path: str, *, query: Mapping[str, str], limit: float, idle_limit: float, pause: float = 0.0
-    ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+    ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes | bytearray]]]:
         """Open a watch: its Answer (body only when refused) and the raw chunks.
 
         Ends after `limit` seconds or `idle_limit` seconds of silence with NoAnswerError. What comes is read every
@@ -153,6 +161,7 @@ class Api:
         content_type: str,
         body: bytes | None,
         guard: Callable[[], bool] | None,
+        most: int,
     ) -> Reply:
         """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
         for last in (False, True):
@@ -160,7 +169,7 @@ class Api:
             # Of a watch nothing may wait for more that could be packed with it.
             headers = await self._headers(content_type, "Accept-Encoding: gzip\r\n")
             request = self._request(method, path, query, headers, body)
-            reply = await self._connections.ask(request, guard, harmless=method == "GET")
+            reply = await self._connections.ask(request, guard, most=most, harmless=method == "GET")
             refused = reply.status == UNAUTHORIZED and not last
             if refused:
                 await self._reload_credentials(configuration)

@@ -5,6 +5,7 @@ Unknown is never failed: after a silence only a look at the pod can tell, and an
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.api import UNAUTHORIZED, NoAnswerError, NotSentError, segment, status_message
 from gpu_scheduler.adapters.decoding import UNREADABLE
+from gpu_scheduler.adapters.one_object import read_object
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.ports import Binder, BindResult, Bound, Dropped, Failed, NotSent, Unknown
@@ -53,9 +55,10 @@ class ApiBinder(Binder):
         self._fence = fence
         self._identity = identity
         self._wall = wall
+        self._large = asyncio.Lock()
 
     async def bind(self, bind: Bind) -> BindResult:
-        """See Binder. At most one POST and one GET, each with the API's time-out."""
+        """See Binder. At most one POST and two GETs, each with the API's time-out."""
         body = msgspec.json.encode(self._binding(bind))
         try:
             answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, guard=self._fence.may_bind)
@@ -84,7 +87,7 @@ class ApiBinder(Binder):
     async def _look(self, bind: Bind, *, unbound: Failed | Unknown) -> BindResult:
         """What became of the pod; `unbound` is the answer when it is still alive and without a node."""
         try:
-            answer = await self._api.call("GET", _path(bind.pod))
+            answer = await read_object(self._api, _path(bind.pod), self._large)
         except NoAnswerError as error:
             return Unknown(str(error), unbound.patience)
         if answer.status == NOT_FOUND:

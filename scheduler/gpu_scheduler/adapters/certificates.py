@@ -44,16 +44,30 @@ class Validity:
 class ServingCertificate:
     """A TLS context that always serves the pair which the directory holds now."""
 
-    def __init__(self, directory: Path, *, wall: Callable[[], float] = time.time) -> None:
-        """Load the pair; CertificateError when there is none that can be served."""
+    def __init__(
+        self, directory: Path, *, client_ca: Path | None = None, wall: Callable[[], float] = time.time
+    ) -> None:
+        """Load the pair, and whose certificate a client must show; CertificateError when either cannot be used."""
         self._certificate = directory / CERTIFICATE
         self._key = directory / KEY
         self._wall = wall
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if client_ca is not None:
+            self._demand(client_ca)
         self._stamp: tuple[int, ...] = ()
         self.validity = Validity(0, 0)
         self.reload_if_changed()
+
+    def _demand(self, client_ca: Path) -> None:
+        try:
+            self.context.load_verify_locations(client_ca)
+        except (OSError, ValueError) as error:
+            raise CertificateError(
+                f"cannot read the authority of clients from {client_ca}: {error} "
+                "(it must be a file of PEM certificates, example: CLIENT_CA=/etc/gpu-scheduler/client-ca/ca.crt)",
+            ) from error
+        self.context.verify_mode = ssl.CERT_REQUIRED
 
     def reload_if_changed(self) -> bool:
         """True when a new pair was loaded. A pair that cannot be loaded leaves the old one serving and raises."""

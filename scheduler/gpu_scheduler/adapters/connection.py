@@ -8,7 +8,6 @@ what it costs in a client for all purposes, see docs/performance.md.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import ssl
 import zlib
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from zlib import _Decompress as Unpacker
 
 _CHUNK: Final = 2**16
 """More than a record of TLS, so that of what it has opened nothing stays where the kernel does not know of it."""
@@ -31,8 +31,16 @@ _FRAMES: Final = (b"content-length", b"transfer-encoding")
 """What says where an answer ends; without it, as in HTTP/1.0, it ends where the server closes."""
 
 
+_GZIP: Final = 16 + zlib.MAX_WBITS
+"""What zlib calls gzip's format."""
+
+
 class HeldBackError(ConnectionError):
     """The guard said no before anything was sent; the connection is of no use any more."""
+
+
+class TooLargeError(OSError):
+    """The body is larger than was asked for; the rest of it was not read, so the connection is of no use any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,8 @@ class Reply:
     """What came back: HTTP status, body, and the value of a Retry-After header, empty where there was none."""
 
     status: int
-    body: bytes
+    body: bytes | bytearray
+    """Nobody changes it any more."""
     retry_after: str
 
 
@@ -57,17 +66,21 @@ class Connection:
         self._guard: Callable[[], bool] | None = None
         self._unsent = memoryview(b"")
         self._left = False
-        self._body: list[bytes] = []
+        self._body = bytearray()
+        self._most = 0
         self._retry_after = ""
-        self._zipped = self._framed = self._lasting = False
+        self._unpacker: Unpacker | None = None
+        self._packed = self._framed = self._lasting = False
         self.usable = True
         """Whether it may be asked again."""
 
-    async def ask(self, request: bytes, guard: Callable[[], bool] | None) -> Reply:
+    async def ask(self, request: bytes, guard: Callable[[], bool] | None, most: int = 0) -> Reply:
         """Send, where `guard` allows it as each byte leaves, and give the answer; OSError when there is none.
 
-        Whoever is cancelled meanwhile has to close it: the answer to come would be taken for the next one's.
+        Of a body of more than `most` bytes, unpacked, no more is read: TooLargeError; 0 sets no limit. Whoever is
+        cancelled meanwhile has to close it: the answer to come would be taken for the next one's.
         """
+        self._most = most
         reply: asyncio.Future[Reply] = self._loop.create_future()
         self._reply = reply
         self._guard, self._unsent, self._left = guard, memoryview(request), False
@@ -134,7 +147,7 @@ class Connection:
         """See HttpResponseParser; what follows an answer at once would be taken for the next one's."""
         if self._reply is None:
             self.close()
-        self._retry_after, self._zipped, self._framed = "", False, False
+        self._retry_after, self._unpacker, self._packed, self._framed = "", None, False, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See HttpResponseParser."""
@@ -142,7 +155,7 @@ class Connection:
         if name == b"retry-after":
             self._retry_after = value.decode("latin-1")
         elif name == b"content-encoding":
-            self._zipped = value.lower() == b"gzip"
+            self._packed = value.lower() == b"gzip"
         elif name in _FRAMES:
             self._framed = True
 
@@ -151,8 +164,32 @@ class Connection:
         self._lasting = not self._framed
 
     def on_body(self, body: bytes) -> None:
-        """See HttpResponseParser."""
-        self._body.append(body)
+        """See HttpResponseParser; what is packed is unpacked as it comes, and never further than to the limit."""
+        if self._reply is None:
+            return
+        try:
+            self._add(body)
+        except zlib.error as error:
+            self._fail(ConnectionError(f"the answer cannot be unpacked: {error}"))
+            return
+        if self._is_too_large():
+            self._body = bytearray()
+            self._fail(TooLargeError(f"the answer has more than {self._most} bytes"))
+
+    def _add(self, body: bytes) -> None:
+        """Unpack what is packed, no further than just beyond the limit."""
+        if not self._packed:
+            self._body += body
+            return
+        while body and not self._is_too_large():
+            if self._unpacker is None or self._unpacker.eof:
+                # What was packed in two parts is one body.
+                self._unpacker = zlib.decompressobj(_GZIP)
+            self._body += self._unpacker.decompress(body, self._most and self._most + 1 - len(self._body))
+            body = self._unpacker.unused_data
+
+    def _is_too_large(self) -> bool:
+        return 0 < self._most < len(self._body)
 
     def on_message_complete(self) -> None:
         """See HttpResponseParser."""
@@ -162,15 +199,13 @@ class Connection:
             return
         if not self._parser.should_keep_alive() or self._unsent:
             self.close()
-        body = b"".join(self._body)
-        try:
-            answer = Reply(status, gzip.decompress(body) if self._zipped else body, self._retry_after)
-        except (OSError, EOFError, zlib.error) as error:
-            self._fail(ConnectionError(f"the answer cannot be unpacked: {error}"))
+        if self._unpacker is not None and not self._unpacker.eof:
+            self._fail(ConnectionError("the answer cannot be unpacked: it ends too early"))
             return
-        self._reply, self._guard, self._body = None, None, []
+        body, self._body = self._body, bytearray()
+        self._reply, self._guard = None, None
         if reply is not None and not reply.done():
-            reply.set_result(answer)
+            reply.set_result(Reply(status, body, self._retry_after))
 
     def _fail(self, error: OSError) -> None:
         self.close()

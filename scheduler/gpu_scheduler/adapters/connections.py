@@ -67,20 +67,23 @@ class Connections:
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(self, request: bytes, guard: Callable[[], bool] | None, *, harmless: bool = False) -> Reply:
+    async def ask(
+        self, request: bytes, guard: Callable[[], bool] | None, *, most: int = 0, harmless: bool = False
+    ) -> Reply:
         """One request and its answer; OSError when there is none, HeldBackError when `guard` kept it back.
 
-        What is `harmless` is asked again where a kept connection turns out to be closed.
+        TooLargeError where its body has more than `most` bytes, unless that is 0. What is `harmless` is asked again
+        where a kept connection turns out to be closed.
         """
         async with self._places:
             kept = self._kept()
             if kept is not None:
                 try:
-                    return await self._asked(kept, request, guard)
+                    return await self._asked(kept, request, guard, most)
                 except ConnectionError:
                     if not harmless:
                         raise
-            return await self._asked(Connection(await self._opened()), request, guard)
+            return await self._asked(Connection(await self._opened()), request, guard, most)
 
     @asynccontextmanager
     async def stream(self, pause: float) -> AsyncIterator[Stream]:
@@ -103,9 +106,11 @@ class Connections:
             connection.close()
         self._idle.clear()
 
-    async def _asked(self, connection: Connection, request: bytes, guard: Callable[[], bool] | None) -> Reply:
+    async def _asked(
+        self, connection: Connection, request: bytes, guard: Callable[[], bool] | None, most: int
+    ) -> Reply:
         try:
-            return await connection.ask(request, guard)
+            return await connection.ask(request, guard, most)
         except BaseException:
             connection.close()
             raise

@@ -13,7 +13,7 @@ from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.api import segment
 from gpu_scheduler.adapters.listing import get_one
-from gpu_scheduler.adapters.translate_upkeep import read_strategy
+from gpu_scheduler.adapters.translate_upkeep import read_limits, read_strategy
 from gpu_scheduler.core.model import Policy, Sharing
 from gpu_scheduler.core.request import Strategy
 
@@ -63,6 +63,8 @@ class Installation:
     """Of pods that name none."""
     source: str = "default"
     """Who says so."""
+    limits: str = ""
+    """A line per namespace; empty where there are none, or they are not ours to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Leader:
 async def read_installation(api: Api, namespace: str) -> Installation:
     """How the scheduler of this namespace is set up; by default where it runs elsewhere, or is not ours to see."""
     space = segment(namespace)
-    deployment, config = await asyncio.gather(
+    deployment, config, limits = await asyncio.gather(
         get_one(
             api,
             "the scheduler's Deployment",
@@ -91,7 +93,15 @@ async def read_installation(api: Api, namespace: str) -> Installation:
             read_strategy,
             or_none=True,
         ),
+        get_one(
+            api,
+            "the limits of namespaces",
+            f"/api/v1/namespaces/{space}/configmaps/{names.LIMITS}",
+            read_limits,
+            or_none=True,
+        ),
     )
+    lines = "" if limits is None else limits[1] or ""
     env = {} if deployment is None else _environment(deployment)
     policy = Policy(
         env.get("SCHEDULER_NAME") or names.SCHEDULER_NAME,
@@ -99,11 +109,11 @@ async def read_installation(api: Api, namespace: str) -> Installation:
     )
     chosen = None if config is None else _word(Strategy, config[1])
     if chosen is not None:
-        return Installation(policy, chosen, f"ConfigMap {names.SETTINGS}")
+        return Installation(policy, chosen, f"ConfigMap {names.SETTINGS}", lines)
     chosen = _word(Strategy, env.get("SCHEDULING_STRATEGY"))
     if chosen is not None:
-        return Installation(policy, chosen, f"Deployment {names.SCHEDULER_NAME}")
-    return Installation(policy)
+        return Installation(policy, chosen, f"Deployment {names.SCHEDULER_NAME}", lines)
+    return Installation(policy, limits=lines)
 
 
 async def read_leader(api: Api, namespace: str, now: datetime) -> Leader | None:

@@ -37,7 +37,7 @@ class _Job(_Metadata):
 
 
 class _Template(msgspec.Struct, gc=False):
-    metadata: objects.ObjectMeta | None = None
+    metadata: objects.PodMeta | None = None
     spec: msgspec.Raw = msgspec.Raw()
 
 
@@ -95,6 +95,6 @@ def _replicas(raw: msgspec.Raw, namespace: str, scheduler_name: str) -> Iterator
         if chosen is not None and (chosen.scheduler_name or scheduler_name) == scheduler_name:
             template = decode_object(_templates, spec.template)
             meta = template.metadata
-            pod = objects.Pod(meta or objects.ObjectMeta(), decode_object(_pod_specs, template.spec))
+            pod = objects.Pod(meta or objects.PodMeta(), decode_object(_pod_specs, template.spec))
             annotated = None if meta is None else meta.annotations is not None
             yield Replicas(name, pod_value(pod, namespace), annotated)

@@ -243,7 +243,7 @@ class ApiLeases:
         answer = await self._api.call("GET", self._path)
         if answer.status == NOT_FOUND:
             return None
-        return self._decode(answer.status, answer.body)
+        return self._decode(answer.status, bytes(answer.body))
 
     async def write(self, lease: objects.Lease) -> objects.Lease:
         """See Leases; a 409 means that somebody else was first."""
@@ -252,7 +252,7 @@ class ApiLeases:
             answer = await self._api.call("POST", self._collection, body=body)
         else:
             answer = await self._api.call("PUT", self._path, body=body)
-        return self._decode(answer.status, answer.body)
+        return self._decode(answer.status, bytes(answer.body))
 
     def _decode(self, status: int, body: bytes) -> objects.Lease:
         if status == CONFLICT:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.decoding import UNREADABLE
 from gpu_scheduler.adapters.logs import get_logger
-from gpu_scheduler.adapters.paging import LIST_TIMEOUT, PAGE
-from gpu_scheduler.adapters.resource import RefusedError
+from gpu_scheduler.adapters.paging import pages
+from gpu_scheduler.adapters.resource import ExpiredError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from typing import TypeVar
+
+    import msgspec
 
     from gpu_scheduler.adapters.api import Api
 
@@ -25,13 +26,11 @@ FORBIDDEN = 403
 
 log = get_logger(__name__)
 
-_pages = msgspec.json.Decoder(objects.ObjectList)
-
 
 class UnlistedError(Exception):
     """The API server refuses a list; the text says which, and why."""
 
-    def __init__(self, what: str, refused: RefusedError) -> None:
+    def __init__(self, what: str, refused: RefusedError | ExpiredError) -> None:
         """Keep both."""
         super().__init__(f"cannot list {what}: {refused}")
 
@@ -49,23 +48,27 @@ async def list_all(  # noqa: PLR0913 - the parts of a list
 
     An object that cannot be read is told and left out. UnlistedError where the API server refuses.
     """
-    query = {"limit": str(PAGE), **({"fieldSelector": selector} if selector else {})}
+    which = {"fieldSelector": selector} if selector else {}
     found: list[T] = []
-    while True:
-        answer = await api.call("GET", path, query=query, timeout=LIST_TIMEOUT)
-        if answer.status in empty:
+    try:
+        async with aclosing(pages(api, path, which, asyncio.Lock())) as read_pages:
+            async for page in read_pages:
+                found += _readable(page.items or (), what, read)
+    except RefusedError as error:
+        if error.status in empty:
             return []
-        if not answer.ok:
-            raise UnlistedError(what, RefusedError(answer))
-        page = _pages.decode(answer.body)
-        for raw in page.items or ():
-            try:
-                found.append(read(raw))
-            except UNREADABLE as error:
-                log.warning("An object cannot be read", resource=what, error=str(error))
-        if not page.metadata.continue_:
-            return found
-        query["continue"] = page.metadata.continue_
+        raise UnlistedError(what, error) from error
+    except ExpiredError as error:
+        raise UnlistedError(what, error) from error
+    return found
+
+
+def _readable(items: Iterable[msgspec.Raw], what: str, read: Callable[[msgspec.Raw], T]) -> Iterator[T]:
+    for raw in items:
+        try:
+            yield read(raw)
+        except UNREADABLE as error:
+            log.warning("An object cannot be read", resource=what, error=str(error))
 
 
 async def get_one(api: Api, what: str, path: str, read: Callable[[bytes], T], *, or_none: bool = False) -> T | None:
@@ -75,4 +78,4 @@ async def get_one(api: Api, what: str, path: str, read: Callable[[bytes], T], *,
         return None
     if not answer.ok:
         raise UnlistedError(what, RefusedError(answer))
-    return read(answer.body)
+    return read(bytes(answer.body))

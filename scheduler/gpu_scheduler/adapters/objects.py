@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gpu_scheduler import names
+
 
 class _Read(msgspec.Struct, rename="camel", gc=False):
     """Base of everything that is only read."""
@@ -45,7 +47,27 @@ class ObjectMeta(_Read):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
+
+
+class PodLabels(_Read):
+    """Those that a decision reads; a pod may have thousands of others."""
+
+    pod_index: str | None = msgspec.field(default=None, name=names.POD_INDEX)
+    completion_index: str | None = msgspec.field(default=None, name=names.COMPLETION_INDEX)
+    pod_template_hash: str | None = msgspec.field(default=None, name=names.POD_TEMPLATE_HASH)
+    replica_type: str | None = msgspec.field(default=None, name=names.REPLICA_TYPE)
+
+
+class PodMeta(_Read):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    generate_name: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: PodLabels | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: msgspec.Raw = msgspec.Raw()
 
 
 class FieldRef(_Read):
@@ -72,29 +94,13 @@ class Consumer(_Read):
 
 class Container(Consumer, kw_only=True):
     name: str
-    env: list[Env] | None = None
-
-
-class ResourceRequirements(_Read):
-    requests: dict[str, object] | None = None
-    limits: dict[str, object] | None = None
-
-
-class ContainerPort(_Read):
-    host_port: int | None = None
-    protocol: str | None = None
-    # `hostIP` and not `hostIp`.
-    host_ip: str | None = msgspec.field(name="hostIP", default=None)
-
-
-class SchedulingGate(_Read):
-    name: str
+    env: msgspec.Raw = msgspec.Raw()
 
 
 class PodSpec(_Read):
     scheduler_name: str | None = None
     node_name: str | None = None
-    scheduling_gates: list[SchedulingGate] | None = None
+    scheduling_gates: msgspec.Raw = msgspec.Raw()
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     ephemeral_containers: list[Container] | None = None
@@ -106,20 +112,6 @@ class PodSpec(_Read):
     tolerations: msgspec.Raw = msgspec.Raw()
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
     resource_claims: msgspec.Raw = msgspec.Raw()
-
-
-class ClaimSource(_Read):
-    claim_name: str | None = None
-
-
-class EphemeralSource(_Read):
-    """That it is there is all that counts: the claim's name follows from the pod's and the volume's."""
-
-
-class Volume(_Read):
-    name: str | None = None
-    persistent_volume_claim: ClaimSource | None = None
-    ephemeral: EphemeralSource | None = None
 
 
 class SelectorRequirement(_Read):
@@ -180,7 +172,7 @@ class PodStatus(_Read):
 
 
 class Pod(_Read):
-    metadata: ObjectMeta
+    metadata: PodMeta
     spec: PodSpec
     status: PodStatus | None = None
 

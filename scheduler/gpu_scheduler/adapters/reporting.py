@@ -52,7 +52,7 @@ class ApiNode(Reporter):
             answer = await self._api.call("GET", self._path)
         except NoAnswerError:
             return None
-        node = decode_part(_nodes, answer.body) if answer.ok else None
+        node = decode_part(_nodes, bytes(answer.body)) if answer.ok else None
         if node is None:
             return None
         listed = (node.metadata.annotations or {}).get(names.DEVICES)
@@ -77,7 +77,7 @@ class ApiNode(Reporter):
         answer = await _apply(self._api, self._path, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
         if isinstance(answer, str):
             return answer
-        node = decode_part(_nodes, answer.body)
+        node = decode_part(_nodes, bytes(answer.body))
         self.uid = node.metadata.uid if node is not None else None
         return None
 

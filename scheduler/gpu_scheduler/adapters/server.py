@@ -6,16 +6,27 @@ Readiness tells the truth: each check is a function that answers None, or the se
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Self
+import logging
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gpu_scheduler.adapters.accepting import BACKLOG, HEALTH_LIMITS, Acceptor
+from gpu_scheduler.adapters.peer_connection import READ_AHEAD, PeerConnection
+from gpu_scheduler.adapters.turns import sparingly
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping
 
+    from aiohttp.typedefs import Handler
     from prometheus_client import CollectorRegistry
+
+    from gpu_scheduler.adapters.peer_connection import Limits
 
     Checks = Mapping[str, Callable[[], str | None]]
     Dumps = Mapping[str, Callable[[], object]]
@@ -27,6 +38,20 @@ UNAVAILABLE = 503
 KEEPALIVE = 120.0
 # Health and metrics are answered at once: a client that is slower than that must not hold up the end of the process.
 BRIEFLY = 0.2
+# Nobody who asks us sends more: a service account's token has 1.5 KB, and a proxy adds some headers.
+LONGEST_LINE: Final = 4096
+MOST_HEADERS: Final = 32
+# Where a request has the connection that it came over.
+CONNECTION: Final = web.RequestKey("connection", PeerConnection)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """A peer that sends no HTTP writes no log of ours."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_server_log = logging.getLogger("aiohttp.server")
+_server_log.addFilter(_is_ours)
 
 
 class ListenError(Exception):
@@ -53,8 +78,10 @@ def health_app(
     async def readiness(request: web.Request) -> web.Response:
         return _report(request, everything)
 
+    exposition = sparingly(lambda: generate_latest(registry))
+
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()
     app.router.add_get("/health", health)
@@ -69,8 +96,10 @@ def health_app(
 
 
 def _dump(read: Callable[[], object]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    text = sparingly(lambda: json.dumps(read()))
+
     async def dump(_: web.Request) -> web.Response:
-        return web.json_response(read())
+        return web.json_response(text=text())
 
     return dump
 
@@ -98,33 +127,69 @@ class Listener:
         variable: str,
         tls: ssl.SSLContext | None = None,
         patience: float = BRIEFLY,
+        limits: Limits = HEALTH_LIMITS,
     ) -> None:
         """`variable` is the setting an error names; `patience` the seconds that open requests get at the end."""
-        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE, shutdown_timeout=patience)
+        app.middlewares.insert(0, self._follow)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            keepalive_timeout=KEEPALIVE,
+            shutdown_timeout=patience,
+            # A peer that is gone needs no answer, and one that goes on sending after its answer gets no ear.
+            handler_cancellation=True,
+            lingering_time=0,
+            auto_decompress=False,
+            read_bufsize=READ_AHEAD,
+            max_line_size=LONGEST_LINE,
+            max_field_size=LONGEST_LINE,
+            max_headers=MOST_HEADERS,
+            logger=_server_log,
+        )
         self._address = address
         self._port = port
         self._variable = variable
         self._tls = tls
+        self._limits = limits
+        self._acceptor: Acceptor
 
     async def __aenter__(self) -> Self:
         """Listen; ListenError when the port is taken."""
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._address or None, self._port, ssl_context=self._tls).start()
+            listening = _listen(self._address, self._port)
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(
                 f"cannot listen on {self._address or '*'}:{self._port}: {error.strerror or error} "
                 f"(choose another port, example: {self._variable}={self._port + 1})",
             ) from error
+        self.port = int(listening.getsockname()[1])
+        self._acceptor = Acceptor(listening, cast("web.Server", self._runner.server), self._limits, self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close the socket, let open requests finish, then cut."""
+        self._acceptor.stop()
         await self._runner.cleanup()
 
-    @property
-    def port(self) -> int:
-        """The port in use, also when 0 asked for any."""
-        address: tuple[str, int] = self._runner.addresses[0]
-        return int(address[1])
+    @web.middleware
+    async def _follow(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Tell a connection how far its request has come; who reads a body tells of its end."""
+        connection = self._acceptor.connection_of(request.protocol)
+        request[CONNECTION] = connection
+        if not request.body_exists:
+            connection.request_completed()
+        try:
+            return await handler(request)
+        finally:
+            connection.request_answered()
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    """All addresses are one socket, where the host has IPv6."""
+    if not address and socket.has_dualstack_ipv6():
+        with suppress(OSError):
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=BACKLOG)

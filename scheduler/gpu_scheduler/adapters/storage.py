@@ -7,17 +7,14 @@ from typing import Final
 
 import msgspec
 
-from gpu_scheduler import names
 from gpu_scheduler.adapters import storage_objects
 from gpu_scheduler.adapters.decoding import decode_object
 from gpu_scheduler.adapters.translate_wishes import terms_of
 from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
 
-BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-"""Kubernetes writes it on a claim together with its volume, when the two belong together for good."""
-FORMER_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-"""Where the class of a claim stood before it had a field; it still goes before the field."""
 WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
+_MAX_NAME: Final = 253
+"""Longest name of an object: a longer one is nobody's."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 _claims = msgspec.json.Decoder(storage_objects.PersistentVolumeClaim)
@@ -29,15 +26,17 @@ def read_claim(raw: bytes | msgspec.Raw) -> tuple[str, Claim]:
     """JSON of a claim to (NAMESPACE/NAME, Claim). msgspec.ValidationError when it is no claim."""
     decoded = decode_object(_claims, raw)
     meta, spec = decoded.metadata, decoded.spec or storage_objects.ClaimSpec()
-    annotations = meta.annotations or {}
+    said = meta.annotations or storage_objects.ClaimAnnotations()
+    storage_class = spec.storage_class_name if said.former_class is None else said.former_class
+    selected = (said.selected_node or "")[:_MAX_NAME]
     claim = Claim(
         namespace=sys.intern(meta.namespace or ""),
         name=meta.name or "",
         volume=spec.volume_name or None,
-        storage_class=sys.intern(annotations.get(FORMER_CLASS, spec.storage_class_name) or "") or None,
-        selected_node=annotations.get(names.SELECTED_NODE) or None,
+        storage_class=sys.intern((storage_class or "")[:_MAX_NAME]) or None,
+        selected_node=selected or None,
         deleting=meta.deletion_timestamp is not None,
-        complete=not spec.volume_name or BIND_COMPLETED in annotations,
+        complete=not spec.volume_name or said.bind_completed is not None,
     )
     return str(claim), claim
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from gpu_scheduler import names
 from gpu_scheduler.adapters.objects import NodeSelector, ObjectMeta  # noqa: TC001 - msgspec resolves them at run time
+
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+"""Kubernetes writes it on a claim together with its volume, when the two belong together for good."""
+FORMER_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+"""Where the class of a claim stood before it had a field; it still goes before the field."""
 
 
 class _Read(msgspec.Struct, rename="camel", gc=False):
@@ -18,10 +26,27 @@ class ClaimSpec(_Read):
     storage_class_name: str | None = None
 
 
+class ClaimAnnotations(_Read):
+    """Those that a decision reads; tenants write others."""
+
+    former_class: str | None = msgspec.field(name=FORMER_CLASS, default=None)
+    bind_completed: str | None = msgspec.field(name=BIND_COMPLETED, default=None)
+    selected_node: str | None = msgspec.field(name=names.SELECTED_NODE, default=None)
+
+
+class ClaimMeta(_Read):
+    """Which claim it is, and what is written on it."""
+
+    name: str | None = None
+    namespace: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: ClaimAnnotations | None = None
+
+
 class PersistentVolumeClaim(_Read):
     """A claim."""
 
-    metadata: ObjectMeta
+    metadata: ClaimMeta
     spec: ClaimSpec | None = None
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator
 
-_AHEAD: Final = 2**21
+_AHEAD: Final = 2**19
 """Bytes that may lie here before nothing more is read."""
 _OK: Final = range(200, 300)
 
@@ -25,7 +25,6 @@ class Stream(Connection):
         self._pause = pause
         self._resuming: asyncio.TimerHandle | None = None
         self._streaming = self._ended = self._fresh = False
-        self._ahead = 0
         self._error: OSError | None = None
         self._stir = asyncio.Event()
 
@@ -35,12 +34,12 @@ class Stream(Connection):
             raise self._error
         return await self.ask(request, None)
 
-    async def chunks(self, idle_limit: float) -> AsyncIterator[bytes]:
+    async def chunks(self, idle_limit: float) -> AsyncIterator[bytearray]:
         """What comes, until the server ends it; OSError where it breaks, TimeoutError after so long a silence."""
         while True:
             if self._body:
-                chunk, self._body, ahead, self._ahead = b"".join(self._body), [], self._ahead, 0
-                if ahead > _AHEAD:
+                chunk, self._body = self._body, bytearray()
+                if len(chunk) > _AHEAD:
                     self._resume()
                 yield chunk
             elif self._ended:
@@ -64,7 +63,7 @@ class Stream(Connection):
 
     def _take(self, data: bytes) -> bool:
         more = super()._take(data) and self.usable
-        if more and self._streaming and self._ahead > _AHEAD:
+        if more and self._streaming and len(self._body) > _AHEAD:
             self._loop.remove_reader(self._socket)
             return False
         return more
@@ -95,7 +94,6 @@ class Stream(Connection):
             return
         super().on_body(body)
         self._fresh = self._streaming
-        self._ahead += len(body)
         self._stir.set()
 
     def on_message_complete(self) -> None:

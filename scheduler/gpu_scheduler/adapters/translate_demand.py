@@ -12,22 +12,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters import objects, part_objects
 from gpu_scheduler.adapters.decoding import decode_part
 from gpu_scheduler.adapters.quantities import QuantityError, thousandths, whole
-from gpu_scheduler.core.demand import ANY_ADDRESS, NOTHING, Demand, HostPort
+from gpu_scheduler.core.bounds import MAX_PART, MAX_PORTS, MAX_RESOURCES, Excess
+from gpu_scheduler.core.demand import ANY_ADDRESS, EVERY_PORT, NOTHING, Demand, HostPort
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-_resources = msgspec.json.Decoder(objects.ResourceRequirements | None)
+_resources = msgspec.json.Decoder(part_objects.ResourceRequirements | None)
+_long = msgspec.json.Decoder(part_objects.LongRequirements | None)
 _overheads = msgspec.json.Decoder(dict[str, object] | None)
-_ports = msgspec.json.Decoder(list[objects.ContainerPort] | None)
+_ports = msgspec.json.Decoder(list[part_objects.ContainerPort] | None)
 
-_LONGEST: Final = 4096
-"""Longest text that is remembered."""
-_MOST: Final = 64
-"""Most resources that are remembered together."""
+_LONGEST: Final = 1024
+"""Bytes of text that are remembered."""
+_MOST: Final = 1024
+"""Different texts of a kind that are remembered."""
+_FEW: Final = 16
+"""Containers, and of a demand resources and ports, that are remembered together."""
+_COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", names.GPU_RESOURCE})
+"""Resources that are kept before all others."""
+_EVERY: Final = frozenset({EVERY_PORT})
 
 
 class Wants(NamedTuple):
@@ -35,6 +42,8 @@ class Wants(NamedTuple):
 
     requests: Mapping[str, int]
     gpu_limit: int
+    too_many: bool = False
+    """There were more than are kept."""
 
 
 class _Texts(NamedTuple):
@@ -45,27 +54,32 @@ class _Texts(NamedTuple):
     sidecar: bool
 
 
-def demand_of(spec: objects.PodSpec | objects.ResidentSpec) -> Demand:
-    """What the pod takes in all; its init containers run before the others, so the larger of the two counts."""
+def demand_of(spec: objects.PodSpec | objects.ResidentSpec) -> tuple[Demand, Excess | None]:
+    """What the pod takes in all; its init containers run before the others, so the larger of the two counts.
+
+    Of too many resources the first are kept, processor, memory and cards before all others; too many ports count as all
+    of them.
+    """
     texts = (
         tuple(map(_texts, spec.containers or ())),
         tuple(map(_texts, spec.init_containers or ())),
         bytes(spec.resources),
         bytes(spec.overhead),
     )
+    count = len(texts[0]) + len(texts[1])
     length = sum(len(each.resources) + len(each.ports) for each in chain(*texts[:2])) + len(texts[2]) + len(texts[3])
-    return _demand(*texts) if length <= _LONGEST else _demand.__wrapped__(*texts)
+    return _demand(*texts) if length <= _LONGEST and count <= _FEW else _demand.__wrapped__(*texts)
 
 
-def wants_of(resources: msgspec.Raw) -> Wants:
-    """Read a `resources` field; one that cannot be read wants nothing."""
-    return _wanted(bytes(resources))
+def gpu_limit_of(resources: msgspec.Raw) -> int:
+    """The limit of cards in a `resources` field; none in one that cannot be read."""
+    return _wanted(bytes(resources)).gpu_limit
 
 
 def shared_amounts(quantities: Mapping[str, object] | None) -> Mapping[str, int]:
     """The same, one value for all who have as much."""
     found = amounts(quantities)
-    return _same_amounts(tuple(found.items())) if len(found) <= _MOST else found
+    return _same_amounts(tuple(found.items())) if len(found) <= MAX_RESOURCES else found
 
 
 def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
@@ -83,15 +97,16 @@ def _wanted(resources: bytes) -> Wants:
     return _wants(resources) if len(resources) <= _LONGEST else _wants.__wrapped__(resources)
 
 
-def _start_up(before: Sequence[_Texts]) -> tuple[dict[str, int], dict[str, int]]:
+def _start_up(before: Iterable[tuple[Mapping[str, int], bool]]) -> tuple[dict[str, int], dict[str, int]]:
     """All that the sidecars take, and the most that is taken while the init containers run one after the other."""
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
-    for container in before:
+    for requests, sidecar in before:
         running = dict(sidecars)
-        _add(running, _wanted(container.resources).requests)
-        if container.sidecar:
-            sidecars = running
+        _add(running, requests)
+        if sidecar:
+            # Each that follows looks at all of them.
+            sidecars = _first(running)
         for resource, amount in running.items():
             peak[resource] = max(peak.get(resource, 0), amount)
     return sidecars, peak
@@ -102,36 +117,87 @@ def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
         total[resource] = total.get(resource, 0) + amount
 
 
+def _first(found: dict[str, int]) -> dict[str, int]:
+    """As many of them as are kept."""
+    if len(found) <= MAX_RESOURCES:
+        return found
+    return {resource: found[resource] for resource in sorted(found, key=_importance)[:MAX_RESOURCES]}
+
+
+def _importance(resource: str) -> tuple[bool, str]:
+    return resource not in _COUNTED, resource
+
+
 def _texts(container: objects.Consumer) -> _Texts:
     return _Texts(bytes(container.resources), bytes(container.ports), container.restart_policy == "Always")
 
 
-@lru_cache(maxsize=4096)
-def _demand(containers: tuple[_Texts, ...], before: tuple[_Texts, ...], resources: bytes, overhead: bytes) -> Demand:
+@lru_cache(maxsize=_MOST)
+def _demand(
+    containers: tuple[_Texts, ...], before: tuple[_Texts, ...], resources: bytes, overhead: bytes
+) -> tuple[Demand, Excess | None]:
+    wants = [_wanted(each.resources) for each in chain(containers, before)]
     total: dict[str, int] = {}
-    for container in containers:
-        _add(total, _wanted(container.resources).requests)
-    sidecars, peak = _start_up(before)
+    for each in wants[: len(containers)]:
+        _add(total, each.requests)
+    in_turn = zip(wants[len(containers) :], before, strict=True)
+    sidecars, peak = _start_up((each.requests, texts.sidecar) for each, texts in in_turn)
     _add(total, sidecars)
     for resource, amount in peak.items():
         total[resource] = max(total.get(resource, 0), amount)
-    total |= _wanted(resources).requests
-    _add(total, amounts(decode_part(_overheads, overhead)))
-    ports = frozenset[HostPort]().union(
-        *(_host_ports(each.ports) for each in containers),
-        *(_host_ports(each.ports) for each in before if each.sidecar),
-    )
-    return _shared(frozenset(item for item in total.items() if item[1]), ports)
+    of_the_pod = _wanted(resources)
+    total |= of_the_pod.requests
+    _add(total, amounts(decode_part(_overheads, overhead[:MAX_PART])))
+    ports = _ports_of(chain(containers, (each for each in before if each.sidecar)))
+    kept = _first(total)
+    excess: Excess | None = None
+    if len(total) > len(kept) or any(each.too_many for each in (*wants, of_the_pod)):
+        most = max(len(total), MAX_RESOURCES + 1)
+        excess = Excess("the resources of the pod", most, MAX_RESOURCES, "resources")
+    elif ports == _EVERY:
+        excess = Excess("the host ports of the pod", MAX_PORTS + 1, MAX_PORTS, "ports or more")
+    found = frozenset(item for item in kept.items() if item[1])
+    few = len(found) <= _FEW and len(ports) <= _FEW
+    return (_shared if few else _shared.__wrapped__)(found, ports), excess
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MOST)
 def _wants(data: bytes) -> Wants:
-    resources = decode_part(_resources, data) or objects.ResourceRequirements()
-    return Wants(amounts(resources.requests), amounts(resources.limits).get(names.GPU_RESOURCE, 0))
+    if len(data) > MAX_PART:
+        # Those that no node counts of itself may be thousands.
+        long = decode_part(_long, data) or part_objects.LongRequirements()
+        return Wants(_counted(long.requests), _counted(long.limits).get(names.GPU_RESOURCE, 0), too_many=True)
+    resources = decode_part(_resources, data) or part_objects.ResourceRequirements()
+    requests = amounts(resources.requests)
+    limit = amounts({names.GPU_RESOURCE: (resources.limits or {}).get(names.GPU_RESOURCE, "0")})
+    return Wants(_first(requests), limit.get(names.GPU_RESOURCE, 0), too_many=len(requests) > MAX_RESOURCES)
 
 
-def _host_ports(ports: bytes) -> frozenset[HostPort]:
-    return frozenset(
+def _counted(given: part_objects.Counted | None) -> dict[str, int]:
+    if given is None:
+        return {}
+    quantities = {
+        "cpu": given.cpu,
+        "memory": given.memory,
+        "ephemeral-storage": given.ephemeral_storage,
+        names.GPU_RESOURCE: given.gpu,
+    }
+    return amounts({resource: quantity for resource, quantity in quantities.items() if quantity is not msgspec.UNSET})
+
+
+def _ports_of(containers: Iterable[_Texts]) -> frozenset[HostPort]:
+    found: set[HostPort] = set()
+    for container in containers:
+        if len(container.ports) > MAX_PART and b'"hostPort"' in container.ports:
+            return _EVERY
+        found.update(_host_ports(container.ports[:MAX_PART]))
+        if len(found) > MAX_PORTS:
+            return _EVERY
+    return frozenset(found)
+
+
+def _host_ports(ports: bytes) -> Iterable[HostPort]:
+    return (
         HostPort(port.protocol or "TCP", port.host_ip or ANY_ADDRESS, port.host_port)
         for port in decode_part(_ports, ports) or ()
         if port.host_port
@@ -143,6 +209,6 @@ def _same_amounts(found: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
     return dict(found)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MOST)
 def _shared(requests: frozenset[tuple[str, int]], ports: frozenset[HostPort]) -> Demand:
     return Demand(dict(sorted(requests)), ports) if requests or ports else NOTHING

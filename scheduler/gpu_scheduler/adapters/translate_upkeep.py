@@ -38,7 +38,7 @@ class _Lease(msgspec.Struct, gc=False):
 
 
 class _ConfigMap(msgspec.Struct, gc=False):
-    """Settings, as text."""
+    """Settings or limits, as text."""
 
     metadata: _Named
     data: dict[str, str] | None = None
@@ -60,3 +60,9 @@ def read_strategy(raw: bytes | msgspec.Raw) -> tuple[str, str | None]:
     """JSON of the settings to (name, the strategy as written, if any). msgspec.ValidationError when it is no map."""
     settings = decode_object(_config_maps, raw)
     return settings.metadata.name, (settings.data or {}).get(names.SETTINGS_STRATEGY)
+
+
+def read_limits(raw: bytes | msgspec.Raw) -> tuple[str, str | None]:
+    """JSON of the limits to (name, their text, if any). msgspec.ValidationError when it is no map."""
+    limits = decode_object(_config_maps, raw)
+    return limits.metadata.name, (limits.data or {}).get(names.LIMITS_TEXT)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from gpu_scheduler.adapters import objects
+from gpu_scheduler.adapters import objects, part_objects
 from gpu_scheduler.adapters.decoding import decode_part
+from gpu_scheduler.core.bounds import MAX_CLAIMS, MAX_CONSTRAINTS, MAX_VOLUMES, Excess
 from gpu_scheduler.core.constraints import ANYWHERE, Constraints, Requirement, Term, Toleration
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ _affinities = msgspec.json.Decoder(objects.Affinity | None)
 _tolerations = msgspec.json.Decoder(list[objects.Toleration] | None)
 _spreads = msgspec.json.Decoder(list[objects.TopologySpreadConstraint] | None)
 _claims = msgspec.json.Decoder(list[msgspec.Raw] | None)
-_volumes = msgspec.json.Decoder(list[objects.Volume] | None)
+_volumes = msgspec.json.Decoder(list[part_objects.Volume] | None)
 
-_LONGEST: Final = 8192
-"""Longest text of one pod that is remembered."""
+_LONGEST: Final = 2048
+"""Bytes of text of one pod that are remembered."""
+_MOST: Final = 1024
+"""Different texts that are remembered."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _ABSENT: Final = frozenset({b"", b"null"})
 
@@ -37,8 +40,11 @@ class Wishes(NamedTuple):
     unsupported: tuple[str, ...]
 
 
-def wishes_of(spec: objects.PodSpec) -> Wishes:
-    """All that the pod says about the node it wants."""
+NO_WISHES: Final = Wishes(ANYWHERE, ())
+
+
+def wishes_of(spec: objects.PodSpec) -> tuple[Wishes, Excess | None]:
+    """All that the pod says about the node it wants; of too much, nothing is kept."""
     texts = (
         bytes(spec.node_selector),
         bytes(spec.affinity),
@@ -46,12 +52,21 @@ def wishes_of(spec: objects.PodSpec) -> Wishes:
         bytes(spec.topology_spread_constraints),
         bytes(spec.resource_claims),
     )
-    return _wishes(*texts) if sum(map(len, texts)) <= _LONGEST else _wishes.__wrapped__(*texts)
+    size = sum(map(len, texts))
+    if size > MAX_CONSTRAINTS:
+        return NO_WISHES, Excess("what the pod says of its node", size, MAX_CONSTRAINTS)
+    return (_wishes if size <= _LONGEST else _wishes.__wrapped__)(*texts), None
 
 
-def claims_of(pod_name: str, spec: objects.PodSpec) -> tuple[str, ...]:
+def claims_of(pod_name: str, spec: objects.PodSpec) -> tuple[tuple[str, ...], Excess | None]:
     """The PersistentVolumeClaims that the pod mounts; the one of an ephemeral volume is named after pod and volume."""
-    return tuple(_claim_names(pod_name, decode_part(_volumes, bytes(spec.volumes)) or ()))
+    data = bytes(spec.volumes)
+    if len(data) > MAX_VOLUMES:
+        return (), Excess("spec.volumes", len(data), MAX_VOLUMES)
+    claims = tuple(_claim_names(pod_name, decode_part(_volumes, data) or ()))
+    if len(claims) > MAX_CLAIMS:
+        return (), Excess("spec.volumes", len(claims), MAX_CLAIMS, "claims")
+    return claims, None
 
 
 def terms_of(selector: objects.NodeSelector) -> tuple[Term, ...]:
@@ -62,7 +77,7 @@ def terms_of(selector: objects.NodeSelector) -> tuple[Term, ...]:
     )
 
 
-def _claim_names(pod_name: str, volumes: Iterable[objects.Volume]) -> Iterator[str]:
+def _claim_names(pod_name: str, volumes: Iterable[part_objects.Volume]) -> Iterator[str]:
     for volume in volumes:
         source = volume.persistent_volume_claim
         if source is not None and source.claim_name:
@@ -71,7 +86,7 @@ def _claim_names(pod_name: str, volumes: Iterable[objects.Volume]) -> Iterator[s
             yield f"{pod_name}-{volume.name or ''}"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MOST)
 def _wishes(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes, claims: bytes) -> Wishes:
     wanted = decode_part(_affinities, affinity)
     labels = decode_part(_selectors, selector)

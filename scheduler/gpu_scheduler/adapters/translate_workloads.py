@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,14 +10,49 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters import workload_objects as ours
-from gpu_scheduler.adapters.decoding import decode_object
+from gpu_scheduler.adapters.decoding import decode_object, decode_part
 from gpu_scheduler.adapters.translate import pod_value
+from gpu_scheduler.adapters.translate_text import owners_of
+from gpu_scheduler.core.bounds import MAX_CONTAINERS, MAX_MESSAGE, MAX_TEMPLATE, Excess
 from gpu_scheduler.core.counting import CountRequest
 from gpu_scheduler.core.gpu_node import Allocation, GpuNode, Occupied
 from gpu_scheduler.core.workload import Attempt, Condition, Phase, SeenPod, Status, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+class _WorkloadMeta(objects.Identity):
+    """Which workload it is, and in which state: labels and annotations may be thousands, and say nothing."""
+
+    generation: int | None = None
+    deletion_timestamp: str | None = None
+
+
+class _WorkloadSpec(ours.WorkloadSpec, kw_only=True):
+    pod_template: msgspec.Raw  # type: ignore[assignment]  # it is read when its pod is made
+
+
+class _Workload(msgspec.Struct, gc=False):
+    metadata: _WorkloadMeta
+    spec: _WorkloadSpec
+    status: ours.WorkloadStatus | None = None
+
+
+class Template(msgspec.Struct, gc=False):
+    """A pod template; of its spec no more is read than which fields it has."""
+
+    spec: dict[str, msgspec.Raw]
+    metadata: ours.TemplateMeta | None = None
+
+
+class _TemplateSpec(msgspec.Struct, rename="camel", gc=False):
+    pod_template: Template
+
+
+class _Templated(msgspec.Struct, gc=False):
+    metadata: _WorkloadMeta
+    spec: _TemplateSpec
 
 
 class _Terminated(msgspec.Struct, rename="camel", gc=False):
@@ -41,25 +77,28 @@ class _End(msgspec.Struct, rename="camel", gc=False):
     reason: str | None = None
     message: str | None = None
     start_time: str | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: msgspec.Raw = msgspec.Raw()
+    container_statuses: msgspec.Raw = msgspec.Raw()
 
 
 class _Lived(msgspec.Struct, gc=False):
     status: _End | None = None
 
 
-_workloads = msgspec.json.Decoder(ours.GpuWorkload)
+_workloads = msgspec.json.Decoder(_Workload)
+_templated = msgspec.json.Decoder(_Templated)
+_container_statuses = msgspec.json.Decoder(list[_ContainerStatus] | None)
 _nodes = msgspec.json.Decoder(ours.GpuNode)
 _pods = msgspec.json.Decoder(objects.Pod)
 _lives = msgspec.json.Decoder(_Lived)
 
 
-def read_workload(raw: bytes | msgspec.Raw) -> tuple[str, Workload]:
+def read_workload(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, Workload]:
     """JSON of a GPUWorkload to (key, Workload). msgspec.ValidationError when it is none."""
     found = decode_object(_workloads, raw)
     meta, spec = found.metadata, found.spec
     asked = spec.gpu_requirements
+    size = len(memoryview(spec.pod_template))
     workload = Workload(
         namespace=meta.namespace or "",
         name=meta.name or "",
@@ -75,18 +114,24 @@ def read_workload(raw: bytes | msgspec.Raw) -> tuple[str, Workload]:
             spec.priority,
         ),
         retries=spec.retry_policy.limit,
-        template=msgspec.json.encode(spec.pod_template),
+        excess=Excess("spec.podTemplate", size, MAX_TEMPLATE) if size > MAX_TEMPLATE else None,
         deleting=meta.deletion_timestamp is not None,
         status=None if found.status is None else _status_value(found.status),
     )
     return workload.key, workload
 
 
+def read_template(raw: bytes | bytearray) -> tuple[str, int, Template]:
+    """JSON of a GPUWorkload to (uid, generation, its pod template). msgspec.ValidationError when it is none."""
+    found = decode_object(_templated, raw)
+    return found.metadata.uid or "", found.metadata.generation or 0, found.spec.pod_template
+
+
 def read_seen_pod(raw: bytes | msgspec.Raw) -> tuple[str, SeenPod]:
     """JSON of a pod to (uid, SeenPod). msgspec.ValidationError when it is no pod."""
     found = decode_object(_pods, raw)
-    owner = next((each for each in found.metadata.owner_references or () if each.controller), None)
-    pod = pod_value(found)
+    owner = next((each for each in owners_of(found.metadata)[0] if each.controller), None)
+    pod = pod_value(found, all_containers=False)
     if owner is None or owner.kind != names.WORKLOAD_KIND:
         return pod.ref.uid, SeenPod(pod, None)
     given = found.metadata.annotations or {}
@@ -170,8 +215,8 @@ def _status_value(status: ours.WorkloadStatus) -> Status:
         uuids=tuple(status.uuids or ()),
         pod=status.pod_name or "",
         attempts=status.attempts or 0,
-        reason=status.reason or "",
-        message=status.message or "",
+        reason=(status.reason or "")[:MAX_MESSAGE],
+        message=(status.message or "")[:MAX_MESSAGE],
         started_at=status.start_time or "",
         completed_at=status.completion_time or "",
         observed_generation=status.observed_generation or 0,
@@ -212,7 +257,9 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 
 def _terminated(end: _End) -> Iterable[tuple[str, _Terminated]]:
-    for each in (*(end.init_container_statuses or ()), *(end.container_statuses or ())):
+    parts = (end.init_container_statuses, end.container_statuses)
+    found = (decode_part(_container_statuses, bytes(raw)[: MAX_CONTAINERS * MAX_MESSAGE]) for raw in parts)
+    for each in chain.from_iterable(statuses or () for statuses in found):
         if each.state is not None and each.state.terminated is not None:
             yield each.name, each.state.terminated
 
@@ -220,9 +267,9 @@ def _terminated(end: _End) -> Iterable[tuple[str, _Terminated]]:
 def _fault(end: _End) -> tuple[str, str]:
     """Why a pod failed: what whoever ended it says, else how its first failed container ended."""
     if end.reason or end.message:
-        return end.reason or "", end.message or ""
+        return (end.reason or "")[:MAX_MESSAGE], (end.message or "")[:MAX_MESSAGE]
     for name, each in _terminated(end):
         if each.exit_code:
-            said = f": {each.message.strip()}" if each.message else ""
-            return each.reason or "", f"container {name} ended with exit code {each.exit_code}{said}"
+            said = f": {each.message[:MAX_MESSAGE].strip()}" if each.message else ""
+            return (each.reason or "")[:MAX_MESSAGE], f"container {name} ended with exit code {each.exit_code}{said}"
     return "", ""

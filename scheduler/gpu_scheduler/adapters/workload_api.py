@@ -6,6 +6,7 @@ that making it again finds it; a status is written over the version that was rea
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,28 +14,34 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters import workload_objects as ours
-from gpu_scheduler.adapters.api import APPLY, MERGE, NoAnswerError, segment, status_message
+from gpu_scheduler.adapters.api import APPLY, MERGE, NoAnswerError, TooLongError, segment, status_message
 from gpu_scheduler.adapters.logs import get_logger
-from gpu_scheduler.adapters.translate_workloads import occupied_object, read_workload, status_object
-from gpu_scheduler.core.refusal import refused, taken, unanswered
+from gpu_scheduler.adapters.one_object import read_object
+from gpu_scheduler.adapters.translate_text import owners_of
+from gpu_scheduler.adapters.translate_workloads import occupied_object, read_template, read_workload, status_object
+from gpu_scheduler.core.refusal import excessive, refused, taken, unanswered
 from gpu_scheduler.core.workload import annotations_of, pod_name, short
+from gpu_scheduler.core.workload_phase import Trouble
 from gpu_scheduler.ports import NodeWriter, PodMaker, WorkloadWriter
 
 if TYPE_CHECKING:
     from gpu_scheduler.adapters.api import Api
+    from gpu_scheduler.adapters.translate_workloads import Template
     from gpu_scheduler.core.gpu_node import Occupied
     from gpu_scheduler.core.workload import Status, Workload
-    from gpu_scheduler.core.workload_phase import Trouble
     from gpu_scheduler.ports import Fence
 
 NOT_FOUND = 404
 CONFLICT = 409
+# An object of etcd's size is longer as JSON, where characters are escaped.
+MAX_OBJECT = 16 * 2**20
+# What a write of a status is answered by: eight of them may be here at once.
+MAX_ANSWER = 2**20
 NOT_OURS = "this replica may not write now"
 
 log = get_logger(__name__)
 
 _pods = msgspec.json.Decoder(objects.Pod)
-_templates = msgspec.json.Decoder(ours.PodTemplate)
 
 
 class ApiPods(PodMaker):
@@ -45,16 +52,18 @@ class ApiPods(PodMaker):
         self._api = api
         self._fence = fence
         self._scheduler_name = scheduler_name
+        # Templates that are read at once would be in memory at once.
+        self._reading = asyncio.Lock()
 
     async def make(self, workload: Workload, number: int) -> Trouble | None:
-        """See PodMaker. At most one POST and one GET, each with the API's time-out."""
+        """See PodMaker. At most three GETs and a POST, each with the API's time-out."""
         name = pod_name(workload.name, number)
         shown = f"{workload.namespace}/{name}"
         collection = f"/api/v1/namespaces/{segment(workload.namespace)}/pods"
-        body = msgspec.json.encode(pod_of(workload, number, self._scheduler_name))
-        if not self._fence.may_bind():
-            return unanswered(shown, NOT_OURS)
         try:
+            body = await self._body(workload, number)
+            if isinstance(body, Trouble):
+                return body
             answer = await self._api.call("POST", collection, body=body)
             if answer.status == CONFLICT:
                 return await self._look(workload, f"{collection}/{segment(name)}", shown)
@@ -65,15 +74,31 @@ class ApiPods(PodMaker):
             return None
         return refused(shown, answer.status, status_message(answer))
 
+    async def _body(self, workload: Workload, number: int) -> bytes | Trouble:
+        """The pod as JSON; its template is read now, since nobody keeps thousands of them."""
+        shown = f"{workload.namespace}/{pod_name(workload.name, number)}"
+        path = f"{ours.API}/namespaces/{segment(workload.namespace)}/gpuworkloads/{segment(workload.name)}"
+        if workload.excess is not None:
+            return excessive(workload.excess)
+        async with self._reading:
+            answer = await self._api.call("GET", path, most=MAX_OBJECT)
+            if not answer.ok:
+                return unanswered(shown, f"HTTP {answer.status}: {status_message(answer)}")
+            uid, generation, template = read_template(answer.body)
+            if (uid, generation) != (workload.uid, workload.generation):
+                return unanswered(shown, "its GPUWorkload has changed")
+            body = msgspec.json.encode(pod_of(workload, template, number, self._scheduler_name))
+        return body if self._fence.may_bind() else unanswered(shown, NOT_OURS)
+
     async def _look(self, workload: Workload, path: str, shown: str) -> Trouble | None:
         """Whose pod it is that is there already."""
-        answer = await self._api.call("GET", path)
+        answer = await read_object(self._api, path, self._reading)
         if answer.status == NOT_FOUND:
             return unanswered(shown, "another pod of that name has just gone")
         if not answer.ok:
             return unanswered(shown, f"HTTP {answer.status}: {status_message(answer)}")
         meta = _pods.decode(answer.body).metadata
-        if any(owner.controller and owner.uid == workload.uid for owner in meta.owner_references or ()):
+        if any(owner.controller and owner.uid == workload.uid for owner in owners_of(meta)[0]):
             return None
         return taken(shown, going=meta.deletion_timestamp is not None)
 
@@ -88,13 +113,18 @@ class _Statuses:
 
     async def _patch(
         self, path: str, body: object, content_type: str, query: dict[str, str] | None = None
-    ) -> bytes | None:
-        """One PATCH; the object as it is then, None where it did not come to that."""
+    ) -> bytes | bytearray | None:
+        """One PATCH; the object as it is then, empty where it is too long, None where it did not come to that."""
         data = msgspec.json.encode(body)
         if not self._fence.may_bind():
             return None
         try:
-            answer = await self._api.call("PATCH", path, body=data, content_type=content_type, query=query)
+            answer = await self._api.call(
+                "PATCH", path, body=data, content_type=content_type, query=query, most=MAX_ANSWER
+            )
+        except TooLongError:
+            # No refusal is so long: it is the object, with what was written.
+            return b""
         except NoAnswerError as error:
             log.warning("A status had no answer", path=path, error=str(error))
             return None
@@ -117,7 +147,8 @@ class ApiWorkloads(_Statuses, WorkloadWriter):
         gone = dict.fromkeys((field.encode_name for field in msgspec.structs.fields(ours.WorkloadStatus)), None)
         meta = {"uid": workload.uid, "resourceVersion": workload.version}
         answer = await self._patch(path, {"metadata": meta, "status": {**gone, **told}}, MERGE)
-        return None if answer is None else read_workload(answer)[1]
+        # Of one too long to be read the watch is about to tell.
+        return read_workload(answer)[1] if answer else None
 
 
 class ApiGpuNodes(_Statuses, NodeWriter):
@@ -135,9 +166,8 @@ class ApiGpuNodes(_Statuses, NodeWriter):
         return await self._patch(f"{ours.API}/gpunodes/{segment(name)}/status", body, APPLY, query) is not None
 
 
-def pod_of(workload: Workload, number: int, scheduler_name: str) -> dict[str, Any]:
+def pod_of(workload: Workload, template: Template, number: int, scheduler_name: str) -> dict[str, Any]:
     """The pod as it is asked for: the template's, with what the workload asks for written on it."""
-    template = _templates.decode(workload.template)
     meta = template.metadata or ours.TemplateMeta()
     annotations = {**(meta.annotations or {}), **annotations_of(workload.request)}
     if names.MAP in annotations:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_scheduler import names
 from gpu_scheduler.core.environment import devices_in, literals
 from gpu_scheduler.core.inventory import Health
+from gpu_scheduler.core.namespace_limits import EVERY_OTHER, NO_LIMITS, parse_limits
 from gpu_scheduler.core.reasons import Obstacle, Reason
 from gpu_scheduler.core.request import CountRequest, read_request
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.devices import Conflict
     from gpu_scheduler.core.model import Pod
     from gpu_scheduler.core.request import Strategy
+    from gpu_scheduler.core.usage import NamespaceUsage
 
 Facts = dict[str, Any]
 
@@ -92,6 +94,7 @@ def pod_facts(seen: SeenPod, strategy: Strategy) -> Facts:
         "phase": phase_of(pod),
         "node": pod.node,
         "devices": list(devices_of(pod)),
+        "observer": pod.observer,
         "strategy": chosen,
         "priority": asked.priority if asked else None,
         "reason": reason,
@@ -104,6 +107,7 @@ def pod_facts(seen: SeenPod, strategy: Strategy) -> Facts:
 def workload_facts(workload: GpuWorkload, strategy: Strategy) -> Facts:
     """One GPUWorkload."""
     meta, spec, status = workload.metadata, workload.spec, workload.status
+    template = spec.pod_template.metadata
     return {
         "namespace": meta.namespace,
         "name": meta.name,
@@ -112,6 +116,7 @@ def workload_facts(workload: GpuWorkload, strategy: Strategy) -> Facts:
         "phase": (status and status.phase) or "Pending",
         "node": (status and status.node) or None,
         "devices": list((status and status.devices) or ()),
+        "observer": ((template and template.annotations) or {}).get(names.OBSERVER) == "true",
         "strategy": spec.scheduling_strategy or strategy,
         "priority": spec.priority,
         "reason": (status and status.reason) or None,
@@ -145,6 +150,22 @@ def devices_of(pod: Pod) -> tuple[str, ...]:
     return (literals(pod) or ()) if assigned is None else devices_in(assigned)
 
 
+def limits_facts(text: str, usage: NamespaceUsage, namespace: str | None) -> Facts:
+    """What each namespace with a line may have and what its pods hold, or of `namespace` alone; and what is wrong."""
+    limits, faults = parse_limits(text)
+    told = limits.lines if namespace is None else {namespace: limits.of(namespace)}
+    lines = [
+        {"namespace": name, "devices": limit.devices, "held": usage.used(name), "priority": limit.priority}
+        for name, limit in sorted(told.items())
+    ]
+    others = limits.others
+    every = [{"namespace": EVERY_OTHER, "devices": others.devices, "held": None, "priority": others.priority}]
+    return {
+        "lines": lines + (every if namespace is None and others != NO_LIMITS.others else []),
+        "faults": list(faults),
+    }
+
+
 def status_facts(  # noqa: PLR0913 - the parts of the screen
     *,
     api: tuple[str, str],
@@ -153,6 +174,7 @@ def status_facts(  # noqa: PLR0913 - the parts of the screen
     racks: Sequence[Rack],
     pods: Iterable[Pod],
     conflicts: Iterable[Conflict],
+    limits: Facts,
 ) -> Facts:
     """The cluster as a whole; `api` is the context and the address."""
     alive = [pod for pod in pods if not pod.finished]
@@ -179,10 +201,17 @@ def status_facts(  # noqa: PLR0913 - the parts of the screen
             "pending": len(waiting),
             "running": len(alive) - len(waiting),
             "waiting": [
-                {"namespace": pod.ref.namespace, "name": pod.ref.name, "reason": reason, "message": message}
+                {
+                    "namespace": pod.ref.namespace,
+                    "name": pod.ref.name,
+                    "observer": pod.observer,
+                    "reason": reason,
+                    "message": message,
+                }
                 for pod, reason, message in waiting
             ],
         },
+        "limits": limits,
         "conflicts": [
             {"node": each.node, "device": each.device, "pods": [str(each.first.ref), str(each.second.ref)]}
             for each in conflicts

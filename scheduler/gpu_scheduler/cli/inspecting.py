@@ -25,7 +25,7 @@ async def status(options: Options) -> int:
     from gpu_scheduler.adapters.installation import read_installation, read_leader
     from gpu_scheduler.adapters.survey import survey
     from gpu_scheduler.cli import output
-    from gpu_scheduler.cli.facts import status_facts
+    from gpu_scheduler.cli.facts import limits_facts, status_facts
     from gpu_scheduler.cli.sheets import status_listing, status_screen
 
     now = datetime.now(UTC)
@@ -41,6 +41,7 @@ async def status(options: Options) -> int:
             racks=seen.racks,
             pods=[pod for pod in seen.pods if options.namespace in {None, pod.ref.namespace}],
             conflicts=seen.ledger.conflicts(),
+            limits=limits_facts(installation.limits, seen.ledger.devices.usage, options.namespace),
         )
     if options.output in {Output.TABLE, Output.WIDE}:
         text = status_screen(

@@ -144,6 +144,11 @@ def gpus_of(devices: Sequence[str]) -> str:
     return f"{'GPU' if len(devices) == 1 else 'GPUs'} {','.join(devices)}" if devices else "no GPU"
 
 
+def marked(facts: Facts, text: str) -> str:
+    """`text` of a pod or workload; one that sees GPUs and holds none says so, lest they seem to be held twice."""
+    return f"{text} (observer)".lstrip() if facts["observer"] else text
+
+
 def shortened(text: str) -> str:
     """A message as far as a table has room."""
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1].rstrip() + "…"

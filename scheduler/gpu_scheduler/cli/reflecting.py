@@ -36,11 +36,14 @@ class Reflectors:
         self._pace = Pace(idle_limit=idle_limit)
         self._api = api
         self._clock = clock
+        self._large = asyncio.Lock()
         self._all: dict[str, Reflector[Any]] = {}
 
     def watch(self, resource: Resource[T], observer: Observer[T]) -> None:
         """Keep `observer` level with this resource."""
-        self._all[resource.name] = Reflector(self._api, resource, observer, pace=self._pace, clock=self._clock)
+        self._all[resource.name] = Reflector(
+            self._api, resource, observer, pace=self._pace, clock=self._clock, large=self._large
+        )
 
     def parts(self, after: asyncio.Event | None = None) -> dict[str, Coroutine[Any, Any, None]]:
         """Every watch as something to run, by what it is; nothing is asked before `after`, unless that is late."""

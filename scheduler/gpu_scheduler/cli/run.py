@@ -209,6 +209,10 @@ class Replica:
                 "Bound pods that lack the annotation they read their GPUs from",
                 scheduler.ledger.drift,
             ),
+            names.METRIC_LIMITS_FAULTS: (
+                f"Lines of ConfigMap {names.LIMITS} that cannot be read",
+                lambda: len(scheduler.limits.faults),
+            ),
             names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(self.leadership.leading)),
             names.METRIC_GPUS: ("GPUs of all nodes, as far as they are known", lambda: self._cards().total),
             names.METRIC_GPUS_AVAILABLE: (

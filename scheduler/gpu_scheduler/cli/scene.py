@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpu_scheduler.adapters.survey import surveyed
 from gpu_scheduler.cli.facts import node_facts, pod_facts
-from gpu_scheduler.cli.output import gpus_of
+from gpu_scheduler.cli.output import gpus_of, marked
 from gpu_scheduler.core.cards import racks
 from gpu_scheduler.core.freshness import Freshness
 from gpu_scheduler.core.text import number_of
@@ -138,5 +138,5 @@ def _node_line(facts: Facts) -> str:
 
 def _workload_line(facts: Facts) -> str:
     if facts["node"]:
-        return f"{facts['phase']} on {facts['node']}, {gpus_of(facts['devices'])}"
-    return f"{facts['phase']}: {facts['message'] or 'not looked at yet'}"
+        return f"{facts['phase']} on {facts['node']}, {marked(facts, gpus_of(facts['devices']))}"
+    return f"{marked(facts, facts['phase'])}: {facts['message'] or 'not looked at yet'}"

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.facts import POD
-from gpu_scheduler.cli.output import Column, Listing, Sheet, cell, flattened, shortened, tabled
+from gpu_scheduler.cli.output import Column, Listing, Sheet, cell, flattened, marked, shortened, tabled
 from gpu_scheduler.names import EVENT_CONFLICT
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def workloads_listing(items: Sequence[Facts], *, namespaces: bool, now: datetime
         Column("KIND", lambda item: item["objectKind"]),
         Column("PHASE", lambda item: item["phase"]),
         Column("NODE", lambda item: item["node"]),
-        Column("GPUS", lambda item: item["devices"]),
+        Column("GPUS", lambda item: marked(item, ",".join(item["devices"]))),
         Column("STRATEGY", lambda item: item["strategy"]),
         Column("PRIORITY", lambda item: item["priority"]),
         Column("REASON", lambda item: item["reason"]),
@@ -105,7 +105,7 @@ def status_screen(facts: Facts, now: datetime, *, wide: bool, headers: bool, col
     waiting = facts["workloads"]["waiting"]
     columns_of_waiting = (
         Column("NAMESPACE", lambda pod: pod["namespace"]),
-        Column("NAME", lambda pod: pod["name"]),
+        Column("NAME", lambda pod: marked(pod, pod["name"])),
         Column("REASON", lambda pod: pod["reason"]),
         Column("MESSAGE", lambda pod: _message(pod, wide=wide)),
     )
@@ -139,10 +139,22 @@ def _status_lines(facts: Facts, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Nodes", f"{nodes['total']}, {nodes['ready']} ready, {nodes['withGpus']} with GPUs"
     if nodes["stale"]:
         yield "Monitors", f"silent on {', '.join(nodes['stale'])}: no pod is placed there by strategy"
+    limits = [f"{each['namespace']}: {_limit(each)}" for each in facts["limits"]["lines"]]
+    if limits:
+        yield "Limits", "; ".join(limits)
+    if facts["limits"]["faults"]:
+        yield "Limits", f"{len(facts['limits']['faults'])} wrong: {facts['limits']['faults'][0]}"
     yield "Workloads", f"{workloads['pending']} pending, {workloads['running']} running"
     for each in facts["conflicts"]:
         first, second = each["pods"]
         yield EVENT_CONFLICT, f"GPU {each['device']} of {each['node']} is held by {first} and {second}"
+
+
+def _limit(line: Facts) -> str:
+    """What one namespace holds and may hold."""
+    most = "any number of" if line["devices"] is None else f"{line['devices']}"
+    held = most if line["held"] is None else f"{line['held']} of {most}"
+    return f"{held} GPUs" + ("" if line["priority"] is None else f", priority up to {line['priority']}")
 
 
 def _message(pod: Facts, *, wide: bool) -> str | None:

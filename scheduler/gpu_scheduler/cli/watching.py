@@ -11,7 +11,7 @@ from gpu_scheduler.adapters.api import segment
 from gpu_scheduler.adapters.resource import Resource
 from gpu_scheduler.adapters.storage import read_claim, read_class, read_volume
 from gpu_scheduler.adapters.translate import read_node, read_pod, read_resident
-from gpu_scheduler.adapters.translate_upkeep import read_sighting, read_strategy
+from gpu_scheduler.adapters.translate_upkeep import read_limits, read_sighting, read_strategy
 from gpu_scheduler.cli.reflecting import Reflectors, by_name, by_path, by_uid
 
 if TYPE_CHECKING:
@@ -55,13 +55,15 @@ class Watches(Reflectors):
         storage = "/apis/storage.k8s.io/v1"
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{segment(settings.monitor_namespace)}/leases"
         config_maps = f"/api/v1/namespaces/{segment(settings.kubernetes_namespace)}/configmaps"
-        ours_alone = f"metadata.name={names.SETTINGS}"
+        settings_alone, limits_alone = (f"metadata.name={name}" for name in (names.SETTINGS, names.LIMITS))
         # Without monitors nobody made us the right to see their Leases.
         monitors = Resource("monitors", leases, None, read_sighting, by_name, optional=True, pause=HEARTBEATS)
         # Nodes and others' pods first: who decides early decides by them.
         self.watch(Resource("nodes", "/api/v1/nodes", None, read_node, by_name), world.nodes)
         self.watch(monitors, world.monitors)
-        self.watch(Resource("settings", config_maps, ours_alone, read_strategy, by_name), scheduler.settings)
+        self.watch(Resource("settings", config_maps, settings_alone, read_strategy, by_name), scheduler.settings)
+        # Not optional: who may not see the limits must not lift them, so nothing is decided before they are listed.
+        self.watch(Resource("limits", config_maps, limits_alone, read_limits, by_name), scheduler.limits)
         self.watch(Resource("residents", "/api/v1/pods", others, read_resident, by_uid, pause=OTHERS), world.residents)
         self.watch(Resource("claims", "/api/v1/persistentvolumeclaims", None, read_claim, by_path), world.claims)
         self.watch(Resource("volumes", "/api/v1/persistentvolumes", None, read_volume, by_name), world.volumes)

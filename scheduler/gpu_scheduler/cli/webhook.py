@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
+from gpu_scheduler.adapters.accepting import WEBHOOK_LIMITS
 from gpu_scheduler.adapters.admission import Webhook
 from gpu_scheduler.adapters.certificates import CertificateError, ServingCertificate
 from gpu_scheduler.adapters.logs import get_logger
@@ -17,8 +18,9 @@ from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until
 if TYPE_CHECKING:
     from gpu_scheduler.settings import WebhookSettings
 
-# Seconds for requests that are still open after the drain: with its shipped time, under the 5 that a stop may take.
-LAST_REQUESTS = 1.0
+# Seconds for requests that are still open after the drain, which aiohttp gives twice: with the drain's shipped time,
+# under the 5 that a stop may take.
+LAST_REQUESTS = 0.9
 
 log = get_logger(__name__)
 
@@ -29,7 +31,7 @@ async def run_webhook(settings: WebhookSettings) -> None:
     registry = new_registry(own_version(), settings.gpu_scheduler_commit)
     webhook = Webhook(settings.scheduler_name, WebhookMetrics(registry))
     try:
-        certificate = ServingCertificate(settings.certificate_dir)
+        certificate = ServingCertificate(settings.certificate_dir, client_ca=settings.client_ca)
     except CertificateError as error:
         raise UsageError(str(error)) from error
     expiry = ("Seconds until the serving certificate expires", certificate.seconds_left)
@@ -52,6 +54,7 @@ async def run_webhook(settings: WebhookSettings) -> None:
                 variable="WEBHOOK_PORT",
                 tls=certificate.context,
                 patience=LAST_REQUESTS,
+                limits=WEBHOOK_LIMITS,
             ),
             Listener(health, address=address, port=settings.http_port, variable="HTTP_PORT"),
         ):

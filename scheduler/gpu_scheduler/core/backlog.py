@@ -10,7 +10,10 @@ from enum import Enum, auto
 from heapq import heappop, heappush
 from typing import Final
 
-from gpu_scheduler.core.reasons import ShapeChanged, Wake
+from gpu_scheduler.core.reasons import QuotaChanged, ShapeChanged, Wake
+
+_SHARED: Final = (QuotaChanged, ShapeChanged)
+"""The changes that many pods wait for of which the first may take all."""
 
 _SLACK: Final = 64
 """How many outdated timers or places there may be, beside one for each pod, before they are cleaned out."""
@@ -46,7 +49,7 @@ class _Entry:
     """When it becomes active by itself, unless something does earlier."""
     wakes: tuple[Wake, ...] = ()
     shapes: tuple[Wake, ...] = ()
-    """Those of them that many have in common who may all have the same GPUs; known until it is placed."""
+    """Those of them that many have in common who may all have the same GPUs, or quota; known until it is placed."""
 
 
 class Backlog:
@@ -102,7 +105,7 @@ class Backlog:
             entry.resting_until = now
         entry.state = _State.UNSCHEDULABLE
         entry.wakes = tuple(dict.fromkeys(wakes))
-        entry.shapes = tuple(wake for wake in entry.wakes if isinstance(wake, ShapeChanged))
+        entry.shapes = tuple(wake for wake in entry.wakes if isinstance(wake, _SHARED))
         for wake in entry.wakes:
             self._waiting.setdefault(wake, {})[uid] = None
         self._set_timer(uid, entry, now + self._resync)
@@ -185,7 +188,7 @@ class Backlog:
 
     def _call_up(self, wakes: Iterable[Wake]) -> None:
         """The first in line does not rest: where many wait for any GPU, none is left idle because all came in vain."""
-        lines = (self._waiting.get(wake) for wake in wakes if isinstance(wake, ShapeChanged))
+        lines = (self._waiting.get(wake) for wake in wakes if isinstance(wake, _SHARED))
         firsts = {min(waiting, key=self._in_line) for waiting in lines if waiting}
         # Wakes come in no order: of those who wait for different things, too, who came first has the first turn.
         for first in sorted(firsts, key=self._in_line):

@@ -5,15 +5,16 @@ from it. Nothing is changed here: who asked books the placement with `Ledger.ass
 """
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from gpu_scheduler.core import feasible, fitting, shortfall
+from gpu_scheduler.core import environment, feasible, fitting, quota, shortfall
 from gpu_scheduler.core.candidates import Candidates
 from gpu_scheduler.core.holding import claim_of
 from gpu_scheduler.core.inventory import MAX_CARDS
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Node, Placement, Pod, PodRef, Policy, WorkloadKey, workload_of
+from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.placement_map import PlacementMap, Slot
 from gpu_scheduler.core.reasons import (
@@ -40,10 +41,17 @@ class Cluster:
     policy: Policy
     strategy: Strategy = Strategy.LEAST_UTILIZED
     """Of pods that ask for a count and name none."""
+    limits: NamespaceLimits = NO_LIMITS
     candidates: Candidates = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", Candidates(self.ledger, self.nodes, self.policy))
+
+    def limited(self, limits: NamespaceLimits) -> "Cluster":
+        """The same under these limits; who waits for GPUs still hears of them."""
+        cluster = replace(self, limits=limits)
+        object.__setattr__(cluster, "candidates", self.candidates)
+        return cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +134,43 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
     fault = feasible.gate_open(pod, None, by_field=True)
     if fault is not None:
         return _put_off(pod, _Blocked(fault, fault.wakes))
+    namespace = pod.ref.namespace
+    limit, usage = cluster.limits.of(namespace), cluster.ledger.devices.usage
+    over = None if pod.observer else quota.too_many(request.count, namespace, limit)
+    if over is not None:
+        return _put_off(pod, _Blocked(over, over.wakes))
     ranking = cluster.candidates.ranking(pod, request, cluster.strategy)
-    choices = ranking.choices()
+    short = None if pod.observer else quota.too_many_more(request.count, namespace, limit, cluster.ledger)
+    choices = ranking.choices() if short is None else ranking.beside(usage.cards(namespace))
     barred: list[Obstacle] = []
     for choice in choices:
+        placement = _chosen(pod, choice)
+        left = None if limit.devices is None else quota.quota_left(claim_of(pod, placement), cluster.ledger, limit)
+        if left is not None:
+            short = short or left
+            continue
         found = cluster.volumes.look(pod, choice.node)
         if found is None:
             how = f"{request.strategy or cluster.strategy}: {ranking.reason(choice, next(choices, None))}"
-            return _bind(pod, _chosen(pod, choice), how)
+            return _bind(pod, placement, how + _bounded(pod, request, cluster))
         if isinstance(found, Selection):
             # Its volumes are made for this node: who takes another would leave them behind.
             return _wait(pod, _Blocked(found.obstacle, found.obstacle.wakes, found))
         barred.append(found)
+    if short is not None and not ranking.lacks_for_good:
+        return _put_off(pod, _Blocked(short, short.wakes | {cluster.candidates.wait(ranking)}))
     obstacle = cluster.candidates.shortfall(ranking) if not barred else shortfall.barred(barred[0], len(barred))
     # What storage asks of a node is news about the ranking.
     wakes = {wake for each in barred for wake in each.wakes if not isinstance(wake, NodeChanged)}
     return _put_off(pod, _Blocked(obstacle, frozenset({cluster.candidates.wait(ranking), *wakes})))
+
+
+def _bounded(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
+    """What to add where the pod's priority counts for less than it says."""
+    counts = cluster.limits.priority(pod.ref.namespace, request.priority)
+    if counts == request.priority or (request.strategy or cluster.strategy) is not Strategy.PRIORITY:
+        return ""
+    return f"; priority {request.priority} counts as {counts}, the maximum of namespace {pod.ref.namespace}"
 
 
 def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decision:
@@ -212,9 +241,12 @@ class _Look:
         pod, ledger, nodes = self._pod, self._cluster.ledger, self._cluster.nodes
         claim = claim_of(pod, placement)
         plugin = node.advertised is not None and claim.limit > 0
+        limit = self._cluster.limits.of(pod.ref.namespace)
         return (
-            (None if plugin else feasible.cards_exist(slot, node))
+            (None if plugin else feasible.cards_exist((*slot.devices, *environment.kept(pod)), node))
+            or quota.within_limit(claim, ledger, limit)
             or feasible.index_free(self._workload, slot.index, ledger, nodes)
+            or quota.quota_left(claim, ledger, limit)
             or (None if plugin else feasible.gpu_free(claim, ledger, nodes, self._cluster.policy))
             or feasible.gpu_healthy(claim, node)
             or feasible.plugin_apart(claim, node, ledger)

@@ -21,14 +21,22 @@ class HostPort:
 
     def __str__(self) -> str:
         """As people write it: `8080/TCP`, with the address where it is not every one."""
+        if self == EVERY_PORT:
+            return "every port"
         where = "" if self.address == ANY_ADDRESS else f"{self.address}:"
         return f"{where}{self.port}/{self.protocol}"
 
     def overlaps(self, other: "HostPort") -> bool:
         """Whether one host cannot give both."""
+        if EVERY_PORT in {self, other}:
+            return True
         return (self.protocol, self.port) == (other.protocol, other.port) and (
             self.address == other.address or ANY_ADDRESS in {self.address, other.address}
         )
+
+
+EVERY_PORT: Final = HostPort("", ANY_ADDRESS, 0)
+"""What a pod counts as having that has more ports than are kept one by one."""
 
 
 @dataclass(frozen=True, slots=True)

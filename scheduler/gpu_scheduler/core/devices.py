@@ -14,8 +14,9 @@ from gpu_scheduler.core.holding import Holder
 from gpu_scheduler.core.inventory import Inventory, Spot
 from gpu_scheduler.core.model import Node, Sharing
 from gpu_scheduler.core.placement_map import device_kind
-from gpu_scheduler.core.reasons import GpuChanged, Wake
+from gpu_scheduler.core.reasons import GpuChanged, QuotaChanged, Wake
 from gpu_scheduler.core.recency import Recency
+from gpu_scheduler.core.usage import NOTHING_HELD, Device, Held, NamespaceUsage
 
 _NOBODY: Final[frozenset[Wake]] = frozenset()
 
@@ -54,6 +55,13 @@ class _Rack:
     def named(self, holder: Holder) -> tuple[str, ...]:
         """What it claims by name: nothing where the device plugin chooses its cards."""
         return () if self.plugin and holder.limit else holder.devices
+
+    def held(self, holder: Holder) -> Held:
+        """What counts against the limit of its namespace."""
+        if not (holder.devices or holder.limit):
+            return NOTHING_HELD
+        named = [Device(holder.node, self.spot(device)[1] or device) for device in self.named(holder)]
+        return Held(named, holder.limit if self.plugin else 0)
 
     def same(self, device: str, other: str) -> bool:
         """Whether two names mean one device, or devices that overlap."""
@@ -101,11 +109,12 @@ class _Rack:
 class Devices:
     """All holders by node and card."""
 
-    __slots__ = ("_crowded", "_found", "_racks", "_recency")
+    __slots__ = ("_crowded", "_found", "_racks", "_recency", "usage")
 
     def __init__(self) -> None:
         self._racks: dict[str, _Rack] = {}
         self._recency = Recency()
+        self.usage = NamespaceUsage()
         self._crowded: set[str] = set()
         """Nodes with a card that two pods hold."""
         self._found: dict[str, dict[Sharing, tuple[Conflict, ...]]] = {}
@@ -120,14 +129,21 @@ class Devices:
             return _NOBODY
         keys = {"", *rack.cards}
         fresh = self._racks[node.name] = _Rack(node.inventory, plugin)
+        used = {holder.ref.namespace: self.usage.used(holder.ref.namespace) for holder in rack.holders.values()}
         for holder in rack.holders.values():
             fresh.insert(holder)
+            self.usage.drop(holder.ref.namespace, rack.held(holder))
+            self.usage.put(holder.ref.namespace, fresh.held(holder))
         self._tidy(node.name)
-        return frozenset(GpuChanged(node.name, key) for key in keys)
+        # Two names may have turned out to mean one device.
+        fewer = [QuotaChanged(namespace) for namespace, count in used.items() if self.usage.used(namespace) < count]
+        return frozenset((*(GpuChanged(node.name, key) for key in keys), *fewer))
 
     def put(self, holder: Holder) -> None:
         """The pod holds its devices from now on."""
-        self._racks.setdefault(holder.node, _Rack()).insert(holder)
+        rack = self._racks.setdefault(holder.node, _Rack())
+        rack.insert(holder)
+        self.usage.put(holder.ref.namespace, rack.held(holder))
         self._recency.put(holder)
         self._tidy(holder.node)
 
@@ -139,10 +155,19 @@ class Devices:
 
     def drop(self, holder: Holder) -> frozenset[Wake]:
         """The pod holds them no longer; answers what is free."""
-        keys = self._racks[holder.node].remove(holder.ref.uid)
+        rack = self._racks[holder.node]
+        held, keys = rack.held(holder), rack.remove(holder.ref.uid)
+        self.usage.drop(holder.ref.namespace, held)
         self._recency.drop(holder.ref.uid)
         self._tidy(holder.node)
-        return frozenset(GpuChanged(holder.node, key) for key in {"", *keys}) if keys else _NOBODY
+        freed = (GpuChanged(holder.node, key) for key in {"", *keys}) if keys else ()
+        quota = (QuotaChanged(holder.ref.namespace),) if held.named or held.unnamed else ()
+        return frozenset((*freed, *quota))
+
+    def asks(self, claim: Holder) -> tuple[int, int]:
+        """How many devices a pod asks for there, and how many of them no pod of its namespace holds yet."""
+        held = self._racks.get(claim.node, _Rack()).held(claim)
+        return len(set(held.named)) + held.unnamed, self.usage.more(claim.ref.namespace, held)
 
     def card(self, node: str, device: str) -> str:
         """The key by which GpuChanged names the card of a device."""
@@ -227,6 +252,7 @@ class Devices:
         for node in self._crowded:
             yield ("crowded", node), True
         yield from self._recency.entries()
+        yield from self.usage.entries()
 
     def _conflicts_of(self, node: str, sharing: Sharing) -> Iterator[Conflict]:
         rack = self._racks[node]

@@ -1,6 +1,7 @@
 """What containers must find in their environment, and what is wrong with what they have.
 
 LAW: one reading of a container's `env` for the webhook, which completes it, and for the bind gate, which insists on it.
+A container sees no device that is not booked for its pod.
 """
 
 from collections.abc import Iterator
@@ -8,13 +9,22 @@ from functools import lru_cache
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.model import Container, EnvVar, Pod
+from gpu_scheduler.core.bounds import MAX_VALUE
+from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Pod
 from gpu_scheduler.core.placement_map import device_kind
 from gpu_scheduler.core.reasons import Obstacle, Reason
 from gpu_scheduler.core.text import quote
 
 _BY_FIELD: Final = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
 _BY_BUS: Final = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
+
+_NO_DEVICE: Final = frozenset({"", "-1"})
+"""Values by which CUDA shows no device."""
+
+_KEPT_RULE: Final = (
+    "what a container keeps must be GPU numbers, or full UUIDs GPU-<uuid> or MIG-<uuid>, of one kind, as a map writes "
+    f'them, separated by single commas, at most {MAX_VALUE} characters; or "" or "-1" for no GPU'
+)
 
 _LONGEST: Final = 256
 """Longest value whose devices are remembered."""
@@ -35,22 +45,58 @@ def missing(container: Container, needed: tuple[EnvVar, ...]) -> tuple[EnvVar, .
 
 
 def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Obstacle | None:
-    """What the container sets to something else than `needed`, unless its pod may keep it.
+    """What the container sets to something else than `needed`, and may not keep.
 
     Of two entries with one name the last wins, so every one is looked at.
     """
-    if pod.keep_env:
-        return None
     by_name = {entry.name: entry for entry in needed}
     for entry in container.env or ():
         need = by_name.get(entry.name)
-        if need is not None and entry not in {need, _BY_FIELD}:
-            own = "takes it from elsewhere (valueFrom)" if entry.value is None else f"says {quote(entry.value)}"
-            return Obstacle(
-                Reason.ENV_CONFLICT,
-                f"cannot set {_shown(need)} in container {quote(container.name)}: it {own} itself",
-                f'leave the variable out, or keep it with annotation {names.KEEP_ENV}: "true", and create the pod anew',
-            )
+        if need is None or entry in {need, _BY_FIELD}:
+            continue
+        if container.kind is ContainerKind.EPHEMERAL:
+            # keep-env does not speak for it: it comes when the pod's devices are booked already.
+            if entry != carried(pod):
+                return _other(container, entry, need, "leave the variable out: it sees what its pod's containers see")
+        elif not pod.keep_env:
+            keep = f', or keep it with annotation {names.KEEP_ENV}: "true"' if _keepable(entry) else ""
+            return _other(container, entry, need, f"leave the variable out{keep}, and create the pod anew")
+        elif not _keepable(entry):
+            return _not_kept(container, entry)
+    return None
+
+
+def kept_devices(value: str) -> tuple[str, ...] | None:
+    """The devices that a container may keep by this value; None where it does not say which are to be booked.
+
+    CUDA reads more than this: UUIDs cut short, signs, spaces, text behind a number. What is booked must be what it
+    finds, so each device has one spelling here, the map's.
+    """
+    if value in _NO_DEVICE:
+        return ()
+    if len(value) > MAX_VALUE:
+        return None
+    devices = value.split(",")
+    kinds = {device_kind(device) for device in devices}
+    return None if None in kinds or len(kinds) > 1 else tuple(dict.fromkeys(devices))
+
+
+def kept(pod: Pod) -> tuple[str, ...]:
+    """The devices that containers of the pod name themselves, where it keeps its environment."""
+    if not pod.keep_env:
+        return ()
+    values = (entry.value for entry in _visible(pod) if entry.value is not None)
+    return tuple(dict.fromkeys(device for value in values for device in kept_devices(value) or ()))
+
+
+def carried(pod: Pod) -> EnvVar | None:
+    """How the pod's own containers see their devices: the first that says so in a way that is booked."""
+    for container in pod.containers:
+        if container.kind is not ContainerKind.EPHEMERAL:
+            # Of two entries with one name the last wins.
+            seen = {entry.name: entry for entry in container.env or ()}.get(names.VISIBLE_DEVICES)
+            if seen is not None and (seen == _BY_FIELD or _keepable(seen)):
+                return seen
     return None
 
 
@@ -80,8 +126,8 @@ def reads_annotation(pod: Pod) -> bool:
 def devices_in(value: str) -> tuple[str, ...]:
     """The devices that CUDA finds in a value of CUDA_VISIBLE_DEVICES, spelled as a map spells them.
 
-    Like CUDA, it stops at the first part that names none. Thousands of pods say the same few values, so each is read
-    once, and its devices are in memory once.
+    Like CUDA, it takes a plus sign, and stops at the first part that names none. Thousands of pods say the same few
+    values, so each is read once, and its devices are in memory once.
     """
     return _read(value) if len(value) <= _LONGEST else _read.__wrapped__(value)
 
@@ -90,7 +136,7 @@ def devices_in(value: str) -> tuple[str, ...]:
 def _read(value: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for part in value.split(","):
-        device = part.strip()
+        device = part.strip().removeprefix("+")
         if device.isascii() and device.isdigit():
             device = device.lstrip("0") or "0"
         device = device[:4] + device[4:].lower()
@@ -98,6 +144,28 @@ def _read(value: str) -> tuple[str, ...]:
             break
         found[device] = None
     return tuple(found)
+
+
+def _keepable(entry: EnvVar) -> bool:
+    """Another order is never kept: it would make each number mean another device than the one that is booked."""
+    return entry.name == names.VISIBLE_DEVICES and entry.value is not None and kept_devices(entry.value) is not None
+
+
+def _other(container: Container, entry: EnvVar, need: EnvVar, cure: str) -> Obstacle:
+    own = "takes it from elsewhere (valueFrom)" if entry.value is None else f"says {quote(entry.value)}"
+    what = f"cannot set {_shown(need)} in container {quote(container.name)}: it {own} itself"
+    return Obstacle(Reason.ENV_CONFLICT, what, cure)
+
+
+def _not_kept(container: Container, entry: EnvVar) -> Obstacle:
+    if entry.name == names.DEVICE_ORDER:
+        rule = f"it must be {quote(names.PCI_BUS_ID)}, the order by which GPUs are numbered and booked"
+        cure = "leave the variable out, and create the pod anew"
+    else:
+        rule = _KEPT_RULE
+        cure = f'correct it (example: {names.VISIBLE_DEVICES}: "0,1"), or leave it out, and create the pod anew'
+    own = f"{entry.name} from elsewhere (valueFrom)" if entry.value is None else _shown(entry)
+    return Obstacle(Reason.ENV_CONFLICT, f"cannot keep {own} in container {quote(container.name)}: {rule}", cure)
 
 
 def _visible(pod: Pod) -> Iterator[EnvVar]:

@@ -4,6 +4,7 @@ LAW: a question reads and answers; it changes nothing and knows no other questio
 GPUs is asked in fitting.py.
 """
 
+from collections.abc import Iterable
 from itertools import chain
 
 from gpu_scheduler import names
@@ -14,7 +15,7 @@ from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Sharing, WorkloadKey
 from gpu_scheduler.core.nodes import ANY_NODE, Nodes
 from gpu_scheduler.core.occupancy import Occupancy
-from gpu_scheduler.core.placement_map import PlacementMap, Slot, device_kind
+from gpu_scheduler.core.placement_map import PlacementMap, device_kind
 from gpu_scheduler.core.reasons import (
     Aspect,
     GpuChanged,
@@ -51,12 +52,12 @@ def gate_open(pod: Pod, value: str | None, *, by_field: bool) -> Obstacle | None
     return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
 
-def cards_exist(slot: Slot, node: Node) -> Obstacle | None:
-    """The node has the devices of the line, as far as its inventory can tell."""
+def cards_exist(devices: Iterable[str], node: Node) -> Obstacle | None:
+    """The node has these devices, as far as its inventory can tell."""
     inventory = node.inventory
     if inventory is None:
         return None
-    for device in slot.devices:
+    for device in devices:
         checked = inventory.has_uuids or device_kind(device) == "number"
         if checked and inventory.find(device) is None:
             have = f"cards 0 to {len(inventory.cards) - 1}" if inventory.cards else "no cards"

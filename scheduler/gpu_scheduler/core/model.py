@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from gpu_scheduler import names
+from gpu_scheduler.core.bounds import Excess
 from gpu_scheduler.core.constraints import ANYWHERE, Constraints, Taint
 from gpu_scheduler.core.demand import NOTHING, Demand
 from gpu_scheduler.core.inventory import Inventory, Reading
@@ -106,7 +107,7 @@ class Pod:
     """A pod, as far as placement cares.
 
     Two views of a pod are equal when they ask for the same: the condition is what we wrote ourselves, so it is no
-    difference. `annotations` and `labels` hold only what `names.POD_ANNOTATIONS` and `names.POD_LABELS` name.
+    difference. `annotations` hold only what `names.POD_ANNOTATIONS` names, `labels` only those of index and workload.
     """
 
     ref: PodRef
@@ -130,6 +131,8 @@ class Pod:
     unsupported: tuple[str, ...] = ()
     """Fields that ask for something we do not decide, by their path in the pod."""
     scheduled_condition: Condition | None = field(default=None, compare=False)
+    excess: Excess | None = None
+    """What it has too much of to be kept whole; such a pod is never placed."""
     rejected: str = ""
     """Why its kubelet would not run it, in the kubelet's word; empty where it did not say so."""
 

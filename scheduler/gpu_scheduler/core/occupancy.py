@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.demand import HostPort
+from gpu_scheduler.core.demand import EVERY_PORT, HostPort
 from gpu_scheduler.core.model import PodRef, Resident
 from gpu_scheduler.core.reasons import GpuChanged, RoomFreed, Wake
 from gpu_scheduler.core.touched import Touched
@@ -71,6 +71,8 @@ class Occupancy:
         wakes: set[Wake] = set()
         for resource, amount in _taken(resident):
             use.totals[resource] -= amount
+            if not use.totals[resource]:
+                del use.totals[resource]
             wakes.add(RoomFreed(node, resource))
         for port in resident.demand.ports:
             bearers = use.ports[port.protocol, port.port]
@@ -80,7 +82,7 @@ class Occupancy:
             wakes.add(RoomFreed(node, PORTS))
         if use.plugin_users.pop(uid, uid) is None:
             wakes.add(GpuChanged(node, ""))
-        if not use.totals[PODS]:
+        if PODS not in use.totals:
             del self._nodes[node]
         return frozenset(wakes)
 
@@ -92,10 +94,12 @@ class Occupancy:
     def port_holder(self, node: str, port: HostPort) -> tuple[PodRef, HostPort] | None:
         """Who on the node has a port that excludes `port`, and which."""
         use = self._nodes.get(node)
-        bearers = {} if use is None else use.ports.get((port.protocol, port.port), {})
-        for uid, taken in bearers:
-            if taken.overlaps(port):
-                return self._residents[uid].ref, taken
+        if use is None:
+            return None
+        for key in (port, EVERY_PORT):
+            for uid, taken in use.ports.get((key.protocol, key.port), {}):
+                if taken.overlaps(port):
+                    return self._residents[uid].ref, taken
         return None
 
     def plugin_user(self, node: str) -> PodRef | None:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
+from gpu_scheduler.core.bounds import MAX_VALUE
 from gpu_scheduler.core.text import quote
 
 MAX_BYTES: Final = 64 * 1024
@@ -40,6 +41,8 @@ _NODE_RULE: Final = (
 )
 _GPU_RULE: Final = "GPU must be a number, GPU-<uuid> or MIG-<uuid>"
 _KIND_RULE: Final = "GPUs of one line must be of one kind: numbers, GPU-<uuid> or MIG-<uuid>"
+_SIZE_RULE: Final = f"it must have at most {MAX_BYTES} bytes"
+_LENGTH_RULE: Final = f"the GPUs of a line must take at most {MAX_VALUE} characters"
 _EMPTY_RULE: Final = "GPUs must be separated by single commas; leave out all of them for no GPU"
 
 
@@ -53,6 +56,10 @@ class MapError(ValueError):
         where = "" if line is None else f", line {line}: {quote(text)}"
         super().__init__(f"cannot read placement map{where}: {rule} (example: {_EXAMPLE})")
         self.line = line
+
+
+TOO_LARGE: Final = MapError(_SIZE_RULE)
+"""What is wrong with a map whose text was not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +162,7 @@ _RECENT: Final = _Recent(budget=REMEMBERED)
 def _parse(text: str) -> PlacementMap:
     # Characters first: a byte count of hostile megabytes is not needed to refuse them.
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
-        raise MapError(f"it must have at most {MAX_BYTES} bytes")
+        raise MapError(_SIZE_RULE)
     slots: dict[int, Slot] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         content = line.strip(_BLANKS)
@@ -205,4 +212,6 @@ def _fault_of(devices: tuple[str, ...]) -> str | None:
             return f"GPU {device} must stand once on a line"
         kinds.add(kind)
         seen.add(device)
-    return _KIND_RULE if len(kinds) > 1 else None
+    if len(kinds) > 1:
+        return _KIND_RULE
+    return _LENGTH_RULE if len(",".join(devices)) > MAX_VALUE else None

@@ -4,9 +4,10 @@ LAW: one node at a time is looked at anew, whatever the others are; the best is 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 from weakref import ReferenceType, ref
 
 from gpu_scheduler.core.model import Node
@@ -18,6 +19,11 @@ from gpu_scheduler.core.text import natural
 from gpu_scheduler.core.weighing import Scale, Stock
 
 _Key = tuple[int | str, ...]
+
+_FOR_GOOD: Final = frozenset(
+    {Reason.INSUFFICIENT_GPU_MEMORY, Reason.NODE_AFFINITY_MISMATCH, Reason.GPU_NOT_FOUND},
+)
+"""What nodes lack that no other pod's end gives them."""
 
 
 class _Entry(NamedTuple):
@@ -93,9 +99,23 @@ class Ranking:
             return self._in_turn(self.turn)
         return (self._entries[str(key[-1])].choice for key in self._order)
 
+    def beside(self, cards: Mapping[str, Collection[int]]) -> Iterator[Choice]:
+        """What a pod could have of these nodes, these cards before the node's others; the best node first."""
+        if self.scale.alone:
+            return
+        entries = [self._entries[name] for name in cards if name in self._entries]
+        for entry in sorted(entries, key=attrgetter("key")):
+            first = cards[entry.stock.node.name]
+            yield self._choice(entry.stock, sorted(entry.stock.cards, key=lambda card: card.index not in first))
+
     def reason(self, choice: Choice, rival: Choice | None) -> str:
         """Why this choice and not the next, in people's words."""
         return self._ordering.reason(choice, rival, self.turn)
+
+    @property
+    def lacks_for_good(self) -> bool:
+        """Whether no node fits, and no waiting cures that."""
+        return not self._order and self.lacking in _FOR_GOOD
 
     @property
     def lacking(self) -> Reason:

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     GPU_HELD = "GpuHeld"
     GPU_UNHEALTHY = "GpuUnhealthy"
     NOT_ENOUGH_GPUS = "NotEnoughGpus"
+    QUOTA_EXCEEDED = "QuotaExceeded"
     INSUFFICIENT_GPU_MEMORY = "InsufficientGpuMemory"
     ENV_NOT_INJECTED = "EnvNotInjected"
     ENV_CONFLICT = "EnvConflict"
@@ -138,7 +139,14 @@ class ShapeChanged:
     shape: Hashable
 
 
-Wake = GpuChanged | IndexChanged | LineFreed | NodeChanged | RoomFreed | ShapeChanged | StorageChanged
+@dataclass(frozen=True, slots=True)
+class QuotaChanged:
+    """A pod of the namespace gave back devices, or the namespace's limit changed."""
+
+    namespace: str
+
+
+Wake = GpuChanged | IndexChanged | LineFreed | NodeChanged | QuotaChanged | RoomFreed | ShapeChanged | StorageChanged
 """What can cure a wait. That a change of the pod itself can goes without saying."""
 
 

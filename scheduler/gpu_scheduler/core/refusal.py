@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.bounds import Excess
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.core.workload_phase import Trouble
@@ -38,6 +39,12 @@ def unanswered(pod: str, why: str) -> Trouble:
     """Nobody knows whether the pod was made; the next try finds out."""
     word = names.CONDITION_SCHEDULER_ERROR
     return Trouble(word, sentence(word, f"cannot tell whether pod {pod} was made: {why}", _AGAIN))
+
+
+def excessive(excess: Excess) -> Trouble:
+    """Of a template that is too long no pod is made: each would be as long."""
+    cure = "let its containers read long texts from a ConfigMap, and create the GPUWorkload anew"
+    return Trouble(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, str(excess), cure))
 
 
 def taken(pod: str, *, going: bool) -> Trouble:

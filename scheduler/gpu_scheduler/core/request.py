@@ -8,14 +8,14 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.counting import CountRequest, Strategy, read_count
-from gpu_scheduler.core.environment import literals
+from gpu_scheduler.core.environment import kept
 from gpu_scheduler.core.model import Pod
-from gpu_scheduler.core.placement_map import MapError, PlacementMap, Slot, parse_placement_map
+from gpu_scheduler.core.placement_map import TOO_LARGE, MapError, PlacementMap, Slot, parse_placement_map
 from gpu_scheduler.core.pod_index import static_index
 from gpu_scheduler.core.reasons import Obstacle, Reason
 from gpu_scheduler.core.text import quote
 
-__all__ = ["CountRequest", "Request", "Strategy", "limit_fits", "read_request"]
+__all__ = ["CountRequest", "Request", "Strategy", "excess_of", "limit_fits", "read_request"]
 
 _EXAMPLE: Final = f'annotation {names.MAP}, example: "0=node1:0,1"'
 _MAX_RANGES: Final = 8
@@ -28,6 +28,15 @@ _CHOICES: Final = (
 )
 
 
+_EXCESSIVE: Final = {
+    f"annotation {names.INDEX}": Reason.INDEX_UNKNOWN,
+    f"annotation {names.COMPLETION_INDEX}": Reason.INDEX_UNKNOWN,
+    names.VISIBLE_DEVICES: Reason.ENV_CONFLICT,
+    names.DEVICE_ORDER: Reason.ENV_CONFLICT,
+}
+"""Of what too much has a reason of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A pod's map, and the line of it that is the pod's; without a `slot` any free line will do."""
@@ -38,15 +47,33 @@ class Request:
 
 def read_request(pod: Pod) -> Request | CountRequest | Obstacle:
     """What `pod` asks for, or what is wrong with the asking."""
+    excess = excess_of(pod)
+    if excess is not None:
+        return excess
     text = pod.map_text
     if text is None:
         return _without_map(pod)
     try:
         placement_map = parse_placement_map(text)
     except MapError as error:
-        return Obstacle(Reason.MAP_INVALID, str(error), f"correct annotation {names.MAP} in the pod's template")
+        return _wrong_map(error)
     said = f"the map already says the node ({_EXAMPLE})"
     return _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod, said) or _on_map(pod, placement_map)
+
+
+def excess_of(pod: Pod) -> Obstacle | None:
+    """What no honest pod has so much of: nobody knows any more what the pod asks for."""
+    excess = pod.excess
+    if excess is None:
+        return None
+    if excess.what == f"annotation {names.MAP}":
+        return _wrong_map(TOO_LARGE)
+    reason = _EXCESSIVE.get(excess.what, Reason.REQUEST_INVALID)
+    return Obstacle(reason, str(excess), "write less of it, and create the pod anew")
+
+
+def _wrong_map(error: MapError) -> Obstacle:
+    return Obstacle(Reason.MAP_INVALID, str(error), f"correct annotation {names.MAP} in the pod's template")
 
 
 def _without_map(pod: Pod) -> CountRequest | Obstacle:
@@ -138,12 +165,12 @@ def _unsupported(pod: Pod, said: str) -> Obstacle | None:
 
 def _kept(pod: Pod) -> Obstacle | None:
     """A container of a pod without a map keeps GPUs of its own: which node has them free, only a map could say."""
-    kept = literals(pod) if pod.keep_env else None
-    if not kept:
+    devices = kept(pod)
+    if not devices:
         return None
     return Obstacle(
         Reason.REQUEST_INVALID,
-        f"cannot keep {names.VISIBLE_DEVICES}={quote(','.join(kept))}: "
+        f"cannot keep {names.VISIBLE_DEVICES}={quote(','.join(devices))}: "
         "the GPUs of a pod without a map are chosen when it is placed",
         f"leave the variable out of its containers, or write a map ({_EXAMPLE})",
     )

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.environment import BY_FIELD, conflict, missing, wanted
+from gpu_scheduler.core.environment import BY_FIELD, carried, conflict, missing, wanted
 from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Pod
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
-from gpu_scheduler.core.request import CountRequest, Request, read_request
+from gpu_scheduler.core.request import CountRequest, Request, excess_of, read_request
 from gpu_scheduler.core.text import quote
 
 _MAX_NAME: Final = 253
@@ -70,12 +70,13 @@ def _known(request: Request | CountRequest) -> str:
 
 
 def _review_debugging(pod: Pod, old: Pod | None) -> Admit | Deny:
-    """A new ephemeral container sees what its pod sees; one without anything decided is not ours to complete."""
+    """A new ephemeral container sees what its pod sees."""
+    excess = excess_of(pod)
+    if excess is not None:
+        return _deny(excess)
     known = {container.name for container in _ephemeral(old)} if old is not None else set()
     new = tuple(container for container in _ephemeral(pod) if container.name not in known)
     needed = _seen(pod)
-    if needed is None:
-        return Admit()
     return _complete(pod, new, needed, f"Injecting {_shown(needed)} for ephemeral containers of pod {_named(pod)}")
 
 
@@ -83,17 +84,13 @@ def _ephemeral(pod: Pod) -> Iterator[Container]:
     return (container for container in pod.containers if container.kind is ContainerKind.EPHEMERAL)
 
 
-def _seen(pod: Pod) -> tuple[EnvVar, EnvVar] | None:
-    """What the pod's own containers have, else what it asks for."""
-    for container in pod.containers:
-        if container.kind is not ContainerKind.EPHEMERAL:
-            # Of two entries with one name the last wins.
-            has = {entry.name: entry for entry in container.env or ()}
-            seen, order = has.get(names.VISIBLE_DEVICES), has.get(names.DEVICE_ORDER)
-            if seen is not None and (seen.value is not None or seen == BY_FIELD[0]):
-                return seen, BY_FIELD[1] if order is None or order.value is None else order
+def _seen(pod: Pod) -> tuple[EnvVar, EnvVar]:
+    """What the pod's own containers have, else what it asks for; where neither says, our empty annotation."""
+    own = carried(pod)
+    if own is not None:
+        return own, BY_FIELD[1]
     request = read_request(pod)
-    return None if isinstance(request, Obstacle) else _needed(pod, request)
+    return BY_FIELD if isinstance(request, Obstacle) else _needed(pod, request)
 
 
 def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, ...], log: str) -> Admit | Deny:

@@ -75,7 +75,6 @@ class Scale:
 
     __slots__ = (
         "__weakref__",
-        "_alone",
         "_claim",
         "_known",
         "_ledger",
@@ -83,6 +82,7 @@ class Scale:
         "_sample",
         "_sharing",
         "_type",
+        "alone",
         "goal",
         "kind",
     )
@@ -98,7 +98,7 @@ class Scale:
         self._order = ORDERINGS[kind.strategy].card
         # What one of them would hold, wherever it goes.
         self._claim = claim_of(sample, Placement("", ("0",), None))
-        self._alone = kind.exclusive and not (kind.sharing_any or kind.observer or policy.sharing is Sharing.ANY)
+        self.alone = kind.exclusive and not (kind.sharing_any or kind.observer or policy.sharing is Sharing.ANY)
         """Whether they can have no card that anybody holds, whoever that is."""
         self._known: dict[str, tuple[int, _Face, Stock]] = {}
         """By node, and up to which change it holds."""
@@ -178,7 +178,7 @@ class Scale:
         cards, ill = face.cards, len(face.ill)
         if feasible.plugin_apart(self._claim, node, self._ledger) is not None:
             cards, ill = (), 0
-        elif held and self._alone:
+        elif held and self.alone:
             cards = tuple([card for key, card in zip(face.keys, cards, strict=True) if key not in held])
             ill = sum([key not in held for key in face.ill])
         elif held:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.bounds import Excess
 from gpu_scheduler.core.counting import CountRequest
 from gpu_scheduler.core.model import Condition as Scheduling
 from gpu_scheduler.core.model import Pod, PodRef
@@ -69,7 +70,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A GPUWorkload. `template` is its pod template as JSON, which only the one who makes the pod reads."""
+    """A GPUWorkload; its pod template is read when its pod is made, and kept by nobody."""
 
     namespace: str
     name: str
@@ -79,7 +80,8 @@ class Workload:
     generation: int
     request: CountRequest
     retries: int
-    template: bytes
+    excess: Excess | None = None
+    """Of its template, where no pod is made of it."""
     deleting: bool = False
     status: Status | None = None
 

@@ -64,6 +64,7 @@ class Wire(Api):
         content_type: str = JSON,  # noqa: ARG002 - one kind of patch for each path
         timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - as its base has it
         guard: Callable[[], bool] | None = None,
+        most: int = 0,  # noqa: ARG002 - no object here is large
     ) -> Answer:
         """See Api."""
         if guard is not None:

@@ -45,7 +45,7 @@ def chunk(data: bytes) -> bytes:
 END: Final = chunk(b"")
 
 
-async def broken(stream: Stream, idle_limit: float = 3.0) -> tuple[list[bytes], OSError]:
+async def broken(stream: Stream, idle_limit: float = 3.0) -> tuple[list[bytearray], OSError]:
     """What comes before the error, and the error."""
     pieces = []
     try:

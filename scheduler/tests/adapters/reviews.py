@@ -8,16 +8,17 @@ from io import BytesIO
 from typing import Any
 
 import jsonpatch
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from gpu_scheduler.adapters.accepting import WEBHOOK_LIMITS
 from gpu_scheduler.adapters.admission import Webhook
 from gpu_scheduler.adapters.metrics import WebhookMetrics
+from gpu_scheduler.adapters.server import Listener
 from tests.adapters.server import Object
 
-Client = TestClient[web.Request, web.Application]
+Client = ClientSession
 
 MAP = "0=node1:0,1\n1=node2:2\n"
 ODD = st.recursive(
@@ -38,7 +39,8 @@ async def serving() -> AsyncIterator[tuple[Client, Webhook, CollectorRegistry]]:
     """The webhook without TLS."""
     registry = CollectorRegistry()
     webhook = Webhook("gpu-scheduler", WebhookMetrics(registry))
-    async with TestClient(TestServer(webhook.app())) as client:
+    listener = Listener(webhook.app(), address="127.0.0.1", port=0, variable="WEBHOOK_PORT", limits=WEBHOOK_LIMITS)
+    async with listener, ClientSession(f"http://127.0.0.1:{listener.port}") as client:
         yield client, webhook, registry
 
 

@@ -15,6 +15,7 @@ from kubernetes.aio.client.configuration import Configuration
 
 from gpu_scheduler.adapters.access import Reload
 from gpu_scheduler.adapters.api import Api
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -151,8 +152,8 @@ async def connected(*tokens: str) -> AsyncIterator[tuple[FakeServer, Api]]:
 
 
 async def until(ask: object, seconds: float = 3.0) -> None:
-    """Wait until `ask()` is true."""
+    """Wait until `ask()` is true, at most `limit(seconds)`."""
     assert callable(ask)
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(limit(seconds)):
         while not ask():  # noqa: ASYNC110 - what is waited for sets no event
             await asyncio.sleep(0.005)

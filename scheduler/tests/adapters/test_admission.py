@@ -1,7 +1,8 @@
-import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from gpu_scheduler.adapters import admission
 from tests.adapters.reviews import ask, patched, pod, review, serving
@@ -130,21 +131,53 @@ async def test_a_body_beyond_measure_is_not_read(monkeypatch: pytest.MonkeyPatch
         assert response.status == 413
 
 
-async def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sender may hang; the handler does not hang with it."""
-    monkeypatch.setattr(admission, "READ_TIMEOUT", 0.1)
-    never = asyncio.Event()
+async def test_a_body_of_unknown_length_is_not_read() -> None:
+    """The API server announces every length; memory cannot be kept for what nobody knows."""
 
     async def drip() -> AsyncIterator[bytes]:
         yield b"{"
-        await never.wait()
 
+    async with serving() as (client, _, _registry), client.post("/mutate", data=drip()) as response:
+        assert response.status == 411
+
+
+async def test_a_pod_of_too_many_fields_is_refused_before_it_is_read() -> None:
+    """60,000 containers cost 0.4 s of everybody's time; the author reads how many are too many."""
+    giant = pod(containers=[{"name": f"c{number}", "image": "none"} for number in range(60_000)])
+    async with serving() as (client, _, registry):
+        for path in ("/mutate", "/validate"):
+            response = await ask(client, path, review(giant))
+
+            assert not response["allowed"]
+            assert re.fullmatch(
+                r"RequestInvalid: cannot review a pod of 1200\d\d fields: at most 40000 are read; split it .*",
+                response["status"]["message"],
+            )
+        labels = {"path": "/mutate", "outcome": "RequestInvalid"}
+        assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
+
+
+async def test_a_large_pod_is_reviewed_as_any_other() -> None:
+    """As many containers and variables as an honest pod has, and a text as long as etcd takes it."""
+    variables = [{"name": f"V{number}", "value": "x:y"} for number in range(40)]
+    containers = [{"name": f"c{number}", "image": "none", "env": list(variables)} for number in range(60)]
+    containers[0]["args"] = ["x" * 1_500_000]
     async with serving() as (client, _, _registry):
-        posting = asyncio.create_task(client.post("/mutate", data=drip()))
-        response = await asyncio.wait_for(posting, 2)
-        assert response.status == 400
-        response.close()
-        never.set()
+        large = pod(containers=containers)
+        right = patched(large, await ask(client, "/mutate", review(large)))
+        assert (await ask(client, "/validate", review(right)))["allowed"]
+
+
+async def test_what_a_forged_review_says_is_cut_in_our_log() -> None:
+    """Whoever sends a review of his own making chooses its names, and has no line as long as a body."""
+    forged = review(pod("nonsense"), name="n" * 100_000, namespace="m" * 100_000)
+    async with serving() as (client, _, _registry):
+        with capture_logs() as lines:
+            assert not (await ask(client, "/mutate", forged))["allowed"]
+        (line,) = lines
+        assert len(str(line)) < 3_000
+        async with client.post("/mutate", json=review(pod(), uid="u" * 1000)) as response:
+            assert response.status == 400
 
 
 async def test_a_draining_replica_sends_its_callers_elsewhere() -> None:

@@ -229,3 +229,15 @@ async def test_a_full_queue_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         assert announcer.announce(POD, SCHEDULED)
         assert announcer.announce(POD, SCHEDULED)
         assert not announcer.announce(PodRef("default", "train-1", "uid-2"), SCHEDULED)
+
+
+async def test_a_pod_of_megabytes_is_told_once_and_not_read() -> None:
+    """Its answer is the pod itself: sixteen of them at once would be a hundred megabytes."""
+    async with announcing_to() as (server, announcer):
+        server.on("PATCH", STATUS, Reply(200, {"spec": "x" * 2 * announcing.LONGEST}))
+        server.on("POST", EVENTS, Reply(201))
+
+        announcer.announce(POD, waiting("EnvConflict"))
+        await announcer.flush(1)
+
+        assert [request.method for request in server.requests] == ["PATCH", "POST"]

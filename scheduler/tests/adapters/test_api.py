@@ -14,6 +14,7 @@ from gpu_scheduler.adapters.api import Answer, Api, NoAnswerError, status_messag
 from gpu_scheduler.adapters.leadership import Timing
 from gpu_scheduler.adapters.sockets import UNACKNOWLEDGED
 from tests.adapters.server import Reply, connected
+from tests.waiting import limit
 
 PATH = "/api/v1/pods"
 
@@ -79,12 +80,9 @@ async def test_silence_ends_at_the_time_out() -> None:
     """Every call has one."""
     async with connected() as (server, api):
         server.on("GET", PATH, Reply(200, after=5))
-        began = time.monotonic()
 
         with pytest.raises(NoAnswerError):
             await api.call("GET", PATH, timeout=0.1)
-
-        assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize("cancelled", [0.05, 0.15], ids=["cancelled first", "timed out first"])
@@ -107,7 +105,7 @@ async def test_who_is_cancelled_as_the_time_is_up_ends(kind: str, cancelled: flo
         loop = asyncio.get_running_loop()
         loop.call_later(cancelled, task.cancel)
         loop.call_later(0.02, time.sleep, 0.2)
-        await asyncio.wait((task,), timeout=1)
+        await asyncio.wait((task,), timeout=limit(1))
 
         assert task.cancelled()
 

@@ -5,10 +5,12 @@ import pytest
 
 from gpu_scheduler.adapters.api import Api
 from gpu_scheduler.adapters.binding import ApiBinder
+from gpu_scheduler.adapters.one_object import USUAL
 from gpu_scheduler.core.decide import Bind
 from gpu_scheduler.core.model import Placement, PodRef
 from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
 from tests.adapters.server import FakeServer, Object, Reply, connected
+from tests.waiting import limit
 
 POD = "/api/v1/namespaces/default/pods/train-2"
 BIND = Bind(PodRef("default", "train-2", "uid-1"), Placement("node3", ("0", "1"), 2), "assigned")
@@ -168,10 +170,10 @@ CASES: list[tuple[str, list[Reply], list[Reply], BindResult | type[BindResult]]]
         [Reply(200, '{"metadata":"\udcff"}')],
         Unknown,
     ),
-    ("after a time-out a free pod proves nothing", [Reply(201, after=9)], [pod()], Unknown),
+    ("after a time-out a free pod proves nothing", [Reply(201, after=60)], [pod()], Unknown),
     (
         "after a time-out our own binding is success",
-        [Reply(201, after=9)],
+        [Reply(201, after=60)],
         [pod(node="node3", annotations=OURS)],
         Bound(),
     ),
@@ -188,7 +190,7 @@ async def test_every_kind_of_answer_is_told_apart(
 ) -> None:
     """Unknown is never failed, and what a GET can settle is settled."""
     if posts[0].after:
-        monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": 0.5})
+        monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": limit(0.5)})
     async with connected() as (server, api):
         _script(server, posts, gets)
 
@@ -236,3 +238,13 @@ def _script(server: FakeServer, posts: list[Reply], gets: list[Reply]) -> None:
     server.on("POST", f"{POD}/binding", *posts)
     if gets:
         server.on("GET", POD, *gets)
+
+
+async def test_a_pod_of_megabytes_is_looked_at_alone() -> None:
+    """What became of a bind is known of such a pod too; but of many at once one is in memory."""
+    async with connected() as (server, api):
+        server.on("POST", f"{POD}/binding", Reply(409))
+        server.on("GET", POD, pod(node="node3", annotations=OURS, x="x" * 2 * USUAL))
+
+        assert await binder(api).bind(BIND) == Bound()
+        assert [request.method for request in server.requests] == ["POST", "GET", "GET"]

@@ -117,3 +117,32 @@ def test_readiness_hears_of_an_expired_certificate(tmp_path: Path) -> None:
     assert served.seconds_left() == 50
     now[0] = 200
     assert served.problem() == "the certificate has expired"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["whom the authority knows", "whom it does not know"])
+async def test_clients_may_have_to_show_a_certificate(tmp_path: Path, *, known: bool) -> None:
+    """With an authority for clients only whom it knows gets an answer: an API server with a certificate of its own."""
+    authority, clients = trustme.CA(), trustme.CA()
+    write(tmp_path, authority)
+    clients.cert_pem.write_to_path(str(tmp_path / "clients.crt"))
+    served = ServingCertificate(tmp_path, client_ca=tmp_path / "clients.crt")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    (clients if known else trustme.CA()).issue_cert("kube-apiserver").configure_cert(context)
+    listener = await asyncio.start_server(lambda _, writer: writer.write(b"x"), "127.0.0.1", 0, ssl=served.context)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+        if known:
+            assert await reader.readexactly(1) == b"x"
+        else:
+            with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+                await reader.readexactly(1)
+        writer.transport.abort()
+
+
+def test_an_authority_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """With the variable that chose it."""
+    write(tmp_path, trustme.CA())
+    with pytest.raises(CertificateError, match=r"cannot read the authority of clients from .*CLIENT_CA="):
+        ServingCertificate(tmp_path, client_ca=tmp_path / "absent.crt")

@@ -5,6 +5,7 @@ import pytest
 from gpu_scheduler.adapters.api import Api
 from gpu_scheduler.adapters.claims import ApiClaims
 from tests.adapters.server import Reply, connected
+from tests.waiting import limit
 
 CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
 
@@ -63,7 +64,7 @@ async def test_a_refusal_is_told_and_never_raised(reply: Reply, why: str) -> Non
 
 async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it was written will show in the watch; to write it again is harmless."""
-    monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": 0.2})
+    monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": limit(0.2)})
     async with connected() as (server, api):
         server.on("PATCH", CLAIM, Reply(200, after=9))
 

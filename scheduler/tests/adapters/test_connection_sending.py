@@ -9,6 +9,7 @@ import pytest
 from gpu_scheduler.adapters.connection import HeldBackError
 from tests.adapters.peers import CREATED, LARGE, Talk, asking, obliging, post, schemes, serving
 from tests.adapters.server import until
+from tests.waiting import limit
 
 
 @schemes
@@ -77,7 +78,7 @@ async def test_who_may_no_longer_send_has_sent_something(scheme: str) -> None:
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
             with pytest.raises(ConnectionError, match="may not send that any more") as raised:
-                await asyncio.wait_for(connections.ask(whole, lambda: gate.open), 3)
+                await asyncio.wait_for(connections.ask(whole, lambda: gate.open), limit(3))
             await until(lambda: heard)
 
     assert not isinstance(raised.value, HeldBackError)

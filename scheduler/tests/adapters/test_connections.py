@@ -22,6 +22,7 @@ from tests.adapters.peers import (
     watched,
 )
 from tests.adapters.server import until
+from tests.waiting import limit
 
 
 @schemes
@@ -138,11 +139,11 @@ async def test_a_place_is_given_back_whatever_happens() -> None:
 
 async def test_what_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a firewall between forgets it without a word; what is used stays."""
-    monkeypatch.setattr(module, "KEPT", 0.2)
+    monkeypatch.setattr(module, "KEPT", limit(0.2))
     async with serving(obliging) as peer:
         with asking(peer) as connections:
             await asyncio.gather(*(connections.ask(post(), None) for _ in range(3)))
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(limit(3)):
                 while peer.open > 1:
                     await connections.ask(post(), None)
                     await asyncio.sleep(0.01)

@@ -96,7 +96,7 @@ CORPUS: dict[str, tuple[Json, str | None]] = {
     "a pod's name of control characters": (pod(name="\x00\n\x1b[31m-0"), None),
     "a pod's name of 256 kB": (pod(name="a" * 262_144 + "-0"), None),
     "a pod's name with a number of 256 kB": (pod(name="a-" + "1" * 262_144), None),
-    "thousands of containers": (pod(containers=[{"name": f"c{number}"} for number in range(5000)]), None),
+    "thousands of containers": (pod(containers=[{"name": f"c{number}"} for number in range(5000)]), "RequestInvalid"),
 }
 
 

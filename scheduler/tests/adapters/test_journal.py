@@ -150,6 +150,7 @@ class Chance:
             self.change_node,
             self.change_storage,
             self.steer,
+            self.limit,
             self.repair,
         )
 
@@ -228,6 +229,9 @@ class Chance:
 
     def steer(self) -> None:
         self.loop.settings.applied(self.dice.choice(list(Strategy)))
+
+    def limit(self) -> None:
+        self.loop.limits.applied(self.dice.choice(("", "default: devices=1 priority=5", "*: devices=3")))
 
     def repair(self) -> None:
         """Make the ledger anew, as the audit does where it found a fault."""

@@ -10,6 +10,7 @@ from gpu_scheduler.adapters.leadership import ApiLeases, Leadership, LeadershipL
 from gpu_scheduler.adapters.objects import Lease, LeaseMeta, LeaseSpec
 from tests.adapters.server import Reply, connected, until
 
+pytestmark = pytest.mark.clock("virtual")
 QUICK = Timing(duration=0.6, renew_deadline=0.3, retry_period=0.05)
 
 
@@ -74,7 +75,10 @@ def candidate(
     leases: FakeLeases, identity: str = "me", pulse: Callable[[], float] = lambda: 0.0, timing: Timing = QUICK
 ) -> Leadership:
     """A replica that competes."""
-    return Leadership(leases, name="gpu-scheduler", namespace="system", identity=identity, timing=timing, pulse=pulse)
+    clock = asyncio.get_running_loop().time
+    return Leadership(
+        leases, name="gpu-scheduler", namespace="system", identity=identity, timing=timing, pulse=pulse, clock=clock
+    )
 
 
 @asynccontextmanager
@@ -383,6 +387,7 @@ async def test_the_window_counts_from_the_start_of_the_renewal() -> None:
         assert not me.may_bind()
 
 
+@pytest.mark.clock("real")
 async def test_the_lease_in_the_api_server() -> None:
     """Made when missing, replaced by resourceVersion, and a conflict is told."""
     path = "/apis/coordination.k8s.io/v1/namespaces/system/leases"

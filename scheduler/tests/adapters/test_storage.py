@@ -141,7 +141,7 @@ WRONG = {
     "a list for metadata": b'{"metadata": []}',
     "no JSON": b"{",
     "lists within lists": b'{"metadata": {}, "status": ' + b"[" * 9000 + b"]" * 9000 + b"}",
-    "a number for an annotation": b'{"metadata": {"annotations": {"a": 1}}}',
+    "a number for an annotation": b'{"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": 1}}}',
 }
 
 

@@ -31,7 +31,7 @@ async def begun(*said: bytes, scheme: str = "http", pause: float = 0.0) -> Async
         await until(lambda: peer.open == 0)
 
 
-async def heard(stream: Stream) -> list[bytes]:
+async def heard(stream: Stream) -> list[bytearray]:
     """All that comes until the end."""
     return [piece async for piece in stream.chunks(3)]
 

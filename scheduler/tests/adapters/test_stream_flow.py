@@ -26,6 +26,7 @@ from tests.adapters.peers import (
     serving,
 )
 from tests.adapters.server import until
+from tests.waiting import limit
 
 
 async def silent(talk: Talk) -> None:
@@ -59,12 +60,12 @@ async def test_nothing_more_is_read_than_somebody_wants(
         with asking(peer) as connections:
             async with connections.stream(pause) as stream:
                 await stream.begin(WATCH)
-                await until(lambda: stream._ahead > 2**18)
+                await until(lambda: len(stream._body) > 2**18)
                 before = -1
                 while before < said:
                     before = said
                     await asyncio.sleep(0.05)
-                assert stream._ahead <= 2**18 + 2**16
+                assert len(stream._body) <= 2**18 + 2**16
                 assert said < len(pieces)
                 assert b"".join([piece async for piece in stream.chunks(3)]) == b"".join(pieces)
 
@@ -105,7 +106,7 @@ async def test_what_comes_in_one_pause_arrives_together(monkeypatch: pytest.Monk
                 assert b"".join(pieces) == b"." * 40
                 gaps = [later - earlier for earlier, later in pairwise(times[1:])]
                 assert len(pieces) <= len(times)
-                assert (len(times) > 20) if not pause else (min(gaps) > 0.09)
+                assert (len(times) > 5) if not pause else (min(gaps) > 0.09)
 
 
 @schemes
@@ -121,7 +122,7 @@ async def test_no_pause_delays_the_head(scheme: str) -> None:
 
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
-            async with connections.stream(9.0) as stream, asyncio.timeout(3):
+            async with connections.stream(9.0) as stream, asyncio.timeout(limit(3)):
                 assert (await stream.begin(WATCH)).status == 200
 
 
@@ -137,7 +138,7 @@ async def test_a_pause_delays_the_end_by_no_more_than_itself(scheme: str) -> Non
         with asking(peer) as connections:
             async with connections.stream(0.05) as stream:
                 await stream.begin(WATCH)
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(limit(1)):
                     assert b"".join([piece async for piece in stream.chunks(3)]) == b"a"
     async with serving(silent, scheme) as peer:
         with asking(peer) as connections:
@@ -150,12 +151,13 @@ async def test_a_pause_delays_the_end_by_no_more_than_itself(scheme: str) -> Non
 @schemes
 async def test_silence_is_counted_from_the_last_word(scheme: str) -> None:
     """A stream that says something now and then may last."""
+    rest = limit(0.1)
 
     async def script(talk: Talk) -> None:
         await talk.head()
         await talk.say(HEAD)
         for _ in range(4):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(rest)
             await talk.say(chunk(b"."))
         await talk.rest()
 
@@ -163,7 +165,7 @@ async def test_silence_is_counted_from_the_last_word(scheme: str) -> None:
         with asking(peer) as connections:
             async with connections.stream(0.0) as stream:
                 await stream.begin(WATCH)
-                pieces, error = await broken(stream, 0.3)
+                pieces, error = await broken(stream, 3 * rest)
                 assert peer.open == 1
             await until(lambda: peer.open == 0)
 

@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_scheduler.adapters.translate_upkeep import read_sighting, read_strategy
+from gpu_scheduler.adapters.translate_upkeep import read_limits, read_sighting, read_strategy
 from gpu_scheduler.core.freshness import Sighting
 
 LEASE = {
@@ -47,7 +47,22 @@ def test_the_settings_name_a_strategy(data: Any, strategy: str | None) -> None:
     assert read_strategy(json.dumps(settings).encode()) == ("gpu-scheduler-settings", strategy)
 
 
-@pytest.mark.parametrize("read", [read_sighting, read_strategy])
+LIMITS: dict[str, tuple[Any, str | None]] = {
+    "lines": ({"limits": "*: devices=4\n", "other": "x"}, "*: devices=4\n"),
+    "another key": ({"limit": "*: devices=4"}, None),
+    "no data": (None, None),
+}
+
+
+@pytest.mark.parametrize(("data", "text"), LIMITS.values(), ids=LIMITS)
+def test_the_limits_are_a_text(data: Any, text: str | None) -> None:
+    """As it is written, whether or not it can be read."""
+    limits = {"metadata": {"name": "gpu-scheduler-limits"}, "data": data}
+
+    assert read_limits(json.dumps(limits).encode()) == ("gpu-scheduler-limits", text)
+
+
+@pytest.mark.parametrize("read", [read_sighting, read_strategy, read_limits])
 def test_what_is_neither_is_refused(read: Any) -> None:
     """One kind of error, for the watch to tell."""
     with pytest.raises(msgspec.ValidationError):

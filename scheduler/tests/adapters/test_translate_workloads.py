@@ -8,6 +8,7 @@ from gpu_scheduler.adapters.translate_workloads import (
     occupied_object,
     read_gpu_node,
     read_seen_pod,
+    read_template,
     read_workload,
     status_object,
 )
@@ -48,7 +49,7 @@ def test_the_least_a_workload_says() -> None:
 
     assert (key, found.uid, found.version, found.generation) == ("default/train", "uid-1", "7", 2)
     assert (found.request, found.retries, found.status, found.deleting) == (CountRequest(1), 0, None, False)
-    assert json.loads(found.template) == TEMPLATE
+    assert found.excess is None
 
 
 def test_all_that_a_workload_may_say() -> None:
@@ -68,7 +69,28 @@ def test_all_that_a_workload_may_say() -> None:
 
     assert found.request == CountRequest(2, 9000, False, "A100", Strategy.BEST_FIT, 5)
     assert (found.retries, found.deleting) == (3, True)
-    assert json.loads(found.template)["metadata"] == {"labels": {"a": "b"}}
+
+
+def test_a_template_is_read_by_itself() -> None:
+    """Of which workload it is, and of which generation; its spec stays what it is."""
+    template = {"metadata": {"labels": {"a": "b"}}, **TEMPLATE}
+
+    uid, generation, found = read_template(workload(podTemplate=template))
+
+    assert (uid, generation) == ("uid-1", 2)
+    assert json.loads(msgspec.json.encode(found.spec)) == TEMPLATE["spec"]
+    assert found.metadata is not None
+    assert found.metadata.labels == {"a": "b"}
+
+
+def test_a_template_that_is_too_long_is_noted() -> None:
+    """Nobody keeps it, and nobody makes a pod of it."""
+    spec = {"containers": [{"name": "main", "args": ["x" * 262_144]}]}
+
+    _, found = read_workload(workload(podTemplate={"spec": spec}))
+
+    assert str(found.excess).startswith("cannot read spec.podTemplate: it has 2622")
+    assert str(found.excess).endswith("bytes, and must have at most 262144")
 
 
 @pytest.mark.parametrize("status", [STATUS, Status(), Status(reason="GpuHeld", message="x", completed_at=NOW)])

@@ -15,6 +15,7 @@ from gpu_scheduler.adapters.access import Reload
 from gpu_scheduler.adapters.api import Answer, Api, NoAnswerError
 from tests.adapters.peers import END, HEAD, Talk, chunk, serving
 from tests.adapters.server import Reply, Watch, connected, until
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -139,7 +140,7 @@ async def test_a_watch_has_a_limit_as_a_whole() -> None:
         began = time.monotonic()
         with pytest.raises(NoAnswerError, match=f"^watch {PATH}: TimeoutError$"):
             await watched(api, limit=0.2)
-        assert 0.2 <= time.monotonic() - began < 1
+        assert time.monotonic() - began >= 0.2
         await until(lambda: peer.open == 0)
 
 
@@ -168,8 +169,8 @@ async def test_a_server_that_nobody_reaches_costs_no_more_than_a_call(monkeypatc
         api = Api(Configuration(host=peer.url.replace("http", "https")), reload=Reload("nowhere"))
         began = time.monotonic()
         with pytest.raises(NoAnswerError, match=f"^watch {PATH}: TimeoutError$"):
-            await watched(api, limit=9, idle_limit=9)
-        assert time.monotonic() - began < 1
+            await watched(api, limit=60, idle_limit=60)
+        assert time.monotonic() - began < limit(1)
         await until(lambda: heard)
         assert api._connections._places._value == module.CONNECTIONS
         await api.close()

@@ -2,17 +2,22 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpu_scheduler.adapters.api import Api
-from gpu_scheduler.adapters.workload_api import ApiGpuNodes, ApiPods, ApiWorkloads, pod_of
+from gpu_scheduler.adapters.translate_workloads import read_template
+from gpu_scheduler.adapters.workload_api import MAX_ANSWER, ApiGpuNodes, ApiPods, ApiWorkloads, pod_of
+from gpu_scheduler.core.bounds import Excess
 from gpu_scheduler.core.counting import CountRequest
 from gpu_scheduler.core.gpu_node import Occupied
 from gpu_scheduler.core.workload import Phase, Status, Workload
-from tests.adapters.server import Reply, connected
+from tests.adapters.server import Object, Reply, connected
+from tests.waiting import limit
 
 PODS = "/api/v1/namespaces/default/pods"
 POD = f"{PODS}/train-0"
+WORKLOAD = "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads/train"
 STATUS = "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads/train/status"
 NODE = "/apis/agentaflow.io/v1/gpunodes/node1/status"
 SPEC = {"containers": [{"name": "main", "image": "x"}]}
@@ -29,11 +34,21 @@ class Gate:
         return self.open
 
 
-def workload(template: object = None, **others: Any) -> Workload:
+def workload(**others: Any) -> Workload:
     """A workload that shares a card."""
-    body = json.dumps(template or {"spec": SPEC}).encode()
-    made = Workload("default", "train", "uid-1", "7", 2, CountRequest(1, 8192, exclusive=False), 0, body)
+    made = Workload("default", "train", "uid-1", "7", 2, CountRequest(1, 8192, exclusive=False), 0)
     return replace(made, **others)
+
+
+def body(template: object = None, uid: str = "uid-1", generation: int = 2) -> Object:
+    """The same, as the API server gives it."""
+    return {"metadata": {"uid": uid, "generation": generation}, "spec": {"podTemplate": template or {"spec": SPEC}}}
+
+
+def made(template: object) -> Any:
+    """The pod that is asked for by this template."""
+    read = read_template(json.dumps(body(template)).encode())[2]
+    return json.loads(msgspec.json.encode(pod_of(workload(), read, 2, "gpu-scheduler")))
 
 
 def owned(uid: str, **meta: object) -> Reply:
@@ -49,7 +64,7 @@ def test_a_pod_as_it_is_asked_for() -> None:
         "spec": {**SPEC, "schedulerName": "another", "nodeSelector": {"zone": "a"}},
     }
 
-    assert pod_of(workload(template), 2, "gpu-scheduler") == {
+    assert made(template) == {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -81,10 +96,8 @@ def test_what_a_template_says_of_restarts_and_of_a_map_stands() -> None:
     """And each try of a pod with a map has the map's first line, unless the template names another."""
     spec = {**SPEC, "restartPolicy": "OnFailure"}
     mapped = {"gpu-scheduling-map": "0=node1:0"}
-    one = pod_of(workload({"spec": spec, "metadata": {"annotations": mapped}}), 1, "x")
-    other = pod_of(
-        workload({"spec": spec, "metadata": {"annotations": {**mapped, "agentaflow.gpu/index": "4"}}}), 1, "x"
-    )
+    one = made({"spec": spec, "metadata": {"annotations": mapped}})
+    other = made({"spec": spec, "metadata": {"annotations": {**mapped, "agentaflow.gpu/index": "4"}}})
 
     assert one["spec"]["restartPolicy"] == "OnFailure"
     assert one["metadata"]["annotations"]["agentaflow.gpu/index"] == "0"
@@ -92,12 +105,13 @@ def test_what_a_template_says_of_restarts_and_of_a_map_stands() -> None:
 
 
 async def test_a_pod_is_made() -> None:
-    """One POST."""
+    """One GET, of its template, and one POST."""
     async with connected() as (server, api):
+        server.on("GET", WORKLOAD, Reply(body=body()))
         server.on("POST", PODS, Reply(201, {}))
 
         assert await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0) is None
-        (sent,) = server.requests
+        _, sent = server.requests
         assert sent.body["metadata"]["name"] == "train-0"
 
 
@@ -115,6 +129,7 @@ TAKEN = {
 async def test_the_name_is_taken(there: Reply, reason: str | None) -> None:
     """A pod that is ours already is what was wanted."""
     async with connected() as (server, api):
+        server.on("GET", WORKLOAD, Reply(body=body()))
         server.on("POST", PODS, Reply(409, {"message": "exists"}))
         server.on("GET", POD, there)
 
@@ -122,9 +137,39 @@ async def test_the_name_is_taken(there: Reply, reason: str | None) -> None:
         assert (trouble and trouble.reason) == reason
 
 
+UNMADE = {
+    "of a template that is too long": (
+        {"excess": Excess("spec.podTemplate", 300_000, 262_144)},
+        Reply(500),
+        "RequestInvalid: cannot read spec.podTemplate: it has 300000 bytes, and must have at most 262144; let its ",
+    ),
+    "of a workload that is gone": (
+        {},
+        Reply(404, {"message": "not found"}),
+        "SchedulerError: cannot tell whether pod default/train-0 was made: HTTP 404: not found",
+    ),
+    "of another workload of its name": ({}, Reply(body=body(uid="uid-2")), "SchedulerError: cannot tell whether pod"),
+    "of a workload that has changed": ({}, Reply(body=body(generation=3)), "SchedulerError: cannot tell whether pod"),
+}
+
+
+@pytest.mark.parametrize(("others", "there", "message"), UNMADE.values(), ids=UNMADE)
+async def test_no_pod_is_made(others: dict[str, Any], there: Reply, message: str) -> None:
+    """Of what was judged alone; the watch is about to tell of another."""
+    async with connected() as (server, api):
+        server.on("GET", WORKLOAD, there)
+
+        trouble = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(**others), 0)
+
+        assert trouble is not None
+        assert trouble.message.startswith(message)
+        assert not server.asked("POST")
+
+
 async def test_a_refusal_is_told() -> None:
     """As the API server says it."""
     async with connected() as (server, api):
+        server.on("GET", WORKLOAD, Reply(body=body()))
         server.on("POST", PODS, Reply(422, {"message": "Pod is invalid: x"}))
 
         trouble = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
@@ -134,8 +179,9 @@ async def test_a_refusal_is_told() -> None:
 
 async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the pod was made, the next try finds out; a status is written again."""
-    monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": 0.2})
+    monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": limit(0.2)})
     async with connected() as (server, api):
+        server.on("GET", WORKLOAD, Reply(body=body()))
         server.on("POST", PODS, Reply(after=9))
         server.on("PATCH", STATUS, Reply(after=9))
 
@@ -148,6 +194,7 @@ async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch)
 async def test_nothing_is_written_by_a_replica_that_does_not_lead() -> None:
     """The fence is asked right before each write."""
     async with connected() as (server, api):
+        server.on("GET", WORKLOAD, Reply(body=body()))
         shut = Gate(open=False)
         trouble = await ApiPods(api, shut, "gpu-scheduler").make(workload(), 0)
 
@@ -155,7 +202,7 @@ async def test_nothing_is_written_by_a_replica_that_does_not_lead() -> None:
         assert "may not write now" in trouble.message
         assert await ApiWorkloads(api, shut).write(workload(), Status()) is None
         assert not await ApiGpuNodes(api, shut).write("node1", Occupied(0, (), ()))
-        assert server.requests == []
+        assert [each.method for each in server.requests] == ["GET"]
 
 
 async def test_a_status_is_written_over_the_one_that_was_read() -> None:
@@ -215,3 +262,14 @@ async def test_a_gpu_node_s_part_is_applied() -> None:
             "metadata": {"name": "node1"},
             "status": {"allocated": 0, "allocations": [], "conditions": []},
         }
+
+
+async def test_an_answer_of_megabytes_is_not_read() -> None:
+    """Eight writes at once would have eight of them here; the watch shows what was written."""
+    async with connected() as (server, api):
+        long = Reply(body={"metadata": {"x": "x" * 2 * MAX_ANSWER}})
+        server.on("PATCH", STATUS, long)
+        server.on("PATCH", NODE, long)
+
+        assert await ApiWorkloads(api, Gate()).write(workload(), Status()) is None
+        assert await ApiGpuNodes(api, Gate()).write("node1", Occupied(0, (), ()))

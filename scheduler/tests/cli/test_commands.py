@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.world import kubeconfig
+from tests.waiting import limit
 
 PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -45,7 +46,7 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         env=environment(**env),
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=limit(20),
         check=False,
     )
 

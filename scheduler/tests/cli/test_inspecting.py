@@ -9,7 +9,7 @@ import pytest
 from gpu_scheduler.cli.inspecting import health, nodes, status, workloads
 from gpu_scheduler.cli.options import FailedError, Options, Output
 from tests.adapters.server import Reply
-from tests.cli.world import MISSING, card, cluster, deployment, items, lease, node, pod, settings
+from tests.cli.world import MISSING, card, cluster, deployment, items, lease, limits, node, pod, settings
 
 Facts = dict[str, Any]
 FORBIDDEN = Reply(403, {"message": 'User "jane" cannot list resource "nodes"'})
@@ -60,7 +60,7 @@ async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         address = server.url
         assert await status(as_json(options)) == 0
 
-    waiting = {"namespace": "ml", "name": "a-1", "reason": "GpuHeld", "message": HELD}
+    waiting = {"namespace": "ml", "name": "a-1", "observer": False, "reason": "GpuHeld", "message": HELD}
     assert told(capsys) == [
         {
             "apiVersion": "cli.agentaflow.io/v1",
@@ -72,9 +72,68 @@ async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "gpus": {"total": 2, "held": 1, "available": 0, "unhealthy": 1},
             "nodes": {"total": 1, "ready": 1, "withGpus": 1, "stale": []},
             "workloads": {"pending": 1, "running": 1, "waiting": [waiting]},
+            "limits": {"lines": [], "faults": []},
             "conflicts": [],
         }
     ]
+
+
+async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It sees GPUs and holds none: nobody must think that they are held twice."""
+    template = {"metadata": {"annotations": {"agentaflow.gpu/observer": "true"}}, "spec": {}}
+    wished: Facts = {
+        "metadata": {"namespace": "ml", "name": "look"},
+        "spec": {"podTemplate": template},
+        "status": {"phase": "Running", "node": "node1", "devices": ["1"]},
+    }
+    looking = pod("o-0", "node1", "0", observer="true", count="1")
+    waiting = pod("o-1", message="GpuNotFound: none", observer="true", count="1")
+    found = items(pod("a-0", "node1", "0"), looking, waiting)
+    replies = {"nodes": TWO, "pods": found, "mine": found, "my_workloads": items(wished)}
+    async with cluster(tmp_path, **replies) as (_, options):
+        await workloads(options)
+        rows = capsys.readouterr().out.splitlines()
+        await workloads(replace(options, output=Output.WIDE))
+        wide = capsys.readouterr().out.splitlines()
+        await workloads(as_json(options))
+        data = {each["name"]: each["observer"] for each in told(capsys)}
+        await status(options)
+        screen = capsys.readouterr().out
+        await status(as_json(options))
+        (facts,) = told(capsys)
+        await nodes(replace(options, output=Output.WIDE))
+        cards = capsys.readouterr().out
+
+    gpus = rows[0].index("GPUS")
+    assert [line[gpus:].split("   ")[0] for line in rows[1:]] == ["1 (observer)", "0", "0 (observer)", "(observer)"]
+    assert [line.count("(observer)") for line in wide] == [line.count("(observer)") for line in rows]
+    assert data == {"look": True, "a-0": False, "o-0": True, "o-1": True}
+    assert "ml          o-1 (observer)   GpuNotFound   none" in screen
+    assert [each["observer"] for each in facts["workloads"]["waiting"]] == [True]
+    assert "ml/a-0" in cards
+    assert "ml/o-0" not in cards
+
+
+async def test_status_tells_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What each namespace with a line holds and may hold, and which line cannot be read."""
+    text = "ml: devices=2 priority=10\n*: devices=4\nlab: devices=unlimited\nodd: devices=x\n"
+    pods = items(pod("a-0", "node1", "0,1"))
+    async with cluster(tmp_path, nodes=TWO, pods=pods, limits=limits(text)) as (_, options):
+        await status(options)
+        await status(as_json(options))
+        await status(as_json(replace(options, namespace="other")))
+
+    screen, _, rest = capsys.readouterr().out.partition("{\n")
+    lines = [line for line in screen.splitlines() if line.startswith("Limits")]
+    said, wrong = lines
+    assert said == (
+        "Limits      lab: 0 of any number of GPUs; ml: 2 of 2 GPUs, priority up to 10; "
+        "odd: 0 of 0 GPUs, priority up to 0; *: 4 GPUs"
+    )
+    assert wrong.startswith('Limits      1 wrong: line 4: cannot read "devices=x": devices must be a number from 0')
+    first, second = (json.loads("{" + part) for part in rest.split("\n{"))
+    assert first["items"][0]["limits"]["lines"][1] == {"namespace": "ml", "devices": 2, "held": 2, "priority": 10}
+    assert second["items"][0]["limits"]["lines"] == [{"namespace": "other", "devices": 4, "held": 0, "priority": None}]
 
 
 NOBODY = {

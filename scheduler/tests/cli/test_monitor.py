@@ -18,6 +18,7 @@ from gpu_scheduler.cli.monitor import NodeMonitor, run_monitor
 from gpu_scheduler.cli.serving import UsageError
 from gpu_scheduler.settings import MonitorSettings
 from tests.adapters.server import FakeServer, Object, Reply, Watch, connected, until
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -95,7 +96,7 @@ async def monitoring(given: MonitorSettings, **scripted: int) -> AsyncIterator[t
             yield server, node, f"http://127.0.0.1:{given.http_port}"
         finally:
             stop.set()
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, limit(5))
 
 
 async def ask(url: str) -> tuple[int, str]:
@@ -166,7 +167,7 @@ async def test_a_signal_ends_the_monitor(inventory: Path, monkeypatch: pytest.Mo
         task = asyncio.create_task(run_monitor(settings(inventory), None, None))
         await until(lambda: server.asked("PATCH", LEASE) and server.asked("WATCH", "/api/v1/pods"))
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, limit(5))
 
         assert {each.method for each in server.requests} == {"GET", "WATCH", "PATCH"}
 

@@ -79,6 +79,23 @@ def test_only_what_changed_is_told() -> None:
     ]
 
 
+def test_an_observer_is_marked() -> None:
+    """In the lines of a pipe and on the live screen."""
+    made = scene()
+    made.pods.feed.applied(read_pod(encoded(pod("o-0", "node1", "0", observer="true", count="1"))))
+    made.pods.feed.applied(read_pod(encoded(pod("o-1", message="GpuNotFound: none", observer="true", count="1"))))
+    printed = io.StringIO()
+    Console(file=printed, width=200).print(screen(made.facts(), datetime.now(UTC)))
+
+    assert lines({}, made.facts()) == [
+        "node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy",
+        "workload ml/a-0 Running on node1, GPU 0",
+        "workload ml/o-0 Running on node1, GPU 0 (observer)",
+        "workload ml/o-1 Pending (observer): GpuNotFound: none",
+    ]
+    assert printed.getvalue().count("(observer)") == 2
+
+
 def test_a_monitor_that_falls_silent_is_noticed_by_the_clock() -> None:
     """And its return too; a Lease that is taken away says nothing of the node."""
     clock = Clock()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SYSTEM = "/namespaces/gpu-scheduler-system"
 DEPLOYMENT = f"/apis/apps/v1{SYSTEM}/deployments/gpu-scheduler"
 SETTINGS = f"/api/v1{SYSTEM}/configmaps/gpu-scheduler-settings"
+LIMITS = f"/api/v1{SYSTEM}/configmaps/gpu-scheduler-limits"
 LEASE = f"/apis/coordination.k8s.io/v1{SYSTEM}/leases/gpu-scheduler"
 MONITORS = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
 WORKLOADS = "/apis/agentaflow.io/v1/gpuworkloads"
@@ -46,6 +47,11 @@ def deployment(**env: str) -> Reply:
 def settings(strategy: str) -> Reply:
     """The ConfigMap of what may change."""
     return Reply(body={"metadata": {"name": "gpu-scheduler-settings"}, "data": {"strategy": strategy}})
+
+
+def limits(text: str) -> Reply:
+    """The ConfigMap of what each namespace may have."""
+    return Reply(body={"metadata": {"name": "gpu-scheduler-limits"}, "data": {"limits": text}})
 
 
 def card(index: int, **more: object) -> Object:
@@ -87,6 +93,7 @@ async def cluster(tmp_path: Path, **replies: Reply) -> AsyncIterator[tuple[FakeS
     usual = {
         "deployment": (DEPLOYMENT, MISSING),
         "settings": (SETTINGS, MISSING),
+        "limits": (LIMITS, MISSING),
         "lease": (LEASE, Reply(body=lease("gpu-scheduler"))),
         "nodes": ("/api/v1/nodes", items()),
         "pods": ("/api/v1/pods", items()),

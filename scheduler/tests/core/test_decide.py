@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from gpu_scheduler.core.decide import Bind, Refuse, Wait
-from gpu_scheduler.core.model import Container, Pod
+from gpu_scheduler.core.inventory import counted
+from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Pod
 from gpu_scheduler.core.nodes import Nodes
 from gpu_scheduler.core.reasons import (
     REFUSED_AT_ADMISSION,
@@ -183,6 +184,13 @@ GATE = {
         "EnvConflict: ",
     ),
     "another order": ((container((visible("2"), replace(PCI, value="FASTEST_FIRST"))),), "EnvConflict: "),
+    "an ephemeral container with another value": (
+        (container((visible("2"), PCI)), container((visible("7"), PCI), ContainerKind.EPHEMERAL, name="debug")),
+        (
+            'EnvConflict: cannot set CUDA_VISIBLE_DEVICES="2" in container "debug": it says "7" itself; '
+            "leave the variable out: it sees what its pod's containers see"
+        ),
+    ),
     "a second entry that would win": ((container((visible("2"), PCI, visible("3"))),), "EnvConflict: "),
 }
 
@@ -193,6 +201,52 @@ def test_the_bind_gate_is_shut(containers: tuple[Container, ...], start: str) ->
     decision = decided(pod("train-1", containers=containers))
 
     assert isinstance(decision, Wait | Refuse)
+    assert decision.message.startswith(start)
+
+
+KEPT_BADLY = {
+    "an abbreviated UUID": (visible("GPU-8f5b1c3e"), PCI),
+    "an expansion": (visible("$(FOO)"), PCI),
+    "a source": (replace(visible("2"), value=None), PCI),
+    "another order, by which numbers mean other devices": (visible("2"), replace(PCI, value="FASTEST_FIRST")),
+}
+
+
+@pytest.mark.parametrize("kind", ContainerKind)
+@pytest.mark.parametrize("env", KEPT_BADLY.values(), ids=KEPT_BADLY)
+def test_the_bind_gate_is_shut_to_what_cannot_be_booked(env: tuple[EnvVar, ...], kind: ContainerKind) -> None:
+    """keep-env keeps devices that are booked, in whatever container, and nothing else."""
+    containers = (container((visible("2"), PCI)), container(env, kind, 0, "side"))
+    decision = decided(pod("train-1", annotations=KEEP, containers=containers))
+
+    assert isinstance(decision, Refuse)
+    assert decision.message.startswith("EnvConflict: cannot ")
+    assert ' in container "side": ' in decision.message
+
+
+def test_the_bind_gate_lets_a_debug_container_see_what_its_kept_pod_sees() -> None:
+    """Whoever debugs a pod before it is bound does not keep it from its node."""
+    seeing = container((visible("7"), PCI)), container((visible("7"), PCI), ContainerKind.EPHEMERAL, 0, "debug")
+    other = container((visible("6"), PCI), ContainerKind.EPHEMERAL, 1, "other")
+
+    assert isinstance(decided(pod("train-1", annotations=KEEP, containers=seeing)), Bind)
+    assert isinstance(decided(pod("train-1", annotations=KEEP, containers=(*seeing, other))), Refuse)
+
+
+KEPT_ELSEWHERE = {
+    "a device that the node does not have": ("7", "GpuNotFound: cannot find GPU 7 on node node2"),
+    "one of several": ("2,1,4", "GpuNotFound: cannot find GPU 4 on node node2"),
+}
+
+
+@pytest.mark.parametrize(("value", "start"), KEPT_ELSEWHERE.values(), ids=KEPT_ELSEWHERE)
+@pytest.mark.parametrize("more", [{}, {"agentaflow.gpu/observer": "true"}], ids=["a holder", "an observer"])
+def test_kept_devices_are_on_the_node(value: str, start: str, more: dict[str, str]) -> None:
+    """What a container keeps is asked of the inventory as a line's devices are."""
+    pending = pod("train-1", annotations={**KEEP, **more}, containers=(container((visible(value), PCI)),))
+    decision = decided(pending, known=nodes(node("node2", inventory=counted(4))))
+
+    assert isinstance(decision, Wait)
     assert decision.message.startswith(start)
 
 
@@ -275,7 +329,7 @@ def test_a_real_name_wins_over_an_alias() -> None:
 def test_messages_of_hostile_names_fit_an_event() -> None:
     """However long names, devices and environments are, a message has at most 1,000 bytes, and ends with its cure."""
     long = "n" * 253
-    uuids = ",".join(f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(500))
+    uuids = ",".join(f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(99))
     pending = pod(
         f"{'p' * 250}-0", f"0={long}:{uuids}", containers=(container((visible("9" * 9999), PCI), name="c" * 63),)
     )

@@ -1,5 +1,6 @@
 """Who holds which card, whatever name the card goes by."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 
@@ -12,7 +13,7 @@ from gpu_scheduler.core.holding import Holder
 from gpu_scheduler.core.inventory import Card, Inventory, counted
 from gpu_scheduler.core.model import Node, PodRef, Sharing, WorkloadKey
 from gpu_scheduler.core.placement_map import device_kind, parse_placement_map
-from gpu_scheduler.core.reasons import GpuChanged
+from gpu_scheduler.core.reasons import GpuChanged, QuotaChanged
 
 GPU_0, GPU_1, GPU_9 = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1, 9))
 MIG_1A, MIG_1B, MIG_9 = (f"MIG-{number}0000000-0000-0000-0000-000000000000" for number in (1, 2, 9))
@@ -171,7 +172,8 @@ def test_what_is_freed_is_told_by_card(inventory: Inventory | None, given: Holde
     empty = dict(devices.entries())
     devices.put(given)
 
-    assert {GpuChanged("node1", card) for card in cards} == devices.drop(given)
+    wakes = {GpuChanged("node1", card) for card in cards} | ({QuotaChanged("default")} if cards else set())
+    assert wakes == devices.drop(given)
     assert empty == dict(devices.entries())
 
 
@@ -205,7 +207,7 @@ def test_where_a_plugin_hands_out_cards_a_limit_names_none() -> None:
     assert [devices.unnamed(each) for each in (plugged, named)] == [2, 0]
     assert devices.named_holder("node3") is None
     assert devices.unnamed(holder("c", "0", node="node3", limit=1)) == 0
-    assert devices.drop(plugged) == frozenset()
+    assert devices.drop(plugged) == {QuotaChanged("default")}
 
 
 def test_a_plugin_that_comes_and_goes_is_learned() -> None:
@@ -400,8 +402,8 @@ class Lives(RuleBasedStateMachine):
         given = self.held.pop(name, None)
         if given is None:
             return
-        keys = self.keys(given)
-        assert self.devices.drop(given) == keys
+        quota = {QuotaChanged("default")} if self.counted([given]) else set()
+        assert self.devices.drop(given) == self.keys(given) | quota
 
     @rule(known=st.sampled_from(NODES))
     def learn(self, known: tuple[str, Inventory | None, int | None]) -> None:
@@ -410,8 +412,10 @@ class Lives(RuleBasedStateMachine):
         before, (name, inventory, plugin) = self.node, known
         self.node = Node(name, inventory=inventory, advertised=plugin)
         changed = (before.inventory, before.advertised is None) != (inventory, plugin is None)
+        used = self.devices.usage.used("default")
         wakes = self.devices.learn(self.node)
         assert waited <= wakes if changed else not wakes
+        assert (QuotaChanged("default") in wakes) == (self.devices.usage.used("default") < used)
 
     def keys(self, given: Holder) -> set[GpuChanged]:
         """By what those are woken who wait for it."""
@@ -421,6 +425,11 @@ class Lives(RuleBasedStateMachine):
     def names(self, given: Holder) -> tuple[str, ...]:
         """What it claims by name."""
         return () if given.limit and self.node.advertised is not None else given.devices
+
+    def counted(self, given: Iterable[Holder]) -> int:
+        """How many devices these pods hold, whatever they call them; a device that several of them hold is one."""
+        names = {self.place(device) or device for each in given for device in self.names(each)}
+        return len(names) + sum(each.limit for each in given if self.node.advertised is not None)
 
     def place(self, device: str) -> tuple[int, str | None] | None:
         """Where the inventory has it: the card, and the slice if it is one."""
@@ -487,6 +496,11 @@ class Lives(RuleBasedStateMachine):
             if any(not self.share(one, other, device) for device in met)
         ]
         assert expected == [(each.first, each.second) for each in self.devices.conflicts(SAME)]
+
+    @invariant()
+    def a_namespaces_devices_are_those_of_a_slow_count(self) -> None:
+        """Each counts once, however many of its pods hold it and whatever they call it."""
+        assert self.devices.usage.used("default") == self.counted(self.held.values())
 
     @invariant()
     def the_tables_are_those_of_a_new_start(self) -> None:

@@ -78,6 +78,6 @@ def test_the_number_of_a_try_stands_in_its_pod_s_name(name: str, number: int) ->
 
 def test_a_workload_s_key() -> None:
     """Namespace and name, as its pods' keys."""
-    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), 0, b"{}")
+    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), 0)
 
     assert made.key == "default/train"

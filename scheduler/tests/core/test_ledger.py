@@ -8,7 +8,7 @@ from gpu_scheduler.core.inventory import counted
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.core.model import Pod, WorkloadKey
 from gpu_scheduler.core.placement_map import parse_placement_map
-from gpu_scheduler.core.reasons import GpuChanged, IndexChanged, LineFreed, RoomFreed
+from gpu_scheduler.core.reasons import GpuChanged, IndexChanged, LineFreed, QuotaChanged, RoomFreed
 from tests.core.build import FIELD_REF, MAP, PCI, POLICY, container, ledger, node, nodes, own, placed, pod, running
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"
@@ -45,6 +45,10 @@ HELD = {
         running("train-0", "node9", annotations={**KEEP, ASSIGNED: "2"}, containers=own("7")),
         ("2", "7"),
     ),
+    "what CUDA finds in a value that was kept before it had to be booked": (
+        running("train-0", "node9", annotations={**KEEP, ASSIGNED: "2"}, containers=own("+7,1x", "$(FOO)", "GPU-8c1b")),
+        ("2", "7"),
+    ),
     "nothing, as an observer": (running("train-0", "node1", annotations=OBSERVER), ()),
     "its literal, when its map cannot be read": (running("train-0", "node1", "nonsense", containers=own("7")), ("7",)),
     "its literal, when it has no map": (running("train-0", "node1", None, containers=own("7")), ("7",)),
@@ -63,6 +67,7 @@ def test_what_a_bound_pod_holds(given: Pod, devices: tuple[str, ...]) -> None:
 VALUES = {
     "numbers": ("0,1", ("0", "1")),
     "spaces do not matter": (" 0 , 1", ("0", "1")),
+    "a plus sign does not matter": ("+0,+1", ("0", "1")),
     "leading zeros do not matter": ("00,01", ("0", "1")),
     "capitals of a UUID do not matter": (
         "GPU-ABCDEFAB-0000-0000-0000-000000000000",
@@ -177,7 +182,15 @@ def test_a_stale_view_of_a_bound_pod_releases_nothing() -> None:
     assert before == set(held)
 
 
-NEWS = frozenset({GpuChanged("node4", "3"), GpuChanged("node4", ""), IndexChanged(TRAIN, 3), LineFreed(TRAIN)})
+NEWS = frozenset(
+    {
+        GpuChanged("node4", "3"),
+        GpuChanged("node4", ""),
+        IndexChanged(TRAIN, 3),
+        LineFreed(TRAIN),
+        QuotaChanged("default"),
+    }
+)
 FREED = NEWS | {RoomFreed("node4", "pods")}
 
 
@@ -271,6 +284,7 @@ def test_a_pod_without_an_index_frees_its_gpu_only(given: Pod) -> None:
         GpuChanged("node4", "3"),
         GpuChanged("node4", ""),
         RoomFreed("node4", "pods"),
+        QuotaChanged("default"),
     }
     assert held.differences(ledger()) == 0
 

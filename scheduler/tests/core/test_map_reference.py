@@ -40,6 +40,7 @@ def reference(text: str) -> Lines:
             need(number is not None and number not in found and names_a_node(node))
             devices = [part.strip(BLANKS) for part in listed.split(",")] if listed else []
             need(len(set(devices)) == len(devices) and len({kind(device) for device in devices}) <= 1)
+            need(sum(len(device) + 1 for device in devices) <= 4097)
             found[number or 0] = node, devices
     need(found)
     return found

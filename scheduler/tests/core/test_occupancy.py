@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gpu_scheduler.core.demand import ANY_ADDRESS, Demand, HostPort
+from gpu_scheduler.core.demand import ANY_ADDRESS, EVERY_PORT, Demand, HostPort
 from gpu_scheduler.core.model import PodRef, Resident
 from gpu_scheduler.core.occupancy import Occupancy
 from gpu_scheduler.core.reasons import GpuChanged, RoomFreed, Wake
@@ -203,3 +203,27 @@ def taken(given: Resident | None) -> dict[Wake, int]:
 
 
 TestLivesOfOccupancy = Lives.TestCase
+
+
+def test_too_many_ports_are_every_port() -> None:
+    """Whoever has so many that they are not kept one by one keeps everybody else from all of them."""
+    occupancy, port = Occupancy(), HostPort("TCP", ANY_ADDRESS, 80)
+    hog = Resident(PodRef("default", "hog", "u"), "node1", Demand({}, frozenset({EVERY_PORT})))
+    occupancy.put(hog)
+
+    assert occupancy.port_holder("node1", port) == (hog.ref, EVERY_PORT)
+    assert occupancy.port_holder("node2", port) is None
+    assert str(EVERY_PORT) == "every port"
+
+    occupancy.drop("u")
+    assert occupancy.port_holder("node1", port) is None
+
+
+def test_a_resource_that_nobody_takes_any_more_is_forgotten() -> None:
+    """Pods that come and go with ever other names must not fill the memory."""
+    occupancy = Occupancy()
+    occupancy.put(Resident(PodRef("default", "stays", "s"), "node1", Demand()))
+    occupancy.put(Resident(PodRef("default", "goes", "g"), "node1", Demand({"example.com/odd": 1})))
+    occupancy.drop("g")
+
+    assert "example.com/odd" not in occupancy._nodes["node1"].totals

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gpu_scheduler.core.bounds import Excess
 from gpu_scheduler.core.model import Owner, Pod, PodRef
 from gpu_scheduler.core.placement_map import Slot, parse_placement_map
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
@@ -48,6 +49,11 @@ ASKED: dict[str, tuple[Pod, Slot | None]] = {
     "a limit says nothing yet about a pod that takes any line": (pod("train", gpu_limits=(("main", 7),)), None),
     "choices may be yes": (pod(more={OBSERVER: "true", KEEP: "true", SHARING: "any"}), Slot(0, "node1", ("0", "1"), 1)),
     "choices may be no": (pod(more={OBSERVER: "false", KEEP: "false"}), Slot(0, "node1", ("0", "1"), 1)),
+    "a map may be long": (pod(text=f"{MAP}#{'x' * 5000}"), Slot(0, "node1", ("0", "1"), 1)),
+    "what the scheduler writes may be long": (
+        pod(more={"agentaflow.gpu/assigned-devices": "0," * 2000}),
+        Slot(0, "node1", ("0", "1"), 1),
+    ),
     "a count beside a map is not read": (pod(more={COUNT: "x"}), Slot(0, "node1", ("0", "1"), 1)),
 }
 
@@ -92,6 +98,27 @@ FAULTS = {
         (
             'RequestInvalid: cannot read annotation agentaflow.gpu/observer: "": it must be "true" or "false"; '
             'correct it (example: agentaflow.gpu/observer: "true"), or leave it out'
+        ),
+    ),
+    "an annotation that is longer than any value that means something": (
+        pod(excess=Excess(f"annotation {OBSERVER}", 65, 63)),
+        (
+            "RequestInvalid: cannot read annotation agentaflow.gpu/observer: it has 65 bytes, and must have at most "
+            "63; write less of it, and create the pod anew"
+        ),
+    ),
+    "a thousand and one containers": (
+        pod(excess=Excess("the pod", 1001, 1000, "containers")),
+        (
+            "RequestInvalid: cannot read the pod: it has 1001 containers, and must have at most 1000; write less of "
+            "it, and create the pod anew"
+        ),
+    ),
+    "an index that is no number in any case": (
+        pod(excess=Excess("annotation agentaflow.gpu/index", 64, 63)),
+        (
+            "IndexUnknown: cannot read annotation agentaflow.gpu/index: it has 64 bytes, and must have at most 63; "
+            "write less of it, and create the pod anew"
         ),
     ),
     "limits in two containers": (

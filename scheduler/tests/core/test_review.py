@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from gpu_scheduler.core.bounds import Excess
 from gpu_scheduler.core.decide import Refuse
 from gpu_scheduler.core.model import ContainerKind, EnvVar, Pod, PodRef
 from gpu_scheduler.core.reasons import Reason
@@ -224,6 +225,16 @@ DENIED = {
     ),
     "another value in a container, where a strategy chooses": pod(
         "train-0", None, annotations=TWO, containers=(container((visible("0"), PCI)),)
+    ),
+    "more containers than are read": pod(
+        "train-1", containers=BARE, excess=Excess("the pod", 1001, 1000, "containers")
+    ),
+    "a value that is kept and not booked": pod("train-1", annotations=KEEP, containers=(container((visible("+7"),)),)),
+    "the same where a strategy chooses": pod(
+        "train-0", None, annotations={**TWO, **KEEP}, containers=(container((visible("7,x"), PCI)),)
+    ),
+    "another order that is kept": pod(
+        "train-1", annotations=KEEP, containers=(container((visible("2"), replace(PCI, value="FASTEST_FIRST"))),)
     ),
     "another value in a container": pod("train-1", containers=(container((visible("7"), PCI)),)),
     "another order in a container": pod("train-1", containers=(container((visible("2"), replace(PCI, value="X"))),)),

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_scheduler.core.bounds import Excess
 from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Pod
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.review import AddOp, Admit, Deny, review_pod
-from tests.core.build import FIELD_REF, KEEP, PCI, container, pod, visible
+from tests.core.build import FIELD_REF, KEEP, PCI, container, own, pod, visible
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
-FASTEST = {"name": "CUDA_DEVICE_ORDER", "value": "FASTEST_FIRST"}
 BARE = (container(None),)
 
 
@@ -46,10 +46,20 @@ EPHEMERAL = {
         [debugger()],
         [AddOp(path(0), [literal("7"), ORDER])],
     ),
-    "also in which order they are numbered": (
+    "numbered as they are booked": (
         pod("train-0", annotations=KEEP, containers=(container((visible("7"), replace(PCI, value="FASTEST_FIRST"))),)),
         [debugger()],
-        [AddOp(path(0), [literal("7"), FASTEST])],
+        [AddOp(path(0), [literal("7"), ORDER])],
+    ),
+    "a value that a pod from before kept, and that is not booked, is handed to nobody": (
+        pod("train-0", annotations=KEEP, containers=own("$(FOO)", "GPU-8c1b", "3")),
+        [debugger()],
+        [AddOp(path(0), [literal("3"), ORDER])],
+    ),
+    "then the line's": (
+        pod("train-0", annotations=KEEP, containers=own("$(FOO)")),
+        [debugger()],
+        [AddOp(path(0), [literal("0,1"), ORDER])],
     ),
     "of two entries the last, as they do": (
         pod("train-0", annotations=KEEP, containers=(container((visible("7"), PCI, visible("3"))),)),
@@ -98,7 +108,16 @@ EPHEMERAL = {
         [debugger()],
         [AddOp(path(0), [literal("0,1"), ORDER])],
     ),
-    "one without anything decided is left alone": (pod("train-0", None, containers=BARE), [debugger()], []),
+    "where nothing is decided, an annotation that is not there": (
+        pod("train-0", None, containers=BARE),
+        [debugger()],
+        [AddOp(path(0), [BY_FIELD, ORDER])],
+    ),
+    "one that says what its kept pod sees is left alone": (
+        pod("train-0", annotations=KEEP, containers=own("7")),
+        [debugger((visible("7"), PCI))],
+        [],
+    ),
     "one that is right already is left alone": (pod("train-0"), [debugger((visible("0,1"), PCI))], []),
 }
 
@@ -122,14 +141,6 @@ def test_old_debug_containers_are_not_touched() -> None:
     assert verdict.log == "Injecting CUDA_VISIBLE_DEVICES=0,1 for ephemeral containers of pod train-0"
 
 
-def test_a_debug_container_with_other_devices_is_refused() -> None:
-    """It may see what its pod sees, and nothing else."""
-    verdict = reviewed(debugged(pod("train-0"), debugger((visible("7"),))), pod("train-0"))
-
-    assert isinstance(verdict, Deny)
-    assert verdict.reason is Reason.ENV_CONFLICT
-
-
 def test_the_log_says_that_the_annotation_is_read() -> None:
     """Where the devices are decided later, the line names where they will stand."""
     base = pod("web", containers=(container((FIELD_REF, PCI)),))
@@ -150,9 +161,35 @@ def test_without_the_old_pod_every_debug_container_is_new() -> None:
     assert (AddOp(path(0), [literal("2"), ORDER]), AddOp(path(1), [literal("2"), ORDER])) == verdict.patches
 
 
-def test_a_debug_container_of_a_kept_pod_may_have_its_own() -> None:
-    """The annotation speaks for all containers of the pod."""
-    base = pod("train-0", annotations=KEEP)
-    verdict = reviewed(debugged(base, debugger((visible("7"), PCI))), base)
+OTHERS = {
+    "a pod that keeps nothing": (pod("train-0"), (visible("7"), PCI)),
+    "a pod that keeps its environment": (pod("train-0", annotations=KEEP), (visible("7"), PCI)),
+    "and keeps devices": (pod("train-0", annotations=KEEP, containers=own("7")), (visible("6"), PCI)),
+    "and what is not booked": (pod("train-0", annotations=KEEP, containers=own("$(FOO)")), (visible("$(FOO)"), PCI)),
+    "no GPU is another value too": (pod("train-0", annotations=KEEP), (visible(""), PCI)),
+    "a source": (pod("train-0", annotations=KEEP), (EnvVar(VISIBLE, None), PCI)),
+    "another order": (pod("train-0", annotations=KEEP), (visible("0,1"), replace(PCI, value="FASTEST_FIRST"))),
+    "a second entry": (pod("train-0", annotations=KEEP), (visible("0,1"), PCI, visible("7"))),
+    "a pod without anything decided": (pod("train-0", None, annotations=KEEP, containers=BARE), (visible("7"), PCI)),
+    "a pod whose request cannot be read": (pod("train-0", "x", containers=BARE), (visible("7"), PCI)),
+}
 
-    assert Admit() == verdict
+
+@pytest.mark.parametrize(("base", "env"), OTHERS.values(), ids=OTHERS)
+def test_keep_env_never_speaks_for_a_debug_container(base: Pod, env: tuple[EnvVar, ...]) -> None:
+    """It comes when its pod's devices are booked: what it would add belongs to somebody else."""
+    verdict = reviewed(debugged(base, debugger(env)), base)
+
+    assert isinstance(verdict, Deny)
+    assert verdict.reason is Reason.ENV_CONFLICT
+    assert verdict.message.endswith("; leave the variable out: it sees what its pod's containers see")
+
+
+def test_debug_containers_without_end_are_refused() -> None:
+    """The thousand of a pod are counted with them."""
+    base = pod("train-0")
+    crowd = replace(debugged(base, debugger()), excess=Excess("the pod", 1001, 1000, "containers"))
+    verdict = reviewed(crowd, base)
+
+    assert isinstance(verdict, Deny)
+    assert verdict.message.startswith("RequestInvalid: cannot read the pod: it has 1001 containers, ")

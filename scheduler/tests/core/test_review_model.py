@@ -45,7 +45,8 @@ CARDS = tuple(node(f"node{number}", inventory=counted(4)) for number in range(1,
 ENTRIES = st.sampled_from(
     [
         {"name": VISIBLE, "value": "2"},
-        {"name": VISIBLE, "value": "7"},
+        {"name": VISIBLE, "value": "3"},
+        {"name": VISIBLE, "value": "$(HOME)"},
         {"name": VISIBLE, "value": ""},
         {"name": VISIBLE},
         LATER,
@@ -84,7 +85,8 @@ def expected(spec: Json, way: str, *, keeps: bool) -> Json | Reason:
         own = each.get("env", [])
         for entry in own:
             complete = entry if "valueFrom" in entry else {"value": "", **entry}
-            if entry["name"] in {VISIBLE, ORDER} and complete not in (see, LATER, BY_BUS) and not keeps:
+            kept = keeps and entry["name"] == VISIBLE and complete.get("value") in {"2", "3", ""}
+            if entry["name"] in {VISIBLE, ORDER} and complete not in (see, LATER, BY_BUS) and not kept:
                 return Reason.ENV_CONFLICT
         there = {entry["name"] for entry in own}
         each["env"] = [entry for entry in (see, BY_BUS) if entry["name"] not in there] + own
@@ -94,7 +96,7 @@ def expected(spec: Json, way: str, *, keeps: bool) -> Json | Reason:
 def names_a_gpu(spec: Json) -> bool:
     """Whether some container says itself which GPUs it sees."""
     entries = (entry for group in spec.values() for each in group for entry in each.get("env", []))
-    return any(entry["name"] == VISIBLE and entry.get("value") for entry in entries)
+    return any(entry["name"] == VISIBLE and entry.get("value", "").isdigit() for entry in entries)
 
 
 def read(spec: Json, way: str, *, keeps: bool) -> Pod:

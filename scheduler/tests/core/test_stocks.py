@@ -44,7 +44,7 @@ def test_whose_cards_are_theirs_alone_need_no_look_at_holders(
     world = World(node, policy=Policy(sharing=sharing))
     bind(world, node.name, holders)
     short, long = scale_of(world, pod_of(ask, "a")), scale_of(world, pod_of(ask, "a"))
-    long._alone = False
+    long.alone = False
 
     assert short.weigh(node) == long.weigh(node)
 

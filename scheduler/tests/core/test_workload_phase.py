@@ -15,7 +15,7 @@ HELD = "GpuHeld: GPU 3 of node4 is held by default/train-0; wait"
 
 def workload(retries: int = 0, **others: Any) -> Workload:
     """A workload that nobody has told anything of."""
-    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), retries, b"{}")
+    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
     return replace(made, **others)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.clusters import TESTS, Cluster
+from tests.cluster.clusters import CHECK, SYSTEM, TESTS, Cluster
 from tests.cluster.verify.pods import runs, waits
 from tests.waiting import eventually
 
@@ -64,3 +64,15 @@ def test_pod_bound_past_the_scheduler_sees_no_gpu(cluster: Cluster, make_pod: Ma
     eventually("it to run", partial(_running, cluster, "bound-by-hand"), 30)
 
     assert cluster.environment(TESTS, "bound-by-hand")["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.promise("serve-4")
+@pytest.mark.parametrize(
+    ("namespace", "workload"),
+    [(SYSTEM, "deployment/gpu-scheduler-webhook"), ("default", f"statefulset/{CHECK}")],
+    ids=["our image", "the check's image"],
+)
+def test_images_have_nothing_that_gives_more_rights(cluster: Cluster, namespace: str, workload: str) -> None:
+    """No file changes who runs it; a shell that opens connections and a maker of certificates are gone."""
+    script = "find / -xdev -type f -perm /6000 2>/dev/null; command -v bash openssl; true"
+    assert cluster.kubectl("exec", "-n", namespace, workload, "--", "sh", "-c", script).stdout == ""

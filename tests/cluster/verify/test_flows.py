@@ -23,7 +23,7 @@ from tests.cluster.clusters import ROOT, SYSTEM, Cluster
 from tests.cluster.verify import system
 from tests.cluster.verify.masking import mask
 from tests.cluster.verify.pods import ASSIGNED
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -106,7 +106,7 @@ class Desk:
         follows = _FOLLOWS.search(script.read_text())
         log = script.with_suffix(".log")
         process = self._run(script, log)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + limit(30)
         while (
             process.poll() is None and time.monotonic() < deadline and not (follows and expected == _told(log, script))
         ):

@@ -88,6 +88,23 @@ def test_nobody_creates_a_pod_that_is_placed_already(cluster: Cluster, make_pod:
     assert (ours in answered.stderr) is (scheduler == "gpu-scheduler"), answered.stderr
 
 
+@pytest.mark.promise("guard-7")
+@pytest.mark.parametrize(
+    ("annotation", "resource"), [("agentaflow.gpu/observer", "observers"), ("agentaflow.gpu/keep-env", "keepenvs")]
+)
+def test_nobody_observes_without_the_right(cluster: Cluster, make_pod: MakePod, annotation: str, resource: str) -> None:
+    """Only the check's account has it, and only for what the check needs."""
+    for account in ("default", CHECK):
+        pod = make_pod("spy-0", "0=node1:50")
+        pod["metadata"]["annotations"][annotation] = "true"
+        pod["spec"]["serviceAccountName"] = account
+        done = cluster.kubectl("create", "-f", "-", DRY, stdin=json.dumps(pod), check=False)
+        if (account, resource) == (CHECK, "observers"):
+            assert done.returncode == 0, done.stderr
+        else:
+            assert f"its service account {account} may not use {resource}.agentaflow.io" in done.stderr
+
+
 CHANGES: Final[dict[str, Json]] = {
     "annotation gpu-scheduling-map": {"annotations": {"gpu-scheduling-map": "0=node2:0"}},
     "annotation agentaflow.gpu/observer": {"annotations": {"agentaflow.gpu/observer": None}},
@@ -127,7 +144,7 @@ def test_no_policy_has_a_doubt(cluster: Cluster) -> None:
         policies: list[Json] = cluster.get("validatingadmissionpolicies", "-l", query)["items"]
         return policies if policies and all("typeChecking" in each.get("status", {}) for each in policies) else None
 
-    assert [each["status"]["typeChecking"] for each in eventually("every policy to be checked", checked)] == [{}] * 4
+    assert [each["status"]["typeChecking"] for each in eventually("every policy to be checked", checked)] == [{}] * 8
 
 
 @pytest.fixture
@@ -163,7 +180,7 @@ def as_monitor(cluster: Cluster, image: str, tmp_path: Path) -> Iterator[Callabl
         cluster.kubectl("wait", "--for=delete", f"namespace/{MONITORS}", "--timeout=60s", check=False)
 
 
-@pytest.mark.promise("guard-5")
+@pytest.mark.promise("guard-5", "guard-9")
 def test_a_monitor_writes_its_own_node(as_monitor: Callable[..., str]) -> None:
     """A real token says where its pod runs: that node takes the patch, and its neighbour does not."""
     patch = (
@@ -172,10 +189,12 @@ def test_a_monitor_writes_its_own_node(as_monitor: Callable[..., str]) -> None:
         DRY,
     )
     refused = "cannot write node node1 as the monitor of node node2: a monitor writes its own node only"
+    cordon = ("--type=merge", '--patch={"spec":{"unschedulable":true}}', DRY)
 
     for by in ((), ("--subresource=status",)):
         assert "node/node2 patched" in as_monitor("patch", "node", "node2", *patch, *by)
         assert refused in as_monitor("patch", "node", "node1", *patch, *by)
+    assert "cannot change a node as its monitor but for" in as_monitor("patch", "node", "node2", *cordon)
 
 
 def test_the_system_itself_is_guarded_too(cluster: Cluster) -> None:

@@ -1,0 +1,129 @@
+"""How many devices the pods of a namespace may hold, and up to which priority they count: as an operator wrote it.
+
+LAW: reads text and answers with values; which text holds when one is wrong is for the caller to say.
+"""
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpu_scheduler.core.counting import MAX_PRIORITY
+from gpu_scheduler.core.text import quote
+
+EXAMPLE: Final = "team-a: devices=8 priority=1000"
+EVERY_OTHER: Final = "*"
+"""The namespace of the line that is for all namespaces without a line of their own."""
+
+_UNLIMITED: Final = "unlimited"
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DEVICES: Final = re.compile(r"0|[1-9][0-9]{0,5}")
+_PRIORITY: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one namespace may have; None is as much as it likes."""
+
+    devices: int | None = None
+    priority: int | None = None
+    readable: bool = True
+    """False where its line cannot be read: then it may hold nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLimits:
+    """The limits of all namespaces."""
+
+    lines: Mapping[str, Limit] = field(default_factory=dict, hash=False)
+    """By namespace; what a line leaves out is already taken from the line `*`."""
+    others: Limit = Limit()
+    """Of all namespaces without a line."""
+
+    def of(self, namespace: str) -> Limit:
+        """What holds for this namespace."""
+        return self.lines.get(namespace, self.others)
+
+    def priority(self, namespace: str, asked: int) -> int:
+        """What a priority that a pod asks for counts as there."""
+        most = self.of(namespace).priority
+        return asked if most is None else min(asked, most)
+
+
+NO_LIMITS: Final = NamespaceLimits()
+
+
+class _LineError(ValueError):
+    """A line cannot be read; the text says why."""
+
+
+def parse_limits(text: str) -> tuple[NamespaceLimits, tuple[str, ...]]:
+    """Read a line per namespace, and every fault with the number of its line.
+
+    Where there are faults, the limits are what the other lines say: a namespace whose own line cannot be read may hold
+    nothing more, and a line `*` or one of an unknown namespace that cannot be read counts as not written.
+    """
+    written: dict[str, dict[str, int | None]] = {}
+    seen: set[str] = set()
+    unreadable: set[str] = set()
+    faults: list[str] = []
+    for number, line in _lines(text):
+        namespace = line.partition(":")[0].strip()
+        try:
+            written[namespace] = _read(line, seen)
+        except _LineError as error:
+            faults.append(f"line {number}: {error} (example: {EXAMPLE})")
+            unreadable.add(namespace)
+        seen.add(namespace)
+    sound = {namespace: said for namespace, said in written.items() if namespace not in unreadable}
+    others = sound.pop(EVERY_OTHER, {})
+    lines = {namespace: _limit({**others, **said}) for namespace, said in sound.items()}
+    closed = {name: Limit(0, 0, readable=False) for name in unreadable if _NAMESPACE.fullmatch(name)}
+    return NamespaceLimits({**lines, **closed}, _limit(others)), tuple(faults)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.strip()
+        if content and not content.startswith("#"):
+            yield number, content
+
+
+def _read(line: str, seen: Container[str]) -> dict[str, int | None]:
+    """What one line says, by word; no namespace that was `seen` has another."""
+    namespace, colon, said = (part.strip() for part in line.partition(":"))
+    if not colon:
+        raise _LineError(f"cannot read {quote(line)}: it must begin with a namespace, or *, and a colon")
+    if namespace != EVERY_OTHER and not _NAMESPACE.fullmatch(namespace):
+        rule = "it must be a namespace's name (lower-case letters, digits and hyphens), or * for all others"
+        raise _LineError(f"cannot read namespace {quote(namespace)}: {rule}")
+    if namespace in seen:
+        raise _LineError(f"cannot read {quote(line)}: {namespace} has a line already, and each has one")
+    found: dict[str, int | None] = {}
+    for part in said.split():
+        word, _, value = part.partition("=")
+        if word in found:
+            raise _LineError(f"cannot read {quote(part)}: {word} is said twice")
+        found[word] = _number(part, word, value)
+    if not found:
+        raise _LineError(f"cannot read {quote(line)}: it must say devices=NUMBER, priority=NUMBER, or both")
+    return found
+
+
+def _number(part: str, word: str, value: str) -> int | None:
+    match word:
+        case "devices":
+            form, rule = _DEVICES, "a number from 0 to 999999, or unlimited"
+        case "priority":
+            form, rule = _PRIORITY, f"a number from -{MAX_PRIORITY} to {MAX_PRIORITY}, or unlimited"
+        case _:
+            raise _LineError(f"cannot read {quote(part)}: it must be devices=NUMBER or priority=NUMBER")
+    if value == _UNLIMITED:
+        return None
+    if not form.fullmatch(value) or abs(int(value)) > MAX_PRIORITY:
+        raise _LineError(f"cannot read {quote(part)}: {word} must be {rule}")
+    return int(value)
+
+
+def _limit(said: Mapping[str, int | None]) -> Limit:
+    return Limit(said.get("devices"), said.get("priority"))

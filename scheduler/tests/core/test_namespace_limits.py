@@ -1,0 +1,119 @@
+"""The lines of ConfigMap gpu-scheduler-limits: what they say, and what is said of one that cannot be read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_scheduler.core.namespace_limits import NO_LIMITS, Limit, NamespaceLimits, parse_limits
+
+READ = {
+    "a namespace of its own": ("team-a: devices=8 priority=1000", {"team-a": Limit(8, 1000)}, Limit()),
+    "all others": ("*: devices=4", {}, Limit(4)),
+    "what a line leaves out is as for all others": (
+        "team-a: devices=8\n*: devices=4 priority=10",
+        {"team-a": Limit(8, 10)},
+        Limit(4, 10),
+    ),
+    "a line may lift what holds for all others": (
+        "*: devices=4 priority=10\nteam-a: devices=unlimited",
+        {"team-a": Limit(None, 10)},
+        Limit(4, 10),
+    ),
+    "none at all": ("team-a: devices=0", {"team-a": Limit(0)}, Limit()),
+    "a priority below zero": ("team-a: priority=-5", {"team-a": Limit(None, -5)}, Limit()),
+    "comments, empty lines, spaces and Windows line ends": (
+        "# who may have what\r\n\r\n  team-a :  priority=1   devices=2  \r\n   # the rest\r\n*:devices=1",
+        {"team-a": Limit(2, 1)},
+        Limit(1, None),
+    ),
+    "nothing": ("", {}, Limit()),
+    "comments alone": ("# nobody is limited", {}, Limit()),
+}
+
+
+@pytest.mark.parametrize(("text", "lines", "others"), READ.values(), ids=READ)
+def test_what_the_lines_say(text: str, lines: dict[str, Limit], others: Limit) -> None:
+    """A line per namespace, and one for all others."""
+    assert parse_limits(text) == (NamespaceLimits(lines, others), ())
+
+
+EXAMPLE = " (example: team-a: devices=8 priority=1000)"
+WRONG = {
+    "no colon": (
+        "team-a devices=8",
+        'cannot read "team-a devices=8": it must begin with a namespace, or *, and a colon',
+    ),
+    "no namespace's name": (
+        "Team_A: devices=8",
+        (
+            'cannot read namespace "Team_A": it must be a namespace\'s name (lower-case letters, digits and hyphens), '
+            "or * for all others"
+        ),
+    ),
+    "a name that is too long": (f"{'a' * 64}: devices=8", f'cannot read namespace "{"a" * 60}…": it must be a '),
+    "nothing said": ("team-a:", 'cannot read "team-a:": it must say devices=NUMBER, priority=NUMBER, or both'),
+    "another word": ("team-a: gpus=8", 'cannot read "gpus=8": it must be devices=NUMBER or priority=NUMBER'),
+    "a word alone": (
+        "team-a: devices",
+        'cannot read "devices": devices must be a number from 0 to 999999, or unlimited',
+    ),
+    "no number": ("team-a: devices=many", 'cannot read "devices=many": devices must be a number from 0 to 999999'),
+    "a number below zero": ("team-a: devices=-1", 'cannot read "devices=-1": devices must be a number from 0'),
+    "a leading zero": ("team-a: devices=08", 'cannot read "devices=08": devices must be a number from 0'),
+    "another script's digit": ("team-a: devices=٣", "cannot read "),
+    "too many": ("team-a: devices=1000000", 'cannot read "devices=1000000": devices must be a number from 0'),
+    "a priority that no pod can have": (
+        "team-a: priority=1000000001",
+        'cannot read "priority=1000000001": priority must be a number from -1000000000 to 1000000000, or unlimited',
+    ),
+    "a word twice": ("team-a: devices=1 devices=2", 'cannot read "devices=2": devices is said twice'),
+    "a comment behind the content": ("team-a: devices=1 # few", 'cannot read "#": it must be devices=NUMBER'),
+}
+
+
+@pytest.mark.parametrize(("line", "said"), WRONG.values(), ids=WRONG)
+def test_a_line_that_cannot_be_read_is_named(line: str, said: str) -> None:
+    """With its number, the rule and an example; the lines around it hold."""
+    limits, faults = parse_limits(f"# ours\nteam-b: devices=2\n{line}\n*: priority=5")
+
+    (fault,) = faults
+    assert fault.startswith(f"line 3: {said}")
+    assert fault.endswith(EXAMPLE)
+    assert limits.of("team-b") == Limit(2, 5)
+    assert limits.of("team-c") == Limit(None, 5)
+
+
+def test_a_namespace_whose_line_cannot_be_read_may_hold_nothing_more() -> None:
+    """Its limit is unknown, and nobody else waits for that; the same where it has two lines."""
+    limits, faults = parse_limits("team-a: devices=x\nteam-b: devices=1\nteam-b: devices=2\nteam-c: devices=3")
+
+    assert limits.of("team-a") == limits.of("team-b") == Limit(0, 0, readable=False)
+    assert limits.of("team-c") == Limit(3)
+    assert limits.of("team-d") == Limit()
+    assert faults[1] == f'line 3: cannot read "team-b: devices=2": team-b has a line already, and each has one{EXAMPLE}'
+
+
+def test_a_wrong_line_for_all_others_counts_as_not_written() -> None:
+    """It would stop the whole cluster; the lines of namespaces hold as they are written."""
+    limits, faults = parse_limits("*: devices=x\nteam-a: devices=1")
+
+    assert limits == NamespaceLimits({"team-a": Limit(1)})
+    assert len(faults) == 1
+
+
+@given(st.text() | st.text(alphabet="ab*:=0 \nprioritydevices-#"))
+def test_no_text_is_too_odd(text: str) -> None:
+    """Whatever is written is limits or faults; where nothing holds, nothing was said or something is wrong."""
+    limits, faults = parse_limits(text)
+
+    content = [line.strip() for line in text.splitlines()]
+    assert (limits == NO_LIMITS) >= (not any(line and not line.startswith("#") for line in content))
+    assert len(faults) <= len(content)
+
+
+@pytest.mark.parametrize(("asked", "counts"), [(10**9, 1000), (1000, 1000), (-7, -7), (0, 0)])
+def test_a_priority_counts_as_the_maximum_at_most(asked: int, counts: int) -> None:
+    """And as it is where the namespace has no maximum."""
+    limits, _ = parse_limits("team-a: priority=1000")
+
+    assert (limits.priority("team-a", asked), limits.priority("team-b", asked)) == (counts, asked)

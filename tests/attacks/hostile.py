@@ -1,0 +1,140 @@
+"""Objects as large as the API server takes: each kind fills a request, or what etcd stores of one, in another field."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.integration import shapes
+from tests.integration.shapes import MAP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.plant import Object
+
+MOST: Final = 1_400_000
+"""Bytes of one text: etcd takes requests of 1.5 MiB."""
+ANNOTATIONS: Final = 250_000
+"""Bytes of all annotations of an object: the API server takes 256 KiB."""
+_LINE: Final = "0=node1:0\n"
+
+
+def _spec(**spec: Any) -> Callable[[str], Object]:
+    return lambda name: shapes.pod(name, _LINE, shapes.literal("0"), **spec)
+
+
+def _containers(**fields: Any) -> Object:
+    return {"name": "main", "image": "registry.invalid/none", **fields}
+
+
+def _env(value: str) -> Callable[[str], Object]:
+    return lambda name: shapes.pod(name, _LINE, shapes.literal(value))
+
+
+def _annotated(key: str, text: str) -> Callable[[str], Object]:
+    return lambda name: shapes.pod(name, _LINE, shapes.literal("0"), annotations={key: text})
+
+
+def _labelled(name: str) -> Object:
+    return shapes.pod(name, _LINE, shapes.literal("0"), labels={f"a{number}": "" for number in range(12_000)})
+
+
+def _owned(name: str) -> Object:
+    body = shapes.pod(name, _LINE, shapes.literal("0"))
+    owners = [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": str(number)} for number in range(15_000)]
+    body["metadata"]["ownerReferences"] = owners
+    return body
+
+
+def _with_container(**fields: Any) -> Callable[[str], Object]:
+    def make(name: str) -> Object:
+        body = shapes.pod(name, _LINE, shapes.literal("0"))
+        body["spec"]["containers"][0] |= fields
+        return body
+
+    return make
+
+
+def _many_containers(name: str) -> Object:
+    body = shapes.pod(name, _LINE, shapes.literal("0"))
+    body["spec"]["containers"] += [{"name": f"c{number}", "image": "i"} for number in range(8_000)]
+    return body
+
+
+def _counted(number: int) -> dict[str, str]:
+    return {f"a.b/c{each}": "1" for each in range(number)}
+
+
+def _affinity(values: int) -> Object:
+    term = {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"] * values}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+_ENTRIES: Final = [{"name": "A"}] * 60_000
+_CUDA_ENTRIES: Final = [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}] * 45_000
+_PORTS: Final = [{"containerPort": 1, "hostPort": number} for number in range(1, 20_000, 2)]
+_VOLUMES: Final = [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": "a"}} for number in range(20_000)]
+
+PODS: Final[dict[str, Callable[[str], Object]]] = {
+    "a value": _env("0," * (MOST // 2)),
+    "a value that JSON writes six times as long": _env("<" * MOST),
+    "a map": _annotated(MAP, "#" * ANNOTATIONS),
+    "a map that is no ASCII": _annotated(MAP, "\u2603" * (ANNOTATIONS // 3)),
+    "a word": _annotated("agentaflow.gpu/sharing", "x" * ANNOTATIONS),
+    "an annotation of others": _annotated("example.com/notes", "x" * ANNOTATIONS),
+    "labels": _labelled,
+    "owners": _owned,
+    "variables": _with_container(env=_ENTRIES),
+    "variables of ours": _with_container(env=_CUDA_ENTRIES),
+    "containers": _many_containers,
+    "ports": _with_container(ports=_PORTS),
+    "resources": _with_container(resources={"requests": _counted(12_000), "limits": _counted(12_000)}),
+    "arguments": _with_container(args=["x" * MOST]),
+    "tolerations": _spec(tolerations=[{"operator": "Exists"}] * 80_000),
+    "affinity": _spec(affinity=_affinity(400_000)),
+    "selector": _spec(nodeSelector={f"a{number}": "" for number in range(80_000)}),
+    "volumes": _spec(volumes=_VOLUMES),
+    "gates": _spec(schedulingGates=[{"name": f"a.b/c{number}"} for number in range(20_000)]),
+}
+"""By what is too large of it: a pod of ours, as somebody makes it where nobody reviews it."""
+
+UNBOUND: Final = frozenset({"gates"})
+"""What no bound pod can have."""
+
+
+def foreign(body: Object, node: str) -> Object:
+    """The same pod of another scheduler, bound from the first: of others' pods we watch those that have a node."""
+    body["spec"] |= {"schedulerName": "other", "nodeName": node}
+    return body
+
+
+def _workload(name: str, template: Object) -> Object:
+    return {
+        "apiVersion": "agentaflow.io/v1",
+        "kind": "GPUWorkload",
+        "metadata": {"name": name},
+        "spec": {"podTemplate": template},
+    }
+
+
+def _template(**fields: Any) -> Object:
+    return {"spec": {"containers": [_containers(**fields)]}}
+
+
+WORKLOADS: Final[dict[str, Callable[[str], Object]]] = {
+    "arguments": lambda name: _workload(name, _template(args=["x" * MOST])),
+    "arguments that JSON writes longer": lambda name: _workload(name, _template(args=["<" * (MOST // 6)])),
+    "variables": lambda name: _workload(name, _template(env=[{"name": "A"}] * 90_000)),
+    "annotations": lambda name: _workload(name, {"metadata": {"annotations": {"a": "x" * MOST}}, **_template()}),
+    "annotations of its own": lambda name: {
+        **_workload(name, _template()),
+        "metadata": {"name": name, "annotations": {"a": "x" * ANNOTATIONS}},
+    },
+}
+"""Likewise GPUWorkloads; of what is no PodSpec's field their API server knows nothing, so it stores it as it is."""
+
+
+def body_of(value: Object) -> bytes:
+    """As it is sent: without spaces, which count too."""
+    return json.dumps(value, separators=(",", ":")).encode()

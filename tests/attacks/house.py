@@ -1,0 +1,153 @@
+"""A cluster's API server with everything that our roles ship, the programs that run there, and who attacks them.
+
+Nobody here impersonates: every request carries a real token, and RBAC, policies and webhook decide as on any cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from tests.integration import shapes, watched
+from tests.integration.bench import SYSTEM_NAMESPACE, Bench
+from tests.integration.command import SHIPPED_LEASE, Command, start_alone
+from tests.integration.manifests import allow_use
+from tests.integration.plant import Kube
+from tests.integration.served import UNREVIEWED, Webhook
+from tests.integration.workshop import API, start_controller, workshop
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.plant import ControlPlane, Object
+
+NODES: Final = ("node1", "node2", "node3", "node4")
+DEVICES: Final = 4
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+TENANT: Final = "tenant"
+
+_numbers = itertools.count(1)
+
+
+class House:
+    """The control plane, our programs under their own accounts, and everybody's tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        """Return when the scheduler and the controller lead and the API server asks the webhook."""
+        self._folder = folder
+        self.plane: ControlPlane = workshop(folder)
+        self.kube: Kube = self.plane.kube
+        self._monitors: dict[str, Kube] = {}
+        self._clients: list[Kube] = []
+        self._programs: list[Command] = []
+        try:
+            watched.allow(self.plane)
+            _aggregate(self.kube)
+            for name in NODES:
+                devices = shapes.inventory(*(shapes.card(index) for index in range(DEVICES)))
+                self.kube.create("/api/v1/nodes", shapes.node(name, annotations=devices))
+            self.webhook = Webhook(folder, ["webhook"], {})
+            self._programs.append(self.webhook.command)
+            for collection, body in self.webhook.registrations():
+                for one in body["webhooks"]:
+                    one["namespaceSelector"] = {"matchExpressions": [{"key": UNREVIEWED, "operator": "DoesNotExist"}]}
+                self.kube.create(collection, body)
+            self.scheduler = start_alone(self.plane, folder, "scheduler-0")
+            self._programs.append(self.scheduler)
+            self.controller = start_controller(self.plane, folder, "controller-0", **SHIPPED_LEASE)
+            self._programs.append(self.controller)
+            for program in (self.scheduler, self.controller):
+                program.wait_ready()
+                eventually(f"{program.process.name} leads", program.leads, seconds=20)
+            self._wait_reviewed()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_reviewed(self) -> None:
+        probe = shapes.pod("probe", "nonsense")
+        path = "/api/v1/namespaces/default/pods?dryRun=All"
+        eventually("the API server asks the webhook", lambda: self.kube.call("POST", path, probe)[0] == 400, seconds=20)
+
+    def account(self, name: str, namespace: str = SYSTEM_NAMESPACE) -> Kube:
+        """Ask as a service account, by a token of its own."""
+        return self.bearer(self.plane.service_account_token(namespace, name))
+
+    def bearer(self, token: str) -> Kube:
+        """Ask with this token."""
+        kube = Kube(self.plane.port, str(self.plane.ca), token)
+        self._clients.append(kube)
+        return kube
+
+    def monitor(self, node: str) -> Kube:
+        """Ask as the monitor of this node: its token is bound to its pod there."""
+        if node not in self._monitors:
+            folder = self._folder / f"monitor-{node}"
+            folder.mkdir()
+            self._monitors[node] = self.bearer(watched.Watched(self.plane, folder, node).token())
+        return self._monitors[node]
+
+    def allow(self, namespace: str, resource: str, account: str = "default") -> None:
+        """Give an account the right to `use` `observers` or `keepenvs`, virtual resources of ours, as an admin does."""
+        allow_use(self.kube, namespace, resource, account)
+
+    def stop(self) -> None:
+        """End all that was started."""
+        for program in reversed(self._programs):
+            program.process.stop()
+        for client in self._clients:
+            client.close()
+        self.plane.stop()
+
+
+class Tenant:
+    """Somebody with ClusterRole `admin` in one namespace and no other right."""
+
+    def __init__(self, house: House, **labels: str) -> None:
+        """Make the namespace, the account and its token; an underscore in a label's name stands for a slash."""
+        self.house = house
+        self.bench = Bench(house.kube, f"tenant-{next(_numbers)}", **labels)
+        self.namespace = self.bench.namespace
+        self.pods = self.bench.pods
+        self.workloads = f"{API}/namespaces/{self.namespace}/gpuworkloads"
+        for account in (TENANT, "default"):
+            house.kube.create(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", {"metadata": {"name": account}})
+        house.kube.create(
+            f"{RBAC}/namespaces/{self.namespace}/rolebindings",
+            _binding("tenant", "ClusterRole", "admin", TENANT, self.namespace),
+        )
+        self.kube = house.account(TENANT, self.namespace)
+
+    def call(self, method: str, path: str, body: Object | None = None, content: str = "json") -> tuple[int, Object]:
+        """One request; `content` is json, merge-patch+json, strategic-merge-patch+json or apply-patch+yaml."""
+        return self.kube.call(method, path, body, f"application/{content}")
+
+    def leave(self) -> None:
+        """Take away what the tenant made."""
+        self.house.kube.call("DELETE", self.workloads)
+        self.house.kube.call("DELETE", f"{self.pods}?gracePeriodSeconds=0")
+        eventually("its pods are gone", lambda: not self.house.kube.call("GET", self.pods)[1]["items"], seconds=20)
+
+
+def _binding(name: str, kind: str, role: str, account: str, namespace: str) -> Object:
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
+
+
+def _aggregate(kube: Kube) -> None:
+    """Do the controller manager's work, which does not run here: fill the roles that are put together from others."""
+    roles = {role["metadata"]["name"]: role for role in kube.call("GET", f"{RBAC}/clusterroles")[1]["items"]}
+    # `edit` has what `view` has, and `admin` what `edit` has.
+    for name in ("view", "edit", "admin"):
+        parts = [each for each in roles.values() if f"rbac.authorization.k8s.io/aggregate-to-{name}" in _labels(each)]
+        roles[name]["rules"] = [rule for part in parts for rule in part["rules"] or ()]
+        kube.patch(f"{RBAC}/clusterroles/{name}", {"rules": roles[name]["rules"]})
+
+
+def _labels(role: Object) -> Object:
+    labels: Object = role["metadata"].get("labels") or {}
+    return labels

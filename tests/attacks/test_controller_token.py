@@ -1,0 +1,138 @@
+"""S8: the controller's token is stolen. It makes pods of GPUWorkloads where users work, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.integration import shapes
+from tests.integration.bench import SYSTEM_NAMESPACE
+from tests.integration.workshop import API, order
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.attacks.house import House, Tenant
+    from tests.integration.plant import Kube, Object
+
+HOST: Final = {"hostPID": True, "hostNetwork": True, "volumes": [{"name": "host", "hostPath": {"path": "/"}}]}
+NO_OWNER: Final = "cannot create a pod as the controller of GPUWorkloads that no GPUWorkload controls"
+SCHEDULER: Final = "cannot create a pod of another scheduler as the controller of GPUWorkloads"
+
+
+@pytest.fixture
+def stolen(house: House) -> Kube:
+    """The token, in other hands."""
+    return house.account("gpu-scheduler-controller")
+
+
+def _pod(scheduler: str = "gpu-scheduler", **owner: Any) -> Object:
+    body = shapes.pod("spy-0", "0=node1:0", scheduler=scheduler, **HOST)  # type: ignore[arg-type]
+    if owner:
+        body["metadata"]["ownerReferences"] = [{"name": "spy", "uid": "1", "controller": True, **owner}]
+    return body
+
+
+WORKLOAD: Final = {"apiVersion": "agentaflow.io/v1", "kind": "GPUWorkload"}
+PODS: Final[dict[str, tuple[Object, str]]] = {
+    "of nobody": (_pod(), NO_OWNER),
+    "of a Deployment": (_pod(apiVersion="apps/v1", kind="ReplicaSet"), NO_OWNER),
+    "of a GPUWorkload that does not control it": (_pod(**WORKLOAD, controller=False), NO_OWNER),
+    "of the default scheduler": (_pod("default-scheduler", **WORKLOAD), SCHEDULER),
+    "of no scheduler": (_pod("", **WORKLOAD), SCHEDULER),
+}
+
+
+@pytest.mark.promise("guard-10")
+@pytest.mark.parametrize("what", PODS)
+def test_a_stolen_token_makes_no_other_pod(tenant: Tenant, stolen: Kube, what: str) -> None:
+    """None that no GPUWorkload controls, and none that another scheduler would place at once."""
+    pod, told = PODS[what]
+
+    status, answer = stolen.call("POST", tenant.pods, pod)
+
+    assert status == 403, answer
+    assert f"RequestInvalid: {told}" in answer["message"]
+    assert tenant.bench.kube.call("GET", tenant.pods)[1]["items"] == []
+
+
+@pytest.mark.promise("guard-10")
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public", SYSTEM_NAMESPACE, "gpu-scheduler-monitor"])
+def test_a_stolen_token_makes_no_pod_of_the_system(house: House, stolen: Kube, namespace: str) -> None:
+    """Where an account may do everything, a pod with the right owner's name is refused too."""
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    pod = shapes.pod("spy-0", "0=node1:0")
+    pod["metadata"]["ownerReferences"] = [{**WORKLOAD, "name": "spy", "uid": "1", "controller": True}]
+
+    status, answer = stolen.call("POST", pods, pod)
+
+    assert status == 403, answer
+    assert f"RequestInvalid: cannot create a pod of a GPUWorkload in namespace {namespace}, which" in answer["message"]
+    assert house.kube.get(f"{pods}/spy-0") is None
+
+
+RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
+    "changes a pod": ("PATCH", "/api/v1/namespaces/default/pods/any", {"metadata": {"labels": {"a": "b"}}}),
+    "deletes a pod": ("DELETE", "/api/v1/namespaces/default/pods/any", None),
+    "binds a pod": ("POST", "/api/v1/namespaces/default/pods/any/binding", {"target": {"name": "node1"}}),
+    "runs a command in a pod": ("POST", "/api/v1/namespaces/default/pods/any/exec?command=sh", None),
+    "makes a workload": ("POST", f"{API}/namespaces/default/gpuworkloads", order("spy")),
+    "changes a workload": ("PATCH", f"{API}/namespaces/default/gpuworkloads/any", {"spec": {"priority": 9}}),
+    "reads secrets": ("GET", "/api/v1/secrets", None),
+    "asks for a token": (
+        "POST",
+        f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts/gpu-scheduler/token",
+        {"spec": {"audiences": []}},
+    ),
+    "writes a node": ("PATCH", "/api/v1/nodes/node1", {"spec": {"unschedulable": True}}),
+    "takes the scheduler's Lease": (
+        "PATCH",
+        f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler",
+        {"spec": {"holderIdentity": "spy"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RIGHTS)
+def test_a_stolen_token_has_no_other_right(stolen: Kube, what: str) -> None:
+    """RBAC refuses the rest."""
+    method, path, body = RIGHTS[what]
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+
+    status, answer = stolen.call(method, path, body, content)
+
+    assert status == 403, answer
+    assert f'User "system:serviceaccount:{SYSTEM_NAMESPACE}:gpu-scheduler-controller" cannot ' in answer["message"]
+
+
+@pytest.mark.promise("guard-10")
+def test_a_stolen_token_makes_no_other_lease(house: House, stolen: Kube) -> None:
+    """Not the scheduler's either, where that is not there yet."""
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
+
+    status, answer = stolen.call("POST", leases, {"metadata": {"name": "another"}})
+
+    assert status == 403, answer
+    assert "cannot create this Lease as the controller of GPUWorkloads: its own is called" in answer["message"]
+    assert house.kube.get(f"{leases}/another") is None
+
+
+@pytest.mark.promise("guard-10", "order-6")
+def test_a_workload_of_the_system_says_why_it_waits(house: House) -> None:
+    """Who creates one there, as only an administrator may, reads where else it would get a pod."""
+    path = f"{API}/namespaces/kube-system/gpuworkloads"
+    house.kube.create(path, order("lost"))
+
+    def told() -> str:
+        return str((house.kube.get(f"{path}/lost") or {}).get("status", {}).get("message", ""))
+
+    message = eventually("it says why", told, seconds=20)
+    house.kube.delete(f"{path}/lost")
+    assert message.startswith("RequestInvalid: cannot create a pod of a GPUWorkload in namespace kube-system, which is")
+
+
+def test_what_is_left_is_an_invented_workload(tenant: Tenant, stolen: Kube) -> None:
+    """No policy can look a GPUWorkload up: a pod of an invented one stays until garbage collection misses its owner."""
+    status, answer = stolen.call("POST", tenant.pods, _pod(**WORKLOAD))
+
+    assert status == 201, answer

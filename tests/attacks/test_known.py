@@ -1,0 +1,159 @@
+"""What a tenant tried before, in vain, and goes on trying: forged assignments, nodes of its choice, changed inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.attacks.house import Tenant
+from tests.integration import shapes
+from tests.integration.bench import MAP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.attacks.house import House
+    from tests.integration.plant import Object
+
+ASSIGNED: Final = "agentaflow.gpu/assigned-devices"
+FORGED: Final[Object] = {"metadata": {"annotations": {ASSIGNED: "0,1,2,3"}}}
+ONLY_SCHEDULER: Final = f"RequestInvalid: cannot write annotation {ASSIGNED} as system:serviceaccount:"
+STRATEGIC: Final = "strategic-merge-patch+json"
+
+
+@pytest.fixture
+def placed(tenant: Tenant) -> Tenant:
+    """A tenant with a pod that runs."""
+    tenant.kube.create(tenant.pods, shapes.pod("train-0", "0=node2:0"))
+    tenant.bench.wait_bound("train-0", "node2")
+    return tenant
+
+
+def _binding(name: str) -> Object:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node1"}
+    metadata = {"name": name, "annotations": {ASSIGNED: "0,1,2,3"}}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+@pytest.mark.promise("guard-1")
+@pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
+def test_no_pod_begins_with_an_assignment(tenant: Tenant, scheduler: str) -> None:
+    """Nor does one of another scheduler's."""
+    pod = shapes.pod("forged-0", "0=node1:0", annotations={ASSIGNED: "0,1,2,3"}, scheduler=scheduler)
+
+    status, answer = tenant.call("POST", tenant.pods, pod)
+
+    assert status == 403, answer
+    assert ONLY_SCHEDULER in answer["message"]
+    assert tenant.bench.kube.get(f"{tenant.pods}/forged-0") is None
+
+
+@pytest.mark.promise("guard-1", "guard-2")
+@pytest.mark.parametrize("value", ["0,1,2,3", "", None], ids=["more", "empty", "none"])
+@pytest.mark.parametrize("path", ["", "/status", "/ephemeralcontainers", "/resize"])
+def test_no_assignment_is_changed(placed: Tenant, path: str, value: str | None) -> None:
+    """By whichever way; where the way drops what is not its own, it drops that too."""
+    before = placed.bench.read("train-0")["metadata"]["annotations"]
+    body = {"metadata": {"annotations": {ASSIGNED: value}}}
+
+    status, answer = placed.call("PATCH", f"{placed.pods}/train-0{path}", body, STRATEGIC)
+
+    assert status == 403 if path in {"", "/status"} else status in {200, 403, 422}, answer
+    if not path:
+        assert ONLY_SCHEDULER in answer["message"]
+    assert placed.bench.read("train-0")["metadata"]["annotations"] == before
+
+
+@pytest.mark.promise("guard-3")
+@pytest.mark.parametrize("path", ["pods/wait-0/binding", "bindings"])
+def test_a_tenant_binds_nothing(tenant: Tenant, path: str) -> None:
+    """A namespace's admin has no right to bind."""
+    tenant.kube.create(tenant.pods, shapes.pod("wait-0", "0=node9:0"))
+
+    status, answer = tenant.call("POST", f"/api/v1/namespaces/{tenant.namespace}/{path}", _binding("wait-0"))
+
+    assert status == 403, answer
+    assert "cannot create resource" in answer["message"]
+    assert tenant.bench.node_of("wait-0") == ""
+
+
+@pytest.mark.promise("guard-4")
+def test_a_tenant_chooses_no_node(tenant: Tenant) -> None:
+    """Past all that is held there."""
+    status, answer = tenant.call("POST", tenant.pods, shapes.pod("preset-0", "0=node1:0", nodeName="node1"))
+
+    assert status == 403, answer
+    assert "RequestInvalid: cannot create the pod on node node1: with schedulerName gpu-scheduler" in answer["message"]
+    assert tenant.bench.kube.get(f"{tenant.pods}/preset-0") is None
+
+
+INPUTS: Final[dict[str, Object]] = {
+    "map": {"annotations": {MAP: "0=node2:0,1,2,3"}},
+    "no map": {"annotations": {MAP: None}},
+    "index": {"annotations": {"agentaflow.gpu/index": "1"}},
+    "sharing": {"annotations": {"agentaflow.gpu/sharing": "any"}},
+    "count": {"annotations": {"agentaflow.gpu/count": "4"}},
+    "priority": {"annotations": {"agentaflow.gpu/priority": "9"}},
+    "index label": {"labels": {"apps.kubernetes.io/pod-index": "1"}},
+    "template hash": {"labels": {"pod-template-hash": "1"}},
+}
+
+
+@pytest.mark.promise("fixed-1")
+@pytest.mark.parametrize("path", ["", "/ephemeralcontainers"])
+@pytest.mark.parametrize("what", INPUTS)
+def test_what_was_decided_by_stands(placed: Tenant, what: str, path: str) -> None:
+    """A pod that runs asks for nothing else afterwards, not along with a debug container either."""
+    before = placed.bench.read("train-0")["metadata"]
+    debug = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none"}]}} if path else {}
+
+    status, answer = placed.call(
+        "PATCH", f"{placed.pods}/train-0{path}", {"metadata": INPUTS[what], **debug}, STRATEGIC
+    )
+
+    # A namespace's admin may debug no pod; who may changes nothing by it either (tests/integration/test_policies.py).
+    assert status == (403 if path else 422), answer
+    after = placed.bench.read("train-0")["metadata"]
+    assert (after["annotations"], after.get("labels")) == (before["annotations"], before.get("labels"))
+
+
+@pytest.fixture
+def victim(house: House) -> Iterator[Tenant]:
+    """Somebody else, whose StatefulSet's pod holds a GPU."""
+    victim = Tenant(house)
+    victim.kube.create(victim.pods, shapes.pod("bank-0", SHARED, owner=("StatefulSet", "bank")))
+    victim.bench.wait_bound("bank-0", "node3")
+    yield victim
+    victim.leave()
+
+
+SHARED: Final = "0=node3:0\n1=node3:0\n"
+
+
+@pytest.mark.promise("share-1")
+def test_a_foreign_owner_opens_no_gpu(tenant: Tenant, victim: Tenant) -> None:
+    """Who names another's controller as its own, with the same map, is of another workload: the namespace counts."""
+    owner = victim.bench.read("bank-0")["metadata"]["ownerReferences"]
+    pod = shapes.pod("bank-1", SHARED)
+    pod["metadata"]["ownerReferences"] = owner
+
+    status, answer = tenant.call("POST", tenant.pods, pod)
+
+    assert status == 201, answer
+    message = tenant.bench.wait_message("bank-1", "GpuHeld: ")
+    assert f"{victim.namespace}/bank-0" in message
+
+
+@pytest.mark.parametrize(("method", "content"), [("PATCH", "merge-patch+json"), ("PUT", "json")])
+def test_a_tenant_gives_no_node_an_alias(house: House, tenant: Tenant, method: str, content: str) -> None:
+    """An alias leads others' maps to a node: only who may write nodes gives one."""
+    before = house.kube.get("/api/v1/nodes/node1")
+    body = {"metadata": {"name": "node1", "labels": {"gpu-node-name": "node2"}}}
+
+    status, answer = tenant.call(
+        method, "/api/v1/nodes/node1", body, "merge-patch+json" if method == "PATCH" else "json"
+    )
+
+    assert status == 403, answer
+    assert house.kube.get("/api/v1/nodes/node1") == before

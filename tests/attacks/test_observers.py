@@ -1,0 +1,132 @@
+"""S4: a tenant declares its pods observers, or keeps values of its own, to see GPUs that are booked to others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.attacks.house import RBAC
+from tests.integration import shapes
+from tests.integration.workshop import order, template
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.attacks.house import House, Tenant
+    from tests.integration.plant import Object
+
+OBSERVER: Final = {"agentaflow.gpu/observer": "true"}
+KEEP: Final = {"agentaflow.gpu/keep-env": "true"}
+EVERY: Final = "0=node1:0,1,2,3"
+REFUSED: Final = "RequestInvalid: cannot create a pod with annotation agentaflow.gpu/"
+
+
+def _pod(name: str, annotations: dict[str, str], **spec: object) -> Object:
+    env = shapes.literal("3") if annotations is KEEP else None
+    return shapes.pod(name, EVERY, env, annotations=annotations, **spec)  # type: ignore[arg-type]
+
+
+def _pods(tenant: Tenant) -> list[str]:
+    return [pod["metadata"]["name"] for pod in tenant.house.kube.call("GET", tenant.pods)[1]["items"]]
+
+
+@pytest.mark.promise("guard-7")
+@pytest.mark.parametrize("account", [None, "tenant", "gpu-scheduler-check"])
+@pytest.mark.parametrize("annotations", [OBSERVER, KEEP], ids=["observer", "keep-env"])
+def test_a_tenant_sees_no_gpu_that_is_not_booked(
+    tenant: Tenant, annotations: dict[str, str], account: str | None
+) -> None:
+    """Not as its default account, not as itself, not by an account that is only called like the check's."""
+    spec = {} if account is None else {"serviceAccountName": account}
+
+    status, answer = tenant.call("POST", tenant.pods, _pod("spy-0", annotations, **spec))
+
+    (key,) = annotations
+    assert status == 403
+    assert (
+        f"RequestInvalid: cannot create a pod with annotation {key}: its service account {account or 'default'}"
+        in (answer["message"])
+    )
+    assert _pods(tenant) == []
+
+
+@pytest.mark.promise("guard-7")
+@pytest.mark.parametrize("resource", ["observers", "keepenvs", "*"])
+def test_a_tenant_grants_itself_nothing(tenant: Tenant, resource: str) -> None:
+    """ClusterRole `admin` may write Roles; it holds none of these rights, so Kubernetes lets it give none."""
+    rules = [{"apiGroups": ["agentaflow.io"], "resources": [resource], "verbs": ["use"]}]
+    roles = f"{RBAC}/namespaces/{tenant.namespace}/roles"
+
+    status, answer = tenant.call("POST", roles, {"metadata": {"name": "spy"}, "rules": rules})
+
+    assert status == 403
+    assert "is attempting to grant RBAC permissions not currently held" in answer["message"]
+    assert tenant.house.kube.get(f"{roles}/spy") is None
+
+
+@pytest.mark.promise("guard-7")
+def test_a_tenant_takes_no_part_in_anothers_right(house: House, tenant: Tenant) -> None:
+    """Where an administrator trusts one account, the tenant cannot bind another to the same Role."""
+    house.allow(tenant.namespace, "observers", "trusted")
+    body = {
+        "metadata": {"name": "spy"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "trusted-uses-observers"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": tenant.namespace}],
+    }
+
+    status, answer = tenant.call("POST", f"{RBAC}/namespaces/{tenant.namespace}/rolebindings", body)
+
+    assert status == 403
+    assert "is attempting to grant RBAC permissions not currently held" in answer["message"]
+    assert tenant.call("POST", tenant.pods, _pod("spy-0", OBSERVER))[0] == 403
+
+
+@pytest.mark.promise("guard-7", "share-6")
+def test_a_trusted_account_observes(house: House, tenant: Tenant) -> None:
+    """The honest way, beside a pod that holds the GPUs; the holder keeps them."""
+    tenant.kube.create(tenant.pods, shapes.pod("train-0", EVERY))
+    tenant.bench.wait_bound("train-0", "node1")
+    house.allow(tenant.namespace, "observers", "trusted")
+
+    pod = shapes.pod("watch-1", EVERY.replace("0=", "1="), annotations=OBSERVER, serviceAccountName="trusted")
+
+    def admitted() -> bool:
+        status, answer = tenant.call("POST", tenant.pods, pod)
+        assert status in {201, 403}, answer
+        return status == 201
+
+    eventually("the API server knows the right", admitted)
+
+    assert tenant.bench.placed("watch-1").devices == "0,1,2,3"
+    assert tenant.bench.node_of("train-0") == "node1"
+
+
+@pytest.mark.promise("guard-7", "fixed-1")
+@pytest.mark.parametrize("path", ["", "/status", "/ephemeralcontainers", "/resize"])
+@pytest.mark.parametrize("annotations", [OBSERVER, KEEP], ids=["observer", "keep-env"])
+def test_no_pod_becomes_an_observer_later(tenant: Tenant, annotations: dict[str, str], path: str) -> None:
+    """Whichever way the annotation is written, it is not there afterwards."""
+    tenant.kube.create(tenant.pods, shapes.pod("train-0", "0=node9:0"))
+    before = tenant.bench.read("train-0")["metadata"]["annotations"]
+
+    body = {"metadata": {"annotations": annotations}}
+    status, answer = tenant.call("PATCH", f"{tenant.pods}/train-0{path}", body, "strategic-merge-patch+json")
+
+    # A debug container's or a resize's way drops what is not its own.
+    assert status in ({422} if not path else {403} if path == "/status" else {200, 403, 422}), answer
+    assert tenant.bench.read("train-0")["metadata"]["annotations"] == before
+
+
+@pytest.mark.promise("guard-7")
+def test_a_workloads_pod_is_no_observer_either(tenant: Tenant) -> None:
+    """The controller makes the pod, and the pod's account is asked about: the workload says why it waits."""
+    body = order("spy", template(OBSERVER))
+    assert tenant.call("POST", tenant.workloads, body)[0] == 201
+
+    def told() -> str:
+        found = tenant.kube.get(f"{tenant.workloads}/spy") or {}
+        return str(found.get("status", {}).get("message", ""))
+
+    message = eventually("the workload says why it waits", told, seconds=20)
+    assert message.startswith(f"{REFUSED}observer: its service account default may not use observers.agentaflow.io")
+    assert _pods(tenant) == []

@@ -1,0 +1,149 @@
+"""S2: whoever reaches our ports neither ends a process nor holds up an admission."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.attacks.creating import Creating
+from tests.integration import shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.attacks.house import House, Tenant
+    from tests.integration.command import Command
+    from tests.integration.plant import Object
+
+FLOOD: Final = Path(__file__).with_name("flood.py")
+MEMORY_LIMIT: Final = 192
+"""MiB, of role webhook."""
+SPARE: Final = 0.25
+"""Of that limit."""
+DESCRIPTORS: Final = 1024
+"""The smallest limit that container runtimes give."""
+SECONDS: Final = 12
+ATTACKS: Final = (
+    ("bodies", 15, "127.0.0.2"),
+    ("bodies", 15, "127.0.0.3"),
+    ("idle", 150, "127.0.0.4"),
+    # The API server's own address, as behind a NAT.
+    ("idle", 150, "127.0.0.1"),
+    ("headers", 60, "127.0.0.5"),
+    ("silent", 600, "127.0.0.6"),
+    ("giants", 4, "127.0.0.7"),
+)
+
+
+@pytest.mark.promise("serve-1", "serve-2", "serve-3")
+def test_creates_go_on_while_the_webhook_is_attacked(house: House, tenant: Tenant) -> None:
+    """Stalled bodies, idle TLS, slow headers and giant reviews at once: none fails, memory stays, all is closed."""
+    webhook = house.webhook.command
+    _limit_descriptors(webhook)
+    ours, others = (Creating(partial(_create, tenant, name)) for name in ("gpu-scheduler", "default-scheduler"))
+    with Watching(webhook).going_on() as watching, ours.going_on(), others.going_on():
+        told = _attack(house.webhook.port, *ATTACKS)
+
+    print(f"\nours: {ours}; others': {others}; peak {watching.peak:.0f} MiB; {told}")  # noqa: T201 - shown by -rP
+    assert ours.failed == others.failed == []
+    assert watching.peak < (1 - SPARE) * MEMORY_LIMIT
+    # Of others' pods nobody asks the webhook: what they take is the machine's share, with seven attackers on it.
+    assert ours.percentile(99) < 1 + 5 * others.percentile(99)
+    for each in told:
+        assert each["left"] == 0, each
+        assert each["attack"] == "giants" or each["closed"] > 0, each
+    assert webhook.process.alive()
+
+
+@pytest.mark.promise("serve-1")
+@pytest.mark.parametrize("program", ["webhook", "scheduler", "controller"])
+def test_probes_are_answered_while_a_health_port_is_attacked(house: House, program: str) -> None:
+    """A kubelet that gets no answer restarts the container: then a peer would have ended the process."""
+    attacked: Command = house.webhook.command if program == "webhook" else getattr(house, program)
+    _limit_descriptors(attacked)
+    answers: list[tuple[int, float]] = []
+
+    def probe() -> None:
+        for _ in range(8):
+            began = time.monotonic()
+            status, _text = attacked.get("/livez")
+            answers.append((status, time.monotonic() - began))
+            time.sleep(0.5)
+
+    probing = threading.Thread(target=probe)
+    before = attacked.resident()
+    probing.start()
+    _attack(
+        attacked.port,
+        ("plain-headers", 200, "127.0.0.2"),
+        ("silent", 200, "127.0.0.1"),
+        ("plain-headers", 100, "127.0.0.1"),
+        seconds=5,
+    )
+    probing.join()
+
+    assert [status for status, _ in answers] == [200] * len(answers)
+    # What the role's probes allow.
+    assert max(seconds for _, seconds in answers) < 5
+    assert attacked.resident() - before < 20
+
+
+class Watching:
+    """A program's resident memory."""
+
+    def __init__(self, command: Command) -> None:
+        """Nothing is known yet."""
+        self._command = command
+        self.peak = 0.0
+
+    @contextmanager
+    def going_on(self) -> Iterator[Watching]:
+        """Look until the block ends."""
+        stop = threading.Event()
+
+        def look() -> None:
+            while not stop.wait(0.05):
+                self.peak = max(self.peak, self._command.resident())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield self
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _create(tenant: Tenant, scheduler: str) -> tuple[int, Object]:
+    return tenant.call("POST", f"{tenant.pods}?dryRun=All", shapes.pod("any-0", "0=node1:0\n", scheduler=scheduler))
+
+
+def _attack(port: int, *attacks: tuple[str, int, str], seconds: float = SECONDS) -> list[Object]:
+    """Run them all at once; give what each of them tells."""
+    running = []
+    for attack, connections, source in attacks:
+        words = ("127.0.0.1", str(port), attack, str(connections), str(seconds), source)
+        # They give way: an attacker has processors of its own.
+        command = ["nice", "-n", "5", sys.executable, str(FLOOD), *words]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    told = []
+    for process in running:
+        output, _ = process.communicate(timeout=seconds + 60)
+        assert process.returncode == 0, output
+        told.append(json.loads(output))
+    return told
+
+
+def _limit_descriptors(command: Command) -> None:
+    _, hard = resource.prlimit(command.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(command.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))

@@ -1,0 +1,144 @@
+"""The webhook under attack by pods of a cluster: the figures of docs/performance.md come from here."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.attacks.creating import Creating
+from tests.cluster.clusters import ROOT, SYSTEM, TESTS, Cluster
+from tests.cluster.reading import client_of
+from tests.cluster.verify import system
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.verify.pods import MakePod
+
+Json = dict[str, Any]
+
+SECONDS: Final = 60
+MEMORY_LIMIT: Final = 192
+"""MiB, of role webhook."""
+HTTPS: Final = ":20FB"
+"""Port 8443, as /proc/net/tcp6 writes it."""
+ESTABLISHED: Final = "01"
+"""Likewise."""
+ATTACKS: Final = (
+    *(("bodies", 10) for _ in range(3)),
+    *(("idle", 400) for _ in range(5)),
+    ("headers", 200),
+    ("giants", 4),
+)
+"""Ten pods: 30 stalled bodies, 2,000 idle TLS connections, slow headers, and reviews of 60,000 containers."""
+
+
+@pytest.fixture
+def flood(cluster: Cluster) -> Iterator[str]:
+    """The attacking program, as a ConfigMap."""
+    program = (ROOT / "tests/attacks/flood.py").read_text(encoding="utf-8")
+    metadata = {"name": "flood", "namespace": TESTS}
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"flood.py": program}})
+    yield "flood"
+    cluster.kubectl("delete", "configmap", "-n", TESTS, "flood", "--ignore-not-found")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.promise("serve-1", "serve-2", "serve-3")
+def test_ten_pods_attack_the_webhook_for_a_minute(
+    cluster: Cluster, make_pod: MakePod, flood: str, healthy: None
+) -> None:
+    """No create of ours fails or waits, memory keeps a quarter of its limit to spare, and all is closed in time."""
+    attackers = [f"attacker-{number}" for number in range(len(ATTACKS))]
+    before = {pod["metadata"]["name"]: _restarts(pod) for pod in system.replicas(cluster, system.WEBHOOK)}
+    calm, attacked = (Creating(partial(_create, cluster, make_pod("ours-0", "0=node1:0"))) for _ in range(2))
+    with calm.going_on():
+        eventually("a hundred creates in peace", lambda: len(calm.seconds) >= 100, 60)
+    for number, (name, (attack, connections)) in enumerate(zip(attackers, ATTACKS, strict=True)):
+        pod = make_pod(name, "", scheduler="default-scheduler")
+        cluster.create(_attacking(pod, flood, f"node{number % 4 + 1}", attack, connections))
+    eventually("all to attack", lambda: all(_phase(cluster, name) != "Pending" for name in attackers), 60)
+    with attacked.going_on():
+        eventually("the attack to end", lambda: all(_ended(cluster, name) for name in attackers), SECONDS + 120, 1)
+    told = [json.loads(cluster.kubectl("logs", "-n", TESTS, name).stdout.splitlines()[-1]) for name in attackers]
+    peaks = {name: _peak(cluster, name) for name in before}
+    _print(calm, attacked, told, peaks)
+
+    assert attacked.failed == []
+    assert {pod["metadata"]["name"]: _restarts(pod) for pod in system.replicas(cluster, system.WEBHOOK)} == before
+    assert max(peaks.values()) < 0.75 * MEMORY_LIMIT
+    # 0.25 s where the cluster has processors of its own; here ten attackers share two with five nodes.
+    assert attacked.percentile(99) < max(0.25, 20 * calm.percentile(99))
+    for each in told:
+        assert each["left"] == 0, each
+    eventually("the last connections to be closed", lambda: all(_open(cluster, name) < 30 for name in before), 15)
+
+
+def _attacking(pod: Json, flood: str, node: str, attack: str, connections: int) -> Json:
+    del pod["metadata"]["annotations"]
+    webhook = f"gpu-scheduler-webhook.{SYSTEM}.svc"
+    command = ["python3", "-u", "/flood/flood.py", webhook, "443", attack, str(connections), str(SECONDS)]
+    container = {
+        **pod["spec"]["containers"][0],
+        "command": command,
+        "volumeMounts": [{"name": flood, "mountPath": "/flood"}],
+    }
+    pod["spec"] |= {
+        "containers": [container],
+        "volumes": [{"name": flood, "configMap": {"name": flood}}],
+        "nodeName": node,
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+    }
+    return pod
+
+
+def _create(cluster: Cluster, pod: Json) -> tuple[int, Json]:
+    client = client_of(cluster.kubeconfig, f"kind-{cluster.name}")
+    return client.call("POST", f"/api/v1/namespaces/{TESTS}/pods?dryRun=All", pod)
+
+
+def _phase(cluster: Cluster, name: str) -> str:
+    phase: str = cluster.get("pod", "-n", TESTS, name)["status"].get("phase", "Pending")
+    return phase
+
+
+def _ended(cluster: Cluster, name: str) -> bool:
+    phase = _phase(cluster, name)
+    assert phase != "Failed", cluster.kubectl("logs", "-n", TESTS, name).stdout
+    return phase == "Succeeded"
+
+
+def _restarts(pod: Json) -> int:
+    return sum(status["restartCount"] for status in pod["status"]["containerStatuses"])
+
+
+def _peak(cluster: Cluster, name: str) -> float:
+    """MiB that the replica's process has had resident at most."""
+    status = cluster.exec(SYSTEM, name, "cat", "/proc/1/status")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def _open(cluster: Cluster, name: str) -> int:
+    """Connections that the replica has open; an API server keeps up to 25."""
+    table = cluster.exec(SYSTEM, name, "cat", "/proc/net/tcp", "/proc/net/tcp6").splitlines()
+    return sum(line.split()[1].endswith(HTTPS) and line.split()[3] == ESTABLISHED for line in table)
+
+
+def _print(calm: Creating, attacked: Creating, told: list[Json], peaks: dict[str, float]) -> None:
+    """Rows for docs/performance.md."""
+    rows = [
+        f"| creates in peace | {calm} |",
+        f"| creates under attack | {attacked}, {len(attacked.failed)} failed |",
+        *(f"| most memory of {name} | {peak:.0f} MiB of {MEMORY_LIMIT} |" for name, peak in peaks.items()),
+    ]
+    rows += [
+        f"| {each.pop('attack')} | {', '.join(f'{key} {value}' for key, value in each.items())} |"
+        for each in map(dict, told)
+    ]
+    print("\n| what | figure |\n|---|---|\n" + "\n".join(rows))  # noqa: T201 - shown by -rP
