@@ -25,6 +25,7 @@ ORDINARY: Final = 500
 GROWTH: Final = 20.0
 """MB by which a program may be larger than among ordinary pods alone, at any moment."""
 FEW: Final = 27
+MANY: Final = 500
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 PATIENT_LEASE: Final = {"LEASE_DURATION": "120s", "RENEW_DEADLINE": "100s", "RETRY_PERIOD": "2s"}
 """An API server that takes in megabytes may not answer for seconds: who leads is not what is measured here."""
@@ -158,3 +159,11 @@ def test_objects_as_large_as_the_api_takes_end_nobody(stage: Stage) -> None:
     order = stage.plane.kube.get(f"{API}/namespaces/{stage.bench.namespace}/gpuworkloads/hostile-2")
     assert order is not None
     assert order["status"]["message"].startswith("RequestInvalid: cannot read spec.podTemplate: it has 1400")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+@pytest.mark.promise("wide-1", "wide-2")
+def test_five_hundred_objects_as_large_as_the_api_takes_end_nobody(stage: Stage) -> None:
+    """The same with as many hostile objects as there are ordinary pods."""
+    _attacked(stage, MANY, TEXTS)

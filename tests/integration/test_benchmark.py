@@ -27,6 +27,7 @@ from bench.fleet import Fleet
 from bench.results import Cell
 from bench.town import Town
 from tests.integration.command import QUICK_LEASE
+from tests.waiting import slowness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,7 +216,8 @@ def test_what_idleness_costs(name: str) -> None:
     assert share is not None
     assert 0 <= share < 100
     made = measured.calls.get("POST pods", 0)
-    assert made > 0 if name == "others" else made == 0
+    # Twenty in the window's second, where nothing else wants the processors.
+    assert 10 / slowness() < made < 40 if name == "others" else made == 0
 
 
 @pytest.mark.parametrize("contender", ["O", *(pytest.param(name, marks=pytest.mark.long) for name in ("H", "P"))])

@@ -42,10 +42,11 @@ def _sweeps() -> Suite:
 
 
 def _long() -> Suite:
-    """What churns for ten minutes beside what waits for leases."""
+    """Hostile objects alone, as memory is measured; then what churns for ten minutes beside what waits for leases."""
     others = pytest("-rP", "--long", INTEGRATION, f"--ignore={MEMORY}")
     churn = (*GIVE_WAY, *pytest("-rP", "--long", MEMORY).command)
-    return Suite((programs(), *false_clocks(), replace(others, beside=(churn,))))
+    hostile = pytest("-rP", "--long", "tests/attacks")
+    return Suite((programs(), *false_clocks(), hostile, replace(others, beside=(churn,))))
 
 
 def _benchmark() -> Suite:
