@@ -130,6 +130,13 @@ class Tenant:
         eventually("its pods are gone", lambda: not self.house.kube.call("GET", self.pods)[1]["items"], seconds=20)
 
 
+def refusal(answered: tuple[int, Object]) -> str:
+    """Give what the API server said when it forbade a request."""
+    status, answer = answered
+    assert status == 403, answer
+    return str(answer["message"])
+
+
 def _binding(name: str, kind: str, role: str, account: str, namespace: str) -> Object:
     return {
         "metadata": {"name": name},
