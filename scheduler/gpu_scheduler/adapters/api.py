@@ -6,6 +6,7 @@ Bodies are raw bytes and an answer is its HTTP status, so no reply can be misrea
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from gpu_scheduler.adapters.access import AccessError, Reload, tls_of, trust
 from gpu_scheduler.adapters.connection import HeldBackError, TooLargeError
 from gpu_scheduler.adapters.connections import Connections, Route
 from gpu_scheduler.adapters.decoding import UNREADABLE
-from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.proxies import proxy_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ CALL_TIMEOUT = 3.0
 CONNECTIONS = 192
 UNAUTHORIZED = 401
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 _statuses = msgspec.json.Decoder(objects.Status)
 
@@ -222,7 +222,7 @@ class Api:
         async with self._reloading:
             if self._configuration is not refused:
                 return
-            log.warning("The API server refused our credentials: reading them again", host=self.host)
+            log.warning("The API server refused our credentials: reading them again", extra={"host": self.host})
             try:
                 fresh = await self._reload()
                 trust(self._tls, fresh)

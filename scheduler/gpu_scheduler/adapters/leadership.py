@@ -6,6 +6,7 @@ Only the monotonic clock counts. Any exception is a failed renewal; a leader tha
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ import msgspec
 
 from gpu_scheduler.adapters import objects
 from gpu_scheduler.adapters.api import NoAnswerError, segment
-from gpu_scheduler.adapters.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ GIVEN_UP = 1
 # The API's own type ends there; a Lease that was spoilt may say so already.
 MOST_TRANSITIONS = 2**31 - 1
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class LeadershipLostError(Exception):
@@ -106,7 +106,7 @@ class Leadership:
         await self._acquire()
         self.elected.set()
         self.tried.set()
-        log.info("Leading", identity=self.identity)
+        log.info("Leading", extra={"identity": self.identity})
         while True:
             await asyncio.sleep(self._timing.retry_period)
             await self._renew()
@@ -122,7 +122,7 @@ class Leadership:
             except Exception as error:  # noqa: BLE001 - stopping goes on, the lease then ends by itself
                 # A renewal that was under way when the process was told to stop may have come in between.
                 if last:
-                    log.warning("The lease could not be released and will expire", error=str(error))
+                    log.warning("The lease could not be released and will expire", extra={"error": str(error)})
             else:
                 return
 
@@ -137,7 +137,7 @@ class Leadership:
         lease.spec.lease_duration_seconds = GIVEN_UP
         lease.spec.renew_time = self._timestamp()
         await self._leases.write(lease)
-        log.info("Released the lease", identity=self.identity)
+        log.info("Released the lease", extra={"identity": self.identity})
 
     async def _acquire(self) -> None:
         while True:
@@ -146,7 +146,7 @@ class Leadership:
                 if await self._try(started):
                     return
             except Exception as error:  # noqa: BLE001 - any fault is a failed try
-                log.warning("Trying for the lease failed", error=str(error))
+                log.warning("Trying for the lease failed", extra={"error": str(error)})
             self.tried.set()
             await asyncio.sleep(self._pause())
 
@@ -176,7 +176,7 @@ class Leadership:
                     if await self._try(started):
                         return
             except Exception as error:  # noqa: BLE001 - any fault is a failed renewal
-                log.warning("Renewing the lease failed", error=str(error))
+                log.warning("Renewing the lease failed", extra={"error": str(error)})
             else:
                 self._renewed = None
                 raise LeadershipLostError("another replica holds the lease")

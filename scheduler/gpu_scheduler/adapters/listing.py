@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.adapters.decoding import UNREADABLE
-from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.paging import pages
 from gpu_scheduler.adapters.resource import ExpiredError, RefusedError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NOT_FOUND = 404
 FORBIDDEN = 403
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class UnlistedError(Exception):
@@ -68,7 +68,7 @@ def _readable(items: Iterable[msgspec.Raw], what: str, read: Callable[[msgspec.R
         try:
             yield read(raw)
         except UNREADABLE as error:
-            log.warning("An object cannot be read", resource=what, error=str(error))
+            log.warning("An object cannot be read", extra={"resource": what, "error": str(error)})
 
 
 async def get_one(api: Api, what: str, path: str, read: Callable[[bytes], T], *, or_none: bool = False) -> T | None:
