@@ -1,14 +1,9 @@
-"""How a cluster is reached: where it is, whom to trust, and who we are to it, by a kubeconfig or the pod's own account.
-
-Inside a cluster the client is not even imported: it costs 14 MB in each process, and a monitor runs on every GPU node.
-"""
+"""How a cluster is reached: where it is, whom to trust, and who we are to it."""
 
 from __future__ import annotations
 
 import ssl
 from typing import Any, Protocol
-
-from gpu_scheduler.adapters.in_cluster import InCluster
 
 
 class AccessError(Exception):
@@ -51,31 +46,3 @@ def trust(context: ssl.SSLContext, configuration: Access) -> None:
         context.load_verify_locations(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
-
-
-class Reload:
-    """How this process finds its cluster: a kubeconfig when one is named, else the pod's service account."""
-
-    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
-        """`kubeconfig` None means: inside the cluster."""
-        self._kubeconfig = kubeconfig
-        self.context = context or ""
-        self.namespace = ""
-
-    async def __call__(self) -> Access:
-        """A fresh configuration; AccessError says what is missing."""
-        try:
-            if self._kubeconfig is None:
-                return InCluster()
-            # Here, because the client costs 14 MB that no pod needs.
-            from gpu_scheduler.adapters.kubeconfig import read_kubeconfig  # noqa: PLC0415
-
-            found = await read_kubeconfig(self._kubeconfig, self.context or None)
-        except (OSError, TypeError, ValueError) as error:
-            where = "a service account" if self._kubeconfig is None else f"kubeconfig {self._kubeconfig}"
-            raise AccessError(
-                f"cannot reach a cluster through {where}: {error} "
-                "(example: --kubeconfig ~/.kube/config --context kind-gpu-scheduler)",
-            ) from error
-        self.context, self.namespace = found.context, found.namespace
-        return found.access

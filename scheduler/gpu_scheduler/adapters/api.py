@@ -16,10 +16,11 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from gpu_scheduler.adapters import objects
-from gpu_scheduler.adapters.access import AccessError, Reload, tls_of, trust
+from gpu_scheduler.adapters.access import AccessError, tls_of, trust
 from gpu_scheduler.adapters.connection import HeldBackError, TooLargeError
 from gpu_scheduler.adapters.connections import Connections, Route
 from gpu_scheduler.adapters.decoding import UNREADABLE
+from gpu_scheduler.adapters.kubeconfig import Reload
 from gpu_scheduler.adapters.proxies import proxy_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,6 @@ from gpu_scheduler.names import SCHEDULER_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.settings import CommonSettings
-
 # typer's rich output would cost every process 10 MB and 0.1 s.
 app = typer.Typer(
     name=SCHEDULER_NAME,
@@ -32,23 +30,9 @@ app = typer.Typer(
 )
 
 
-def own_version() -> str:
-    """The package's version, as its metadata tells; `0+unknown` when it was never installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(SCHEDULER_NAME)
-    except PackageNotFoundError:
-        return "0+unknown"
-
-
-def own_name(settings: CommonSettings) -> str:
-    """Name, version and commit, as `--version` and the first log line tell them."""
-    return f"{SCHEDULER_NAME} {own_version()} (commit {settings.gpu_scheduler_commit})"
-
-
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer hands a flag over by position
     if wanted:
+        from gpu_scheduler.cli.serving import own_name
         from gpu_scheduler.settings import CommonSettings, read_settings
 
         typer.echo(own_name(read_settings(CommonSettings)))

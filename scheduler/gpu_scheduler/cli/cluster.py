@@ -26,7 +26,7 @@ async def reached(options: Options) -> AsyncIterator[Api]:
     from gpu_scheduler.adapters.access import AccessError
     from gpu_scheduler.adapters.api import NoAnswerError, connect
     from gpu_scheduler.adapters.listing import UnlistedError
-    from gpu_scheduler.cli import own_version
+    from gpu_scheduler.cli.serving import own_version
 
     agent = f"{names.SCHEDULER_NAME}/{own_version()}"
     try:

@@ -22,9 +22,8 @@ from gpu_scheduler.adapters.server import Listener, ListenError, health_app
 from gpu_scheduler.adapters.translate import read_node
 from gpu_scheduler.adapters.translate_workloads import read_gpu_node, read_seen_pod, read_workload
 from gpu_scheduler.adapters.workload_api import ApiGpuNodes, ApiPods, ApiWorkloads
-from gpu_scheduler.cli import own_version
 from gpu_scheduler.cli.reflecting import Reflectors, by_name, by_path, by_uid
-from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until_stopped
+from gpu_scheduler.cli.serving import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.core.workload import Phase
 from gpu_scheduler.gathering import Feed
 from gpu_scheduler.gpu_nodes import GpuNodes

@@ -13,8 +13,7 @@ from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.metrics import new_registry, read_gauges
 from gpu_scheduler.adapters.reporting import ApiGpuNode, ApiHeart, ApiNode
 from gpu_scheduler.adapters.server import Listener, ListenError, health_app
-from gpu_scheduler.cli import own_version
-from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until_stopped
+from gpu_scheduler.cli.serving import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.monitoring import Cadence, Monitor
 
 if TYPE_CHECKING:

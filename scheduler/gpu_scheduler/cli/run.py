@@ -20,8 +20,7 @@ from gpu_scheduler.adapters.leadership import ApiLeases, Leadership, Timing
 from gpu_scheduler.adapters.logs import get_logger
 from gpu_scheduler.adapters.metrics import SchedulerMetrics, new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.adapters.server import Listener, ListenError, health_app
-from gpu_scheduler.cli import own_version
-from gpu_scheduler.cli.serving import UsageError, cancel, stop_on_signals, until_stopped
+from gpu_scheduler.cli.serving import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.cli.watching import Watches
 from gpu_scheduler.clocks import Clocks
 from gpu_scheduler.core.model import Policy, Sharing

@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from gpu_scheduler.cli import own_name, own_version
+from gpu_scheduler.names import SCHEDULER_NAME
 from gpu_scheduler.settings import CommonSettings, SettingsError, read_settings
 
 if TYPE_CHECKING:
@@ -34,6 +34,21 @@ class UsageError(Exception):
 
 class FatalError(Exception):
     """The process has to end now, and its successor should start from scratch; the text says why."""
+
+
+def own_version() -> str:
+    """The package's version, as its metadata tells; `0+unknown` when it was never installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(SCHEDULER_NAME)
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def own_name(settings: CommonSettings) -> str:
+    """Name, version and commit, as `--version` and the first log line tell them."""
+    return f"{SCHEDULER_NAME} {own_version()} (commit {settings.gpu_scheduler_commit})"
 
 
 def main_loop(kind: type[SettingsKind], command: Callable[[SettingsKind], Awaitable[None]]) -> None:

@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.adapters.access import Reload
 from gpu_scheduler.adapters.api import Api
+from gpu_scheduler.adapters.kubeconfig import Reload
 from tests.waiting import limit
 
 if TYPE_CHECKING:

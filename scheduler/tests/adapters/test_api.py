@@ -9,8 +9,9 @@ import pytest
 import trustme
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.adapters.access import AccessError, Reload, trust
+from gpu_scheduler.adapters.access import AccessError, trust
 from gpu_scheduler.adapters.api import Answer, Api, NoAnswerError, status_message
+from gpu_scheduler.adapters.kubeconfig import Reload
 from gpu_scheduler.adapters.leadership import Timing
 from gpu_scheduler.adapters.sockets import UNACKNOWLEDGED
 from tests.adapters.server import Reply, connected

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_scheduler.adapters.access import AccessError, Reload
+from gpu_scheduler.adapters.access import AccessError
+from gpu_scheduler.adapters.kubeconfig import Reload
 from tests.adapters.server import Object
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -100,7 +101,7 @@ async def test_a_kubeconfig_that_cannot_be_used(
 def test_the_client_is_read_only_as_far_as_it_is_needed(tmp_path: Path) -> None:
     """Its packages load all of themselves otherwise: 0.2 s and 9 MB."""
     script = (
-        "import asyncio, sys; from gpu_scheduler.adapters.access import Reload; "
+        "import asyncio, sys; from gpu_scheduler.adapters.kubeconfig import Reload; "
         f"asyncio.run(Reload({written(tmp_path, config('a', current='a'))!r})()); "
         "print('\\n'.join(sys.modules))"
     )

@@ -6,9 +6,9 @@ import socket
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.adapters.access import Reload
 from gpu_scheduler.adapters.api import Api, Method, NoAnswerError
 from gpu_scheduler.adapters.connection import Reply
+from gpu_scheduler.adapters.kubeconfig import Reload
 from tests.adapters.peers import CREATED, END, HEAD, Talk, asking, chunk, post, schemes, serving
 from tests.adapters.server import until
 

@@ -11,8 +11,8 @@ import pytest
 from kubernetes.aio.client.configuration import Configuration
 
 from gpu_scheduler.adapters import api as module
-from gpu_scheduler.adapters.access import Reload
 from gpu_scheduler.adapters.api import Answer, Api, NoAnswerError
+from gpu_scheduler.adapters.kubeconfig import Reload
 from tests.adapters.peers import END, HEAD, Talk, chunk, serving
 from tests.adapters.server import Reply, Watch, connected, until
 from tests.waiting import limit

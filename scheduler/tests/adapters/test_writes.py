@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.adapters.access import Access, AccessError, Reload
+from gpu_scheduler.adapters.access import Access, AccessError
 from gpu_scheduler.adapters.api import Api, NoAnswerError, NotSentError
+from gpu_scheduler.adapters.kubeconfig import Reload
 from tests.adapters.peers import CREATED, LARGE, Talk, authority, obliging, presenting, serving
 from tests.adapters.server import until
 
