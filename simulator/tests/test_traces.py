@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from gpu_scheduler.cli.simulating import starter
-from gpu_scheduler.simulation.recording import record
+from simulator.replica_process import starter
+from simulator.trace import record
 
 TRACES: Final = sorted((Path(__file__).resolve().parent / "traces").glob("*.jsonl"))
 
@@ -26,7 +26,7 @@ def test_there_are_twenty_and_they_say_something() -> None:
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
 def test_a_recorded_trace_is_what_happens_today(trace: Path) -> None:
-    """Line by line; who changes a decision on purpose records anew: simulate --seed N --steps 60 --trace FILE."""
+    """Line by line; who changes a decision on purpose records anew: simulator --seed N --steps 60 --trace FILE."""
     lines = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
 
     assert list(record(lines[0]["seed"], lines[0]["steps"], starter())) == lines

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_scheduler.simulation.checker import BrokenError, Checker
-from gpu_scheduler.simulation.clock import Timeline
-from gpu_scheduler.simulation.server import Request, Server
-from gpu_scheduler.simulation.shapes import BY_FIELD, literal, node, pod
+from simulator.api_server.server import Request, Server
+from simulator.clock import Timeline
+from simulator.cluster.objects import BY_FIELD, literal, node, pod
+from simulator.invariants.checker import BrokenError, Checker
 
 MAP = "0=node1:0,1\n1=node1:1\n2=node1:2\n"
 OWNER = ("StatefulSet", "train")

@@ -9,7 +9,7 @@ import msgspec
 from gpu_scheduler import names
 
 if TYPE_CHECKING:
-    from gpu_scheduler.simulation.store import Object
+    from simulator.api_server.store import Object
 
 NAMESPACE: Final = "default"
 CARDS: Final = 8

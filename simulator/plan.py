@@ -8,7 +8,7 @@ from itertools import accumulate
 from random import Random
 from typing import Any, Final
 
-from gpu_scheduler.simulation.faults import ACTS, Fault
+from simulator.faults import ACTS, Fault
 
 EPISODE: Final = 1000
 """Steps with one cluster; then another begins, so that a failure is found again in seconds."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpu_scheduler.adapters.api import Answer
-from gpu_scheduler.simulation.store import Object, Selector, Shelf, key_of
+from simulator.api_server.store import Object, Selector, Shelf, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

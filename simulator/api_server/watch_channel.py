@@ -6,14 +6,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.adapters.api import NoAnswerError
-from gpu_scheduler.simulation.store import bookmark, event_of
+from simulator.api_server.store import bookmark, event_of
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable
 
-    from gpu_scheduler.simulation.clock import Host, Timeline
-    from gpu_scheduler.simulation.store import Change, Selector, Shelf
+    from simulator.api_server.store import Change, Selector, Shelf
+    from simulator.clock import Host, Timeline
 
 BOOKMARKS: Final = 60.0
 """Seconds between two of them."""

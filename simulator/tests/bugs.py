@@ -17,14 +17,14 @@ from gpu_scheduler import landing
 from gpu_scheduler.adapters.binding import ApiBinder
 from gpu_scheduler.adapters.logs import set_up_logging
 from gpu_scheduler.adapters.reflector import Reflector
-from gpu_scheduler.cli.simulating import starter
 from gpu_scheduler.cli.watching import Watches
 from gpu_scheduler.core import holding
 from gpu_scheduler.core.backlog import Backlog
 from gpu_scheduler.core.ledger import Ledger
 from gpu_scheduler.ports import Bound, Failed, Unknown
 from gpu_scheduler.scheduling import Scheduler
-from gpu_scheduler.simulation.soaking import soak
+from simulator.replica_process import starter
+from simulator.soak import soak
 
 if TYPE_CHECKING:
     from collections.abc import Callable

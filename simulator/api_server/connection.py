@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.adapters.api import CALL_TIMEOUT, JSON, Answer, Api, Method, NoAnswerError, NotSentError
 from gpu_scheduler.adapters.sockets import UNACKNOWLEDGED
-from gpu_scheduler.simulation.channel import Channel
-from gpu_scheduler.simulation.server import Request, refusal
-from gpu_scheduler.simulation.store import ExpiredVersionError, Selector
+from simulator.api_server.server import Request, refusal
+from simulator.api_server.store import ExpiredVersionError, Selector
+from simulator.api_server.watch_channel import Channel
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from gpu_scheduler.simulation.clock import Host, Timeline
-    from gpu_scheduler.simulation.faults import Act, Switchboard
-    from gpu_scheduler.simulation.server import Server
+    from simulator.api_server.server import Server
+    from simulator.clock import Host, Timeline
+    from simulator.faults import Act, Switchboard
 
 _ENDINGS: Final = {"binding": "bind", "status": "status", "events": "event"}
 

@@ -10,17 +10,21 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gpu_scheduler.adapters.leadership import LeadershipLostError
+from gpu_scheduler.adapters.logs import set_up_logging
+from gpu_scheduler.cli.run import Replica as ShippedReplica
 from gpu_scheduler.clocks import Clocks
-from gpu_scheduler.simulation.clock import Host
-from gpu_scheduler.simulation.wire import Wire
+from gpu_scheduler.names import SYSTEM_NAMESPACE
+from gpu_scheduler.settings import RunSettings
+from simulator.api_server.connection import Wire
+from simulator.clock import Host
 
 if TYPE_CHECKING:
     from gpu_scheduler.adapters.api import Api
     from gpu_scheduler.adapters.leadership import Leadership
     from gpu_scheduler.scheduling import Scheduler
-    from gpu_scheduler.simulation.clock import Timeline
-    from gpu_scheduler.simulation.faults import Switchboard
-    from gpu_scheduler.simulation.server import Server
+    from simulator.api_server.server import Server
+    from simulator.clock import Timeline
+    from simulator.faults import Switchboard
 
 
 log = logging.getLogger(__name__)
@@ -44,6 +48,23 @@ class Start(Protocol):
 
     def __call__(self, api: Api, clocks: Clocks, identity: str) -> Replica:
         """Nothing is asked before it lives."""
+
+
+def starter() -> Start:
+    """What makes a replica as `gpu-scheduler run` makes it, without its port."""
+    settings = RunSettings(kubernetes_namespace=SYSTEM_NAMESPACE, pod_name="simulated")
+
+    def start(api: Api, clocks: Clocks, identity: str) -> Replica:
+        return ShippedReplica(settings, api, clocks=clocks, identity=identity)
+
+    return start
+
+
+def quiet_starter() -> Start:
+    """Replicas that are killed and cut off have much to say; what counts is what the invariants say."""
+    set_up_logging("ERROR")
+    logging.getLogger().handlers[:] = []
+    return starter()
 
 
 class Process:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpu_scheduler.simulation.plan import Step
+    from simulator.plan import Step
 
 
 def shrunk(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool], tries: int) -> tuple[Step, ...]:

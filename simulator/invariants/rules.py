@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpu_scheduler.simulation.store import Object
+    from simulator.api_server.store import Object
 
 SCHEDULER: Final = "gpu-scheduler"
 CARD_MEMORY: Final = 16384

@@ -5,19 +5,19 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.simulation import shapes
-from gpu_scheduler.simulation.faults import Fault
-from gpu_scheduler.simulation.plan import Deed
-from gpu_scheduler.simulation.store import key_of
-from gpu_scheduler.simulation.templates import NODES, Template, templates_of
+from simulator.api_server.store import key_of
+from simulator.cluster import objects
+from simulator.cluster.templates import NODES, Template, templates_of
+from simulator.faults import Fault
+from simulator.plan import Deed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.simulation.clock import Timeline
-    from gpu_scheduler.simulation.plan import Step
-    from gpu_scheduler.simulation.server import Server
-    from gpu_scheduler.simulation.store import Object
+    from simulator.api_server.server import Server
+    from simulator.api_server.store import Object
+    from simulator.clock import Timeline
+    from simulator.plan import Step
 
 _MANY: Final = 28
 """Pods of ours beyond which no more are made until some end."""
@@ -31,7 +31,7 @@ class World:
     """Everything but the scheduler."""
 
     def __init__(
-        self, seed: int, timeline: Timeline, server: Server, *, waits: bool = False, cards: int = shapes.CARDS
+        self, seed: int, timeline: Timeline, server: Server, *, waits: bool = False, cards: int = objects.CARDS
     ) -> None:
         """Nodes with all their cards, and no pods. One that `waits` does nothing later by itself."""
         self._timeline = timeline
@@ -163,7 +163,7 @@ class World:
     def _take(self, a: int, b: int) -> bool:
         """Another scheduler binds a pod of its own."""
         self._made += 1
-        made = shapes.pod(
+        made = objects.pod(
             f"other-{self._made}",
             f"uid-{self._made}",
             {},
@@ -227,7 +227,7 @@ class World:
         self._show(name)
 
     def _show(self, name: str) -> None:
-        made = shapes.node(name, self._cards[name], ready=self._ready[name], cordoned=self._cordoned[name])
+        made = objects.node(name, self._cards[name], ready=self._ready[name], cordoned=self._cordoned[name])
         self._server.nodes.put(f"/{name}", made)
 
     def _ours(self) -> list[Object]:

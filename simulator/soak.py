@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.simulation.plan import EPISODE, plan, seed_of
-from gpu_scheduler.simulation.running import Episode
-from gpu_scheduler.simulation.shrinking import shrunk
+from simulator.episode import Episode
+from simulator.minimize import shrunk
+from simulator.plan import EPISODE, plan, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from gpu_scheduler.simulation.faults import Fault
-    from gpu_scheduler.simulation.plan import Deed, Step
-    from gpu_scheduler.simulation.process import Start
-    from gpu_scheduler.simulation.running import Outcome
+    from simulator.episode import Outcome
+    from simulator.faults import Fault
+    from simulator.plan import Deed, Step
+    from simulator.replica_process import Start
 
 TRIES: Final = 200
 """How many times a failure is played again to find the fewest steps."""

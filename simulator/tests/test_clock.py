@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpu_scheduler.simulation.clock import Host, StuckError, Timeline
+from simulator.clock import Host, StuckError, Timeline
 
 
 async def sleeper(log: list[tuple[str, float]], name: str, *naps: float) -> None:

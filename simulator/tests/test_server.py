@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from gpu_scheduler.simulation.server import PAGE, Request, Server
-from gpu_scheduler.simulation.shapes import BY_FIELD, pod
-from gpu_scheduler.simulation.store import ExpiredVersionError, Selector, event_of
+from simulator.api_server.server import PAGE, Request, Server
+from simulator.api_server.store import ExpiredVersionError, Selector, event_of
+from simulator.cluster.objects import BY_FIELD, pod
 
 if TYPE_CHECKING:
     from gpu_scheduler.adapters.api import Answer

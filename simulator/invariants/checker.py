@@ -9,20 +9,20 @@ import json
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.simulation import reading
-from gpu_scheduler.simulation.reading import Seen
+from simulator.invariants import rules
+from simulator.invariants.rules import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_scheduler.simulation.clock import Timeline
-    from gpu_scheduler.simulation.server import Request, Server
-    from gpu_scheduler.simulation.store import Change, Entry, Object
+    from simulator.api_server.server import Request, Server
+    from simulator.api_server.store import Change, Entry, Object
+    from simulator.clock import Timeline
 
 _WRITES: Final = 25
 _WRITES_EACH_SECOND: Final = 2.0
 CONFLICT: Final = 409
-_OURS: Final = reading.SCHEDULER
+_OURS: Final = rules.SCHEDULER
 NEWS: Final = 60.0
 """Seconds for which a change of a node may be news to a replica: a watch may be frozen, an answer may be awaited."""
 
@@ -66,7 +66,7 @@ class Checker:
         """At a quiet point: who could be placed and is not, and who waits without being told why."""
         pods = self._pods()
         nodes = {entry.object["metadata"]["name"]: entry.object for entry in self._server.nodes.entries.values()}
-        view = reading.View(nodes, pods)
+        view = rules.View(nodes, pods)
         for pod in pods:
             if pod.scheduler != _OURS or pod.node or pod.ended or pod.deleting:
                 continue
@@ -102,16 +102,16 @@ class Checker:
         if self._changed.get(pod.node, 0.0) > settled:
             return
         entry = self._server.nodes.entries.get(f"/{pod.node}")
-        if entry is None or not reading.usable(entry.object):
+        if entry is None or not rules.usable(entry.object):
             raise BrokenError(
                 f"node: {pod.name} was bound to {pod.node}, which takes no pods since {NEWS:g} s and more"
             )
-        missing = [device for device in pod.devices if device not in reading.inventory(entry.object)]
+        missing = [device for device in pod.devices if device not in rules.inventory(entry.object)]
         if missing:
             raise BrokenError(f"node: {pod.name} was given GPU {missing[0]} of {pod.node}, which has it no longer")
         there = (each for each in self._pods() if each.node == pod.node and not each.ended)
         used = sum(each.cpu for each in there if each.scheduler == _OURS or self._came[each.uid] < settled)
-        if used > reading.room(entry.object):
+        if used > rules.room(entry.object):
             raise BrokenError(f"room: {pod.name} was bound to {pod.node}, where {used} CPUs are taken then")
 
     def _node_changed(self, change: Change) -> None:
@@ -135,9 +135,9 @@ class Checker:
         for device, holders in cards.items():
             for at, pod in enumerate(holders):
                 for other in holders[:at]:
-                    if not reading.may_share(pod, other, device):
+                    if not rules.may_share(pod, other, device):
                         raise BrokenError(f"apart: GPU {device} of {name} is held by {other.name} and by {pod.name}")
-            if len(holders) > 1 and sum(pod.memory for pod in holders) > reading.CARD_MEMORY:
+            if len(holders) > 1 and sum(pod.memory for pod in holders) > rules.CARD_MEMORY:
                 raise BrokenError(f"memory: GPU {device} of {name} is given to {len(holders)} pods that need more")
         indices = Counter((pod.workload, pod.index) for pod in pods if pod.index is not None)
         for (workload, index), times in indices.items():

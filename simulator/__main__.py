@@ -1,24 +1,28 @@
-"""`simulate`: the real replicas before an API server in memory, in virtual time, with faults by a seed."""
+"""`python -m simulator`: the real replicas before an API server in memory, in virtual time, with faults by a seed."""
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
+import msgspec
 import typer
 
-from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError, tell
+from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError, run_command, tell
+from gpu_scheduler.cli.output import Column, Listing, Sheet, show
+from simulator.invariants.checker import BrokenError
+from simulator.plan import EPISODE
+from simulator.replica_process import quiet_starter
+from simulator.soak import soak
+from simulator.trace import record
 
 if TYPE_CHECKING:
-    from gpu_scheduler.adapters.api import Api
-    from gpu_scheduler.cli.output import Facts, Listing
-    from gpu_scheduler.clocks import Clocks
-    from gpu_scheduler.simulation.process import Replica, Start
-    from gpu_scheduler.simulation.soaking import Failure, Total
+    from gpu_scheduler.cli.output import Facts
+    from simulator.soak import Failure, Total
 
+NAME: Final = "python -m simulator"
 STEPS: Final = 10_000
 MOST_RECORDED: Final = 1000
 INTERRUPTED: Final = 130
@@ -55,39 +59,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option
     raise typer.Exit(code)
 
 
-def starter() -> Start:
-    """What makes a replica as `gpu-scheduler run` makes it, without its port."""
-    # Each is imported once and not for every replica.
-    from gpu_scheduler.cli.run import Replica as Real
-    from gpu_scheduler.names import SYSTEM_NAMESPACE
-    from gpu_scheduler.settings import RunSettings
-
-    settings = RunSettings(kubernetes_namespace=SYSTEM_NAMESPACE, pod_name="simulated")
-
-    def start(api: Api, clocks: Clocks, identity: str) -> Replica:
-        return Real(settings, api, clocks=clocks, identity=identity)
-
-    return start
-
-
-def _quiet_starter() -> Start:
-    """Replicas that are killed and cut off have much to say; what counts is what the invariants say."""
-    from gpu_scheduler.adapters.logs import set_up_logging
-
-    set_up_logging("ERROR")
-    logging.getLogger().handlers[:] = []
-    return starter()
-
-
 def _soak(seed: int, steps: int, after: int, jobs: int, output: Output) -> int:
-    from gpu_scheduler.cli.output import show
-    from gpu_scheduler.simulation.plan import EPISODE
-    from gpu_scheduler.simulation.soaking import soak
-
     if after and (after % EPISODE or after >= steps):
         raise RefusedInputError(
             f"cannot go on after {after} steps: must be a multiple of {EPISODE}, and less than --steps {steps} "
-            f"(example: gpu-scheduler simulate --steps {10 * EPISODE} --after {4 * EPISODE})"
+            f"(example: {NAME} --steps {10 * EPISODE} --after {4 * EPISODE})"
         )
     began = told = time.monotonic()
     sofar: Total | None = None
@@ -101,7 +77,7 @@ def _soak(seed: int, steps: int, after: int, jobs: int, output: Output) -> int:
             _say(f"{after + total.steps:,} of {steps:,} steps, {total.binds:,} binds, {pace:,.0f} steps/s")
 
     try:
-        total = soak(seed, steps, _quiet_starter, after=after, jobs=jobs, tell=progress)
+        total = soak(seed, steps, quiet_starter, after=after, jobs=jobs, tell=progress)
     except KeyboardInterrupt:
         # Hours may have gone into it: what it came to is told all the same.
         if sofar is None:
@@ -112,29 +88,24 @@ def _soak(seed: int, steps: int, after: int, jobs: int, output: Output) -> int:
         done = after + total.steps
         if done == steps:
             return 0
-        _say(f"go on with: gpu-scheduler simulate --seed {seed} --steps {steps} --after {done}")
+        _say(f"go on with: make soak SEED={seed} STEPS={steps} AFTER={done}")
         return INTERRUPTED
     raise FailedError(_story(total.failure))
 
 
 def _record(seed: int, steps: int, trace: str) -> int:
-    import msgspec
-
-    from gpu_scheduler.simulation.checker import BrokenError
-    from gpu_scheduler.simulation.recording import record
-
     if steps > MOST_RECORDED:
         raise RefusedInputError(
             f"cannot record {steps} steps: a trace has one cluster and at most {MOST_RECORDED} steps "
-            "(example: gpu-scheduler simulate --seed 1 --steps 60 --trace trace.jsonl)"
+            f"(example: {NAME} --seed 1 --steps 60 --trace trace.jsonl)"
         )
     try:
         with Path(trace).open("xb") as file:
-            file.writelines(msgspec.json.encode(line) + b"\n" for line in record(seed, steps, _quiet_starter()))
+            file.writelines(msgspec.json.encode(line) + b"\n" for line in record(seed, steps, quiet_starter()))
     except OSError as error:
         cure = "give another name or remove it" if isinstance(error, FileExistsError) else "choose another place"
         raise RefusedInputError(
-            f"cannot write {trace}: {error.strerror}; {cure} (example: gpu-scheduler simulate --trace new.jsonl)"
+            f"cannot write {trace}: {error.strerror}; {cure} (example: {NAME} --trace new.jsonl)"
         ) from error
     except BrokenError as error:
         raise FailedError(f"cannot go on with seed {seed}: {error}") from error
@@ -160,8 +131,6 @@ def _facts(total: Total, seconds: float) -> Facts:
 
 def _listing(facts: Facts) -> Listing:
     """One item; its table has a line for each figure and each fault."""
-    from gpu_scheduler.cli.output import Column, Listing, Sheet
-
     figures = {_title(key): value for key, value in facts.items() if key not in {"faults", "violation", "digest"}}
     figures |= {f"fault {fault}": times for fault, times in facts["faults"].items()}
     figures["digest"] = facts["digest"][:16]
@@ -182,10 +151,26 @@ def _title(key: str) -> str:
 def _story(failure: Failure) -> str:
     """What broke, and the steps that show it again."""
     lines = [f"  {step.number:>4} after {step.gap:g} s: {step.what} {step.a} {step.b}" for step in failure.fewest]
-    again = f"gpu-scheduler simulate --seed {failure.seed} --steps {failure.steps}"
+    again = f"make soak SEED={failure.seed} STEPS={failure.steps}"
     shown = "\n".join(lines)
     return f"{failure.violation}\n{len(lines)} of {failure.steps} steps show it:\n{shown}\nsee it again: {again}"
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201 - progress is for who waits, not for who reads the result
+
+
+def main() -> NoReturn:
+    """Run the command."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command()(simulate)
+    run_command(app, NAME)
+
+
+if __name__ == "__main__":
+    main()

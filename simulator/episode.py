@@ -7,23 +7,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.simulation.checker import BrokenError, Checker
-from gpu_scheduler.simulation.clock import StuckError, Timeline
-from gpu_scheduler.simulation.disturbing import Disturber
-from gpu_scheduler.simulation.ear import Ear, jitter
-from gpu_scheduler.simulation.faults import Switchboard
-from gpu_scheduler.simulation.plan import Deed
-from gpu_scheduler.simulation.process import Process
-from gpu_scheduler.simulation.server import Server
-from gpu_scheduler.simulation.world import World
+from simulator.api_server.server import Server
+from simulator.clock import StuckError, Timeline
+from simulator.cluster.actors import World
+from simulator.fault_injector import Disturber
+from simulator.faults import Switchboard
+from simulator.invariants.checker import BrokenError, Checker
+from simulator.log_capture import Ear, jitter
+from simulator.plan import Deed
+from simulator.replica_process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_scheduler.simulation.faults import Fault
-    from gpu_scheduler.simulation.plan import Step
-    from gpu_scheduler.simulation.process import Start
-    from gpu_scheduler.simulation.server import Request
+    from simulator.api_server.server import Request
+    from simulator.faults import Fault
+    from simulator.plan import Step
+    from simulator.replica_process import Start
 
 REPLICAS: Final = ("one", "two")
 DEADLINE: Final = 30.0

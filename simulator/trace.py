@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpu_scheduler.simulation.checker import BrokenError, Checker
-from gpu_scheduler.simulation.clock import Timeline
-from gpu_scheduler.simulation.ear import jitter
-from gpu_scheduler.simulation.faults import Fault, Switchboard
-from gpu_scheduler.simulation.plan import Deed, plan
-from gpu_scheduler.simulation.process import Process
-from gpu_scheduler.simulation.server import Server
-from gpu_scheduler.simulation.world import World
+from simulator.api_server.server import Server
+from simulator.clock import Timeline
+from simulator.cluster.actors import World
+from simulator.faults import Fault, Switchboard
+from simulator.invariants.checker import BrokenError, Checker
+from simulator.log_capture import jitter
+from simulator.plan import Deed, plan
+from simulator.replica_process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_scheduler.simulation.process import Start
-    from gpu_scheduler.simulation.store import Change, Object
+    from simulator.api_server.store import Change, Object
+    from simulator.replica_process import Start
 
 FORMAT: Final = 1
 CARDS: Final = 4

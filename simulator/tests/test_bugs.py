@@ -11,10 +11,12 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.bugs import BUGS
+from simulator.tests.bugs import BUGS
 
 HERE: Final = Path(__file__).resolve().parent
-PACKAGE: Final = HERE.parents[1]
+ROOT: Final = HERE.parents[1]
+PATH: Final = f"{ROOT}:{ROOT / 'scheduler'}"
+"""Where Python finds the simulator and the package."""
 STEPS: Final = 100_000
 SEED: Final = 1
 INVARIANTS: Final = {
@@ -44,7 +46,7 @@ def test_at_least_ten_bugs_are_looked_for() -> None:
 def test_a_bug_is_found(name: str) -> None:
     """By what it does to pods and GPUs, never by looking at the code."""
     # A process of its own: who measures coverage would make it slow, and learn nothing.
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE)}
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": PATH}
     command = (sys.executable, str(HERE / "bugs.py"), name, str(SEED), str(STEPS))
     told = json.loads(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
-from gpu_scheduler.simulation import shapes
-from gpu_scheduler.simulation.shapes import BY_FIELD, CARD_MEMORY, CARDS, literal
+from simulator.cluster import objects
+from simulator.cluster.objects import BY_FIELD, CARD_MEMORY, CARDS, literal
 
 if TYPE_CHECKING:
     from random import Random
 
-    from gpu_scheduler.simulation.store import Object
+    from simulator.api_server.store import Object
 
 NODES: Final = ("node1", "node2", "node3", "node4")
 SUFFIXES: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -65,7 +65,7 @@ class Template:
             generated = f"{self.name}-"
             name = generated + _suffix(uid)
         owner_name = f"{self.name}-5d7f" if self.kind == "ReplicaSet" else self.name
-        return shapes.pod(
+        return objects.pod(
             name,
             f"uid-{uid}",
             annotations,

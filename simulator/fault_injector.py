@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.simulation import shapes
-from gpu_scheduler.simulation.faults import ACTS, Fault
+from simulator.cluster import objects
+from simulator.faults import ACTS, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpu_scheduler.simulation.channel import Channel
-    from gpu_scheduler.simulation.clock import Timeline
-    from gpu_scheduler.simulation.faults import Switchboard
-    from gpu_scheduler.simulation.plan import Step
-    from gpu_scheduler.simulation.process import Process
-    from gpu_scheduler.simulation.server import Server
-    from gpu_scheduler.simulation.world import World
+    from simulator.api_server.server import Server
+    from simulator.api_server.watch_channel import Channel
+    from simulator.clock import Timeline
+    from simulator.cluster.actors import World
+    from simulator.faults import Switchboard
+    from simulator.plan import Step
+    from simulator.replica_process import Process
 
 _LEASE: Final = "gpu-scheduler-system/gpu-scheduler"
 _WATCHED: Final = ("pods", "pods", "nodes")
@@ -148,7 +148,7 @@ class Disturber:
         if entry is None:
             return False
         stamp = f"2026-01-01T00:00:00.{int(self._timeline.now * 1000):09}Z"
-        self._server.leases.put(_LEASE, shapes.intruder("gpu-scheduler", "gpu-scheduler-system", stamp))
+        self._server.leases.put(_LEASE, objects.intruder("gpu-scheduler", "gpu-scheduler-system", stamp))
         return True
 
     def _hold(self, a: int, b: int) -> bool:

@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpu_scheduler.cli.options import Output
-from gpu_scheduler.cli.simulating import _soak, starter
-from gpu_scheduler.simulation.faults import ACTS, Fault
-from gpu_scheduler.simulation.plan import EPISODE, Deed, plan, seed_of
-from gpu_scheduler.simulation.recording import record
-from gpu_scheduler.simulation.running import Episode
-from gpu_scheduler.simulation.shrinking import shrunk
-from gpu_scheduler.simulation.soaking import Total, soak
-from tests.simulation.bugs import BUGS
+from simulator.__main__ import _soak
+from simulator.episode import Episode
+from simulator.faults import ACTS, Fault
+from simulator.minimize import shrunk
+from simulator.plan import EPISODE, Deed, plan, seed_of
+from simulator.replica_process import starter
+from simulator.soak import Total, soak
+from simulator.tests.bugs import BUGS
+from simulator.trace import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpu_scheduler.simulation.plan import Step
+    from simulator.plan import Step
 
-PACKAGE: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[2]
+PATH: Final = f"{ROOT}:{ROOT / 'scheduler'}"
+"""Where Python finds the simulator and the package."""
 SHORT: Final = 150
 
 
@@ -34,8 +37,8 @@ def simulate(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command with nothing else in its environment, but for who measures coverage."""
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return subprocess.run(
-        [sys.executable, "-m", "gpu_scheduler", "simulate", *words],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), **measured, **env},
+        [sys.executable, "-m", "simulator", *words],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": PATH, **measured, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -90,12 +93,12 @@ def test_who_interrupts_it_sees_what_it_came_to(
         tell(Total(seed, steps=3000, binds=700))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gpu_scheduler.simulation.soaking.soak", interrupted)
+    monkeypatch.setattr("simulator.__main__.soak", interrupted)
 
     assert _soak(1, 9000, 2000, 1, Output.JSON) == 130
     said = capsys.readouterr()
     facts = json.loads(said.out)["items"][0]
-    assert said.err == "go on with: gpu-scheduler simulate --seed 1 --steps 9000 --after 5000\n"
+    assert said.err == "go on with: make soak SEED=1 STEPS=9000 AFTER=5000\n"
     assert (facts["steps"], facts["binds"], facts["violation"]) == (3000, 700, None)
 
 
@@ -170,8 +173,8 @@ def test_the_command_tells_what_it_did(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "no steps": (("--steps", "0"), "cannot run gpu-scheduler simulate: invalid value for '--steps': "),
-    "a seed that is no number": (("--seed", "x"), "cannot run gpu-scheduler simulate: invalid value for '--seed': "),
+    "no steps": (("--steps", "0"), "cannot run python -m simulator: invalid value for '--steps': "),
+    "a seed that is no number": (("--seed", "x"), "cannot run python -m simulator: invalid value for '--seed': "),
     "after half an episode": (("--steps", "2000", "--after", "500"), "cannot go on after 500 steps: "),
     "after the end": (("--steps", "2000", "--after", "2000"), "cannot go on after 2000 steps: "),
     "too long a trace": (("--steps", "1001", "--trace", "t"), "cannot record 1001 steps: "),
