@@ -23,7 +23,7 @@ class StuckError(Exception):
 
 
 class Timeline:
-    """What happens when; the world's own doings and all hosts."""
+    """What happens when; what the cluster's actors do, and all hosts."""
 
     def __init__(self) -> None:
         """Time begins at a number that is no special case for anybody."""

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.api_server.server import Server
 from simulator.clock import StuckError, Timeline
-from simulator.cluster.actors import World
-from simulator.fault_injector import Disturber
+from simulator.cluster.actors import ClusterActors
+from simulator.fault_injector import FaultInjector
 from simulator.faults import Switchboard
 from simulator.invariants.checker import BrokenError, Checker
-from simulator.log_capture import Ear, jitter
+from simulator.log_capture import ErrorCapture, jitter
 from simulator.plan import Deed
 from simulator.replica_process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simulator.api_server.server import Request
+    from simulator.api_server.server import ApiRequest
     from simulator.faults import Fault
     from simulator.plan import Step
     from simulator.replica_process import Start
@@ -45,7 +45,7 @@ class Outcome:
     digest: str = ""
     violation: str | None = None
     slowest: float = 0.0
-    """The longest that it took after a disturbance until all was well, in seconds."""
+    """The longest that it took after the last fault until all was well, in seconds."""
 
 
 class Episode:
@@ -61,22 +61,22 @@ class Episode:
         self._digest = hashlib.sha256()
         self.server.hooks.asked.append(self._note)
         self.checker = Checker(self.timeline, self.server)
-        self.world = World(seed, self.timeline, self.server)
+        self.actors = ClusterActors(seed, self.timeline, self.server)
         self.processes = tuple(Process(name, start, self.timeline, self.server, self.faults) for name in REPLICAS)
-        self._disturber = Disturber(self.timeline, self.server, self.faults, self.processes, self.world)
+        self._injector = FaultInjector(self.timeline, self.server, self.faults, self.processes, self.actors)
 
     def run(self, steps: Sequence[Step]) -> Outcome:
         """Take the steps until one shows that something is wrong."""
         outcome = self.outcome
         begun = self.timeline.now
-        with jitter(self._seed), Ear() as ear:
+        with jitter(self._seed), ErrorCapture() as captured:
             try:
                 self.timeline.run(_BOOT)
                 for step in steps:
                     outcome.steps += 1
                     self._take(step)
-                    if ear.heard:
-                        outcome.violation = f"error: {ear.heard[0]}"
+                    if captured.errors:
+                        outcome.violation = f"error: {captured.errors[0]}"
                         break
             except (BrokenError, StuckError) as error:
                 outcome.violation = str(error)
@@ -93,11 +93,11 @@ class Episode:
         self.timeline.run(step.gap)
         if step.what is Deed.QUIET:
             self._be_quiet()
-        elif self.world.knows(step.what):
-            if self.world.do(step):
+        elif self.actors.knows(step.what):
+            if self.actors.do(step):
                 self._count(step.what)
         else:
-            self._disturber.do(step)
+            self._injector.do(step)
         self.checker.look()
 
     def _count(self, what: Deed | Fault) -> None:
@@ -107,9 +107,9 @@ class Episode:
             self.faults.strike(what)
 
     def _be_quiet(self) -> None:
-        """End every disturbance, and see that all is well in time."""
-        self._disturber.calm()
-        self.world.calm()
+        """End every fault, and see that all is well in time."""
+        self._injector.calm()
+        self.actors.calm()
         waited = 0.0
         wrong = None
         for seconds in _LOOKS:
@@ -145,7 +145,7 @@ class Episode:
                 return f"rebuild: {wrong} entries of {process.name} differ from a ledger that is made anew"
         return None
 
-    def _note(self, request: Request, status: int) -> None:
+    def _note(self, request: ApiRequest, status: int) -> None:
         """One more line of what happened; an event's name is made of the real time."""
         body = b"" if request.path.endswith("/events") else request.body or b""
         line = f"{self.timeline.now:.6f} {request.who} {request.verb} {request.path} {status} "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from simulator.api_server.server import Server
     from simulator.api_server.watch_channel import Channel
     from simulator.clock import Timeline
-    from simulator.cluster.actors import World
+    from simulator.cluster.actors import ClusterActors
     from simulator.faults import Switchboard
     from simulator.plan import Step
     from simulator.replica_process import Process
@@ -27,18 +27,23 @@ _FREEZES: Final = (0.5, 2.0, 8.0, 30.0)
 _STEPS: Final = (3600.0, -3600.0)
 
 
-class Disturber:
+class FaultInjector:
     """Breaks things, for a time or for good."""
 
     def __init__(
-        self, timeline: Timeline, server: Server, faults: Switchboard, processes: Sequence[Process], world: World
+        self,
+        timeline: Timeline,
+        server: Server,
+        faults: Switchboard,
+        processes: Sequence[Process],
+        actors: ClusterActors,
     ) -> None:
         """Nothing is broken yet."""
         self._timeline = timeline
         self._server = server
         self._faults = faults
         self._processes = processes
-        self._world = world
+        self._actors = actors
         self._mending: dict[int, Callable[[], None]] = {}
         self._number = 0
 
@@ -112,7 +117,7 @@ class Disturber:
         for channel in channels:
             channel.cut()
             channel.close()
-        gone = self._world.lose(b)
+        gone = self._actors.lose(b)
         self._server.pods.forget()
         return gone
 

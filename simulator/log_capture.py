@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Ear(logging.Handler):
-    """Hears of errors of our own: whatever is logged with a traceback. A fault of others is no such thing."""
+class ErrorCapture(logging.Handler):
+    """Keeps errors of our own: whatever is logged with a traceback. A fault of others is no such thing."""
 
     def __init__(self) -> None:
-        """Nothing was heard yet."""
+        """Nothing was logged yet."""
         super().__init__(logging.ERROR)
-        self.heard: list[str] = []
+        self.errors: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note it where it is one."""
+        """Keep it where it is one."""
         told = record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()}
         if record.exc_info or told.get("exc_info"):
-            self.heard.append(f"{told.get('event')}: {record.exc_info[1] if record.exc_info else told}")
+            self.errors.append(f"{told.get('event')}: {record.exc_info[1] if record.exc_info else told}")
 
     def __enter__(self) -> Self:
-        """Listen."""
+        """Capture from now on."""
         logging.getLogger().addHandler(self)
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Listen no longer."""
+        """Capture no longer."""
         logging.getLogger().removeHandler(self)
 
 

@@ -17,7 +17,7 @@ _WORD: Final = 2**64
 
 
 class Deed(StrEnum):
-    """What the world does beside what goes wrong."""
+    """What the cluster's actors do beside what goes wrong."""
 
     CREATE = "create"
     FINISH = "finish"
@@ -101,7 +101,7 @@ def seed_of(seed: int, episode: int) -> int:
 
 
 def plan(seed: int, steps: int) -> tuple[Step, ...]:
-    """The steps of one episode; the last leaves the world in peace and looks."""
+    """The steps of one episode; the last ends every fault and looks."""
     random = Random(f"{seed}/plan")  # noqa: S311 - it must be the same again
     made: list[Step] = []
     slow = 0

@@ -13,7 +13,7 @@ import msgspec
 
 from simulator.api_server.server import Server
 from simulator.clock import Timeline
-from simulator.cluster.actors import World
+from simulator.cluster.actors import ClusterActors
 from simulator.faults import Fault, Switchboard
 from simulator.invariants.checker import BrokenError, Checker
 from simulator.log_capture import jitter
@@ -42,11 +42,11 @@ _SYSTEM: Final = ("resourceVersion", "uid")
 Line = dict[str, Any]
 
 
-class Recorder:
-    """Notes what the world changes and what is decided, in their order."""
+class TraceRecorder:
+    """Notes what the cluster's actors change and what is decided, in their order."""
 
     def __init__(self, server: Server) -> None:
-        """It listens from now on."""
+        """It notes from now on."""
         self._server = server
         self._shown: dict[str, Object] = {}
         self._changes: list[Line] = []
@@ -65,7 +65,7 @@ class Recorder:
             yield {"decided": decisions}
 
     def _changed(self, kind: str, change: Change) -> None:
-        """A change that nobody asked the server for is the world's."""
+        """A change that no request asked for was made by the cluster's actors."""
         before = self._shown.get(change.key)
         if change.after is None:
             gone = self._shown.pop(change.key)
@@ -97,8 +97,8 @@ class Recorder:
 def record(seed: int, steps: int, start: Start) -> Iterator[Line]:
     """The lines of a trace of one replica; BrokenError where something is wrong in it."""
     timeline, server = Timeline(), Server()
-    recorder, checker = Recorder(server), Checker(timeline, server)
-    world = World(seed, timeline, server, waits=True, cards=CARDS)
+    recorder, checker = TraceRecorder(server), Checker(timeline, server)
+    actors = ClusterActors(seed, timeline, server, waits=True, cards=CARDS)
     process = Process("one", start, timeline, server, Switchboard())
     yield {"format": FORMAT, "seed": seed, "steps": steps}
     with jitter(seed):
@@ -106,12 +106,12 @@ def record(seed: int, steps: int, start: Start) -> Iterator[Line]:
             timeline.run(REST)
             yield from recorder.take()
             for step in plan(seed, steps):
-                if step.what not in _CHANGES or not world.do(step):
+                if step.what not in _CHANGES or not actors.do(step):
                     continue
                 timeline.run(REST)
                 yield from recorder.take()
                 # What was to end later ends before anything else changes.
-                while world.hasten():
+                while actors.hasten():
                     timeline.run(REST)
                     yield from recorder.take()
                 wrong = next(checker.waiting(), None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.adapters.api import CALL_TIMEOUT, JSON, Answer, Api, Method, NoAnswerError, NotSentError
 from gpu_scheduler.adapters.sockets import UNACKNOWLEDGED
-from simulator.api_server.server import Request, refusal
+from simulator.api_server.server import ApiRequest, refusal
 from simulator.api_server.store import ExpiredVersionError, Selector
 from simulator.api_server.watch_channel import Channel
 
@@ -69,7 +69,7 @@ class Wire(Api):
         """See Api."""
         if guard is not None:
             await self._allowed(guard)
-        request = Request(self.name, method, path, dict(query or {}), body)
+        request = ApiRequest(self.name, method, path, dict(query or {}), body)
         act = self._faults.act(self.name, kind_of(method, path, request.query))
         reply: asyncio.Future[Answer] = self._process.create_future()
         self._send(request, act, reply)
@@ -150,7 +150,7 @@ class Wire(Api):
         self._faults.cut_off[self.name].append(again)
         self._timeline.after(UNACKNOWLEDGED, lambda: _fail(reply, "nobody acknowledged it"))
 
-    def _send(self, request: Request, act: Act, reply: asyncio.Future[Answer]) -> None:
+    def _send(self, request: ApiRequest, act: Act, reply: asyncio.Future[Answer]) -> None:
         def deliver() -> None:
             answer = self._server.answer(request)
             if act.answered:

@@ -37,7 +37,7 @@ _POD_PARTS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """One call, and whose."""
 
     who: str
@@ -55,7 +55,7 @@ class Hooks:
     """Pod and Binding, of each that succeeds."""
     told: list[Callable[[Object, str], None]] = field(default_factory=list)
     """Pod and message of each condition that is written."""
-    asked: list[Callable[[Request, int], None]] = field(default_factory=list)
+    asked: list[Callable[[ApiRequest, int], None]] = field(default_factory=list)
     """Every request and the status of its answer."""
 
 
@@ -75,7 +75,7 @@ class Server:
         self._pages: dict[str, tuple[int, list[bytes]]] = {}
         self._lists = count(1)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: ApiRequest) -> Answer:
         """Do it and say how it went."""
         self.answering = True
         try:
@@ -90,7 +90,7 @@ class Server:
         """Of a collection."""
         return self.shelves[_COLLECTIONS[path]]
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: ApiRequest) -> Answer:
         if request.path in _COLLECTIONS:
             return self._list(request)
         if request.path.startswith(_LEASES):
@@ -99,7 +99,7 @@ class Server:
             return Answer(201, b"{}")
         return self._pod(request)
 
-    def _pod(self, request: Request) -> Answer:
+    def _pod(self, request: ApiRequest) -> Answer:
         parts = request.path.split("/")
         entry = self.pods.entries.get(f"{parts[4]}/{parts[6]}") if len(parts) >= _POD_PARTS else None
         if entry is None:
@@ -138,7 +138,7 @@ class Server:
             hear(pod, given["message"])
         return Answer(200, self.pods.entries[key_of(pod)].raw)
 
-    def _list(self, request: Request) -> Answer:
+    def _list(self, request: ApiRequest) -> Answer:
         shelf, token = self.shelf(request.path), request.query.get("continue", "")
         if token:
             if token not in self._pages:
@@ -156,7 +156,7 @@ class Server:
         meta = b'{"metadata":{"resourceVersion":"%d","continue":"%s"},"items":[' % (version, following.encode())
         return Answer(200, meta + b",".join(page) + b"]}")
 
-    def _lease(self, request: Request) -> Answer:
+    def _lease(self, request: ApiRequest) -> Answer:
         body = msgspec.json.decode(request.body) if request.body else {}
         key = f"{NAMESPACE}/{body['metadata']['name'] if request.verb == 'POST' else request.path.rpartition('/')[2]}"
         entry = self.leases.entries.get(key)

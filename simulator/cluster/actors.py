@@ -27,7 +27,7 @@ _GREED: Final = (8, 40, 62)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class World:
+class ClusterActors:
     """Everything but the scheduler."""
 
     def __init__(
@@ -54,7 +54,7 @@ class World:
         return self._DOINGS[step.what](self, step.a, step.b)
 
     def knows(self, what: Deed | Fault) -> bool:
-        """Whether it is the world that does this."""
+        """Whether they do this."""
         return what in self._DOINGS
 
     def calm(self) -> None:
@@ -261,7 +261,7 @@ class World:
         if not self._waits:
             self._timeline.after(seconds, due)
 
-    _DOINGS: Final[dict[Deed | Fault, Callable[[World, int, int], bool]]] = {
+    _DOINGS: Final[dict[Deed | Fault, Callable[[ClusterActors, int, int], bool]]] = {
         Deed.CREATE: _create,
         Deed.FINISH: _finish,
         Deed.DELETE: _delete,

@@ -15,7 +15,7 @@ from simulator.invariants.rules import Seen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulator.api_server.server import Request, Server
+    from simulator.api_server.server import ApiRequest, Server
     from simulator.api_server.store import Change, Entry, Object
     from simulator.clock import Timeline
 
@@ -144,7 +144,7 @@ class Checker:
             if times > 1:
                 raise BrokenError(f"index: {times} pods of {workload[:2]} have index {index}")
 
-    def _asked(self, request: Request, status: int) -> None:
+    def _asked(self, request: ApiRequest, status: int) -> None:
         """Who is written to, and how often."""
         if request.verb == "GET" or "/pods/" not in request.path:
             return

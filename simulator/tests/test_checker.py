@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from simulator.api_server.server import Request, Server
+from simulator.api_server.server import ApiRequest, Server
 from simulator.clock import Timeline
 from simulator.cluster.objects import BY_FIELD, literal, node, pod
 from simulator.invariants.checker import BrokenError, Checker
@@ -43,7 +43,7 @@ class Scene:
 
     def ask(self, name: str, end: str, body: object) -> int:
         path = f"/api/v1/namespaces/default/pods/{name}/{end}"
-        return self.server.answer(Request("one", "POST", path, {}, msgspec.json.encode(body))).status
+        return self.server.answer(ApiRequest("one", "POST", path, {}, msgspec.json.encode(body))).status
 
 
 def made_of(

@@ -16,7 +16,7 @@ async def sleeper(log: list[tuple[str, float]], name: str, *naps: float) -> None
 
 
 def test_hours_pass_at_once_and_in_order() -> None:
-    """Who sleeps is woken at his time, whichever process he is in, and the world's doings lie between."""
+    """Who sleeps is woken at his time, whichever process he is in, and what the cluster's actors do lies between."""
     timeline, log = Timeline(), list[tuple[str, float]]()
     began = timeline.now
     one, two = Host(timeline, "one"), Host(timeline, "two")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from simulator.api_server.server import PAGE, Request, Server
+from simulator.api_server.server import PAGE, ApiRequest, Server
 from simulator.api_server.store import ExpiredVersionError, Selector, event_of
 from simulator.cluster.objects import BY_FIELD, pod
 
@@ -25,7 +25,7 @@ def made(name: str = "train", uid: str = "uid-1", **more: Any) -> dict[str, Any]
 
 
 def ask(server: Server, verb: str, path: str, body: object = None, **query: str) -> Answer:
-    return server.answer(Request("one", verb, path, query, None if body is None else msgspec.json.encode(body)))
+    return server.answer(ApiRequest("one", verb, path, query, None if body is None else msgspec.json.encode(body)))
 
 
 def bind(server: Server, uid: str | None = "uid-1") -> int:
