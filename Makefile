@@ -113,7 +113,7 @@ fuzz: env-dev $(VENV)/.fuzz.stamp ## Fuzz parser, review and watches for ten min
 
 .PHONY: soak
 soak: env-dev ## Simulate the scheduler under every fault, in virtual time (SEED=1 STEPS=100000)
-	@PYTHONPATH=scheduler $(BIN)/python -m gpu_scheduler simulate --seed $(or $(SEED),1) --steps $(or $(STEPS),100000) --after $(or $(AFTER),0) --jobs $(or $(JOBS),$(shell getconf _NPROCESSORS_ONLN))
+	@PYTHONPATH=.:scheduler $(BIN)/python -m simulator --seed $(or $(SEED),1) --steps $(or $(STEPS),100000) --after $(or $(AFTER),0) --jobs $(or $(JOBS),$(shell getconf _NPROCESSORS_ONLN))
 
 .PHONY: bench-quick
 bench-quick: env-dev programs ## Measure how fast a backlog is placed, beside the API server's limit and kube-scheduler: 4 minutes

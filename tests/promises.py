@@ -19,7 +19,7 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONTRACT: Final = ROOT / "docs" / "contract.md"
-FOLDERS: Final = ("scheduler/tests", "check/tests", "tests")
+FOLDERS: Final = ("scheduler/tests", "check/tests", "simulator/tests", "tests")
 BEYOND_THE_GATE: Final = ("tests/cluster/redeploy/", "tests/cluster/healing/")
 """Tests that `make test-all` runs and `make test` does not; those that are marked long are not collected either."""
 LINE: Final = re.compile(r"- \*\*(?P<id>[^*]*)\*\* +(?P<text>.*)")

@@ -20,7 +20,7 @@ MOST_EXCEPTIONS = 5
 
 MODULES = sorted(
     path
-    for folder in ("scheduler/gpu_scheduler", "check", "plugins", "roles", "tests", "bench")
+    for folder in ("scheduler/gpu_scheduler", "check", "simulator", "plugins", "roles", "tests", "bench")
     for path in (ROOT / folder).rglob("*.py")
 )
 

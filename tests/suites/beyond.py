@@ -30,7 +30,7 @@ SWEEPS: Final = (
     f"{FAULTS}/test_traces.py",
     f"{INTEGRATION}/test_wakes.py",
     f"{INTEGRATION}/test_oracle.py",
-    "scheduler/tests/simulation/test_soak.py",
+    "simulator/tests/test_soak.py",
 )
 MEMORY: Final = f"{FAULTS}/test_memory.py"
 SOAK_STEPS: Final = 400_000
@@ -60,8 +60,7 @@ def _mutants() -> Suite:
 def _soak() -> Suite:
     """What looks elsewhere each time; the seed stands in the step's name and gives the same run again."""
     seed = str(random.SystemRandom().randrange(1, 10**6))
-    words = ("simulate", "--seed", seed, "--steps", str(SOAK_STEPS), "--jobs", "2")
-    simulate = (sys.executable, "-m", "gpu_scheduler", *words)
+    words = ("-m", "simulator", "--seed", seed, "--steps", str(SOAK_STEPS), "--jobs", "2")
     search = pytest(
         "scheduler/tests/core",
         "scheduler/tests/test_machine.py",
@@ -71,7 +70,7 @@ def _soak() -> Suite:
     )
     return Suite(
         (
-            Step(f"gpu-scheduler {' '.join(words)}", simulate),
+            Step(f"python {' '.join(words)}", (sys.executable, *words)),
             search,
             programs(),
             pytest(f"{INTEGRATION}/test_oracle.py", SEED=seed, OPERATIONS="10000"),

@@ -17,7 +17,7 @@ CORE_COVERED: Final = 100
 PACKAGE_COVERED: Final = 95
 """Percent of lines and branches that suite unit must reach."""
 # Beside the rest of suite unit: they take as long as it does, in processes that coverage does not measure.
-SIMULATED: Final = ("scheduler/tests/simulation/test_soak.py", "scheduler/tests/simulation/test_bugs.py")
+SIMULATED: Final = ("simulator/tests/test_soak.py", "simulator/tests/test_bugs.py")
 
 INTEGRATION: Final = "tests/integration"
 BENCHMARK: Final = f"{INTEGRATION}/test_benchmark.py"
@@ -48,11 +48,12 @@ def _check() -> Suite:
         for name in tracked("*.sh", ".ci/run", "requirements/compile")
         if (ROOT / name).read_bytes().startswith(b"#!")
     )
+    typed = ("scheduler/gpu_scheduler", "check", "simulator", "scheduler/tests", "tests", "bench")
     return Suite(
         (
             Step("ruff format", ("ruff", "format", "--check", ".")),
             Step("ruff", ("ruff", "check", ".")),
-            Step("mypy", ("mypy", "scheduler/gpu_scheduler", "check", "scheduler/tests", "tests", "bench")),
+            Step("mypy", ("mypy", *typed)),
             Step("import-linter", ("lint-imports", "--no-cache")),
             Step("vulture", ("vulture",)),
             Step("promises", (sys.executable, "tests/promises.py")),
@@ -65,13 +66,14 @@ def _check() -> Suite:
 
 
 def _unit() -> Suite:
-    tests = ("run", "-m", "pytest", "scheduler/tests", "check/tests", *(f"--ignore={path}" for path in SIMULATED))
+    folders = ("scheduler/tests", "check/tests", "simulator/tests")
+    tests = ("run", "-m", "pytest", *folders, *(f"--ignore={path}" for path in SIMULATED))
     core = ("report", "--include=*/core/*", f"--fail-under={CORE_COVERED}")
     return Suite(
         (
             *_compiler(),
             Step("coverage erase", ("coverage", "erase")),
-            Step("pytest scheduler/tests check/tests", ("coverage", *tests), (pytest(*SIMULATED).command,)),
+            Step(f"pytest {' '.join(folders)}", ("coverage", *tests), (pytest(*SIMULATED).command,)),
             Step("coverage combine", ("coverage", "combine", "--quiet")),
             Step("coverage of core/", ("coverage", *core)),
             Step("coverage of the package", ("coverage", "report", f"--fail-under={PACKAGE_COVERED}")),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpu_scheduler.cli.completion import kubectl_words, prepare
+from gpu_scheduler.cli.options import run_command
 from gpu_scheduler.cli.verbs import add_verbs
 from gpu_scheduler.names import SCHEDULER_NAME
 
@@ -126,17 +127,7 @@ def main(name: str = SCHEDULER_NAME) -> None:
         # There is nothing to parse, and typer's parser would load pydantic: 10 MB in each of our pods.
         _SERVING[words[0]]()
         return
-    try:
-        code = app(prog_name=name, standalone_mode=False)
-    except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        called = context.command_path if context else name
-        said = error.format_message().replace("Value error, ", "").rstrip(".")
-        # Whoever calls without a command is shown what there is.
-        usage = f"cannot run {called}: {said[:1].lower()}{said[1:]} (example: {called} --help)"
-        print(said if "\n" in said else usage, file=sys.stderr)  # noqa: T201 - whoever called this reads standard error
-        code = error.exit_code
-    sys.exit(code)
+    run_command(app, name)
 
 
 def plugin() -> None:

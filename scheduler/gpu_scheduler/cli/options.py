@@ -11,7 +11,7 @@ import inspect
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
 
@@ -103,6 +103,24 @@ def verb(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
         [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     )
     return command
+
+
+def run_command(app: typer.Typer, name: str) -> NoReturn:
+    """Run what the command line asks of `app` and end the process; `name` is how it was called.
+
+    A command line that cannot be parsed is one sentence.
+    """
+    try:
+        code = app(prog_name=name, standalone_mode=False)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        called = context.command_path if context else name
+        said = error.format_message().replace("Value error, ", "").rstrip(".")
+        # Whoever calls without a command is shown what there is.
+        usage = f"cannot run {called}: {said[:1].lower()}{said[1:]} (example: {called} --help)"
+        print(said if "\n" in said else usage, file=sys.stderr)  # noqa: T201 - whoever called this reads standard error
+        code = error.exit_code
+    sys.exit(code)
 
 
 def carry_out(work: Callable[[], Coroutine[Any, Any, int]], level: LogLevel = "WARNING") -> int:

@@ -10,7 +10,6 @@ from gpu_scheduler.cli.following import watch
 from gpu_scheduler.cli.generating import generate_gpu_mapping, generate_template
 from gpu_scheduler.cli.inspecting import health, nodes, status, workloads
 from gpu_scheduler.cli.options import verb
-from gpu_scheduler.cli.simulating import simulate
 
 if TYPE_CHECKING:
     import typer
@@ -21,5 +20,4 @@ def add_verbs(app: typer.Typer) -> None:
     for work in (status, nodes, workloads, submit, strategy, watch, health, generate_gpu_mapping):
         app.command(work.__name__.replace("_", "-"))(verb(work))
     app.command("generate-template")(generate_template)
-    app.command("simulate")(simulate)
     app.command("completion")(completion)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 STEP: Final = int(os.environ.get("SWEEP_STEP", "3"))
 """Of the traces every third is played; suite sweeps plays each."""
-FOLDER: Final = Path(__file__).resolve().parents[3] / "scheduler" / "tests" / "simulation" / "traces"
+FOLDER: Final = Path(__file__).resolve().parents[3] / "simulator" / "tests" / "traces"
 TRACES: Final = sorted(FOLDER.glob("*.jsonl"))[::STEP]
 REST: Final = 0.06
 """Seconds between two changes, in which what they lead to is decided."""

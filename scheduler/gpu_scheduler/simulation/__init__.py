@@ -1,4 +1,0 @@
-"""The whole loop in one process without a network: virtual time, an API server in memory, and faults by a seed.
-
-LAW: nothing sleeps and nothing is random but by the seed; one seed gives one trace, bit for bit.
-"""

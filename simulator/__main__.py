@@ -1,0 +1,176 @@
+"""`python -m simulator`: the real replicas before an API server in memory, in virtual time, with faults by a seed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import msgspec
+import typer
+
+from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError, run_command, tell
+from gpu_scheduler.cli.output import Column, Listing, Sheet, show
+from simulator.invariants.checker import BrokenError
+from simulator.plan import EPISODE
+from simulator.replica_process import quiet_starter
+from simulator.soak import soak
+from simulator.trace import record
+
+if TYPE_CHECKING:
+    from gpu_scheduler.cli.output import Facts
+    from simulator.soak import Failure, Total
+
+NAME: Final = "python -m simulator"
+STEPS: Final = 10_000
+MOST_RECORDED: Final = 1000
+INTERRUPTED: Final = 130
+"""As shells tell of Ctrl-C."""
+_EACH: Final = 10.0
+"""Seconds between two lines of progress."""
+
+
+def simulate(  # noqa: PLR0913, PLR0917 - each is an option
+    seed: Annotated[int, typer.Option(min=0, metavar="SEED", help="Another number is another run.")] = 1,
+    steps: Annotated[
+        int, typer.Option(min=1, metavar="STEPS", help="How many things happen, faults included.")
+    ] = STEPS,
+    after: Annotated[
+        int, typer.Option(min=0, metavar="STEPS", help="Go on after so many of them: what an interrupted run has done.")
+    ] = 0,
+    jobs: Annotated[
+        int,
+        typer.Option(min=1, metavar="JOBS", help="Processes at once; the result is the same, whatever their number."),
+    ] = 1,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="No faults, one change at a time: write each, and what is decided after it."),
+    ] = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="What is printed.", case_sensitive=False)
+    ] = Output.TABLE,
+) -> None:
+    """Try the scheduler against every fault we know, without a cluster and in virtual time."""
+    try:
+        code = _soak(seed, steps, after, jobs, output) if trace is None else _record(seed, steps, trace)
+    except FailedError as error:
+        code = tell(error)
+    raise typer.Exit(code)
+
+
+def _soak(seed: int, steps: int, after: int, jobs: int, output: Output) -> int:
+    if after and (after % EPISODE or after >= steps):
+        raise RefusedInputError(
+            f"cannot go on after {after} steps: must be a multiple of {EPISODE}, and less than --steps {steps} "
+            f"(example: {NAME} --steps {10 * EPISODE} --after {4 * EPISODE})"
+        )
+    began = told = time.monotonic()
+    sofar: Total | None = None
+
+    def progress(total: Total) -> None:
+        nonlocal sofar, told
+        sofar, now = total, time.monotonic()
+        if now - told >= _EACH:
+            told = now
+            pace = total.steps / (now - began)
+            _say(f"{after + total.steps:,} of {steps:,} steps, {total.binds:,} binds, {pace:,.0f} steps/s")
+
+    try:
+        total = soak(seed, steps, quiet_starter, after=after, jobs=jobs, tell=progress)
+    except KeyboardInterrupt:
+        # Hours may have gone into it: what it came to is told all the same.
+        if sofar is None:
+            raise
+        total = sofar
+    sys.stdout.write(show(_listing(_facts(total, time.monotonic() - began)), Options(output=output)))
+    if total.failure is None:
+        done = after + total.steps
+        if done == steps:
+            return 0
+        _say(f"go on with: make soak SEED={seed} STEPS={steps} AFTER={done}")
+        return INTERRUPTED
+    raise FailedError(_story(total.failure))
+
+
+def _record(seed: int, steps: int, trace: str) -> int:
+    if steps > MOST_RECORDED:
+        raise RefusedInputError(
+            f"cannot record {steps} steps: a trace has one cluster and at most {MOST_RECORDED} steps "
+            f"(example: {NAME} --seed 1 --steps 60 --trace trace.jsonl)"
+        )
+    try:
+        with Path(trace).open("xb") as file:
+            file.writelines(msgspec.json.encode(line) + b"\n" for line in record(seed, steps, quiet_starter()))
+    except OSError as error:
+        cure = "give another name or remove it" if isinstance(error, FileExistsError) else "choose another place"
+        raise RefusedInputError(
+            f"cannot write {trace}: {error.strerror}; {cure} (example: {NAME} --trace new.jsonl)"
+        ) from error
+    except BrokenError as error:
+        raise FailedError(f"cannot go on with seed {seed}: {error}") from error
+    return 0
+
+
+def _facts(total: Total, seconds: float) -> Facts:
+    return {
+        "seed": total.seed,
+        "steps": total.steps,
+        "binds": total.binds,
+        "quietPoints": sum(times for what, times in total.done.items() if what == "quiet"),
+        "invariantsChecked": total.checked,
+        "slowestRecoverySeconds": total.slowest,
+        "virtualSeconds": round(total.seconds),
+        "seconds": round(seconds, 1),
+        "stepsPerSecond": round(total.steps / seconds) if seconds else 0,
+        "digest": total.digest,
+        "violation": None if total.failure is None else total.failure.violation,
+        "faults": {str(fault): times for fault, times in sorted(total.struck.items())},
+    }
+
+
+def _listing(facts: Facts) -> Listing:
+    """One item; its table has a line for each figure and each fault."""
+    figures = {_title(key): value for key, value in facts.items() if key not in {"faults", "violation", "digest"}}
+    figures |= {f"fault {fault}": times for fault, times in facts["faults"].items()}
+    figures["digest"] = facts["digest"][:16]
+    figures["violation"] = facts["violation"] or "none"
+    rows = [
+        {"what": what, "value": f"{value:,}" if isinstance(value, int) else value} for what, value in figures.items()
+    ]
+    columns = (Column("WHAT", lambda row: row["what"]), Column("FIGURE", lambda row: row["value"]))
+    sheet = Sheet(columns, rows)
+    return Listing("Simulation", [facts], sheet, sheet)
+
+
+def _title(key: str) -> str:
+    """`stepsPerSecond` as people write it."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def _story(failure: Failure) -> str:
+    """What broke, and the steps that show it again."""
+    lines = [f"  {step.number:>4} after {step.gap:g} s: {step.what} {step.a} {step.b}" for step in failure.fewest]
+    again = f"make soak SEED={failure.seed} STEPS={failure.steps}"
+    shown = "\n".join(lines)
+    return f"{failure.violation}\n{len(lines)} of {failure.steps} steps show it:\n{shown}\nsee it again: {again}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - progress is for who waits, not for who reads the result
+
+
+def main() -> NoReturn:
+    """Run the command."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command()(simulate)
+    run_command(app, NAME)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The API server in memory: what lists, looks, Bindings, statuses, events and Leases do to the objects.
+
+It behaves as Kubernetes does where a scheduler can tell: uid preconditions, versions that must match, who can be bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gpu_scheduler.adapters.api import Answer
+from simulator.api_server.store import Object, Selector, Shelf, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PAGE: Final = 10
+"""Objects of a page: a server may give fewer than were asked for."""
+NAMESPACE: Final = "gpu-scheduler-system"
+MONITORS: Final = "gpu-scheduler-monitor"
+
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/"
+_STORAGE: Final = "/apis/storage.k8s.io/v1/storageclasses"
+_COLLECTIONS: Final = {
+    "/api/v1/pods": "pods",
+    "/api/v1/nodes": "nodes",
+    "/api/v1/persistentvolumeclaims": "claims",
+    "/api/v1/persistentvolumes": "volumes",
+    _STORAGE: "classes",
+    f"/api/v1/namespaces/{NAMESPACE}/configmaps": "settings",
+    f"{_LEASES}{MONITORS}/leases": "monitors",
+}
+_POD_PARTS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One call, and whose."""
+
+    who: str
+    verb: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Who hears of what happens at the server, right when it does."""
+
+    bound: list[Callable[[Object, Object], None]] = field(default_factory=list)
+    """Pod and Binding, of each that succeeds."""
+    told: list[Callable[[Object, str], None]] = field(default_factory=list)
+    """Pod and message of each condition that is written."""
+    asked: list[Callable[[ApiRequest, int], None]] = field(default_factory=list)
+    """Every request and the status of its answer."""
+
+
+class Server:
+    """All shelves, and what may be asked of them."""
+
+    def __init__(self) -> None:
+        """Nothing is there."""
+        versions = count(1)
+        self.shelves = {name: Shelf(versions) for name in (*_COLLECTIONS.values(), "leases")}
+        self.pods = self.shelves["pods"]
+        self.nodes = self.shelves["nodes"]
+        self.leases = self.shelves["leases"]
+        self.hooks = Hooks()
+        self.answering = False
+        """Whether what changes now was asked for by a request."""
+        self._pages: dict[str, tuple[int, list[bytes]]] = {}
+        self._lists = count(1)
+
+    def answer(self, request: ApiRequest) -> Answer:
+        """Do it and say how it went."""
+        self.answering = True
+        try:
+            answer = self._answer(request)
+        finally:
+            self.answering = False
+        for hear in self.hooks.asked:
+            hear(request, answer.status)
+        return answer
+
+    def shelf(self, path: str) -> Shelf:
+        """Of a collection."""
+        return self.shelves[_COLLECTIONS[path]]
+
+    def _answer(self, request: ApiRequest) -> Answer:
+        if request.path in _COLLECTIONS:
+            return self._list(request)
+        if request.path.startswith(_LEASES):
+            return self._lease(request)
+        if request.path.endswith("/events"):
+            return Answer(201, b"{}")
+        return self._pod(request)
+
+    def _pod(self, request: ApiRequest) -> Answer:
+        parts = request.path.split("/")
+        entry = self.pods.entries.get(f"{parts[4]}/{parts[6]}") if len(parts) >= _POD_PARTS else None
+        if entry is None:
+            return refusal(404, f'pods "{parts[-1]}" not found')
+        if request.verb == "GET":
+            return Answer(200, entry.raw)
+        body = msgspec.json.decode(request.body or b"{}")
+        if body["metadata"].get("uid", entry.object["metadata"]["uid"]) != entry.object["metadata"]["uid"]:
+            return refusal(409, "the UID in the precondition does not match the UID in record")
+        return self._bind(entry.object, body) if parts[-1] == "binding" else self._tell(entry.object, body)
+
+    def _bind(self, pod: Object, binding: Object) -> Answer:
+        meta, spec = pod["metadata"], pod["spec"]
+        if meta.get("deletionTimestamp"):
+            return refusal(409, f"pod {meta['name']} is being deleted, cannot be assigned to a host")
+        if spec.get("nodeName"):
+            return refusal(409, f"pod {meta['name']} is already assigned to node {spec['nodeName']}")
+        if pod["status"]["phase"] in {"Succeeded", "Failed"}:
+            return refusal(409, f"pod {meta['name']} has ended")
+        pod = _copied(pod)
+        pod["spec"]["nodeName"] = binding["target"]["name"]
+        pod["metadata"]["annotations"].update(binding["metadata"].get("annotations", {}))
+        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
+        self.pods.put(key_of(pod), pod)
+        for hear in self.hooks.bound:
+            hear(pod, binding)
+        return Answer(201, b"{}")
+
+    def _tell(self, pod: Object, body: Object) -> Answer:
+        pod = _copied(pod)
+        given = body["status"]["conditions"][0]
+        others = [each for each in pod["status"].get("conditions", ()) if each["type"] != given["type"]]
+        pod["status"]["conditions"] = [*others, given]
+        self.pods.put(key_of(pod), pod)
+        for hear in self.hooks.told:
+            hear(pod, given["message"])
+        return Answer(200, self.pods.entries[key_of(pod)].raw)
+
+    def _list(self, request: ApiRequest) -> Answer:
+        shelf, token = self.shelf(request.path), request.query.get("continue", "")
+        if token:
+            if token not in self._pages:
+                return refusal(410, "the provided continue parameter is too old")
+            version, items = self._pages.pop(token)
+        else:
+            selector = Selector(request.query.get("fieldSelector", ""))
+            version = max(each.version for each in self.shelves.values())
+            items = [entry.raw for entry in shelf.entries.values() if selector.takes(entry.fields)]
+        page, rest = items[:PAGE], items[PAGE:]
+        following = ""
+        if rest:
+            following = f"{next(self._lists)}"
+            self._pages[following] = (version, rest)
+        meta = b'{"metadata":{"resourceVersion":"%d","continue":"%s"},"items":[' % (version, following.encode())
+        return Answer(200, meta + b",".join(page) + b"]}")
+
+    def _lease(self, request: ApiRequest) -> Answer:
+        body = msgspec.json.decode(request.body) if request.body else {}
+        key = f"{NAMESPACE}/{body['metadata']['name'] if request.verb == 'POST' else request.path.rpartition('/')[2]}"
+        entry = self.leases.entries.get(key)
+        if request.verb == "GET":
+            return refusal(404, "not found") if entry is None else Answer(200, entry.raw)
+        if request.verb == "POST" and entry is not None:
+            return refusal(409, "already exists")
+        if request.verb == "PUT" and (
+            entry is None or entry.object["metadata"]["resourceVersion"] != body["metadata"].get("resourceVersion")
+        ):
+            return refusal(409, "the object has been modified")
+        self.leases.put(key, body)
+        return Answer(200, self.leases.entries[key].raw)
+
+
+def refusal(code: int, message: str) -> Answer:
+    """A Status object."""
+    return Answer(code, msgspec.json.encode({"kind": "Status", "code": code, "message": message}))
+
+
+def _copied(pod: Object) -> Object:
+    """The same pod, whose parts may be changed without changing what others hold of it."""
+    meta = {**pod["metadata"], "annotations": dict(pod["metadata"].get("annotations") or {})}
+    return {**pod, "metadata": meta, "spec": dict(pod["spec"]), "status": dict(pod["status"])}

@@ -1,0 +1,277 @@
+"""The cluster around the scheduler: controllers, kubelets, users and nodes do what the steps say."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from simulator.api_server.store import key_of
+from simulator.cluster import objects
+from simulator.cluster.templates import NODES, Template, templates_of
+from simulator.faults import Fault
+from simulator.plan import Deed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulator.api_server.server import Server
+    from simulator.api_server.store import Object
+    from simulator.clock import Timeline
+    from simulator.plan import Step
+
+_MANY: Final = 28
+"""Pods of ours beyond which no more are made until some end."""
+_GRACES: Final = (0.3, 2.0, 9.0, None)
+"""Seconds a pod takes to end; None: its kubelet is dead."""
+_GREED: Final = (8, 40, 62)
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class ClusterActors:
+    """Everything but the scheduler."""
+
+    def __init__(
+        self, seed: int, timeline: Timeline, server: Server, *, waits: bool = False, cards: int = objects.CARDS
+    ) -> None:
+        """Nodes with all their cards, and no pods. One that `waits` does nothing later by itself."""
+        self._timeline = timeline
+        self._waits = waits
+        self._server = server
+        self._templates = templates_of(Random(f"{seed}/templates"), cards)  # noqa: S311 - it must be the same again
+        self._members: dict[tuple[str, int], str] = {}
+        self._owners: dict[str, tuple[Template, int]] = {}
+        self._made = 0
+        self._soon: dict[int, Callable[[], None]] = {}
+        self._full = cards
+        self._cards = dict.fromkeys(NODES, cards)
+        self._ready = dict.fromkeys(NODES, True)
+        self._cordoned = dict.fromkeys(NODES, False)
+        for name in NODES:
+            self._show(name)
+
+    def do(self, step: Step) -> bool:
+        """Do what a step says; whether there was anything to do."""
+        return self._DOINGS[step.what](self, step.a, step.b)
+
+    def knows(self, what: Deed | Fault) -> bool:
+        """Whether they do this."""
+        return what in self._DOINGS
+
+    def calm(self) -> None:
+        """Whatever was to happen soon happens now."""
+        while self.hasten():
+            pass
+
+    def hasten(self) -> bool:
+        """The first of what was to happen soon happens now; whether there was anything."""
+        if self._soon:
+            self._soon.pop(next(iter(self._soon)))()
+            return True
+        return False
+
+    def lose(self, number: int) -> bool:
+        """A pod is gone at once, without a farewell; whether there was any."""
+        pods = [pod for pod in self._ours() if pod["spec"].get("nodeName")]
+        if pods:
+            self._remove(pods[number % len(pods)])
+        return bool(pods)
+
+    def _create(self, a: int, b: int) -> bool:
+        absent = [
+            (template, member)
+            for template in self._templates
+            for member in range(template.members)
+            if (template.name, member) not in self._members
+        ]
+        if not absent or len(self._members) >= _MANY:
+            return self._finish(a, b)
+        template, member = absent[a % len(absent)]
+        self._make(template, member, b)
+        return True
+
+    def _make(self, template: Template, member: int, variant: int) -> None:
+        self._made += 1
+        made = template.make(member, self._made, variant)
+        key = key_of(made)
+        if key in self._server.pods.entries:
+            return
+        self._members[template.name, member] = key
+        self._owners[key] = (template, member)
+        self._server.pods.put(key, made)
+
+    def _finish(self, a: int, b: int) -> bool:
+        """A pod ends by itself, and its controller removes it some time later."""
+        pods = [pod for pod in self._ours() if pod["spec"].get("nodeName") and pod["status"]["phase"] not in _ENDED]
+        if not pods:
+            return False
+        pod = pods[a % len(pods)]
+        self._change(pod, {"phase": "Failed" if b % 4 == 0 else "Succeeded"})
+        self._later((b >> 4) % 50 / 10, lambda: self._remove(pod))
+        return True
+
+    def _run(self, a: int, _: int) -> bool:
+        """A kubelet starts a pod."""
+        pods = [pod for pod in self._ours() if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending"]
+        if pods:
+            self._change(pods[a % len(pods)], {"phase": "Running"})
+        return bool(pods)
+
+    def _delete(self, a: int, b: int) -> bool:
+        """A user deletes a pod, bound or not; a controller may make it anew."""
+        pods = [pod for pod in self._ours() if "deletionTimestamp" not in pod["metadata"]]
+        if not pods:
+            return False
+        pod, key = pods[a % len(pods)], key_of(pods[a % len(pods)])
+        template, member = self._owners[key]
+        again = template.kind == "StatefulSet" and b % 3 == 0
+        # One that runs nowhere is gone at once, unless somebody has put a finalizer on it.
+        lingers = pod["spec"].get("nodeName") or (b % 5 == 0 and not self._waits)
+        grace = _GRACES[(b >> 3) % len(_GRACES)] if lingers else 0.0
+
+        def gone() -> None:
+            self._remove(pod)
+            if again and (template.name, member) not in self._members:
+                self._make(template, member, b >> 6)
+
+        if grace == 0.0:
+            gone()
+            return True
+        self._server.pods.put(
+            key, {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        )
+        if grace is not None:
+            self._later(grace, gone)
+        return True
+
+    def _reap(self, a: int, _: int) -> bool:
+        """What was stuck in termination is gone at last."""
+        pods = [pod for pod in self._ours() if "deletionTimestamp" in pod["metadata"]]
+        if pods:
+            self._remove(pods[a % len(pods)])
+        return bool(pods)
+
+    def _recreate(self, _: int, b: int) -> bool:
+        """The newest pod is gone, and another of its name is there."""
+        pods = [pod for pod in self._ours() if self._owners[key_of(pod)][0].kind == "StatefulSet"]
+        if not pods:
+            return False
+        template, member = self._owners[key_of(pods[-1])]
+        self._remove(pods[-1])
+        self._make(template, member, b)
+        return True
+
+    def _take(self, a: int, b: int) -> bool:
+        """Another scheduler binds a pod of its own."""
+        self._made += 1
+        made = objects.pod(
+            f"other-{self._made}",
+            f"uid-{self._made}",
+            {},
+            None,
+            scheduler="default-scheduler",
+            node=NODES[a % len(NODES)],
+            cpu=_GREED[b % len(_GREED)],
+        )
+        self._server.pods.put(key_of(made), made)
+        if b >> 4 & 3:
+            self._later((b >> 6) % 200 / 10, lambda: self._remove(made))
+        return True
+
+    def _leave(self, a: int, _: int) -> bool:
+        """Another scheduler's pod ends."""
+        others = [
+            entry.object
+            for entry in self._server.pods.entries.values()
+            if entry.object["spec"]["schedulerName"] == "default-scheduler"
+        ]
+        if others:
+            self._remove(others[a % len(others)])
+        return bool(others)
+
+    def _cordon(self, a: int, b: int) -> bool:
+        name = NODES[a % len(NODES)]
+        self._cordoned[name] = not self._cordoned[name]
+        self._show_for(name, b)
+        return True
+
+    def _not_ready(self, a: int, b: int) -> bool:
+        name = NODES[a % len(NODES)]
+        self._ready[name] = not self._ready[name]
+        self._show_for(name, b)
+        return True
+
+    def _node_gone(self, a: int, b: int) -> bool:
+        name = NODES[a % len(NODES)]
+        if f"/{name}" not in self._server.nodes.entries:
+            return False
+        self._server.nodes.remove(f"/{name}")
+        self._later(b % 100 / 10, lambda: self._mend(name))
+        return True
+
+    def _count_cards(self, a: int, b: int) -> bool:
+        """A node's cards become two fewer, none, and then all again."""
+        name = NODES[a % len(NODES)]
+        following = {self._full: self._full - 2, self._full - 2: 0, 0: self._full}
+        self._cards[name] = following[self._cards[name]]
+        self._show_for(name, b)
+        return True
+
+    def _show_for(self, name: str, b: int) -> None:
+        """For some seconds, or until something else happens to the node."""
+        self._show(name)
+        if b % 4:
+            self._later((b >> 2) % 150 / 10, lambda: self._mend(name))
+
+    def _mend(self, name: str) -> None:
+        self._ready[name], self._cordoned[name], self._cards[name] = True, False, self._full
+        self._show(name)
+
+    def _show(self, name: str) -> None:
+        made = objects.node(name, self._cards[name], ready=self._ready[name], cordoned=self._cordoned[name])
+        self._server.nodes.put(f"/{name}", made)
+
+    def _ours(self) -> list[Object]:
+        entries = self._server.pods.entries
+        return [entries[key].object for key in entries if key in self._owners]
+
+    def _change(self, pod: Object, status: Object) -> None:
+        entry = self._server.pods.entries[key_of(pod)]
+        self._server.pods.put(key_of(pod), {**entry.object, "status": {**entry.object["status"], **status}})
+
+    def _remove(self, pod: Object) -> None:
+        """Unless it is gone already, or another of its name is there."""
+        key = key_of(pod)
+        entry = self._server.pods.entries.get(key)
+        if entry is None or entry.object["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return
+        owner = self._owners.pop(key, None)
+        if owner is not None:
+            self._members.pop((owner[0].name, owner[1]), None)
+        self._server.pods.remove(key)
+
+    def _later(self, seconds: float, do: Callable[[], None]) -> None:
+        self._made += 1
+        number = self._made
+        self._soon[number] = do
+
+        def due() -> None:
+            if number in self._soon:
+                self._soon.pop(number)()
+
+        if not self._waits:
+            self._timeline.after(seconds, due)
+
+    _DOINGS: Final[dict[Deed | Fault, Callable[[ClusterActors, int, int], bool]]] = {
+        Deed.CREATE: _create,
+        Deed.FINISH: _finish,
+        Deed.DELETE: _delete,
+        Deed.REAP: _reap,
+        Deed.RUN: _run,
+        Deed.LEAVE: _leave,
+        Fault.NODE_CORDONED: _cordon,
+        Fault.NODE_NOT_READY: _not_ready,
+        Fault.NODE_DELETED: _node_gone,
+        Fault.NODE_GPUS: _count_cards,
+        Fault.CAPACITY_TAKEN: _take,
+        Fault.POD_RECREATED: _recreate,
+    }

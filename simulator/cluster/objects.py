@@ -1,0 +1,86 @@
+"""The objects of a simulated cluster, as controllers, kubelets, monitors and the webhook leave them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gpu_scheduler import names
+
+if TYPE_CHECKING:
+    from simulator.api_server.store import Object
+
+NAMESPACE: Final = "default"
+CARDS: Final = 8
+CARD_MEMORY: Final = 16384
+ROOM: Final = 64
+"""CPUs of a node."""
+
+_ORDER: Final = {"name": names.DEVICE_ORDER, "value": names.PCI_BUS_ID}
+BY_FIELD: Final[list[Object]] = [
+    {"name": names.VISIBLE_DEVICES, "valueFrom": {"fieldRef": {"fieldPath": names.DEVICES_FIELD}}},
+    _ORDER,
+]
+
+
+def literal(devices: str) -> list[Object]:
+    """What the webhook writes where it knows the line."""
+    return [{"name": names.VISIBLE_DEVICES, "value": devices}, _ORDER]
+
+
+def pod(  # noqa: PLR0913 - the parts of a pod that a scheduler reads
+    name: str,
+    uid: str,
+    annotations: dict[str, str],
+    env: list[Object] | None,
+    *,
+    labels: dict[str, str] | None = None,
+    owner: tuple[str, str] | None = None,
+    generate_name: str | None = None,
+    scheduler: str = names.SCHEDULER_NAME,
+    node: str | None = None,
+    cpu: int = 1,
+) -> Object:
+    """A pod of one container, pending."""
+    container: Object = {"name": "main", "image": "registry.invalid/none", "resources": {"requests": {"cpu": str(cpu)}}}
+    if env is not None:
+        container["env"] = env
+    meta: Object = {"name": name, "namespace": NAMESPACE, "uid": uid, "annotations": annotations}
+    if labels:
+        meta["labels"] = labels
+    if owner is not None:
+        version = "batch/v1" if owner[0] == "Job" else "apps/v1"
+        reference = {"apiVersion": version, "kind": owner[0], "name": owner[1], "uid": "owner", "controller": True}
+        meta["ownerReferences"] = [reference]
+    if generate_name is not None:
+        meta["generateName"] = generate_name
+    spec: Object = {"schedulerName": scheduler, "containers": [container]}
+    if node is not None:
+        spec["nodeName"] = node
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def node(name: str, cards: int, *, ready: bool = True, cordoned: bool = False) -> Object:
+    """A node whose monitor lists its cards."""
+    devices = [
+        {"index": index, "uuid": f"GPU-{ord(name[-1]):04x}{index:04x}-0000-4000-8000-000000000000"}
+        | {"memoryTotalMiB": CARD_MEMORY, "health": "healthy"}
+        for index in range(cards)
+    ]
+    resources = {"cpu": str(ROOM), "memory": "256Gi", "pods": "110"}
+    return {
+        "metadata": {"name": name, "annotations": {names.DEVICES: msgspec.json.encode(devices).decode()}},
+        "spec": {"unschedulable": cordoned},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "allocatable": resources,
+            "capacity": resources,
+        },
+    }
+
+
+def intruder(name: str, namespace: str, wall: str) -> Object:
+    """A Lease that somebody else has taken."""
+    spec = {"holderIdentity": "intruder", "leaseDurationSeconds": 15, "renewTime": wall, "leaseTransitions": 99}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}

@@ -1,0 +1,149 @@
+"""What the users of a simulated cluster run: controllers with maps, pods that ask for a number, and some nonsense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpu_scheduler import names
+from simulator.cluster import objects
+from simulator.cluster.objects import BY_FIELD, CARD_MEMORY, CARDS, literal
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from simulator.api_server.store import Object
+
+NODES: Final = ("node1", "node2", "node3", "node4")
+SUFFIXES: Final = "bcdfghjklmnpqrstvwxz2456789"
+STRATEGIES: Final = ("least_utilized", "best_fit", "priority", "round_robin")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a map."""
+
+    node: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Something with members; of each there is one pod at a time."""
+
+    name: str
+    kind: str
+    """The owner's kind; empty for bare pods."""
+    members: int
+    maps: tuple[tuple[Line, ...], ...] = ()
+    """The map, and another that a pod that is made anew may have."""
+    request: tuple[tuple[str, str], ...] = ()
+    dynamic: bool = False
+    injected: bool = True
+
+    def make(self, member: int, uid: int, variant: int) -> Object:
+        """The member's pod; a generated name is another each time."""
+        annotations = dict(self.request)
+        env, labels, generated = BY_FIELD, {}, None
+        name = f"{self.name}-{member}"
+        if self.maps:
+            lines = self.maps[variant % len(self.maps)]
+            annotations[names.MAP] = map_text(lines)
+            if not self.dynamic and member < len(lines):
+                env = literal(",".join(lines[member].devices))
+        if self.kind == "ReplicaSet":
+            labels[names.POD_TEMPLATE_HASH] = "5d7f"
+            generated = f"{self.name}-5d7f-"
+            name = generated + _suffix(uid)
+        elif self.kind == "StatefulSet":
+            labels[names.POD_INDEX] = str(member)
+        elif self.kind == "Job":
+            labels[names.COMPLETION_INDEX] = str(member)
+            generated = f"{self.name}-{member}-"
+            name = generated + _suffix(uid)
+        elif not self.maps:
+            generated = f"{self.name}-"
+            name = generated + _suffix(uid)
+        owner_name = f"{self.name}-5d7f" if self.kind == "ReplicaSet" else self.name
+        return objects.pod(
+            name,
+            f"uid-{uid}",
+            annotations,
+            env if self.injected else None,
+            labels=labels,
+            owner=(self.kind, owner_name) if self.kind else None,
+            generate_name=generated,
+        )
+
+
+def map_text(lines: tuple[Line, ...]) -> str:
+    """As a user writes it."""
+    return "".join(f"{index}={line.node}:{','.join(line.devices)}\n" for index, line in enumerate(lines))
+
+
+def templates_of(random: Random, there: int) -> tuple[Template, ...]:
+    """What runs in one episode, on nodes that have so many cards."""
+    return (
+        Template("set", "StatefulSet", 4, _maps(random, there, 4, 2)),
+        Template("wide", "StatefulSet", 3, _maps(random, there, 3, 3)),
+        Template("pair", "StatefulSet", 4, _shared(random, there)),
+        Template("job", "Job", 4, _maps(random, there, 4, 1)),
+        Template("solo", "", 3, _maps(random, there, 3, 1)),
+        Template("fleet", "ReplicaSet", 4, _maps(random, there, 5, 1), dynamic=True),
+        Template("swarm", "ReplicaSet", 3, _maps(random, there, 3, 2), dynamic=True),
+        *(_counted(random, f"count{number}", strategy) for number, strategy in enumerate((*STRATEGIES, *STRATEGIES))),
+        Template("share", "Job", 6, request=_asked(1, memory=6000, exclusive="false")),
+        _odd(random),
+    )
+
+
+def _maps(random: Random, there: int, lines: int, cards: int) -> tuple[tuple[Line, ...], ...]:
+    def one() -> tuple[Line, ...]:
+        return tuple(
+            Line(random.choice(NODES), tuple(map(str, random.sample(range(there), cards)))) for _ in range(lines)
+        )
+
+    return one(), one()
+
+
+def _shared(random: Random, there: int) -> tuple[tuple[Line, ...], ...]:
+    """Two lines name one card."""
+    node, card = random.choice(NODES), random.randrange(there - 1)
+    both, more = Line(node, (str(card),)), Line(node, (str(card + 1),))
+    return ((both, both, more, Line(node, (str(card), str(card + 1)))),)
+
+
+def _counted(random: Random, name: str, strategy: str) -> Template:
+    memory = random.choice((0, 4000, CARD_MEMORY))
+    asked = _asked(random.choice((1, 1, 1, 2, 3)), memory=memory)
+    priority = (names.PRIORITY, str(random.randrange(5)))
+    return Template(name, "", 3, request=(*asked, (names.STRATEGY, strategy), priority))
+
+
+def _asked(count: int, *, memory: int = 0, exclusive: str = "true") -> tuple[tuple[str, str], ...]:
+    return (names.COUNT, str(count)), (names.MEMORY, str(memory)), (names.EXCLUSIVE, exclusive)
+
+
+def _odd(random: Random) -> Template:
+    """Nobody can place it."""
+    return random.choice(
+        (
+            Template("odd", "Job", 2, (_line("nowhere", "0"),)),
+            Template("odd", "Job", 2, (_line("node1", "0"),), injected=False),
+            Template("odd", "Job", 2, (_line("node1", "12"),)),
+            Template("odd", "Job", 2, request=_asked(CARDS + 1)),
+            Template("odd", "Job", 2),
+        )
+    )
+
+
+def _line(node: str, device: str) -> tuple[Line, ...]:
+    return Line(node, (device,)), Line(node, (device,))
+
+
+def _suffix(number: int) -> str:
+    letters = []
+    for _ in range(5):
+        number, at = divmod(number * 7 + 3, len(SUFFIXES))
+        letters.append(SUFFIXES[at])
+    return "".join(letters)

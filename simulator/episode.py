@@ -1,0 +1,152 @@
+"""One episode: a cluster, two replicas, the steps of a plan, and a look at the invariants after each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from simulator.api_server.server import Server
+from simulator.clock import StuckError, Timeline
+from simulator.cluster.actors import ClusterActors
+from simulator.fault_injector import FaultInjector
+from simulator.faults import Switchboard
+from simulator.invariants.checker import BrokenError, Checker
+from simulator.log_capture import ErrorCapture, jitter
+from simulator.plan import Deed
+from simulator.replica_process import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simulator.api_server.server import ApiRequest
+    from simulator.faults import Fault
+    from simulator.plan import Step
+    from simulator.replica_process import Start
+
+REPLICAS: Final = ("one", "two")
+DEADLINE: Final = 30.0
+"""Seconds after the last fault in which all has to be well."""
+_LOOKS: Final = (1.0, 2.0, 4.0, 8.0, 5.0, 5.0, 5.0)
+_BOOT: Final = 3.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an episode came to."""
+
+    steps: int = 0
+    binds: int = 0
+    checked: int = 0
+    seconds: float = 0.0
+    struck: Counter[Fault] = field(default_factory=Counter)
+    done: Counter[Deed] = field(default_factory=Counter)
+    digest: str = ""
+    violation: str | None = None
+    slowest: float = 0.0
+    """The longest that it took after the last fault until all was well, in seconds."""
+
+
+class Episode:
+    """Everything that lives in it is made anew."""
+
+    def __init__(self, seed: int, start: Start) -> None:
+        """Two replicas that have not begun yet."""
+        self._seed = seed
+        self.timeline = Timeline()
+        self.server = Server()
+        self.faults = Switchboard()
+        self.outcome = Outcome()
+        self._digest = hashlib.sha256()
+        self.server.hooks.asked.append(self._note)
+        self.checker = Checker(self.timeline, self.server)
+        self.actors = ClusterActors(seed, self.timeline, self.server)
+        self.processes = tuple(Process(name, start, self.timeline, self.server, self.faults) for name in REPLICAS)
+        self._injector = FaultInjector(self.timeline, self.server, self.faults, self.processes, self.actors)
+
+    def run(self, steps: Sequence[Step]) -> Outcome:
+        """Take the steps until one shows that something is wrong."""
+        outcome = self.outcome
+        begun = self.timeline.now
+        with jitter(self._seed), ErrorCapture() as captured:
+            try:
+                self.timeline.run(_BOOT)
+                for step in steps:
+                    outcome.steps += 1
+                    self._take(step)
+                    if captured.errors:
+                        outcome.violation = f"error: {captured.errors[0]}"
+                        break
+            except (BrokenError, StuckError) as error:
+                outcome.violation = str(error)
+            finally:
+                for process in self.processes:
+                    process.end()
+        outcome.binds, outcome.checked = self.checker.binds, self.checker.checked
+        outcome.seconds = self.timeline.now - begun
+        outcome.struck = self.faults.struck
+        outcome.digest = self._digest.hexdigest()
+        return outcome
+
+    def _take(self, step: Step) -> None:
+        self.timeline.run(step.gap)
+        if step.what is Deed.QUIET:
+            self._be_quiet()
+        elif self.actors.knows(step.what):
+            if self.actors.do(step):
+                self._count(step.what)
+        else:
+            self._injector.do(step)
+        self.checker.look()
+
+    def _count(self, what: Deed | Fault) -> None:
+        if isinstance(what, Deed):
+            self.outcome.done[what] += 1
+        else:
+            self.faults.strike(what)
+
+    def _be_quiet(self) -> None:
+        """End every fault, and see that all is well in time."""
+        self._injector.calm()
+        self.actors.calm()
+        waited = 0.0
+        wrong = None
+        for seconds in _LOOKS:
+            self.timeline.run(seconds)
+            waited += seconds
+            wrong = self._wrong()
+            if wrong is None:
+                break
+        if wrong is not None:
+            raise BrokenError(f"{wrong}, {DEADLINE:g} s after the last fault")
+        self.outcome.done[Deed.QUIET] += 1
+        self.outcome.slowest = max(self.outcome.slowest, waited)
+
+    def _wrong(self) -> str | None:
+        leaders = [process for process in self.processes if process.leading]
+        if len(leaders) != 1:
+            return f"leader: {len(leaders)} replicas lead"
+        waiting = next(self.checker.waiting(), None)
+        if waiting is not None:
+            return waiting
+        held = self.checker.held()
+        for process in self.processes:
+            if process.replica is None:
+                return f"replica: {process.name} does not run"
+            scheduler = process.replica.scheduler
+            self.checker.checked += 2
+            ledger = {holder.ref.uid: (holder.node, holder.devices) for holder in scheduler.ledger}
+            if ledger != held:
+                odd = sorted(set(ledger.items()) ^ set(held.items()))
+                return f"ledger: {process.name} has other holders than the API server: {odd[:2]}"
+            wrong = scheduler.ledger.differences(scheduler.world.rebuilt(scheduler.tracked))
+            if wrong:
+                return f"rebuild: {wrong} entries of {process.name} differ from a ledger that is made anew"
+        return None
+
+    def _note(self, request: ApiRequest, status: int) -> None:
+        """One more line of what happened; an event's name is made of the real time."""
+        body = b"" if request.path.endswith("/events") else request.body or b""
+        line = f"{self.timeline.now:.6f} {request.who} {request.verb} {request.path} {status} "
+        self._digest.update(line.encode() + body)

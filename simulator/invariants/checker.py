@@ -1,0 +1,193 @@
+"""Looks at the API server's objects alone and says what is wrong with them.
+
+LAW: shares nothing with the ledger or with what decides: who holds what is worked out here once more, and simply.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from simulator.invariants import rules
+from simulator.invariants.rules import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulator.api_server.server import ApiRequest, Server
+    from simulator.api_server.store import Change, Entry, Object
+    from simulator.clock import Timeline
+
+_WRITES: Final = 25
+_WRITES_EACH_SECOND: Final = 2.0
+CONFLICT: Final = 409
+_OURS: Final = rules.SCHEDULER
+NEWS: Final = 60.0
+"""Seconds for which a change of a node may be news to a replica: a watch may be frozen, an answer may be awaited."""
+
+
+class BrokenError(AssertionError):
+    """An invariant does not hold; the text says which and for whom."""
+
+
+class Checker:
+    """Hears of every write, and is asked at quiet points."""
+
+    def __init__(self, timeline: Timeline, server: Server) -> None:
+        """It listens from now on."""
+        self._timeline = timeline
+        self._server = server
+        self._binds: Counter[str] = Counter()
+        self._writes: Counter[str] = Counter()
+        self._since: dict[str, float] = {}
+        self._read: dict[str, tuple[Entry, Seen]] = {}
+        self._looked = 0
+        self._changed: dict[str, float] = {}
+        self._came: dict[str, float] = {}
+        self._ending: dict[str, float] = {}
+        self.checked = 0
+        """How many times an invariant was held against the objects."""
+        self.binds = 0
+        server.nodes.told.append(self._node_changed)
+        server.pods.told.append(self._pod_changed)
+        server.hooks.bound.append(self._bound)
+        server.hooks.asked.append(self._asked)
+
+    def look(self) -> None:
+        """After each step: nobody holds what somebody else holds."""
+        if self._looked == self._server.pods.version:
+            return
+        self._looked = self._server.pods.version
+        for name, pods in self._by_node().items():
+            self._apart(name, pods)
+
+    def waiting(self) -> Iterator[str]:
+        """At a quiet point: who could be placed and is not, and who waits without being told why."""
+        pods = self._pods()
+        nodes = {entry.object["metadata"]["name"]: entry.object for entry in self._server.nodes.entries.values()}
+        view = rules.View(nodes, pods)
+        for pod in pods:
+            if pod.scheduler != _OURS or pod.node or pod.ended or pod.deleting:
+                continue
+            self.checked += 2
+            place = view.place_for(pod)
+            if place is not None:
+                yield f"liveness: {pod.name} could run on {place} and is not bound"
+            elif not pod.told:
+                yield f"told: {pod.name} waits and has no condition PodScheduled=False with a reason"
+
+    def held(self) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """By uid, the node and the devices of each bound pod of ours that has not ended."""
+        return {pod.uid: (pod.node, pod.devices) for pod in self._pods() if pod.holds}
+
+    def _bound(self, made: Object, _: Object) -> None:
+        pod = Seen(made)
+        self.binds += 1
+        self._binds[pod.uid] += 1
+        self.checked += 7
+        if pod.scheduler != _OURS:
+            raise BrokenError(f"others: {pod.name} of {pod.scheduler} was bound")
+        if self._binds[pod.uid] > 1:
+            raise BrokenError(f"once: {pod.name} ({pod.uid}) was bound {self._binds[pod.uid]} times")
+        wrong = pod.disagreement()
+        if wrong:
+            raise BrokenError(f"agree: {pod.name}: {wrong}")
+        self._apart(pod.node, self._by_node()[pod.node])
+        self._takes(pod)
+
+    def _takes(self, pod: Seen) -> None:
+        """The node was ready for it, unless that became otherwise only just now."""
+        settled = self._timeline.now - NEWS
+        if self._changed.get(pod.node, 0.0) > settled:
+            return
+        entry = self._server.nodes.entries.get(f"/{pod.node}")
+        if entry is None or not rules.usable(entry.object):
+            raise BrokenError(
+                f"node: {pod.name} was bound to {pod.node}, which takes no pods since {NEWS:g} s and more"
+            )
+        missing = [device for device in pod.devices if device not in rules.inventory(entry.object)]
+        if missing:
+            raise BrokenError(f"node: {pod.name} was given GPU {missing[0]} of {pod.node}, which has it no longer")
+        there = (each for each in self._pods() if each.node == pod.node and not each.ended)
+        used = sum(each.cpu for each in there if each.scheduler == _OURS or self._came[each.uid] < settled)
+        if used > rules.room(entry.object):
+            raise BrokenError(f"room: {pod.name} was bound to {pod.node}, where {used} CPUs are taken then")
+
+    def _node_changed(self, change: Change) -> None:
+        self._changed[change.key[1:]] = self._timeline.now
+
+    def _pod_changed(self, change: Change) -> None:
+        entry = self._server.pods.entries.get(change.key)
+        if entry is not None:
+            meta = entry.object["metadata"]
+            self._came.setdefault(meta["uid"], self._timeline.now)
+            if "deletionTimestamp" in meta:
+                self._ending.setdefault(meta["uid"], self._timeline.now)
+
+    def _apart(self, name: str, pods: list[Seen]) -> None:
+        """No two hold one card, unless both say so; no more memory is taken of a card than it has."""
+        self.checked += 1
+        cards: dict[str, list[Seen]] = defaultdict(list)
+        for pod in pods:
+            for device in pod.devices:
+                cards[device].append(pod)
+        for device, holders in cards.items():
+            for at, pod in enumerate(holders):
+                for other in holders[:at]:
+                    if not rules.may_share(pod, other, device):
+                        raise BrokenError(f"apart: GPU {device} of {name} is held by {other.name} and by {pod.name}")
+            if len(holders) > 1 and sum(pod.memory for pod in holders) > rules.CARD_MEMORY:
+                raise BrokenError(f"memory: GPU {device} of {name} is given to {len(holders)} pods that need more")
+        indices = Counter((pod.workload, pod.index) for pod in pods if pod.index is not None)
+        for (workload, index), times in indices.items():
+            if times > 1:
+                raise BrokenError(f"index: {times} pods of {workload[:2]} have index {index}")
+
+    def _asked(self, request: ApiRequest, status: int) -> None:
+        """Who is written to, and how often."""
+        if request.verb == "GET" or "/pods/" not in request.path:
+            return
+        parts = request.path.split("/")
+        entry = self._server.pods.entries.get(f"{parts[4]}/{parts[6]}")
+        if entry is None:
+            return
+        pod = Seen(entry.object)
+        if pod.scheduler != _OURS:
+            raise BrokenError(f"others: {request.verb} {request.path} writes a pod of {pod.scheduler}")
+        if parts[-1] == "binding":
+            self._may_be_tried(pod, request.body or b"", refused=status == CONFLICT)
+        begun = self._since.setdefault(pod.uid, self._timeline.now)
+        self._writes[pod.uid] += 1
+        self.checked += 1
+        most = _WRITES + _WRITES_EACH_SECOND * (self._timeline.now - begun)
+        if self._writes[pod.uid] > most:
+            raise BrokenError(f"budget: {self._writes[pod.uid]} writes for {pod.name} (the last: {status})")
+
+    def _may_be_tried(self, pod: Seen, body: bytes, *, refused: bool) -> None:
+        """A bind that the server refuses tells of who sent it too, unless nobody could bind the pod any more."""
+        since = self._timeline.now - self._ending.get(pod.uid, self._timeline.now)
+        if since > NEWS:
+            raise BrokenError(f"ending: a bind of {pod.name} is tried, which is being deleted for {since:.0f} s")
+        lease = self._server.leases.entries.get("gpu-scheduler-system/gpu-scheduler")
+        holder = lease.object["spec"].get("holderIdentity") if lease else None
+        meta = json.loads(body)["metadata"]
+        by, another = meta["annotations"].get("agentaflow.gpu/assigned-by"), meta.get("uid", pod.uid) != pod.uid
+        harmless = refused and (another or pod.deleting or pod.ended or pod.bound_by == by)
+        if holder not in {by, "", "intruder", None} and not harmless:
+            raise BrokenError(f"fence: a bind of {pod.name} comes from {by} while {holder} holds the lease")
+
+    def _by_node(self) -> dict[str, list[Seen]]:
+        found: dict[str, list[Seen]] = defaultdict(list)
+        for pod in self._pods():
+            if pod.holds:
+                found[pod.node].append(pod)
+        return found
+
+    def _pods(self) -> list[Seen]:
+        """All pods; each is read once as it is."""
+        before, self._read = self._read, {}
+        for key, entry in self._server.pods.entries.items():
+            known = before.get(key)
+            self._read[key] = known if known is not None and known[0] is entry else (entry, Seen(entry.object))
+        return [seen for _, seen in self._read.values()]

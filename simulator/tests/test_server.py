@@ -1,0 +1,141 @@
+"""The API server in memory answers as the real one does, where a scheduler can tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from simulator.api_server.server import PAGE, ApiRequest, Server
+from simulator.api_server.store import ExpiredVersionError, Selector, event_of
+from simulator.cluster.objects import BY_FIELD, pod
+
+if TYPE_CHECKING:
+    from gpu_scheduler.adapters.api import Answer
+
+BINDING = "/api/v1/namespaces/default/pods/train/binding"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-system/leases"
+OURS = Selector("spec.schedulerName=gpu-scheduler")
+OTHERS = Selector("spec.schedulerName!=gpu-scheduler,spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
+
+
+def made(name: str = "train", uid: str = "uid-1", **more: Any) -> dict[str, Any]:
+    return pod(name, uid, {}, BY_FIELD, **more)
+
+
+def ask(server: Server, verb: str, path: str, body: object = None, **query: str) -> Answer:
+    return server.answer(ApiRequest("one", verb, path, query, None if body is None else msgspec.json.encode(body)))
+
+
+def bind(server: Server, uid: str | None = "uid-1") -> int:
+    meta = {"annotations": {"agentaflow.gpu/assigned-devices": "0"}} | ({} if uid is None else {"uid": uid})
+    return ask(server, "POST", BINDING, {"metadata": meta, "target": {"name": "node1"}}).status
+
+
+def test_a_pod_is_bound_once_with_its_annotations() -> None:
+    """Node and devices come in one write; the second is a conflict."""
+    server = Server()
+    server.pods.put("default/train", made())
+
+    assert (bind(server), bind(server)) == (201, 409)
+    bound = server.pods.entries["default/train"].object
+    assert bound["spec"]["nodeName"] == "node1"
+    assert bound["metadata"]["annotations"]["agentaflow.gpu/assigned-devices"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("uid", "pod_is", "status"),
+    [
+        ("uid-1", None, 404),
+        ("uid-0", {}, 409),
+        (None, {}, 201),
+        ("uid-1", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, 409),
+        ("uid-1", {"status": {"phase": "Failed"}}, 409),
+    ],
+    ids=["no pod", "another uid", "no uid", "being deleted", "ended"],
+)
+def test_who_cannot_be_bound_is_told(uid: str | None, pod_is: dict[str, Any] | None, status: int) -> None:
+    """Each in its class."""
+    server = Server()
+    if pod_is is not None:
+        fresh = made()
+        server.pods.put("default/train", {key: {**fresh[key], **pod_is.get(key, {})} for key in fresh})
+
+    assert bind(server, uid) == status
+
+
+def test_a_list_comes_in_pages_of_one_moment() -> None:
+    """What comes meanwhile is not in it; an old page is gone."""
+    server = Server()
+    for number in range(PAGE + 1):
+        server.pods.put(f"default/p{number}", made(f"p{number}"))
+    first = msgspec.json.decode(ask(server, "GET", "/api/v1/pods").body)
+    server.pods.put("default/late", made("late"))
+    following = first["metadata"]["continue"]
+    second = msgspec.json.decode(ask(server, "GET", "/api/v1/pods", **{"continue": following}).body)
+
+    assert [len(page["items"]) for page in (first, second)] == [PAGE, 1]
+    assert first["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
+    assert ask(server, "GET", "/api/v1/pods", **{"continue": following}).status == 410
+
+
+def test_a_watch_sees_who_comes_in_and_goes_out_of_its_selector() -> None:
+    """A pod of others that ends leaves those who take something of a node."""
+    server = Server()
+    told: list[tuple[str | None, str | None]] = []
+
+    def word(line: bytes | None) -> str | None:
+        return None if line is None else msgspec.json.decode(line)["type"]
+
+    server.pods.told.append(lambda change: told.append((word(event_of(change, OURS)), word(event_of(change, OTHERS)))))
+    other = made("other", scheduler="default-scheduler")
+    server.pods.put("default/other", other)
+    server.pods.put("default/other", {**other, "spec": {**other["spec"], "nodeName": "node1"}})
+    server.pods.put("default/other", {**other, "status": {"phase": "Failed"}})
+    server.pods.put("default/train", made())
+    server.pods.remove("default/train")
+
+    assert told == [(None, None), (None, "ADDED"), (None, "DELETED"), ("ADDED", None), ("DELETED", None)]
+
+
+def test_a_watch_goes_on_from_where_it_was_unless_that_is_forgotten() -> None:
+    """As after a compaction."""
+    server = Server()
+    server.pods.put("default/train", made())
+    version = server.pods.version
+    server.pods.remove("default/train")
+
+    assert [change.after for change in server.pods.since(version)] == [None]
+    server.pods.forget()
+    with pytest.raises(ExpiredVersionError):
+        server.pods.since(version)
+
+
+def test_a_lease_is_written_over_its_own_version_only() -> None:
+    """Whoever comes second is told so."""
+    server = Server()
+    lease = {"metadata": {"name": "gpu-scheduler", "namespace": "gpu-scheduler-system"}, "spec": {}}
+    path = f"{LEASES}/gpu-scheduler"
+
+    assert ask(server, "GET", path).status == 404
+    assert [ask(server, "POST", LEASES, lease).status for _ in range(2)] == [200, 409]
+    seen = msgspec.json.decode(ask(server, "GET", path).body)
+    assert [ask(server, "PUT", path, seen).status for _ in range(2)] == [200, 409]
+
+
+def test_a_status_keeps_what_others_wrote() -> None:
+    """Conditions merge by their type; a uid that is another's is a conflict."""
+    server = Server()
+    fresh = made()
+    server.pods.put("default/train", {**fresh, "status": {"phase": "Pending", "conditions": [{"type": "Other"}]}})
+    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
+    path = BINDING.replace("binding", "status")
+
+    answers = [
+        ask(server, "PATCH", path, {"metadata": {"uid": uid}, "status": {"conditions": [told]}}).status
+        for uid in ("uid-1", "uid-0")
+    ]
+
+    assert answers == [200, 409]
+    assert server.pods.entries["default/train"].object["status"]["conditions"] == [{"type": "Other"}, told]
