@@ -37,7 +37,8 @@ RUN find / -xdev \( -type f -o -type d \) -perm /6000 -exec chmod a-s {} + \
     && rm -f /bin/bash /bin/rbash /usr/bin/openssl
 COPY --from=foundation /opt/gpu-scheduler /opt/gpu-scheduler
 COPY --from=payload /payload /
-ENV PATH=/opt/gpu-scheduler/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# Without a fixed threshold glibc raises it after the first object of megabytes, and keeps what the next ones leave.
+ENV PATH=/opt/gpu-scheduler/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 MALLOC_MMAP_THRESHOLD_=131072
 # Numeric, so that the kubelet can check runAsNonRoot.
 USER 1000:1000
 EXPOSE 8080 8443

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import sys
 import urllib.request
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tests.integration.plant import ControlPlane, Object
 
 SCHEDULER: Final = Path(__file__).resolve().parents[2] / "scheduler"
+MALLOC: Final = dict(re.findall(r"\b(MALLOC_\w+)=(\w+)", (SCHEDULER.parent / "Dockerfile").read_text(encoding="utf-8")))
+"""How the image sets up memory."""
 # Where a test waits for a lease to run out; it costs the lead on a machine that stands still for two seconds.
 QUICK_LEASE: Final = {"LEASE_DURATION": "3s", "RENEW_DEADLINE": "2s", "RETRY_PERIOD": "400ms"}
 SHIPPED_LEASE: Final = {"LEASE_DURATION": "15s", "RENEW_DEADLINE": "10s", "RETRY_PERIOD": "2s"}
@@ -42,6 +45,7 @@ class Command:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{SCHEDULER}{os.pathsep}{SCHEDULER.parent}",
             "PYTHONUNBUFFERED": "1",
+            **MALLOC,
             "BIND_ADDRESS": "127.0.0.1",
             "HTTP_PORT": str(self.port),
             "POD_NAME": name,
