@@ -98,7 +98,7 @@ class Reflector(Generic[T]):
                     await self._list()
                 await self._watch_until_interrupted()
             except ExpiredError:
-                log.info("The version has expired: listing anew", extra=self._about())
+                log.info("The version has expired: listing anew", extra=self._resource.log_fields())
                 self._version = None
                 # The server answers, so earlier silence no longer counts; only 410 after 410 is a reason to slow down.
                 failures = expirations = 1 if self._moved else expirations + 1
@@ -108,7 +108,7 @@ class Reflector(Generic[T]):
                 if self._resource.optional and getattr(error, "status", 0) in DENIED:
                     await self._do_without(error)
                 else:
-                    log.warning("Watching failed", extra=self._about(error=str(error), failures=failures))
+                    log.warning("Watching failed", extra=self._resource.log_fields(error=str(error), failures=failures))
             else:
                 failures = 0 if self._moved or self._interrupt.is_set() else failures + 1
             if failures:
@@ -130,7 +130,7 @@ class Reflector(Generic[T]):
         """There is nothing to see; told once, and asked again and again."""
         self._heard = self._clock()
         if not self._denied:
-            log.info("Doing without what cannot be seen", extra=self._about(error=str(error)))
+            log.info("Doing without what cannot be seen", extra=self._resource.log_fields(error=str(error)))
         await self._settle({}, None, self._begun)
 
     async def _list(self) -> None:
@@ -141,7 +141,7 @@ class Reflector(Generic[T]):
         first = not self._known and not self.synced.is_set()
         version = await self._read_pages(found, _number(self._version), self._apply if first else None)
         await self._settle(found, version, number)
-        log.info("Listed", extra=self._about(objects=len(found), version=version))
+        log.info("Listed", extra=self._resource.log_fields(objects=len(found), version=version))
 
     async def _settle(self, found: dict[str, T], version: str | None, number: int) -> None:
         """Apply what there is as one difference: gone first, so that what they held is free."""
@@ -272,11 +272,7 @@ class Reflector(Generic[T]):
         try:
             take(value)
         except Exception:
-            log.exception("An object could not be taken in", extra=self._about(object=str(value)[:200]))
-
-    def _about(self, **fields: object) -> dict[str, object]:
-        """What a log line says beside its sentence."""
-        return {"resource": self._resource.name, **fields}
+            log.exception("An object could not be taken in", extra=self._resource.log_fields(object=str(value)[:200]))
 
     def _read_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
         """One object; one that cannot be read is told and stays as it was known, it must not stop all others."""
@@ -284,8 +280,7 @@ class Reflector(Generic[T]):
             key, value = self._resource.read(raw)
         except UNREADABLE as error:
             start = bytes(raw)[:200].decode(errors="replace")
-            about = self._about(error=str(error), start=start)
-            log.error("An object cannot be read", extra=about)  # noqa: TRY400 - the fault is the object's, not ours
+            log.error("An object cannot be read", extra=self._resource.log_fields(error=str(error), start=start))  # noqa: TRY400
             self._keep(found, raw)
         else:
             found[key] = value

@@ -49,6 +49,10 @@ class Resource(Generic[T]):
     pause: float = 0.0
     """Seconds for which its news may lie, so that many are read at once."""
 
+    def log_fields(self, **fields: object) -> dict[str, object]:
+        """What a log line about it carries beside its sentence."""
+        return {"resource": self.name, **fields}
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
