@@ -104,8 +104,8 @@ mutants: env-dev ## Break a copy in each kept way and show that a test notices (
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
 .PHONY: mutation
-mutation: env-dev ## Let mutmut break core/ in every way it knows: half an hour (ARGS='ledger indices' chooses modules)
-	@$(BIN)/python tests/mutation.py $(ARGS)
+mutation: env-dev ## Let mutmut break what is pure in every way it knows: half an hour (ARGS='ledger.indices' chooses modules)
+	@PYTHONPATH=.:scheduler $(BIN)/python -m tests.mutation $(ARGS)
 
 .PHONY: fuzz
 fuzz: env-dev $(VENV)/.fuzz.stamp ## Fuzz parser, review and watches for ten minutes (ARGS='60 map': seconds for each, and which)

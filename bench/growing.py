@@ -24,23 +24,25 @@ from bench.contenders.precomputed import scheduler_of
 from bench.costs import Meter
 from bench.results import Growth
 from bench.town import CARDS, node_name
-from gpu_scheduler.adapters.api import Answer, Api
-from gpu_scheduler.adapters.logs import set_up_logging
-from gpu_scheduler.adapters.reflector import Reflector
-from gpu_scheduler.adapters.resource import Resource
-from gpu_scheduler.adapters.translate import read_node, read_pod
-from gpu_scheduler.cli.reflecting import by_name, by_uid
-from gpu_scheduler.core.decide import Bind, decide
+from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decision import Bind
+from gpu_scheduler.kube.http.client import Answer, Api
+from gpu_scheduler.kube.objects.nodes import read_node
+from gpu_scheduler.kube.objects.pods import read_pod
+from gpu_scheduler.kube.reflector import Reflector
+from gpu_scheduler.kube.resource import Resource
 from gpu_scheduler.names import COUNT
+from gpu_scheduler.process.logs import set_up_logging
+from gpu_scheduler.process.reflectors import by_name, by_uid
 from tests.integration import shapes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from bench.town import Object
-    from gpu_scheduler.core.model import Pod
-    from gpu_scheduler.ports import Observer
-    from gpu_scheduler.scheduling import Scheduler
+    from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.kube.resource import Observer
+    from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 
 LINES: Final = 5000
 """Of the map whose pods take any line."""

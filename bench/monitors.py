@@ -16,8 +16,8 @@ import msgspec
 from bench.contenders.orders import wait_for_go
 from bench.pacing import paced
 from gpu_scheduler import names
-from gpu_scheduler.adapters.api import connect
-from gpu_scheduler.adapters.reporting import ApiHeart, ApiNode
+from gpu_scheduler.kube.http.client import connect
+from gpu_scheduler.monitor.sinks import ApiHeart, ApiNode
 
 
 class Rounds(msgspec.Struct):

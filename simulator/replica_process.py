@@ -9,19 +9,19 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gpu_scheduler.adapters.leadership import LeadershipLostError
-from gpu_scheduler.adapters.logs import set_up_logging
-from gpu_scheduler.cli.run import Replica as ShippedReplica
-from gpu_scheduler.clocks import Clocks
+from gpu_scheduler.kube.leader_election import LeadershipLostError
 from gpu_scheduler.names import SYSTEM_NAMESPACE
+from gpu_scheduler.process.lifecycle import Clocks
+from gpu_scheduler.process.logs import set_up_logging
+from gpu_scheduler.scheduler.run import Replica as ShippedReplica
 from gpu_scheduler.settings import RunSettings
 from simulator.api_server.connection import Wire
 from simulator.clock import Host
 
 if TYPE_CHECKING:
-    from gpu_scheduler.adapters.api import Api
-    from gpu_scheduler.adapters.leadership import Leadership
-    from gpu_scheduler.scheduling import Scheduler
+    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.leader_election import Leadership
+    from gpu_scheduler.scheduler.scheduling_loop import Scheduler
     from simulator.api_server.server import Server
     from simulator.clock import Timeline
     from simulator.faults import Switchboard

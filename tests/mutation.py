@@ -1,8 +1,8 @@
-"""Lets mutmut break core/ in every way it knows and counts what the core's own tests notice.
+"""Lets mutmut break what is pure in every way it knows and counts what its own tests notice.
 
 LAW: works on a copy, in the layout that the library expects, with one process of the lowest priority. Usage:
-mutation.py [MODULE…], for example `mutation.py ledger indices`; without a module, all of core/. Exit 0 whatever the
-score: who survives is for people to read (docs/testing.md).
+mutation.py [MODULE…], for example `mutation.py ledger.indices`; without a module, the core and all else that is pure
+(tests/suites/gate.py lists it). Exit 0 whatever the score: who survives is for people to read (docs/testing.md).
 """
 
 from __future__ import annotations
@@ -17,16 +17,30 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+from tests.suites.gate import PURE
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 WORK: Final = ROOT / ".mutation_cache"
-CORE: Final = "gpu_scheduler.core."
+PACKAGE: Final = ROOT / "scheduler/gpu_scheduler"
+TESTS: Final = ROOT / "scheduler/tests"
+PURE_TESTS: Final = (
+    "core/*.py",
+    "webhook/test_review*.py",
+    "webhook/test_job_review.py",
+    "controller/test_work_queue.py",
+    "controller/test_workload_status.py",
+    "controller/test_create_failures.py",
+    "controller/test_gpu_workload.py",
+    "controller/test_gpu_node_status.py",
+    "monitor/test_readings.py",
+)
 RESULT: Final = re.compile(r"^\s*(?P<name>\S+__mutmut_\d+): (?P<verdict>.+)$", re.MULTILINE)
 CAUGHT: Final = frozenset({"killed", "timeout", "caught by type check"})
 CONFIG: Final = """\
 [tool.mutmut]
 source_paths = ["src"]
 only_mutate = [{modules}]
-pytest_add_cli_args_test_selection = ["tests/core"]
+pytest_add_cli_args_test_selection = ["tests"]
 use_git_change_detection = false
 
 [tool.pytest.ini_options]
@@ -57,14 +71,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def lay_out(modules: list[str]) -> None:
-    """Copy the payload and the core's tests to where mutmut looks for them."""
+    """Copy the payload and the tests of what is pure to where mutmut looks for them."""
     shutil.rmtree(WORK, ignore_errors=True)
     leave = shutil.ignore_patterns("__pycache__", ".hypothesis")
-    shutil.copytree(ROOT / "scheduler" / "gpu_scheduler", WORK / "src" / "gpu_scheduler", ignore=leave)
-    shutil.copytree(ROOT / "scheduler" / "tests" / "core", WORK / "tests" / "core", ignore=leave)
+    shutil.copytree(PACKAGE, WORK / "src" / "gpu_scheduler", ignore=leave)
+    for path in (found for pattern in PURE_TESTS for found in TESTS.glob(pattern)):
+        copy = WORK / "tests" / path.relative_to(TESTS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
     shutil.copy2(ROOT / "tests" / "waiting.py", WORK / "tests")
     (WORK / "tests" / "conftest.py").write_text(FEWER)
-    chosen = ", ".join(f'"src/gpu_scheduler/core/{name}.py"' for name in modules)
+    chosen = ", ".join(f'"src/gpu_scheduler/{name.replace(".", "/")}.py"' for name in modules)
     (WORK / "pyproject.toml").write_text(CONFIG.format(modules=chosen))
 
 
@@ -80,29 +97,31 @@ def mutmut(*arguments: str) -> str:
 
 def main(names: list[str]) -> int:
     """Mutate, then tell the score of each module and show who survived."""
-    known = sorted(path.stem for path in (ROOT / "scheduler/gpu_scheduler/core").glob("[a-z]*.py"))
-    unknown = [name for name in names if name not in known]
+    files = (path for pattern in PURE for path in PACKAGE.glob(pattern.replace("core/*", "core/**/[a-z]*.py")))
+    known = sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in files)
+    unknown = [name for name in names if not any(f".{each}".endswith(f".{name}") for each in known)]
     if unknown:
-        print(f"cannot mutate {' '.join(unknown)}: the modules of core/ are {' '.join(known)}")
+        print(f"cannot mutate {' '.join(unknown)}: the pure modules are {' '.join(known)}")
         return 2
+    chosen = [each for each in known if not names or any(f".{each}".endswith(f".{name}") for name in names)]
     began = time.monotonic()
-    lay_out(names or known)
+    lay_out(chosen)
     mutmut("run", "--max-children", "1")
     verdicts = {found["name"]: found["verdict"] for found in RESULT.finditer(mutmut("results", "--all", "true"))}
     survivors = [name for name, verdict in verdicts.items() if verdict not in CAUGHT]
     for name in survivors:
         print(f"\n{name}: {verdicts[name]}\n{mutmut('show', name)}")
-    total, lost = (Counter(name.removeprefix(CORE).split(".")[0] for name in group) for group in (verdicts, survivors))
-    print(f"\n{'module':<16} mutants  caught  score")
+    total, lost = (Counter(name.split(".", 1)[1].rpartition(".")[0] for name in each) for each in (verdicts, survivors))
+    print(f"\n{'module':<28} mutants  caught  score")
     for module in sorted(total):
         print(_row(module, total[module], lost[module]))
-    print(_row("core/", len(verdicts), len(survivors)))
+    print(_row("all", len(verdicts), len(survivors)))
     print(f"{time.monotonic() - began:.0f} s")
     return 0
 
 
 def _row(name: str, mutants: int, lost: int) -> str:
-    return f"{name:<16} {mutants:>7} {mutants - lost:>7} {100 * (mutants - lost) / max(mutants, 1):>5.1f}%"
+    return f"{name:<28} {mutants:>7} {mutants - lost:>7} {100 * (mutants - lost) / max(mutants, 1):>5.1f}%"
 
 
 if __name__ == "__main__":

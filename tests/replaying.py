@@ -12,21 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpu_scheduler.adapters.journal import verdict
-from gpu_scheduler.core.decide import Bind, Wait, awaits_placement, decide
-from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Resident
+from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decision import Bind, Wait, awaits_placement
+from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
 from gpu_scheduler.core.namespace_limits import NamespaceLimits
-from gpu_scheduler.core.request import Strategy
-from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
-from gpu_scheduler.gathering import World
-from gpu_scheduler.ports import News
-from gpu_scheduler.tracking import Tracked, Tracker
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.pod import Pod, Resident
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.scheduler.cluster_cache import World
+from gpu_scheduler.scheduler.journal import verdict
+from gpu_scheduler.scheduler.pod_states import Tracked, Tracker
+from gpu_scheduler.scheduler.ports import News
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpu_scheduler.core.decide import Decision
-    from gpu_scheduler.gathering import Feed
+    from gpu_scheduler.core.decision import Decision
+    from gpu_scheduler.kube.resource import Feed
 
 TYPES: Final[dict[str, Any]] = {
     News.NODE: Node,

@@ -9,15 +9,17 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
-from gpu_scheduler.adapters.logs import get_logger
-from gpu_scheduler.cli import main
-from gpu_scheduler.cli.run import Replica
-from gpu_scheduler.core.decide import Bind, decide
+from gpu_scheduler.cli.main import main
+from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decision import Bind
+from gpu_scheduler.process.logs import get_logger
+from gpu_scheduler.scheduler.run import Replica
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.decide import Cluster, Decision
-    from gpu_scheduler.core.model import Pod
-    from gpu_scheduler.scheduling import Scheduler
+    from gpu_scheduler.core.decide import Cluster
+    from gpu_scheduler.core.decision import Decision
+    from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 
 log = get_logger(__name__)
 
@@ -58,5 +60,8 @@ def _looked_up(pod: Pod, cluster: Cluster) -> Decision | None:
 
 
 if __name__ == "__main__":
-    with patch("gpu_scheduler.scheduling.decide", _looked_up), patch("gpu_scheduler.cli.run.Replica", Foresight):
+    with (
+        patch("gpu_scheduler.scheduler.scheduling_loop.decide", _looked_up),
+        patch("gpu_scheduler.scheduler.run.Replica", Foresight),
+    ):
         main()

@@ -11,7 +11,7 @@ import runpy
 from pathlib import Path
 from typing import Final
 
-from gpu_scheduler.adapters import in_cluster
+from gpu_scheduler.kube.config import in_cluster
 
 MODULE: Final = "bench.contenders.housed"
 ACCOUNT: Final = "ACCOUNT"

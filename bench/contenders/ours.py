@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.contenders import housed, sampled, unread
 from bench.contenders.foresight import foreseen
 from bench.costs import Meter
-from gpu_scheduler.adapters.leadership import GIVEN_UP
+from gpu_scheduler.kube.leader_election import GIVEN_UP
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import LEASE, Command
 from tests.integration.shipped import rendered, values_of

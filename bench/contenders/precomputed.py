@@ -13,15 +13,17 @@ import msgspec
 
 from bench.contenders.orders import Order, Request
 from gpu_scheduler import names
-from gpu_scheduler.adapters.announcing import ApiAnnouncer
-from gpu_scheduler.adapters.api import Answer, Api
-from gpu_scheduler.adapters.binding import ApiBinder
-from gpu_scheduler.adapters.claims import ApiClaims
-from gpu_scheduler.adapters.metrics import SchedulerMetrics, new_registry
-from gpu_scheduler.adapters.translate import read_node, read_pod
-from gpu_scheduler.core.model import Policy
-from gpu_scheduler.ports import Fence, Ports
-from gpu_scheduler.scheduling import Scheduler
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.kube.http.client import Answer, Api
+from gpu_scheduler.kube.leader_election import Fence
+from gpu_scheduler.kube.objects.nodes import read_node
+from gpu_scheduler.kube.objects.pods import read_pod
+from gpu_scheduler.process.metrics import new_registry
+from gpu_scheduler.scheduler.binder import ApiBinder, ApiClaims
+from gpu_scheduler.scheduler.event_recorder import ApiAnnouncer
+from gpu_scheduler.scheduler.metrics import SchedulerMetrics
+from gpu_scheduler.scheduler.ports import Ports
+from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpu_scheduler.cli import main
+from gpu_scheduler.cli.main import main
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType

@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 from unittest.mock import patch
 
-from gpu_scheduler.adapters.reflector import Reflector
-from gpu_scheduler.cli import main
+from gpu_scheduler.cli.main import main
+from gpu_scheduler.kube.reflector import Reflector
 
 if TYPE_CHECKING:
     import msgspec
@@ -37,5 +37,5 @@ class Unread(Reflector[T]):
 if __name__ == "__main__":
     # As the API server writes it: its JSON has no spaces.
     Unread.node = f'"name":"{os.environ[NODE]}"'.encode()
-    with patch("gpu_scheduler.cli.reflecting.Reflector", Unread):
+    with patch("gpu_scheduler.process.reflectors.Reflector", Unread):
         main()

@@ -1,5 +1,5 @@
 """`python -m gpu_scheduler` is `gpu-scheduler`."""
 
-from gpu_scheduler.cli import main
+from gpu_scheduler.cli.main import main
 
 main()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import durationpy
 
-from gpu_scheduler.core.counting import Strategy
+from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.names import MONITOR, SCHEDULER_NAME, SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.ports import BindResult, Bound
+from gpu_scheduler.scheduler.ports import BindResult, Bound
 
 if TYPE_CHECKING:
     import asyncio
 
-    from gpu_scheduler.core.decide import Bind
-    from gpu_scheduler.core.model import PodRef
-    from gpu_scheduler.ports import Notice, Result
+    from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.refs import PodRef
+    from gpu_scheduler.scheduler.ports import Notice, Result
 
 
 @dataclass

@@ -8,11 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.core.model import Node, Owner, Pod, Sharing
+from gpu_scheduler.core.policy import Sharing
+from gpu_scheduler.core.refs import Owner
 from tests.core.build import pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from gpu_scheduler.core.nodes.nodes import Node
+    from gpu_scheduler.core.pods.pod import Pod
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"
 ASSIGNED_INDEX = "agentaflow.gpu/assigned-index"

@@ -15,14 +15,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpu_scheduler.core.decide import Bind, decide
-from gpu_scheduler.core.inventory import counted
-from gpu_scheduler.core.model import Pod, Policy, Sharing
-from gpu_scheduler.core.request import Strategy
-from gpu_scheduler.gathering import Feed
-from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Ports, Unknown
-from gpu_scheduler.rhythm import Rhythm
-from gpu_scheduler.scheduling import Scheduler
+from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decision import Bind
+from gpu_scheduler.core.nodes.inventory import counted
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.policy import Policy, Sharing
+from gpu_scheduler.kube.resource import Feed
+from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Ports, Unknown
+from gpu_scheduler.scheduler.scheduling_loop import Scheduler
+from gpu_scheduler.scheduler.timings import Rhythm
 from tests.core.build import node
 from tests.fakes import FakeAnnouncer, FakeClaims, FakeRecorder
 from tests.reference import ENDLESS, Hold, Reference, Wish
@@ -31,7 +32,8 @@ from tests.virtual import Api, VirtualLoop
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpu_scheduler.core.backlog import Backlog
+    from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.core.scheduling_queue import Backlog
 
 T = TypeVar("T")
 

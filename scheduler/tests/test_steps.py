@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_scheduler.core.model import Owner, Policy
-from gpu_scheduler.ports import Ports
-from gpu_scheduler.rhythm import Rhythm
-from gpu_scheduler.scheduling import Scheduler
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.refs import Owner
+from gpu_scheduler.scheduler.ports import Ports
+from gpu_scheduler.scheduler.scheduling_loop import Scheduler
+from gpu_scheduler.scheduler.timings import Rhythm
 from tests.core.asking import asking, bound, having
 from tests.core.build import pod
 from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
@@ -25,7 +26,7 @@ from tests.virtual import VirtualLoop
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gpu_scheduler.core.model import Pod
+    from gpu_scheduler.core.pods.pod import Pod
 
 CARDS = 16
 TURNS = 20

@@ -8,14 +8,15 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from gpu_scheduler.ports import BindResult, Bound, Dropped, Failed
+from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.core.decide import Bind
-    from gpu_scheduler.core.model import Node, Pod
-    from gpu_scheduler.ports import Observer
+    from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.nodes.nodes import Node
+    from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.kube.resource import Observer
 
 T = TypeVar("T")
 

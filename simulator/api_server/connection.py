@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.adapters.api import CALL_TIMEOUT, JSON, Answer, Api, Method, NoAnswerError, NotSentError
-from gpu_scheduler.adapters.sockets import UNACKNOWLEDGED
+from gpu_scheduler.kube.http.client import CALL_TIMEOUT, JSON, Answer, Api, Method, NoAnswerError, NotSentError
+from gpu_scheduler.kube.http.pool import UNACKNOWLEDGED
 from simulator.api_server.server import ApiRequest, refusal
 from simulator.api_server.store import ExpiredVersionError, Selector
 from simulator.api_server.watch_channel import Channel

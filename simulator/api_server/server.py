@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpu_scheduler.adapters.api import Answer
+from gpu_scheduler.kube.http.client import Answer
 from simulator.api_server.store import Object, Selector, Shelf, key_of
 
 if TYPE_CHECKING:

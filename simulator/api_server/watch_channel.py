@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.adapters.api import NoAnswerError
+from gpu_scheduler.kube.http.client import NoAnswerError
 from simulator.api_server.store import bookmark, event_of
 
 if TYPE_CHECKING:

@@ -13,40 +13,42 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpu_scheduler import landing
-from gpu_scheduler.adapters.binding import ApiBinder
-from gpu_scheduler.adapters.logs import set_up_logging
-from gpu_scheduler.adapters.reflector import Reflector
-from gpu_scheduler.cli.watching import Watches
-from gpu_scheduler.core import holding
-from gpu_scheduler.core.backlog import Backlog
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.ports import Bound, Failed, Unknown
-from gpu_scheduler.scheduling import Scheduler
+from gpu_scheduler.core.ledger import hold
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.scheduling_queue import Backlog
+from gpu_scheduler.kube.reflector import Reflector
+from gpu_scheduler.process.logs import set_up_logging
+from gpu_scheduler.scheduler import binding_cycle
+from gpu_scheduler.scheduler.binder import ApiBinder
+from gpu_scheduler.scheduler.ports import Bound, Failed, Unknown
+from gpu_scheduler.scheduler.scheduling_loop import Scheduler
+from gpu_scheduler.scheduler.watches import Watches
 from simulator.replica_process import starter
 from simulator.soak import soak
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.adapters.api import Answer
-    from gpu_scheduler.core.decide import Bind
-    from gpu_scheduler.core.model import Placement, Pod
-    from gpu_scheduler.ports import BindResult, Fence
-    from gpu_scheduler.tracking import Tracked
+    from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.pods.placement import Placement
+    from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.kube.http.client import Answer
+    from gpu_scheduler.kube.leader_election import Fence
+    from gpu_scheduler.scheduler.pod_states import Tracked
+    from gpu_scheduler.scheduler.ports import BindResult
 
     Put = Callable[[pytest.MonkeyPatch], None]
 
 
 def forget_on_timeout(patch: pytest.MonkeyPatch) -> None:
     """No answer is taken for a failure: what was promised is given to the next."""
-    usual = landing._settled
+    usual = binding_cycle._settled
 
     def settled(tracked: Tracked, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
         found = usual(tracked, bind, result, again=again)
         return Failed(found.why) if isinstance(found, Unknown) else found
 
-    patch.setattr(landing, "_settled", settled)
+    patch.setattr(binding_cycle, "_settled", settled)
 
 
 def expire_assumed(patch: pytest.MonkeyPatch) -> None:
@@ -155,12 +157,12 @@ def drop_wakes(patch: pytest.MonkeyPatch) -> None:
 
 def forget_index(patch: pytest.MonkeyPatch) -> None:
     """Which line a bound pod has is known to the process that bound it, and to nobody else."""
-    usual = holding.holder_of
+    usual = hold.holder_of
 
-    def holder_of(pod: Pod, node: str) -> holding.Holder:
+    def holder_of(pod: Pod, node: str) -> hold.Holder:
         return replace(usual(pod, node), index=None)
 
-    patch.setattr("gpu_scheduler.core.ledger.holder_of", holder_of)
+    patch.setattr("gpu_scheduler.core.ledger.ledger.holder_of", holder_of)
 
 
 def assume_nothing(patch: pytest.MonkeyPatch) -> None:

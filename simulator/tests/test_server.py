@@ -12,7 +12,7 @@ from simulator.api_server.store import ExpiredVersionError, Selector, event_of
 from simulator.cluster.objects import BY_FIELD, pod
 
 if TYPE_CHECKING:
-    from gpu_scheduler.adapters.api import Answer
+    from gpu_scheduler.kube.http.client import Answer
 
 BINDING = "/api/v1/namespaces/default/pods/train/binding"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-system/leases"

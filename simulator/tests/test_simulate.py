@@ -204,8 +204,8 @@ def test_an_error_of_our_own_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("this is a defect")
 
     for what, how, told in (
-        ("scheduling.decide", wrong, "Deciding ended in an error of our own"),
-        ("cli.run.Replica._lead", wrong_later, "A replica ended in an error of our own"),
+        ("scheduler.scheduling_loop.decide", wrong, "Deciding ended in an error of our own"),
+        ("scheduler.run.Replica._lead", wrong_later, "A replica ended in an error of our own"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(f"gpu_scheduler.{what}", how)

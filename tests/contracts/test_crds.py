@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from gpu_scheduler import names
-from gpu_scheduler.adapters import workload_objects
+from gpu_scheduler.controller.objects import GpuWorkloadObject, WorkloadSpec
+from gpu_scheduler.kube.objects.agentaflow import GROUP, VERSION, GpuNodeObject
 from tests.contracts import roles
 from tests.contracts.roles import ROOT
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 
 KINDS: dict[str, type[msgspec.Struct]] = {
-    "gpuworkloads": workload_objects.GpuWorkload,
-    "gpunodes": workload_objects.GpuNode,
+    "gpuworkloads": GpuWorkloadObject,
+    "gpunodes": GpuNodeObject,
 }
 # What one of the two says and the other has no word for.
 ADDED = ("description", "title", "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
@@ -98,9 +99,9 @@ def test_definition_is_valid(plural: str) -> None:
     found = definition(plural)
     kubernetes_validate.validate(found, "1.36", strict=True)
 
-    assert found["metadata"]["name"] == f"{plural}.{workload_objects.GROUP}"
-    assert found["spec"]["group"] == workload_objects.GROUP
-    assert [version["name"] for version in found["spec"]["versions"]] == [workload_objects.VERSION]
+    assert found["metadata"]["name"] == f"{plural}.{GROUP}"
+    assert found["spec"]["group"] == GROUP
+    assert [version["name"] for version in found["spec"]["versions"]] == [VERSION]
     assert found["spec"]["names"]["kind"] in {names.WORKLOAD_KIND, names.NODE_KIND}
     assert found["spec"]["names"]["categories"] == ["gpu"]
 
@@ -117,7 +118,7 @@ def test_schema_and_typed_definitions_agree(plural: str) -> None:
 def test_parts_that_may_be_left_out_are_filled_in() -> None:
     """A part with defaults of its own is there with them also where nobody wrote it."""
     spec = shipped("gpuworkloads")["properties"]["spec"]["properties"]
-    fields = msgspec.structs.fields(workload_objects.WorkloadSpec)
+    fields = msgspec.structs.fields(WorkloadSpec)
     made = {field.encode_name for field in fields if field.default_factory is not msgspec.NODEFAULT}
 
     assert made == {"gpuRequirements", "retryPolicy"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_scheduler.core import placement_map, review
-from gpu_scheduler.core.ledger import Ledger
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.pods import placement_map
+from gpu_scheduler.webhook import review
 from tests.fuzz.targets import TARGETS
 
 SEEDS = [(name, seed) for name, target in TARGETS.items() for seed in target.seeds]

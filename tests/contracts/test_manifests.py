@@ -11,7 +11,7 @@ import yaml
 from msgspec import structs
 
 from gpu_scheduler import names
-from gpu_scheduler.adapters.objects import PodLabels
+from gpu_scheduler.kube.objects.pod_objects import PodLabels
 from tests.contracts import roles
 from tests.contracts.rendering import rendered
 from tests.contracts.rights import ACCOUNTS, RIGHTS

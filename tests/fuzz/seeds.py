@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-FIXTURES: Final = Path(__file__).resolve().parents[2] / "scheduler/tests/adapters/fixtures"
+FIXTURES: Final = Path(__file__).resolve().parents[2] / "scheduler/tests/kube/fixtures"
 BETWEEN: Final = b"\x00"
 """What no JSON has: it stands between two watches of one input."""
 
@@ -45,7 +45,7 @@ def _added(body: object) -> bytes:
     return json.dumps({"type": "ADDED", "object": body}).encode() + b"\n"
 
 
-# In the order in which cli/watching.py names the watches.
+# In the order in which scheduler/watches.py names the watches.
 NODES, MONITORS, STRATEGY, LIMITS, RESIDENTS, CLAIMS, VOLUMES, CLASSES, PODS = (
     bytes([number]) for number in range(18, 27)
 )

@@ -16,19 +16,19 @@ import jsonpatch
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from gpu_scheduler.adapters.admission import Webhook
-from gpu_scheduler.adapters.api import Answer
-from gpu_scheduler.adapters.decoding import UNREADABLE
-from gpu_scheduler.adapters.metrics import WebhookMetrics
-from gpu_scheduler.adapters.resource import ExpiredError, RefusedError
-from gpu_scheduler.adapters.translate_workloads import read_gpu_node, read_seen_pod, read_workload
-from gpu_scheduler.cli.watching import Watches
+from gpu_scheduler.controller.translation import read_gpu_node, read_seen_pod, read_workload
 from gpu_scheduler.core.decide import decide
-from gpu_scheduler.core.model import Policy
-from gpu_scheduler.core.placement_map import MapError, parse_placement_map
-from gpu_scheduler.ports import Ports
-from gpu_scheduler.scheduling import Scheduler
+from gpu_scheduler.core.pods.placement_map import MapError, parse_placement_map
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.kube.http.client import Answer
+from gpu_scheduler.kube.objects.decoding import UNREADABLE
+from gpu_scheduler.kube.resource import ExpiredError, RefusedError
+from gpu_scheduler.scheduler.ports import Ports
+from gpu_scheduler.scheduler.scheduling_loop import Scheduler
+from gpu_scheduler.scheduler.watches import Watches
 from gpu_scheduler.settings import RunSettings
+from gpu_scheduler.webhook.admission import Webhook
+from gpu_scheduler.webhook.metrics import WebhookMetrics
 from tests.fuzz import seeds
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from gpu_scheduler.adapters.api import Api
-    from gpu_scheduler.core.model import Pod
+    from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.kube.http.client import Api
 
 LONGEST: Final = 1000
 """Bytes of the longest text that we say."""

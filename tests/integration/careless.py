@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.cli import main
-from gpu_scheduler.core import fitting
+from gpu_scheduler.cli.main import main
+from gpu_scheduler.core.filters import node_filters
 from tests import replaying
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.model import Node, Pod
+    from gpu_scheduler.core.nodes.nodes import Node
+    from gpu_scheduler.core.pods.pod import Pod
 
 
 def careless(pod: Pod, node: Node) -> None:
@@ -21,7 +22,7 @@ def careless(pod: Pod, node: Node) -> None:
 
 
 if __name__ == "__main__":
-    fitting.node_usable = fitting.taints_tolerated = careless  # the fault
+    node_filters.node_usable = node_filters.taints_tolerated = careless  # the fault
     if sys.argv[1] == "run":
         main()
     else:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from gpu_scheduler.cli import main
-from gpu_scheduler.cli.run import Replica
-from gpu_scheduler.core.devices import Devices
+from gpu_scheduler.cli.main import main
+from gpu_scheduler.core.ledger.devices import Devices
+from gpu_scheduler.scheduler.run import Replica
 
 healthy = Replica.serve
 

@@ -10,12 +10,12 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.adapters.workload_api import ApiPods, ApiWorkloads
-from gpu_scheduler.cli import main
+from gpu_scheduler.cli.main import main
+from gpu_scheduler.controller.api_writers import ApiPods, ApiWorkloads
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.workload import Status, Workload
-    from gpu_scheduler.core.workload_phase import Trouble
+    from gpu_scheduler.controller.gpu_workload import Status, Workload
+    from gpu_scheduler.controller.workload_status import Trouble
 
 healthy = ApiPods.make
 

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import pytest
 
-from gpu_scheduler.cli import main
+from gpu_scheduler.cli.main import main
 from tests.integration import shapes
 from tests.integration.command import SCHEDULER
 from tests.integration.programs import program

@@ -82,7 +82,7 @@ def test_where_our_time_goes_is_sampled(tmp_path: Path) -> None:
     assert measured.wrong == []
     seen = "\n".join(msgspec.json.decode(path.read_bytes(), type=dict[str, int]))
     assert "scheduling:Scheduler._look_at" in seen
-    assert "adapters.api:Api.call" in seen
+    assert "kube.http.client:Api.call" in seen
 
 
 FILLERS = [

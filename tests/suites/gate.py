@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CORE_COVERED: Final = 100
+PURE: Final = (
+    "core/*",
+    "webhook/review.py",
+    "webhook/job_review.py",
+    "controller/work_queue.py",
+    "controller/workload_status.py",
+    "controller/gpu_workload.py",
+    "controller/gpu_node_status.py",
+    "monitor/readings.py",
+)
+"""What knows the standard library only; import-linter names the same modules."""
 PACKAGE_COVERED: Final = 95
 """Percent of lines and branches that suite unit must reach."""
 # Beside the rest of suite unit: they take as long as it does, in processes that coverage does not measure.
@@ -68,14 +79,15 @@ def _check() -> Suite:
 def _unit() -> Suite:
     folders = ("scheduler/tests", "check/tests", "simulator/tests")
     tests = ("run", "-m", "pytest", *folders, *(f"--ignore={path}" for path in SIMULATED))
-    core = ("report", "--include=*/core/*", f"--fail-under={CORE_COVERED}")
+    pure = ",".join(f"*/gpu_scheduler/{path}" for path in PURE)
+    core = ("report", f"--include={pure}", f"--fail-under={CORE_COVERED}")
     return Suite(
         (
             *_compiler(),
             Step("coverage erase", ("coverage", "erase")),
             Step(f"pytest {' '.join(folders)}", ("coverage", *tests), (pytest(*SIMULATED).command,)),
             Step("coverage combine", ("coverage", "combine", "--quiet")),
-            Step("coverage of core/", ("coverage", *core)),
+            Step("coverage of what is pure", ("coverage", *core)),
             Step("coverage of the package", ("coverage", "report", f"--fail-under={PACKAGE_COVERED}")),
         )
     )

@@ -163,7 +163,7 @@ def _parser() -> ModuleType:
     """The scheduler's own reading of maps."""
     if str(PAYLOAD) not in sys.path:
         sys.path.append(str(PAYLOAD))
-    from gpu_scheduler.core import placement_map  # noqa: PLC0415 - found just now
+    from gpu_scheduler.core.pods import placement_map  # noqa: PLC0415 - found just now
 
     return placement_map
 

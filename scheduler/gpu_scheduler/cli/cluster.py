@@ -13,8 +13,8 @@ from gpu_scheduler.cli.options import FailedError, RefusedInputError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from gpu_scheduler.adapters.api import Api, NoAnswerError
     from gpu_scheduler.cli.options import Options
+    from gpu_scheduler.kube.http.client import Api, NoAnswerError
 
 _HOME: Final = Path("~/.kube/config")
 _EXAMPLE: Final = "example: gpu-scheduler status --kubeconfig ~/.kube/config --context kind-gpu-scheduler"
@@ -23,10 +23,10 @@ _EXAMPLE: Final = "example: gpu-scheduler status --kubeconfig ~/.kube/config --c
 @asynccontextmanager
 async def reached(options: Options) -> AsyncIterator[Api]:
     """A connection; where the cluster refuses or does not answer, FailedError."""
-    from gpu_scheduler.adapters.access import AccessError
-    from gpu_scheduler.adapters.api import NoAnswerError, connect
-    from gpu_scheduler.adapters.listing import UnlistedError
-    from gpu_scheduler.cli.serving import own_version
+    from gpu_scheduler.kube.config.client_config import AccessError
+    from gpu_scheduler.kube.http.client import NoAnswerError, connect
+    from gpu_scheduler.kube.lists import UnlistedError
+    from gpu_scheduler.process.lifecycle import own_version
 
     agent = f"{names.SCHEDULER_NAME}/{own_version()}"
     try:

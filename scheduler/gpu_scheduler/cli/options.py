@@ -127,7 +127,7 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]], level: LogLevel = "W
     """Do it; answers the exit code."""
     # A process that lives for a second: what it would collect goes with it.
     gc.disable()
-    from gpu_scheduler.adapters.logs import set_up_logging
+    from gpu_scheduler.process.logs import set_up_logging
 
     set_up_logging(level)
     try:

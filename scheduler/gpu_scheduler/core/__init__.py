@@ -1,5 +1,4 @@
-"""What is true of pods, maps and GPUs, whoever asks.
+"""Decides: which device of which node a pod gets, or why it waits.
 
-LAW: standard library only; no I/O, clock, logging or environment. Time comes in as an argument, and decisions go out
-as values.
+LAW: standard library only; no I/O, clock, logging or environment. Time is an argument. Values in, a decision out.
 """

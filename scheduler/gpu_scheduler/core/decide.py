@@ -8,27 +8,27 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from gpu_scheduler.core import environment, feasible, fitting, quota, shortfall
-from gpu_scheduler.core.candidates import Candidates
-from gpu_scheduler.core.holding import claim_of
-from gpu_scheduler.core.inventory import MAX_CARDS
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Node, Placement, Pod, PodRef, Policy, WorkloadKey, workload_of
+from gpu_scheduler.core.cluster_events import Aspect, LineFreed, NodeChanged, Wake
+from gpu_scheduler.core.decision import Bind, Decision, Refuse, Wait, awaits_placement
+from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
+from gpu_scheduler.core.filters.environment import gate_open
+from gpu_scheduler.core.filters.volumes import Selection, Volumes
+from gpu_scheduler.core.ledger.hold import claim_of
+from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.placement_map import PlacementMap, Slot
-from gpu_scheduler.core.reasons import (
-    REFUSED_AT_ADMISSION,
-    Aspect,
-    LineFreed,
-    NodeChanged,
-    Obstacle,
-    Reason,
-    Wake,
-)
-from gpu_scheduler.core.request import CountRequest, Strategy, limit_fits, read_request
-from gpu_scheduler.core.strategies import Choice
-from gpu_scheduler.core.volumes import Selection, Volumes
+from gpu_scheduler.core.nodes.nodes import Node, Nodes
+from gpu_scheduler.core.pods import visible_devices
+from gpu_scheduler.core.pods.count_request import MAX_CARDS, CountRequest, Strategy
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot
+from gpu_scheduler.core.pods.pod import Pod, workload_of
+from gpu_scheduler.core.pods.request import limit_fits, read_request
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle
+from gpu_scheduler.core.refs import WorkloadKey
+from gpu_scheduler.core.strategies import diagnosis
+from gpu_scheduler.core.strategies.candidates import Candidates
+from gpu_scheduler.core.strategies.orderings import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,62 +55,12 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
-    """The pod can go there now. `message` is the text of its `Scheduled` event."""
-
-    pod: PodRef
-    placement: Placement
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """The cluster is not ready for this pod; any of `wakes` may change that.
-
-    Waits with one `topic` say the same. `selection` is what to write into the pod's claims meanwhile, `reserve` the
-    line that is to be kept for it while its volumes are made.
-    """
-
-    pod: PodRef
-    reason: Reason
-    message: str
-    wakes: frozenset[Wake]
-    topic: str
-    selection: Selection | None = None
-    reserve: tuple[WorkloadKey, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """The pod's own text is at fault; only a change of the pod cures it."""
-
-    pod: PodRef
-    reason: Reason
-    message: str
-    topic: str
-
-
-Decision = Bind | Wait | Refuse
-
-
-@dataclass(frozen=True, slots=True)
 class _Blocked:
     """A line that the pod cannot have now."""
 
     obstacle: Obstacle
     wakes: frozenset[Wake]
     selection: Selection | None = None
-
-
-def awaits_placement(pod: Pod, policy: Policy) -> bool:
-    """Whether `pod` is ours to place now: our scheduler's name, and neither bound, finished, deleting nor gated."""
-    return (
-        pod.scheduler_name == policy.scheduler_name
-        and pod.node is None
-        and not pod.gated
-        and pod.deleting_since is None
-        and not pod.finished
-    )
 
 
 def decide(pod: Pod, cluster: Cluster) -> Decision | None:
@@ -131,7 +81,7 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
 
 def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
     """The best of the nodes that fit, as far as the pod's volumes can be reached from there; else why there is none."""
-    fault = feasible.gate_open(pod, None, by_field=True)
+    fault = gate_open(pod, None, by_field=True)
     if fault is not None:
         return _put_off(pod, _Blocked(fault, fault.wakes))
     namespace = pod.ref.namespace
@@ -159,7 +109,7 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
         barred.append(found)
     if short is not None and not ranking.lacks_for_good:
         return _put_off(pod, _Blocked(short, short.wakes | {cluster.candidates.wait(ranking)}))
-    obstacle = cluster.candidates.shortfall(ranking) if not barred else shortfall.barred(barred[0], len(barred))
+    obstacle = cluster.candidates.shortfall(ranking) if not barred else diagnosis.barred(barred[0], len(barred))
     # What storage asks of a node is news about the ranking.
     wakes = {wake for each in barred for wake in each.wakes if not isinstance(wake, NodeChanged)}
     return _put_off(pod, _Blocked(obstacle, frozenset({cluster.candidates.wait(ranking), *wakes})))
@@ -192,7 +142,7 @@ def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decisi
                 # Its volumes are made for this line: who takes another would leave them behind.
                 return _wait(pod, found, (workload, slot.index))
     if first is None:
-        none_left = feasible.no_line_left(workload, placement_map, ledger, cluster.nodes)
+        none_left = gpu_filters.no_line_left(workload, placement_map, ledger, cluster.nodes)
         first = _Blocked(none_left, none_left.wakes)
     reserve = None if kept is None else (workload, kept)
     return _wait(pod, _Blocked(first.obstacle, first.wakes | wakes), reserve)
@@ -218,12 +168,12 @@ class _Look:
         pod, node = self._pod, self._cluster.nodes.resolve(slot.node)
         if isinstance(node, Obstacle):
             # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
-            fault = limit_fits(pod, slot) or feasible.gate_open(pod, slot.value, by_field=self._by_field)
+            fault = limit_fits(pod, slot) or gate_open(pod, slot.value, by_field=self._by_field)
             return _Blocked(fault or node, node.wakes)
         placement = _placement(pod, node, slot.devices, slot.index)
         found = (
             limit_fits(pod, slot)
-            or feasible.gate_open(pod, placement.value, by_field=self._by_field)
+            or gate_open(pod, placement.value, by_field=self._by_field)
             or self._cards(placement, slot, node)
             or self._node(node)
         )
@@ -243,25 +193,25 @@ class _Look:
         plugin = node.advertised is not None and claim.limit > 0
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
-            (None if plugin else feasible.cards_exist((*slot.devices, *environment.kept(pod)), node))
+            (None if plugin else gpu_filters.cards_exist((*slot.devices, *visible_devices.kept(pod)), node))
             or quota.within_limit(claim, ledger, limit)
-            or feasible.index_free(self._workload, slot.index, ledger, nodes)
+            or gpu_filters.index_free(self._workload, slot.index, ledger, nodes)
             or quota.quota_left(claim, ledger, limit)
-            or (None if plugin else feasible.gpu_free(claim, ledger, nodes, self._cluster.policy))
-            or feasible.gpu_healthy(claim, node)
-            or feasible.plugin_apart(claim, node, ledger)
-            or feasible.cards_left(pod, node, nodes, ledger.occupancy)
+            or (None if plugin else gpu_filters.gpu_free(claim, ledger, nodes, self._cluster.policy))
+            or gpu_filters.gpu_healthy(claim, node)
+            or gpu_filters.plugin_apart(claim, node, ledger)
+            or gpu_filters.cards_left(pod, node, nodes, ledger.occupancy)
         )
 
     def _node(self, node: Node) -> Obstacle | Selection | None:
         if node.name not in self._nodes:
             pod, occupancy = self._pod, self._cluster.ledger.occupancy
             self._nodes[node.name] = (
-                fitting.node_usable(pod, node)
-                or fitting.taints_tolerated(pod, node)
-                or fitting.node_selected(pod, node)
-                or fitting.room_left(pod, node, occupancy)
-                or fitting.ports_free(pod, node, occupancy)
+                node_filters.node_usable(pod, node)
+                or node_filters.taints_tolerated(pod, node)
+                or node_filters.node_selected(pod, node)
+                or node_filters.room_left(pod, node, occupancy)
+                or node_filters.ports_free(pod, node, occupancy)
                 or self._cluster.volumes.look(pod, node)
             )
         return self._nodes[node.name]

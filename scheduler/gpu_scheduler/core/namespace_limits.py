@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpu_scheduler.core.counting import MAX_PRIORITY
+from gpu_scheduler.core.pods.count_request import MAX_PRIORITY
 from gpu_scheduler.core.text import quote
 
 EXAMPLE: Final = "team-a: devices=8 priority=1000"

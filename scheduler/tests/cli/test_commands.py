@@ -97,17 +97,17 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 @pytest.mark.parametrize(
     ("modules", "never"),
     [
-        ("gpu_scheduler.cli.webhook", {"kubernetes", "pydantic", "rich"}),
-        ("gpu_scheduler.cli.monitor", {"kubernetes", "pydantic", "rich", "pynvml", "yaml"}),
-        ("gpu_scheduler.cli.controller", {"rich", "kubernetes"}),
-        ("gpu_scheduler.cli.run", {"rich", "kubernetes.aio.client.api", "kubernetes.aio.client.models.v1_pod"}),
-        ("gpu_scheduler.cli", {"kubernetes", "rich", "aiohttp", "structlog", "prometheus_client", "yaml"}),
+        ("gpu_scheduler.webhook.run", {"kubernetes", "pydantic", "rich"}),
+        ("gpu_scheduler.monitor.run", {"kubernetes", "pydantic", "rich", "pynvml", "yaml"}),
+        ("gpu_scheduler.controller.run", {"rich", "kubernetes"}),
+        ("gpu_scheduler.scheduler.run", {"rich", "kubernetes.aio.client.api", "kubernetes.aio.client.models.v1_pod"}),
+        ("gpu_scheduler.cli.main", {"kubernetes", "rich", "aiohttp", "structlog", "prometheus_client", "yaml"}),
     ],
 )
 def test_what_is_not_needed_is_not_loaded(modules: str, never: set[str]) -> None:
     """The client costs 50 MB, its typed classes 130, and rich 10, in every replica."""
     script = (
-        f"import sys, {modules}, gpu_scheduler.cli.serving; import gpu_scheduler.settings; "
+        f"import sys, {modules}, gpu_scheduler.process.lifecycle; import gpu_scheduler.settings; "
         "print('\\n'.join(name for name, module in sys.modules.items() if module is not None))"
     )
 
@@ -192,7 +192,9 @@ def test_who_calls_without_a_command_is_shown_what_there_is() -> None:
 
 def test_kubectl_calls_the_same_program() -> None:
     """Under the name by which it was called."""
-    script = "import sys; sys.argv = ['kubectl-gpu_scheduler', 'nodse']; from gpu_scheduler.cli import plugin; plugin()"
+    script = (
+        "import sys; sys.argv = ['kubectl-gpu_scheduler', 'nodse']; from gpu_scheduler.cli.main import plugin; plugin()"
+    )
     result = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False
     )
@@ -224,7 +226,7 @@ def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
     """To bash by its own way, to kubectl by that of its plugins."""
     line = shlex.join(("gpu-scheduler", *words))
     in_bash = run(COMP_WORDS=line, COMP_CWORD=str(len(words)), _GPU_SCHEDULER_COMPLETE="complete_bash")
-    script = f"import sys; sys.argv = ['x', *{words!r}]; from gpu_scheduler.cli import complete; complete()"
+    script = f"import sys; sys.argv = ['x', *{words!r}]; from gpu_scheduler.cli.main import complete; complete()"
     by_kubectl = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
     )
@@ -235,7 +237,7 @@ def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
 
 def test_kubectl_offers_files_where_nothing_else_is_known() -> None:
     """For `submit`."""
-    script = "import sys; sys.argv = ['x', 'submit', '']; from gpu_scheduler.cli import complete; complete()"
+    script = "import sys; sys.argv = ['x', 'submit', '']; from gpu_scheduler.cli.main import complete; complete()"
     result = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
     )

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.cli.cluster import kubeconfig_of, namespace_of, reached
-from gpu_scheduler.cli.inspecting import nodes
 from gpu_scheduler.cli.options import FailedError, Options, RefusedInputError, carry_out
-from tests.adapters.server import Reply
+from gpu_scheduler.cli.verbs.show import nodes
 from tests.cli.world import MISSING, cluster, kubeconfig
+from tests.kube.server import Reply
 
 WAYS: dict[str, tuple[str | None, dict[str, str], bool, str | None]] = {
     "a file that is named": ("mine", {"KUBECONFIG": "other"}, True, "mine"),
@@ -90,7 +90,7 @@ async def test_a_context_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_error_is_a_sentence_and_a_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else is printed."""
-    monkeypatch.setattr("gpu_scheduler.adapters.logs.set_up_logging", lambda _: None)
+    monkeypatch.setattr("gpu_scheduler.process.logs.set_up_logging", lambda _: None)
     monkeypatch.setattr("gc.disable", lambda: None)
 
     async def failing() -> int:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.cli.options import Options
-from tests.adapters.server import FakeServer, Object, Reply
+from tests.kube.server import FakeServer, Object, Reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpu_scheduler.core.decide import Bind, Cluster, Decision, Wait, decide
-from gpu_scheduler.core.inventory import Card, Inventory, Reading
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Node, Placement, Pod, Policy
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.request import Strategy
-from gpu_scheduler.core.volumes import Volumes
+from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decision import Bind, Decision, Wait
+from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.inventory import Card, Inventory, Reading
+from gpu_scheduler.core.nodes.nodes import Node, Nodes
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.policy import Policy
 from tests.core.build import POLICY, node, pod
 
 PREFIX = "agentaflow.gpu/"

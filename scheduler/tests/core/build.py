@@ -5,14 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_scheduler import names
-from gpu_scheduler.core.decide import Cluster, Decision, decide
-from gpu_scheduler.core.environment import BY_FIELD, wanted
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Node, Owner, Placement, Pod, PodRef, Policy
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.reasons import Aspect, NodeChanged
-from gpu_scheduler.core.request import Request, read_request
-from gpu_scheduler.core.volumes import Volumes
+from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
+from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decision import Decision
+from gpu_scheduler.core.filters.environment import BY_FIELD, wanted
+from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.nodes import Node, Nodes
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.request import Request, read_request
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.refs import Owner, PodRef
 
 MAP = """\
 0=node1:0,1

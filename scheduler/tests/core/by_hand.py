@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpu_scheduler.core.inventory import UNREAD, Card, Health
-from gpu_scheduler.core.model import Node, Sharing
-from gpu_scheduler.core.request import CountRequest, Strategy
+from gpu_scheduler.core.nodes.inventory import UNREAD, Card, Health
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
+from gpu_scheduler.core.policy import Sharing
 
 GPU = "nvidia.com/gpu"
 Key = Callable[[Card], tuple[int, ...]]

@@ -4,13 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.decide import Bind, Cluster, Wait, decide
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Owner, Pod, Policy, Sharing, workload_of
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.placement_map import parse_placement_map
-from gpu_scheduler.core.reasons import GpuChanged, LineFreed, Reason
-from gpu_scheduler.core.volumes import Claim, StorageClass, Volume, Volumes
+from gpu_scheduler.core.cluster_events import GpuChanged, LineFreed
+from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decision import Bind, Wait
+from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume, Volumes
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.nodes import Nodes
+from gpu_scheduler.core.pods.placement_map import parse_placement_map
+from gpu_scheduler.core.pods.pod import Pod, workload_of
+from gpu_scheduler.core.policy import Policy, Sharing
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.refs import Owner
 from tests.core.build import POLICY, container, decided, exists, ledger, node, nodes, pod, running
 
 TEXT = "0=node1:0\n1=node2:1\n2=node3:2"

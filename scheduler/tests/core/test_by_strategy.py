@@ -2,13 +2,15 @@
 
 import pytest
 
-from gpu_scheduler.core.constraints import Requirement, Term
-from gpu_scheduler.core.decide import Bind, Refuse, Wait
-from gpu_scheduler.core.inventory import Card, Inventory
-from gpu_scheduler.core.model import Container, Placement
-from gpu_scheduler.core.reasons import Reason, ShapeChanged, Storage, StorageChanged
-from gpu_scheduler.core.request import Strategy
-from gpu_scheduler.core.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.core.cluster_events import ShapeChanged, Storage, StorageChanged
+from gpu_scheduler.core.decision import Bind, Refuse, Wait
+from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.core.nodes.inventory import Card, Inventory
+from gpu_scheduler.core.pods.constraints import Requirement, Term
+from gpu_scheduler.core.pods.container_env import Container
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.reasons import Reason
 from tests.core.asking import World, asking, having, words
 from tests.core.build import FIELD_REF, PCI, container, node, pod, running, visible
 

@@ -2,23 +2,31 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from gpu_scheduler.core import candidates, touched
-from gpu_scheduler.core.constraints import Constraints, Taint
-from gpu_scheduler.core.decide import Bind, Wait, decide
-from gpu_scheduler.core.demand import ANY_ADDRESS, Demand, HostPort
-from gpu_scheduler.core.inventory import Card, Health, Inventory, Reading
-from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Resident, Sharing
-from gpu_scheduler.core.reasons import Reason, Wake
-from gpu_scheduler.core.request import CountRequest, Strategy
+from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decision import Bind, Wait
+from gpu_scheduler.core.nodes import generations
+from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.constraints import Constraints, Taint
+from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, Demand, HostPort, Pod, Resident
+from gpu_scheduler.core.policy import Policy, Sharing
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.core.strategies import candidates
 from tests.core import by_hand
 from tests.core.asking import World, asking, bound, having, words
 from tests.core.build import node, running
+
+if TYPE_CHECKING:
+    from gpu_scheduler.core.cluster_events import Wake
 
 GPU = "nvidia.com/gpu"
 PORT = HostPort("TCP", ANY_ADDRESS, 80)
@@ -246,7 +254,7 @@ def _few_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
     with (
         patch.object(candidates, "MAX_SHAPES", 2 if lives else 16),
         patch.object(candidates, "MAX_RANKED", 0),
-        patch.object(touched, "_SLACK", 1 if lives else 64),
+        patch.object(generations, "_SLACK", 1 if lives else 64),
     ):
         yield
 

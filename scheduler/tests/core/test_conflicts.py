@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from gpu_scheduler.core.model import Policy, Sharing
+from gpu_scheduler.core.policy import Policy, Sharing
 from tests.core.build import ledger, own, pod, running
 
 

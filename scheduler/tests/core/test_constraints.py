@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.constraints import Constraints, Requirement, Taint, Term, Toleration
+from gpu_scheduler.core.pods.constraints import Constraints, Requirement, Taint, Term, Toleration
 
 ML = Taint("dedicated", "ml", "NoSchedule")
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.holding import Holder, claim_of, holder_of
-from gpu_scheduler.core.model import Placement, Pod
+from gpu_scheduler.core.ledger.hold import Holder, claim_of, holder_of
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.pod import Pod
 from tests.core.build import FIELD_REF, KEEP, MAP, PCI, container, ledger, own, pod, running
 
 PREFIX = "agentaflow.gpu/"

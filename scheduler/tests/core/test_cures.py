@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.constraints import Requirement
-from gpu_scheduler.core.decide import Bind, Refuse, Wait
-from gpu_scheduler.core.demand import Demand
-from gpu_scheduler.core.environment import BY_FIELD
-from gpu_scheduler.core.inventory import counted
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Owner, Pod, workload_of
-from gpu_scheduler.core.nodes import ANY_NODE, Nodes
-from gpu_scheduler.core.placement_map import parse_placement_map
-from gpu_scheduler.core.reasons import Aspect, GpuChanged, IndexChanged, LineFreed, NodeChanged, Reason, RoomFreed, Wake
+from gpu_scheduler.core.cluster_events import Aspect, GpuChanged, IndexChanged, LineFreed, NodeChanged, RoomFreed, Wake
+from gpu_scheduler.core.decision import Bind, Refuse, Wait
+from gpu_scheduler.core.filters.environment import BY_FIELD
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.inventory import counted
+from gpu_scheduler.core.nodes.nodes import ANY_NODE, Nodes
+from gpu_scheduler.core.pods.constraints import Requirement
+from gpu_scheduler.core.pods.placement_map import parse_placement_map
+from gpu_scheduler.core.pods.pod import Demand, Pod, workload_of
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.refs import Owner
 from tests.core.build import ROOM, container, decided, exists, ledger, node, nodes, pod, running
 
 GPU = "nvidia.com/gpu"

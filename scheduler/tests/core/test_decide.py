@@ -2,17 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.decide import Bind, Refuse, Wait
-from gpu_scheduler.core.inventory import counted
-from gpu_scheduler.core.model import Container, ContainerKind, EnvVar, Pod
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.reasons import (
-    REFUSED_AT_ADMISSION,
-    Aspect,
-    NodeChanged,
-    Reason,
-    Wake,
-)
+from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, Wake
+from gpu_scheduler.core.decision import Bind, Refuse, Wait
+from gpu_scheduler.core.nodes.inventory import counted
+from gpu_scheduler.core.nodes.nodes import Nodes
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason
 from tests.core.build import (
     FIELD_REF,
     KEEP,

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gpu_scheduler.core.devices import Devices
-from gpu_scheduler.core.holding import Holder
-from gpu_scheduler.core.inventory import Card, Inventory, counted
-from gpu_scheduler.core.model import Node, PodRef, Sharing, WorkloadKey
-from gpu_scheduler.core.placement_map import device_kind, parse_placement_map
-from gpu_scheduler.core.reasons import GpuChanged, QuotaChanged
+from gpu_scheduler.core.cluster_events import GpuChanged, QuotaChanged
+from gpu_scheduler.core.ledger.devices import Devices
+from gpu_scheduler.core.ledger.hold import Holder
+from gpu_scheduler.core.nodes.inventory import Card, Inventory, counted
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.placement_map import device_kind, parse_placement_map
+from gpu_scheduler.core.policy import Sharing
+from gpu_scheduler.core.refs import PodRef, WorkloadKey
 
 GPU_0, GPU_1, GPU_9 = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1, 9))
 MIG_1A, MIG_1B, MIG_9 = (f"MIG-{number}0000000-0000-0000-0000-000000000000" for number in (1, 2, 9))

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.environment import BY_FIELD, carried, conflict, devices_in, kept, kept_devices, wanted
-from gpu_scheduler.core.model import ContainerKind, EnvVar
-from gpu_scheduler.core.placement_map import parse_placement_map
+from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, wanted
+from gpu_scheduler.core.pods.container_env import ContainerKind, EnvVar
+from gpu_scheduler.core.pods.placement_map import parse_placement_map
+from gpu_scheduler.core.pods.visible_devices import carried, devices_in, kept, kept_devices
 from gpu_scheduler.core.reasons import Reason
 from tests.core.build import FIELD_REF, KEEP, PCI, container, own, pod, visible
 

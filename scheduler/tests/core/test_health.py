@@ -1,15 +1,20 @@
 """A line that names a card of which its monitor says that it is unhealthy."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpu_scheduler.core.feasible import gpu_healthy
-from gpu_scheduler.core.holding import claim_of
-from gpu_scheduler.core.inventory import Card, Health, Inventory, Reading
-from gpu_scheduler.core.model import Node, Placement, Pod
-from gpu_scheduler.core.reasons import Aspect, NodeChanged, Obstacle, Reason
+from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
+from gpu_scheduler.core.filters.gpu_filters import gpu_healthy
+from gpu_scheduler.core.ledger.hold import claim_of
+from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.reasons import Obstacle, Reason
 from tests.core.build import KEEP, node, own, pod
+
+if TYPE_CHECKING:
+    from gpu_scheduler.core.nodes.nodes import Node
 
 GPU_2 = "GPU-20000000-0000-0000-0000-000000000000"
 MIG = "MIG-20000000-0000-0000-0000-000000000000"

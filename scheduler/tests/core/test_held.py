@@ -3,15 +3,14 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.decide import Bind, Wait
-from gpu_scheduler.core.model import Owner, Pod, Policy, Sharing, workload_of
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.placement_map import parse_placement_map
-from gpu_scheduler.core.reasons import (
-    GpuChanged,
-    IndexChanged,
-    Reason,
-)
+from gpu_scheduler.core.cluster_events import GpuChanged, IndexChanged
+from gpu_scheduler.core.decision import Bind, Wait
+from gpu_scheduler.core.nodes.nodes import Nodes
+from gpu_scheduler.core.pods.placement_map import parse_placement_map
+from gpu_scheduler.core.pods.pod import Pod, workload_of
+from gpu_scheduler.core.policy import Policy, Sharing
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.refs import Owner
 from tests.core.build import KEEP, MAP, PCI, container, decided, exists, ledger, node, nodes, pod, running, visible
 
 ANY = {"agentaflow.gpu/sharing": "any"}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gpu_scheduler.core.indices import Indices
-from gpu_scheduler.core.model import WorkloadKey
-from gpu_scheduler.core.placement_map import PlacementMap, Slot
+from gpu_scheduler.core.ledger.indices import Indices
+from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot
+from gpu_scheduler.core.refs import WorkloadKey
 from tests.steps import counted, same
 
 LINES = (0, 1, 2, 5, 9)

@@ -2,9 +2,10 @@
 
 import pytest
 
-from gpu_scheduler.core.decide import Bind, Refuse, Wait
-from gpu_scheduler.core.inventory import Card, Inventory, Spot, counted
-from gpu_scheduler.core.reasons import Aspect, NodeChanged, Reason
+from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
+from gpu_scheduler.core.decision import Bind, Refuse, Wait
+from gpu_scheduler.core.nodes.inventory import Card, Inventory, Spot, counted
+from gpu_scheduler.core.reasons import Reason
 from tests.core.build import decided, ledger, node, nodes, pod, running
 
 GPU_0, GPU_1, GPU_9 = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1, 9))

@@ -3,12 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.environment import devices_in
-from gpu_scheduler.core.inventory import counted
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Pod, WorkloadKey
-from gpu_scheduler.core.placement_map import parse_placement_map
-from gpu_scheduler.core.reasons import GpuChanged, IndexChanged, LineFreed, QuotaChanged, RoomFreed
+from gpu_scheduler.core.cluster_events import GpuChanged, IndexChanged, LineFreed, QuotaChanged, RoomFreed
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.inventory import counted
+from gpu_scheduler.core.pods.placement_map import parse_placement_map
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.visible_devices import devices_in
+from gpu_scheduler.core.refs import WorkloadKey
 from tests.core.build import FIELD_REF, MAP, PCI, POLICY, container, ledger, node, nodes, own, placed, pod, running
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"

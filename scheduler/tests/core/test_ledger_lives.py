@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gpu_scheduler.core import decide as deciding
-from gpu_scheduler.core.decide import Bind, decide
-from gpu_scheduler.core.inventory import Card, Health, Inventory, Reading, counted
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Owner, Pod, Policy, Sharing, workload_of
-from gpu_scheduler.core.placement_map import parse_placement_map
-from gpu_scheduler.core.reasons import GpuChanged
-from gpu_scheduler.core.volumes import Volumes
+from gpu_scheduler.core.cluster_events import GpuChanged
+from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decision import Bind
+from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading, counted
+from gpu_scheduler.core.pods.placement_map import parse_placement_map
+from gpu_scheduler.core.pods.pod import Pod, workload_of
+from gpu_scheduler.core.policy import Policy, Sharing
+from gpu_scheduler.core.refs import Owner
 from tests.core.build import PCI, container, node, nodes, pod, visible
 
 GPU_0 = "GPU-00000000-0000-0000-0000-000000000000"

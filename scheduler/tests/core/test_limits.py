@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.decide import Bind, Refuse, Wait
-from gpu_scheduler.core.demand import Demand
-from gpu_scheduler.core.environment import BY_FIELD
-from gpu_scheduler.core.inventory import Card, Inventory, counted
-from gpu_scheduler.core.model import Node, Owner, Pod, PodRef, Resident
+from gpu_scheduler.core.decision import Bind, Refuse, Wait
+from gpu_scheduler.core.filters.environment import BY_FIELD
+from gpu_scheduler.core.nodes.inventory import Card, Inventory, counted
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.pod import Demand, Pod, Resident
 from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.refs import Owner, PodRef
 from tests.core.build import ROOM, container, decided, ledger, node, nodes, pod, running
 
 GPU = "nvidia.com/gpu"

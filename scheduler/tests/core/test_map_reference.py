@@ -5,7 +5,7 @@ from contextlib import suppress
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.placement_map import MapError, PlacementMap, parse_placement_map
+from gpu_scheduler.core.pods.placement_map import MapError, PlacementMap, parse_placement_map
 
 DIGITS = "0123456789"
 LOWER = "abcdefghijklmnopqrstuvwxyz"

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.constraints import Taint
-from gpu_scheduler.core.inventory import Health, Reading, counted
-from gpu_scheduler.core.model import Node
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.reasons import Aspect, NodeChanged, Obstacle, Reason
+from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
+from gpu_scheduler.core.nodes.inventory import Health, Reading, counted
+from gpu_scheduler.core.nodes.nodes import Node, Nodes
+from gpu_scheduler.core.pods.constraints import Taint
+from gpu_scheduler.core.reasons import Obstacle, Reason
 from tests.core.build import nodes
 
 

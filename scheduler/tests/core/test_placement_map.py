@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.placement_map import MAX_BYTES, MapError, PlacementMap, Slot, parse_placement_map
+from gpu_scheduler.core.pods.placement_map import MAX_BYTES, MapError, PlacementMap, Slot, parse_placement_map
 from tests.core.build import MAP
 from tests.waiting import limit
 

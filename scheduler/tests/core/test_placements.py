@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from gpu_scheduler.core.request import Strategy
+from gpu_scheduler.core.pods.count_request import Strategy
 from tests.core.asking import World, having
 from tests.core.build import pod
 from tests.placements import CARDS, NODES, PLACEMENTS, WORKLOADS

@@ -2,9 +2,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.model import Owner, Pod, PodRef
-from gpu_scheduler.core.pod_index import static_index
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.pod_index import static_index
 from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.refs import Owner, PodRef
 
 INDEX = "agentaflow.gpu/index"
 POD_INDEX = "apps.kubernetes.io/pod-index"

@@ -4,15 +4,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gpu_scheduler.core.constraints import Constraints, Taint, Toleration
-from gpu_scheduler.core.decide import Bind, Cluster, Decision, Refuse, Wait, decide
-from gpu_scheduler.core.demand import Demand, HostPort
-from gpu_scheduler.core.inventory import Health, Reading, counted
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Node, Owner, Pod, PodRef, Resident
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason, Wake
-from gpu_scheduler.core.volumes import Claim, Volume, Volumes
+from gpu_scheduler.core.cluster_events import Wake
+from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decision import Bind, Decision, Refuse, Wait
+from gpu_scheduler.core.filters.volumes import Claim, Volume, Volumes
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.inventory import Health, Reading, counted
+from gpu_scheduler.core.nodes.nodes import Node, Nodes
+from gpu_scheduler.core.pods.constraints import Constraints, Taint, Toleration
+from gpu_scheduler.core.pods.pod import Demand, HostPort, Pod, Resident
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason
+from gpu_scheduler.core.refs import Owner, PodRef
 from tests.core.build import POLICY, ROOM, container, node, pod, running
 
 GPU = "nvidia.com/gpu"

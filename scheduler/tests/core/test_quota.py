@@ -7,15 +7,19 @@ from typing import Any, Final
 import pytest
 
 from gpu_scheduler import names
-from gpu_scheduler.core.decide import Bind, Cluster, Decision, Wait, decide
-from gpu_scheduler.core.demand import Demand
-from gpu_scheduler.core.inventory import Card, Inventory, Spot
-from gpu_scheduler.core.model import Node, Owner, Pod, Policy
+from gpu_scheduler.core.cluster_events import QuotaChanged
+from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decision import Bind, Decision, Wait
+from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.namespace_usage import Device, Held, NamespaceUsage
 from gpu_scheduler.core.namespace_limits import parse_limits
-from gpu_scheduler.core.reasons import QuotaChanged, Reason
-from gpu_scheduler.core.request import Strategy
-from gpu_scheduler.core.usage import Device, Held, NamespaceUsage
-from gpu_scheduler.core.volumes import Volumes
+from gpu_scheduler.core.nodes.inventory import Card, Inventory, Spot
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.pod import Demand, Pod
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.refs import Owner
 from tests.core.build import KEEP, ledger, node, nodes, own, pod, running
 
 GPU_A, GPU_B = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1))

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.bounds import Excess
-from gpu_scheduler.core.model import Owner, Pod, PodRef
-from gpu_scheduler.core.placement_map import Slot, parse_placement_map
+from gpu_scheduler.core.pods.bounds import Excess
+from gpu_scheduler.core.pods.placement_map import Slot, parse_placement_map
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.request import Request, limit_fits, read_request
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
-from gpu_scheduler.core.request import Request, limit_fits, read_request
+from gpu_scheduler.core.refs import Owner, PodRef
 
 MAP = "0=node1:0,1\n1=node2:2\n5=node1:\n"
 KEEP = "agentaflow.gpu/keep-env"

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gpu_scheduler.core.request import Strategy
+from gpu_scheduler.core.pods.count_request import Strategy
 from tests.core.asking import World, asking, having
 from tests.core.build import pod
 from tests.steps import Cost, Name, counted, repeated, same

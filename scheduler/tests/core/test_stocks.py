@@ -6,12 +6,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.demand import Demand
-from gpu_scheduler.core.model import Node, Pod, PodRef, Policy, Resident, Sharing
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
+from gpu_scheduler.core.pods.pod import Demand, Pod, Resident
+from gpu_scheduler.core.pods.request import read_request
+from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.core.request import CountRequest, Strategy, read_request
-from gpu_scheduler.core.shape import shape_of
-from gpu_scheduler.core.weighing import Lack, Scale
+from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.core.strategies.equivalence import shape_of
+from gpu_scheduler.core.strategies.node_fit import Lack, Scale
 from tests.core import by_hand
 from tests.core.asking import World, asking, having, words
 from tests.core.build import running

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.core.tally import Count, Places, Tally
-from gpu_scheduler.core.weighing import Lack
+from gpu_scheduler.core.strategies.diagnosis import Count, Places, Tally
+from gpu_scheduler.core.strategies.node_fit import Lack
 
 NAMES = st.sampled_from("abcde")
 LACKS = st.builds(

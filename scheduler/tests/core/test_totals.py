@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core import totals
-from gpu_scheduler.core.cards import racks
-from gpu_scheduler.core.inventory import Card, Health, Inventory, Reading, counted
-from gpu_scheduler.core.ledger import Ledger
-from gpu_scheduler.core.model import Node, Policy
-from gpu_scheduler.core.nodes import Nodes
-from gpu_scheduler.core.totals import Count, Totals
+from gpu_scheduler.core.ledger import availability
+from gpu_scheduler.core.ledger.availability import Count, Totals, racks
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading, counted
+from gpu_scheduler.core.nodes.nodes import Node, Nodes
+from gpu_scheduler.core.policy import Policy
 from tests.core.build import node, running
 
 GPU = "nvidia.com/gpu"
@@ -78,13 +77,13 @@ def test_only_what_changed_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> N
     """A scrape of five thousand nodes costs what happened since the last."""
     nodes, ledger = world(*(node(f"node{number}", inventory=counted(8)) for number in range(100)))
     totals_, looked_at = Totals(), list[str]()
-    sound = totals._count_of
+    sound = availability._count_of
 
     def noted(each: Node, known: Ledger) -> Count:
         looked_at.append(each.name)
         return sound(each, known)
 
-    monkeypatch.setattr(totals, "_count_of", noted)
+    monkeypatch.setattr(availability, "_count_of", noted)
     totals_.take(nodes, ledger)
     first = len(looked_at)
     ledger.apply(HOLDER)

@@ -2,10 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.constraints import Requirement, Term
-from gpu_scheduler.core.model import Node, Pod, PodRef
-from gpu_scheduler.core.reasons import Aspect, NodeChanged, Obstacle, Reason, Storage, StorageChanged, Wake
-from gpu_scheduler.core.volumes import Claim, Selection, StorageClass, Volume, Volumes
+from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, Storage, StorageChanged, Wake
+from gpu_scheduler.core.filters.volumes import Claim, Selection, StorageClass, Volume, Volumes
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.constraints import Requirement, Term
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.refs import PodRef
 
 NODE = Node("node1", labels={"zone": "a"})
 IN_A = Volume("in-a", (Term((Requirement("zone", "In", ("a",)),)),))

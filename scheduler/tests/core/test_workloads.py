@@ -1,7 +1,8 @@
 import pytest
 
-from gpu_scheduler.core.model import Owner, Pod, PodRef, workload_of
-from gpu_scheduler.core.placement_map import parse_placement_map
+from gpu_scheduler.core.pods.placement_map import parse_placement_map
+from gpu_scheduler.core.pods.pod import Pod, workload_of
+from gpu_scheduler.core.refs import Owner, PodRef
 
 HASH = {"pod-template-hash": "5d9f7c"}
 KEYS = {

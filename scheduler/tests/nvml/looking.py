@@ -7,9 +7,9 @@ import json
 import sys
 from dataclasses import asdict
 
-from gpu_scheduler.adapters.nvml import NvmlSource
-from gpu_scheduler.core.monitored import Gpu
-from gpu_scheduler.ports import UnreadableError
+from gpu_scheduler.monitor.nvml import NvmlSource
+from gpu_scheduler.monitor.ports import UnreadableError
+from gpu_scheduler.monitor.readings import Gpu
 
 
 async def main(deadline: float, remembered: str) -> None:

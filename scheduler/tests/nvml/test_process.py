@@ -17,7 +17,7 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.adapters.server import until
+from tests.kube.server import until
 from tests.nvml.library import environment
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ PATIENCE = 5.0
 
 # The service account's folder is a fixed place, which a test may not write to.
 START = (
-    "import sys; from pathlib import Path; from gpu_scheduler.adapters import in_cluster; "
-    "in_cluster.SERVICE_ACCOUNT = Path(sys.argv.pop(1)); from gpu_scheduler.cli import main; main()"
+    "import sys; from pathlib import Path; from gpu_scheduler.kube.config import in_cluster; "
+    "in_cluster.SERVICE_ACCOUNT = Path(sys.argv.pop(1)); from gpu_scheduler.cli.main import main; main()"
 )
 INVENTORY = "node1: [{count: 8, model: A100-40GB, memoryTotalMiB: 40960}]\n"
 POD: dict[str, Any] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from gpu_scheduler.adapters.logs import get_logger
-from gpu_scheduler.cli import main
-from gpu_scheduler.cli.run import Replica
+from gpu_scheduler.cli.main import main
+from gpu_scheduler.process.logs import get_logger
+from gpu_scheduler.scheduler.run import Replica
 
 plain = Replica.serve
 

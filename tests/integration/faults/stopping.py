@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 
-from gpu_scheduler.adapters.connection import Connection
-from gpu_scheduler.cli import main
+from gpu_scheduler.cli.main import main
+from gpu_scheduler.kube.http.connection import Connection
 
 healthy = Connection._ask
 

@@ -1,0 +1,1 @@
+"""A file a verb, or a few that are alike."""

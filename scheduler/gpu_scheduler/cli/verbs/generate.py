@@ -1,0 +1,158 @@
+"""The verbs that write text to start from: generate-template, generate-gpu-mapping."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from gpu_scheduler import names
+from gpu_scheduler.cli.cluster import reached
+from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpu_scheduler.cli.options import Options
+    from gpu_scheduler.core.ledger.availability import Rack
+    from gpu_scheduler.core.nodes.nodes import Nodes
+
+TEMPLATE: Final = """\
+apiVersion: agentaflow.io/v1
+kind: GPUWorkload
+metadata:
+  name: my-workload
+spec:
+  priority: 0                          # higher goes first, where the strategy is `priority`
+  schedulingStrategy: least_utilized   # or best_fit, priority, round_robin; without it, the cluster's
+  gpuMemoryRequired: 8192              # MiB that must be free on each GPU
+  gpuRequirements:
+    gpuCount: 1                        # all of them on one node
+    exclusiveAccess: true              # false shares the GPU with others that say so too
+    # gpuType: A100                    # part of the GPU's model
+  retryPolicy:
+    limit: 0                           # how often a pod that failed is made anew
+  podTemplate:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: main
+          image: pytorch/pytorch:latest
+          command: [python, -c, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"]
+"""
+
+
+def generate_template(
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="Where to write it; without it, to standard output.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,  # noqa: FBT002 - typer makes an option of it
+) -> None:
+    """Write a GPUWorkload to start from."""
+    from gpu_scheduler.cli.options import tell
+
+    if file is None:
+        sys.stdout.write(TEMPLATE)
+        return
+    try:
+        with Path(file).open("w" if force else "x", encoding="utf-8") as opened:
+            opened.write(TEMPLATE)
+    except OSError as error:
+        cure = "write over it with --force" if isinstance(error, FileExistsError) else "choose another place"
+        refusal = RefusedInputError(
+            f"cannot write {file}: {error.strerror}; {cure} (example: gpu-scheduler generate-template new.yaml)"
+        )
+        raise typer.Exit(tell(refusal)) from error
+
+
+async def generate_gpu_mapping(
+    options: Options,
+    per_pod: Annotated[int, typer.Option(min=1, metavar="N", help="GPUs of each pod, all on one node.")] = 1,
+    nodes: Annotated[
+        str, typer.Option(metavar="NODE,…", help="Only these nodes, by name or alias, in this order.")
+    ] = "",
+    free: Annotated[bool, typer.Option("--free", help="Only GPUs that a pod could have now.")] = False,  # noqa: FBT002 - typer makes an option of it
+    indices: Annotated[
+        int, typer.Option(min=0, metavar="COUNT", help="So many lines; without it, as many as fit.")
+    ] = 0,
+) -> int:
+    """Write a gpu-scheduling-map of this cluster.
+
+    From the nodes that exist and the GPUs they have, for kubectl annotate; with -o yaml, as a template's annotation.
+    """
+    from gpu_scheduler.cli.installation import read_installation
+    from gpu_scheduler.cli.snapshot import survey
+    from gpu_scheduler.core.text import number_of
+
+    async with reached(options) as api:
+        installation = await read_installation(api, options.system_namespace)
+        seen = await survey(api, installation.policy)
+    racks = list(_chosen(nodes, seen.nodes, seen.racks))
+    lines = list(mapping_lines(racks, per_pod, free=free))
+    if not lines or len(lines) < indices:
+        raise FailedError(
+            f"cannot make {number_of(indices or 1, 'line')} with {number_of(per_pod, 'free ' * free + 'GPU')} each: "
+            f"{_there(racks, free=free)}, enough for {len(lines)}; "
+            "ask for less, or see what there is (example: gpu-scheduler nodes -o wide)"
+        )
+    sys.stdout.write(_written(lines[: indices or None], options))
+    return 0
+
+
+def mapping_lines(racks: Sequence[Rack], per_pod: int, *, free: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Node and devices of each pod, node by node; cards that are too few for a pod stay out."""
+    for rack in racks:
+        devices = _devices(rack, free=free)
+        for start in range(0, len(devices) - per_pod + 1, per_pod):
+            yield rack.node.name, tuple(devices[start : start + per_pod])
+
+
+def _devices(rack: Rack, *, free: bool) -> list[str]:
+    return [seat.name for seat in rack.seats if seat.card is not None and (seat.available or not free)]
+
+
+def _there(racks: Sequence[Rack], *, free: bool) -> str:
+    counted = [f"{rack.node.name} has {len(_devices(rack, free=free))}" for rack in racks]
+    return ", ".join(counted) or "there is no node"
+
+
+def _chosen(wanted: str, nodes: Nodes, racks: Sequence[Rack]) -> Iterator[Rack]:
+    """The racks of the nodes that are named, else all."""
+    from gpu_scheduler.core.nodes.nodes import Node
+    from gpu_scheduler.core.reasons import Reason
+    from gpu_scheduler.core.text import quote
+
+    if not wanted:
+        yield from racks
+        return
+    by_name = {rack.node.name: rack for rack in racks}
+    for name in dict.fromkeys(part.strip() for part in wanted.split(",")):
+        node = nodes.resolve(name)
+        if not isinstance(node, Node):
+            first = next(iter(by_name), "node1")
+            many = node.reason is Reason.NODE_AMBIGUOUS
+            raise RefusedInputError(
+                f"cannot use --nodes {quote(wanted)}: {'several nodes have' if many else 'no node has the name or'} "
+                f"alias {quote(name)}; the nodes are {', '.join(by_name)} (example: --nodes {first})"
+            )
+        yield by_name[node.name]
+
+
+def _written(lines: Sequence[tuple[str, tuple[str, ...]]], options: Options) -> str:
+    """The map alone, or as an annotation, or as data."""
+    from gpu_scheduler.cli.output import Listing, Sheet, as_yaml, show
+    from gpu_scheduler.core.pods.placement_map import parse_placement_map
+
+    text = "".join(f"{index}={node}:{','.join(devices)}\n" for index, (node, devices) in enumerate(lines))
+    parse_placement_map(text)
+    match options.output:
+        case Output.TABLE | Output.WIDE:
+            return text
+        case Output.YAML:
+            return as_yaml({"metadata": {"annotations": {names.MAP: text}}})
+        case _:
+            slots = [{"index": index, "node": node, "devices": each} for index, (node, each) in enumerate(lines)]
+            items = [{"map": text, "lines": slots}]
+            return show(Listing("PlacementMap", items, Sheet((), ()), Sheet((), ())), options)

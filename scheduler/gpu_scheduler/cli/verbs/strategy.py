@@ -1,0 +1,80 @@
+"""The verb strategy: shows or sets the strategy of the cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from gpu_scheduler import names
+from gpu_scheduler.cli.cluster import reached
+from gpu_scheduler.cli.options import FailedError, RefusedInputError
+from gpu_scheduler.cli.verbs.submit import _said
+
+if TYPE_CHECKING:
+    from gpu_scheduler.cli.options import Options
+    from gpu_scheduler.kube.http.client import Api
+
+CHOOSER: Final = "gpu-scheduler-strategy"
+
+
+def _strategies() -> list[str]:
+    """What a shell offers."""
+    from gpu_scheduler.core.pods.count_request import Strategy
+
+    return list(Strategy)
+
+
+async def strategy(
+    options: Options,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="The strategy from now on; without it, the present one is shown.", autocompletion=_strategies
+        ),
+    ] = None,
+) -> int:
+    """Show or set the cluster's strategy.
+
+    Pods that name no strategy are placed by it. The running scheduler follows within 2 s, and keeps it over restarts.
+    """
+    from gpu_scheduler.cli.columns import strategy_listing
+    from gpu_scheduler.cli.installation import read_installation
+    from gpu_scheduler.cli.output import show
+    from gpu_scheduler.core.pods.count_request import Strategy
+
+    if name is not None and name not in tuple(Strategy):
+        known = ", ".join(Strategy)
+        raise RefusedInputError(
+            f'cannot use strategy "{name}": it must be one of {known} (example: gpu-scheduler strategy best_fit)'
+        )
+    async with reached(options) as api:
+        if name is not None:
+            await _set_strategy(api, options.system_namespace, name)
+        found = await read_installation(api, options.system_namespace)
+    sys.stdout.write(show(strategy_listing(found.strategy, found.source), options))
+    return 0
+
+
+async def _set_strategy(api: Api, namespace: str, name: str) -> None:
+    """One key under a manager of its own: the play that installs leaves it alone."""
+    from gpu_scheduler.kube.http.client import APPLY, segment
+
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": names.SETTINGS, "namespace": namespace},
+        "data": {names.SETTINGS_STRATEGY: name},
+    }
+    answer = await api.call(
+        "PATCH",
+        f"/api/v1/namespaces/{segment(namespace)}/configmaps/{names.SETTINGS}",
+        query={"fieldManager": CHOOSER, "force": "true"},
+        body=json.dumps(body).encode(),
+        content_type=APPLY,
+    )
+    if not answer.ok:
+        cure = "name the namespace where it is installed (example: --system-namespace gpu-scheduler-system)"
+        raise FailedError(f"cannot set the strategy in namespace {namespace}: {_said(answer)}; {cure}")

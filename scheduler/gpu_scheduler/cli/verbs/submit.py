@@ -1,0 +1,200 @@
+"""The verb submit: creates or changes the GPUWorkloads of a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from gpu_scheduler import names
+from gpu_scheduler.cli.cluster import namespace_of, reached
+from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_scheduler.cli.options import Options
+    from gpu_scheduler.cli.verbs.manifests import Document
+    from gpu_scheduler.kube.http.client import Answer, Api
+
+Facts = dict[str, Any]
+
+SUBMITTER: Final = "gpu-scheduler-cli"
+_CREATED, _NOT_FOUND, _CONFLICT = 201, 404, 409
+# How the API server says, with status 500, that a field is unknown.
+_UNTYPED: Final = "failed to create typed patch object"
+_PAUSE: Final = 0.5
+_PLACED: Final = frozenset({"Scheduled", "Running", "Succeeded"})
+
+
+async def submit(
+    options: Options,
+    file: Annotated[str, typer.Argument(metavar="FILE", help='YAML of GPUWorkloads; "-" is standard input.')],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all of them are placed.")] = False,  # noqa: FBT002 - typer makes an option of it
+    patience: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait at most.")] = "5m",
+) -> int:
+    """Create or change the GPUWorkloads of a file.
+
+    Nothing is changed where one is at fault. With --wait, exit code 1 where one fails, or is not placed in time.
+    """
+    from gpu_scheduler.cli.verbs.manifests import read_documents
+
+    seconds = _seconds(patience)
+    documents = await asyncio.to_thread(_read, file)
+    found = read_documents(documents, "standard input" if file == "-" else file)
+    async with reached(options) as api:
+        homes = [_home(document, options, api) for document in found]
+        wanted = list(zip(found, homes, strict=True))
+        if len(wanted) > 1:
+            # All or nothing, as far as the API server can say beforehand.
+            for document, namespace in wanted:
+                await _apply(api, document, namespace, trial=True)
+        done = [await _apply(api, document, namespace) for document, namespace in wanted]
+        if not wait:
+            _report([(each, verdict) for each, verdict in done], options)
+            return 0
+        ends = await asyncio.gather(*(_placed(api, document, home, seconds) for document, home in wanted))
+    _report(ends, options)
+    return 0
+
+
+async def _apply(api: Api, document: Document, namespace: str, *, trial: bool = False) -> tuple[Facts, str]:
+    """Send one document; the object as it is now, and what became of it. A `trial` changes nothing."""
+    from gpu_scheduler.kube.http.client import APPLY
+
+    query = {"fieldManager": SUBMITTER, "fieldValidation": "Strict", **({"dryRun": "All"} if trial else {})}
+    answer = await api.call(
+        "PATCH",
+        _path(namespace, document.name),
+        query=query,
+        body=document.sent(namespace),
+        content_type=APPLY,
+        timeout=10.0,
+    )
+    if answer.ok:
+        return json.loads(answer.body), "created" if answer.status == _CREATED else "configured"
+    raise _refused(answer, document, namespace)
+
+
+def _refused(answer: Answer, document: Document, namespace: str) -> FailedError:
+    said, kind = _said(answer), FailedError
+    if answer.status == _NOT_FOUND and "namespaces" in said:
+        cure = f"create it (example: kubectl create namespace {namespace})"
+    elif answer.status == _NOT_FOUND:
+        cure = f"this cluster knows no {names.WORKLOAD_KIND}: install the kind (example: make up ARGS='--tags crds')"
+    elif answer.status == _CONFLICT:
+        cure = "leave those fields to whoever manages them, or delete the workload first"
+    elif answer.status in {400, 422} or _UNTYPED in said:
+        kind, cure = RefusedInputError, "correct it (example: gpu-scheduler generate-template)"
+    else:
+        cure = f"see what you may do (example: kubectl auth can-i patch gpuworkloads -n {namespace})"
+    return kind(f"cannot submit {document}: {said}; {cure}")
+
+
+async def _placed(api: Api, document: Document, namespace: str, seconds: float) -> tuple[Facts, str]:
+    """Ask until it has its node and GPUs; FailedError where it failed, is gone, or the time is over."""
+    from gpu_scheduler.cli.output import gpus_of
+
+    last: Facts = {}
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                answer = await api.call("GET", _path(namespace, document.name))
+                if not answer.ok:
+                    raise FailedError(f"cannot wait for {document}: {_said(answer)}; submit it again")
+                last = json.loads(answer.body)
+                told = last.get("status", {})
+                current = told.get("observedGeneration", 0) >= last["metadata"].get("generation", 0)
+                if current and told.get("phase") in _PLACED:
+                    return last, f"placed on {told.get('node')}: {gpus_of(told.get('devices', []))}"
+                if current and told.get("phase") == "Failed":
+                    raise FailedError(f"cannot run {document}: {_reason(told)}; see kubectl describe gpuworkload")
+                await asyncio.sleep(_PAUSE)
+    except TimeoutError:
+        why = _reason(last.get("status", {}))
+        raise FailedError(
+            f"cannot wait longer than {seconds:g} s for {document}: it is not placed: {why}; "
+            "wait longer (example: --timeout 30m), or see gpu-scheduler nodes"
+        ) from None
+
+
+def _report(done: Sequence[tuple[Facts, str]], options: Options) -> None:
+    from gpu_scheduler.cli.output import Column, Listing, Sheet, show
+
+    items = [
+        {
+            "namespace": each["metadata"]["namespace"],
+            "name": each["metadata"]["name"],
+            "uid": each["metadata"]["uid"],
+            "result": verdict,
+        }
+        for each, verdict in done
+    ]
+    if options.output is Output.TABLE:
+        sys.stdout.writelines(f"gpuworkload.agentaflow.io/{item['name']} {item['result']}\n" for item in items)
+        return
+    columns = (
+        Column("NAMESPACE", lambda item: item["namespace"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("RESULT", lambda item: item["result"]),
+    )
+    sheet = Sheet(columns, items)
+    listing = Listing("Submission", items, sheet, sheet, lambda item: f"gpuworkload.agentaflow.io/{item['name']}")
+    sys.stdout.write(show(listing, options))
+
+
+def _read(file: str) -> str:
+    try:
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is no UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
+        raise RefusedInputError(
+            f"cannot read {file}: {why}; name a file (example: gpu-scheduler submit my-workload.yaml)"
+        ) from error
+
+
+def _home(document: Document, options: Options, api: Api) -> str:
+    """Its own namespace, else the one that is meant; both must agree where both are said."""
+    if document.namespace and options.namespace and document.namespace != options.namespace:
+        raise RefusedInputError(
+            f"cannot submit {document}: its namespace is {document.namespace}, and -n says {options.namespace}; "
+            f"leave one of the two out (example: -n {document.namespace})"
+        )
+    meant = namespace_of(options, api) or api.namespace or "default"
+    return document.namespace or meant
+
+
+def _path(namespace: str, name: str) -> str:
+    from gpu_scheduler.kube.http.client import segment
+    from gpu_scheduler.kube.objects.agentaflow import API
+
+    return f"{API}/namespaces/{segment(namespace)}/gpuworkloads/{segment(name)}"
+
+
+def _seconds(text: str) -> float:
+    import durationpy
+
+    try:
+        seconds = float(durationpy.from_str(text).total_seconds())
+    except (durationpy.DurationError, ValueError, OverflowError):
+        seconds = 0.0
+    if seconds <= 0:
+        raise RefusedInputError(
+            f'cannot use --timeout "{text}": it must be a positive duration (example: --timeout 90s)'
+        )
+    return seconds
+
+
+def _said(answer: Answer) -> str:
+    from gpu_scheduler.kube.http.client import status_message
+
+    return f"HTTP {answer.status}: {' '.join(status_message(answer).split())}"
+
+
+def _reason(told: Facts) -> str:
+    message, reason = told.get("message"), told.get("reason")
+    return str(message or reason or "the controller has not looked at it yet (gpu-scheduler status)")

@@ -1,0 +1,142 @@
+"""What `watch` has been shown, as facts, and what is new in them since the last look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from gpu_scheduler.cli.output import gpus_of, marked
+from gpu_scheduler.cli.snapshot import surveyed
+from gpu_scheduler.cli.views import node_facts, pod_facts
+from gpu_scheduler.core.ledger.availability import racks
+from gpu_scheduler.core.nodes.monitor_leases import Freshness
+from gpu_scheduler.core.text import number_of
+from gpu_scheduler.kube.resource import Feed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from gpu_scheduler.cli.installation import Installation
+    from gpu_scheduler.cli.snapshot import SeenNode, SeenPod
+    from gpu_scheduler.core.nodes.monitor_leases import Sighting
+    from gpu_scheduler.core.pods.pod import Resident
+
+T = TypeVar("T")
+Facts = dict[str, Any]
+Key = tuple[str, str, str]
+"""Kind, namespace, name: in this order they are shown."""
+
+NODE, WORKLOAD = "Node", "Workload"
+
+
+class _Table(dict[str, T], Generic[T]):
+    """What one watch shows, by key; `feed` is where it delivers."""
+
+    def __init__(self, key: Callable[[T], str], changed: asyncio.Event) -> None:
+        super().__init__()
+        self._key = key
+        self._changed = changed
+        self.feed = Feed(self._applied, self._forgotten)
+
+    def _applied(self, value: T) -> None:
+        self[self._key(value)] = value
+        self._changed.set()
+
+    def _forgotten(self, value: T) -> None:
+        self.pop(self._key(value), None)
+        self._changed.set()
+
+
+class Scene:
+    """Nodes, pods and monitors as the watches show them."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        namespace: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Workloads of `namespace` only are told, where one is given."""
+        self.changed = asyncio.Event()
+        self._installation = installation
+        self._namespace = namespace
+        self._clock, self._wall = clock, wall
+        self._freshness = Freshness()
+        self.nodes: _Table[SeenNode] = _Table(lambda seen: seen.node.name, self.changed)
+        self.pods: _Table[SeenPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
+        self.residents: _Table[Resident] = _Table(lambda resident: resident.ref.uid, self.changed)
+        self.monitors = Feed(self._heard, self._gone)
+
+    def tick(self) -> None:
+        """Notice whose monitor has fallen silent."""
+        if list(self._freshness.fallen_silent(self._clock())):
+            self.changed.set()
+
+    def facts(self) -> dict[Key, Facts]:
+        """Nodes and workloads as the other verbs tell them, in the order in which they are shown."""
+        strategy = self._installation.strategy
+        nodes = [replace(each.node, stale=self._freshness.stale(name)) for name, each in self.nodes.items()]
+        pods = [each.pod for each in self.pods.values()]
+        known, ledger = surveyed(self._installation.policy, nodes, pods, self.residents.values())
+        told = [pod_facts(each, strategy) for each in self.pods.values()]
+        mine = [each for each in told if self._namespace in {None, each["namespace"]}]
+        return {
+            **{
+                (NODE, "", rack.node.name): node_facts(rack, self.nodes[rack.node.name].devices)
+                for rack in racks(known, ledger)
+            },
+            **{
+                (WORKLOAD, each["namespace"], each["name"]): each
+                for each in sorted(mine, key=lambda each: (each["namespace"], each["name"]))
+            },
+        }
+
+    def _heard(self, sighting: Sighting) -> None:
+        if self._freshness.seen(sighting, now=self._clock(), wall=self._wall()):
+            self.changed.set()
+
+    def _gone(self, sighting: Sighting) -> None:
+        if self._freshness.gone(sighting.node):
+            self.changed.set()
+
+
+def changes(before: Mapping[Key, Facts], after: Mapping[Key, Facts]) -> Iterator[tuple[str, Key, Facts]]:
+    """What is new, other, or gone, in kubectl's words for it."""
+    for key, facts in after.items():
+        if before.get(key) != facts:
+            yield "MODIFIED" if key in before else "ADDED", key, facts
+    for key, facts in before.items():
+        if key not in after:
+            yield "DELETED", key, facts
+
+
+def line_of(change: str, key: Key, facts: Facts) -> str:
+    """One change in one line: of what, and how it is now."""
+    kind, namespace, name = key
+    called = f"{namespace}/{name}" if namespace else name
+    start = f"{kind.lower():<8}  {called:<32}"
+    if change == "DELETED":
+        return f"{start}  gone"
+    return f"{start}  {_node_line(facts) if kind == NODE else _workload_line(facts)}"
+
+
+def _node_line(facts: Facts) -> str:
+    gpus = facts["gpus"]
+    total = "GPUs unknown" if gpus["total"] is None else number_of(gpus["total"], "GPU")
+    words = [
+        "Ready" if facts["ready"] else "NotReady",
+        *["cordoned"] * facts["cordoned"],
+        *["monitor silent"] * facts["stale"],
+        f"{total}, {gpus['held']} held, {gpus['available']} free",
+        *([] if facts["utilization"] is None else [f"{facts['utilization']}% busy", facts["health"]]),
+    ]
+    return ", ".join(words)
+
+
+def _workload_line(facts: Facts) -> str:
+    if facts["node"]:
+        return f"{facts['phase']} on {facts['node']}, {marked(facts, gpus_of(facts['devices']))}"
+    return f"{marked(facts, facts['phase'])}: {facts['message'] or 'not looked at yet'}"

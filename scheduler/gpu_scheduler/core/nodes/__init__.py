@@ -1,0 +1,4 @@
+"""What nodes there are, and which devices they have.
+
+LAW: knows no hold.
+"""

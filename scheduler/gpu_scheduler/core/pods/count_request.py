@@ -1,0 +1,144 @@
+"""What a pod without a map asks for: how many GPUs and what of them, and by which strategy they are chosen.
+
+LAW: these annotations are read here and nowhere else; each fault of them has one sentence.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gpu_scheduler import names
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.text import quote
+
+MAX_PRIORITY: Final = 10**9
+"""Highest priority, and the lowest below zero: what Kubernetes' own priorities of users may be."""
+
+_MAX_TYPE: Final = 63
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,12}")
+"""No text of hostile length ever reaches int()."""
+
+
+class Strategy(StrEnum):
+    """How the cards of a pod that asks for a count are chosen."""
+
+    LEAST_UTILIZED = "least_utilized"
+    BEST_FIT = "best_fit"
+    PRIORITY = "priority"
+    ROUND_ROBIN = "round_robin"
+
+
+@dataclass(frozen=True, slots=True)
+class CountRequest:
+    """A pod that leaves the choice of its cards to a strategy; all of them are on one node."""
+
+    count: int
+    memory: int = 0
+    """MiB of each card that must be free; 0 asks for none."""
+    exclusive: bool = True
+    gpu_type: str = ""
+    """Part of the card's model, whatever its case; empty takes any."""
+    strategy: Strategy | None = None
+    """None: the one that is set for the whole cluster."""
+    priority: int = 0
+
+
+class _OddError(ValueError):
+    """The pod's author wrote something that cannot be read."""
+
+    def __init__(self, what: str, rule: str, cure: str) -> None:
+        self.obstacle = Obstacle(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", cure)
+        super().__init__(self.obstacle.message)
+
+
+def read_count(pod: Pod) -> CountRequest | Obstacle | None:
+    """What `pod` asks for by number, or what is wrong with the asking; None when it does not ask that way."""
+    given = pod.annotations
+    if names.COUNT not in given and not (pod.gpu_limits and names.STRATEGY in given):
+        return None
+    try:
+        request = CountRequest(
+            count=_count(pod),
+            memory=_number(given, names.MEMORY, (0, MAX_MEMORY), "8192", " of MiB"),
+            exclusive=_word(given, names.EXCLUSIVE, ("true", "false")) != "false",
+            gpu_type=_gpu_type(given),
+            strategy=None if names.STRATEGY not in given else Strategy(_word(given, names.STRATEGY, tuple(Strategy))),
+            priority=_number(given, names.PRIORITY, (-MAX_PRIORITY, MAX_PRIORITY), "10"),
+        )
+        _measured(request)
+    except _OddError as error:
+        return error.obstacle
+    return request
+
+
+def _count(pod: Pod) -> int:
+    """By annotation or by limit; where both stand, they say the same."""
+    given = pod.annotations
+    container, limit = pod.gpu_limits[0] if pod.gpu_limits else ("", 0)
+    count = _number(given, names.COUNT, (1, MAX_CARDS), "1") if names.COUNT in given else limit
+    fault = f"read limit {names.GPU_RESOURCE}: {limit} of container {quote(container)}"
+    if count > MAX_CARDS:
+        cure = f"correct it (example: {names.GPU_RESOURCE}: 1)"
+        raise _OddError(fault, f"it must be a number from 1 to {MAX_CARDS}", cure)
+    if limit and limit != count:
+        cure = f"correct it (example: {names.GPU_RESOURCE}: {count}), or leave one of the two out"
+        raise _OddError(fault, f"it must be as many as annotation {names.COUNT} says, which are {count}", cure)
+    return count
+
+
+def _number(given: Mapping[str, str], key: str, bounds: tuple[int, int], example: str, unit: str = "") -> int:
+    text = given.get(key)
+    if text is None:
+        return 0
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    least, most = bounds
+    if number is None or not least <= number <= most:
+        rule = f"it must be a number{unit} from {least} to {most}, without plus sign or leading zero"
+        raise _odd(given, key, rule, example)
+    return number
+
+
+def _word(given: Mapping[str, str], key: str, words: tuple[str, ...]) -> str:
+    """One of the words, the first where nothing is written."""
+    text = given.get(key, words[0])
+    if text not in words:
+        *most, last = (f'"{word}"' for word in words)
+        raise _odd(given, key, f"it must be {', '.join(most)} or {last}", words[0])
+    return text
+
+
+def _gpu_type(given: Mapping[str, str]) -> str:
+    text = given.get(names.GPU_TYPE)
+    if text is None:
+        return ""
+    if not (0 < len(text) <= _MAX_TYPE and text.isascii() and text.isprintable()):
+        rule = f"it must be part of a GPU's model: 1 to {_MAX_TYPE} printable ASCII characters"
+        raise _odd(given, names.GPU_TYPE, rule, "A100")
+    return text
+
+
+def _measured(request: CountRequest) -> None:
+    """Who shares says how much it takes; else nobody could tell what it leaves to others."""
+    if not request.exclusive and not request.memory:
+        raise _OddError(
+            f'share GPUs by annotation {names.EXCLUSIVE}: "false"',
+            f"annotation {names.MEMORY} must say how many MiB of each the pod takes",
+            f'write it (example: {names.MEMORY}: "8192"), or leave out {names.EXCLUSIVE}',
+        )
+
+
+def _odd(given: Mapping[str, str], key: str, rule: str, example: str) -> _OddError:
+    cure = "write a map instead" if key == names.COUNT else "leave it out"
+    return _OddError(
+        f"read annotation {key}: {quote(given[key])}", rule, f'correct it (example: {key}: "{example}"), or {cure}'
+    )
+
+
+MAX_CARDS: Final = 1024
+"""Most cards of a node that are believed; hostile capacities must not fill the memory."""
+
+MAX_MEMORY: Final = 2**40
+"""Most MiB of a card that are believed, or asked for."""

@@ -1,0 +1,217 @@
+"""Text of the annotation `gpu-scheduling-map` to PlacementMap.
+
+LAW: pure text work in linear time; whatever the text, it yields a map or one `MapError`, and no other module reads the
+format. A line is `INDEX=NODE:ID[,ID…]`; blank lines and lines that begin with `#` are skipped.
+"""
+
+import re
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+
+from gpu_scheduler.core.pods.bounds import MAX_VALUE
+from gpu_scheduler.core.text import quote
+
+MAX_BYTES: Final = 64 * 1024
+"""Longest map. The API allows 256 KiB of annotations on a pod, and other tools need some of it."""
+
+MAX_NUMBER: Final = 2**31 - 1
+"""Largest index and GPU number: Kubernetes' ordinals and CUDA's devices are 32-bit signed integers. No text of
+hostile length ever reaches int()."""
+
+_MAX_NODE: Final = 253
+_SHORT: Final = 256
+"""Longest list of GPUs that is remembered."""
+_BLANKS: Final = " \t\r"
+_EXAMPLE: Final = "1=node2:0,1"
+
+_MAX_DIGITS: Final = len(str(MAX_NUMBER))
+_UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+
+_SHAPE_RULE: Final = "a line must be INDEX=NODE:ID,ID"
+_INDEX_RULE: Final = f"index must be a number without sign or leading zero, at most {MAX_NUMBER}"
+_NODE_RULE: Final = (
+    "node must be a DNS name: lower-case letters, digits, '-' and '.', a letter or digit at both ends, "
+    f"at most {_MAX_NODE} characters"
+)
+_GPU_RULE: Final = "GPU must be a number, GPU-<uuid> or MIG-<uuid>"
+_KIND_RULE: Final = "GPUs of one line must be of one kind: numbers, GPU-<uuid> or MIG-<uuid>"
+_SIZE_RULE: Final = f"it must have at most {MAX_BYTES} bytes"
+_LENGTH_RULE: Final = f"the GPUs of a line must take at most {MAX_VALUE} characters"
+_EMPTY_RULE: Final = "GPUs must be separated by single commas; leave out all of them for no GPU"
+
+
+class MapError(ValueError):
+    """The pod author's text is no map.
+
+    `line` is 1-based, and None when the fault is the whole map's. `str()` says what was wrong and shows what is right.
+    """
+
+    def __init__(self, rule: str, line: int | None = None, text: str = "") -> None:
+        where = "" if line is None else f", line {line}: {quote(text)}"
+        super().__init__(f"cannot read placement map{where}: {rule} (example: {_EXAMPLE})")
+        self.line = line
+
+
+TOO_LARGE: Final = MapError(_SIZE_RULE)
+"""What is wrong with a map whose text was not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One line of a map: pod `index` runs on `node` (a name or an alias) and sees `devices` in that order, if any."""
+
+    index: int
+    node: str
+    devices: tuple[str, ...]
+    line: int = field(compare=False)
+
+    @property
+    def value(self) -> str:
+        """The devices as CUDA_VISIBLE_DEVICES spells them; empty means no GPU."""
+        return ",".join(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementMap:
+    """A parsed map: its slots by index order.
+
+    Maps are equal when they say the same, whatever their comments, spaces and order of lines.
+    """
+
+    slots: tuple[Slot, ...]
+    digest: str = field(init=False, repr=False)
+    """What stands for the map where only equality matters: a long map must not be kept by everybody who has it."""
+    _by_index: Mapping[int, Slot] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_index", {slot.index: slot for slot in self.slots})
+        lines = "\n".join(f"{slot.index}={slot.node}:{slot.value}" for slot in self.slots)
+        object.__setattr__(self, "digest", blake2b(lines.encode(), digest_size=16).hexdigest())
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def get(self, index: int) -> Slot | None:
+        """The line of pod `index`, if the map has one."""
+        return self._by_index.get(index)
+
+
+def parse_number(text: str) -> int | None:
+    """ASCII digits without sign, underscore or leading zero, at most 2147483647; None for anything else."""
+    # Three questions in C cost less than a regular expression, and a map has thousands of numbers.
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS or (text[0] == "0" and text != "0"):
+        return None
+    number = int(text)
+    return number if number <= MAX_NUMBER else None
+
+
+def device_kind(text: str) -> str | None:
+    """How `text` names a device: `number`, `GPU` or `MIG`; None when it names none."""
+    if parse_number(text) is not None:
+        return "number"
+    # Lower case only, as nvidia-smi prints them: one device must have one spelling, or it could be held twice.
+    return text[:3] if _UUID.fullmatch(text) else None
+
+
+def parse_placement_map(text: str) -> PlacementMap:
+    """Parse `text`; raises MapError. A text seen lately costs a dictionary look-up."""
+    known = _RECENT.get(text)
+    if known is None:
+        known = _parse(text)
+        _RECENT.put(text, known)
+    return known
+
+
+class _Recent:
+    """The maps parsed last, as far as their texts fit a budget: a count would let a few huge maps eat the memory."""
+
+    __slots__ = ("_budget", "_maps", "_size")
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._size = 0
+        self._maps: OrderedDict[str, PlacementMap] = OrderedDict()
+
+    def get(self, text: str) -> PlacementMap | None:
+        known = self._maps.get(text)
+        if known is not None:
+            self._maps.move_to_end(text)
+        return known
+
+    def put(self, text: str, parsed: PlacementMap) -> None:
+        self._maps[text] = parsed
+        self._size += len(text)
+        while self._size > self._budget:
+            dropped, _ = self._maps.popitem(last=False)
+            self._size -= len(dropped)
+
+
+REMEMBERED: Final = 2**21
+"""Characters of text whose maps are remembered: thousands of ordinary maps, about 60 MB when all are of the most costly
+kind."""
+
+_RECENT: Final = _Recent(budget=REMEMBERED)
+
+
+def _parse(text: str) -> PlacementMap:
+    # Characters first: a byte count of hostile megabytes is not needed to refuse them.
+    if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
+        raise MapError(_SIZE_RULE)
+    slots: dict[int, Slot] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        content = line.strip(_BLANKS)
+        if not content or content.startswith("#"):
+            continue
+        slot = _parse_line(content, number)
+        earlier = slots.setdefault(slot.index, slot)
+        if earlier is not slot:
+            raise MapError(f"index {slot.index} must stand once, and line {earlier.line} has it", number, content)
+    if not slots:
+        raise MapError("it must have at least one line INDEX=NODE:ID,ID")
+    return PlacementMap(tuple(slots[index] for index in sorted(slots)))
+
+
+def _parse_line(content: str, number: int) -> Slot:
+    left, equals, right = content.partition("=")
+    node, colon, ids = (part.strip(_BLANKS) for part in right.partition(":"))
+    if not equals or not colon:
+        raise MapError(_SHAPE_RULE, number, content)
+    index = parse_number(left.strip(_BLANKS))
+    if index is None:
+        raise MapError(_INDEX_RULE, number, content)
+    if len(node) > _MAX_NODE or _SUBDOMAIN.fullmatch(node) is None:
+        raise MapError(_NODE_RULE, number, content)
+    devices, fault = _devices(ids) if len(ids) <= _SHORT else _devices.__wrapped__(ids)
+    if fault is not None:
+        raise MapError(fault, number, content)
+    return Slot(index, sys.intern(node), devices, number)
+
+
+@lru_cache(maxsize=4096)
+def _devices(ids: str) -> tuple[tuple[str, ...], str | None]:
+    """What a line names, and the rule that it breaks, if any; thousands of lines name the same, and it is kept once."""
+    devices = tuple(part.strip(_BLANKS) for part in ids.split(",")) if ids else ()
+    return devices, _fault_of(devices)
+
+
+def _fault_of(devices: tuple[str, ...]) -> str | None:
+    """The rule that a line's devices break, if any."""
+    kinds: set[str] = set()
+    seen: set[str] = set()
+    for device in devices:
+        kind = device_kind(device)
+        if kind is None:
+            return _GPU_RULE if device else _EMPTY_RULE
+        if device in seen:
+            return f"GPU {device} must stand once on a line"
+        kinds.add(kind)
+        seen.add(device)
+    if len(kinds) > 1:
+        return _KIND_RULE
+    return _LENGTH_RULE if len(",".join(devices)) > MAX_VALUE else None

@@ -1,0 +1,99 @@
+"""How this process finds its cluster: by a kubeconfig, or by the pod's own service account.
+
+The one module that imports the Kubernetes client, and only where a kubeconfig is read: it costs 14 MB in each process,
+and a monitor runs on every GPU node. The client's packages load all of themselves where one part is asked for; here
+they don't: 0.2 s and 9 MB less.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu_scheduler.core.text import quote
+from gpu_scheduler.kube.config.client_config import AccessError
+from gpu_scheduler.kube.config.in_cluster import InCluster
+
+if TYPE_CHECKING:
+    from gpu_scheduler.kube.config.client_config import Access
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfig:
+    """One context of a kubeconfig."""
+
+    access: Access
+    context: str
+    namespace: str
+    """Where its commands look when they are not told; `default` where it names none."""
+
+
+class Reload:
+    """How this process finds its cluster: a kubeconfig when one is named, else the pod's service account."""
+
+    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+        """`kubeconfig` None means: inside the cluster."""
+        self._kubeconfig = kubeconfig
+        self.context = context or ""
+        self.namespace = ""
+
+    async def __call__(self) -> Access:
+        """A fresh configuration; AccessError says what is missing."""
+        try:
+            if self._kubeconfig is None:
+                return InCluster()
+            found = await read_kubeconfig(self._kubeconfig, self.context or None)
+        except (OSError, TypeError, ValueError) as error:
+            where = "a service account" if self._kubeconfig is None else f"kubeconfig {self._kubeconfig}"
+            raise AccessError(
+                f"cannot reach a cluster through {where}: {error} "
+                "(example: --kubeconfig ~/.kube/config --context kind-gpu-scheduler)",
+            ) from error
+        self.context, self.namespace = found.context, found.namespace
+        return found.access
+
+
+async def read_kubeconfig(paths: str, context: str | None) -> Kubeconfig:
+    """Read one file, or several as KUBECONFIG lists them; ValueError or OSError says what is wrong with them."""
+    if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):  # noqa: ASYNC240 - at start-up, nothing else runs yet
+        raise FileNotFoundError("no such file")
+    _hollow("kubernetes", "kubernetes.aio")
+    import yaml  # noqa: PLC0415 - with the client
+    from kubernetes.aio.client.configuration import Configuration  # noqa: PLC0415 - 14 MB that no pod needs
+    from kubernetes.aio.config import ConfigException  # noqa: PLC0415 - likewise
+    from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger  # noqa: PLC0415 - likewise
+
+    configuration = Configuration()
+    try:
+        merged = KubeConfigMerger(paths)  # type: ignore[no-untyped-call]
+        chosen = _chosen(context, merged)
+        loader = KubeConfigLoader(  # type: ignore[no-untyped-call]
+            config_dict=merged.config, active_context=chosen, config_base_path=None
+        )
+        await loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    return Kubeconfig(configuration, chosen, loader.current_context["context"].get("namespace") or "default")
+
+
+def _chosen(context: str | None, merged: Any) -> str:
+    """The context that is named, else the current one of the first file that has one, as kubectl takes it."""
+    known = [each["name"] for each in merged.config.value["contexts"]]
+    current = (merged.config_files[path].get("current-context") for path in merged.paths)
+    chosen = context or next(filter(None, current), None)
+    if chosen not in known:
+        what = "names no current context" if chosen is None else f"has no context {quote(chosen)}"
+        raise ValueError(f"it {what}; it knows {', '.join(known) or 'none'}")
+    return str(chosen)
+
+
+def _hollow(*packages: str) -> None:
+    """Let parts of these packages be imported without running the packages' own beginnings."""
+    for name in packages:
+        spec = find_spec(name)
+        if name not in sys.modules and spec is not None:
+            sys.modules[name] = module_from_spec(spec)

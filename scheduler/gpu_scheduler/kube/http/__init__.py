@@ -1,0 +1,4 @@
+"""Connections, requests and watches over HTTP/1.1.
+
+LAW: knows no kind of object.
+"""

@@ -1,0 +1,93 @@
+"""What the kinds of agentaflow.io/v1 share, and GPUNode, field for field.
+
+Role crds says the same to the API server, as schemas; a contract test holds the two against each other, so a field, a
+limit or a default that stands here stands there.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gpu_scheduler.core.nodes.inventory import Health
+from gpu_scheduler.kube.objects.meta import ObjectMeta
+
+GROUP = "agentaflow.io"
+VERSION = "v1"
+API = f"/apis/{GROUP}/{VERSION}"
+
+Count = Annotated[int, Meta(ge=0)]
+Memory = Annotated[int, Meta(ge=0, le=2**40)]
+Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Truth = Annotated[str, Meta(extra_json_schema={"enum": ["True", "False", "Unknown"]})]
+
+
+class WrittenStruct(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """Base of what is read and written."""
+
+
+class StatusConditionObject(WrittenStruct, kw_only=True):
+    """As Kubernetes' own objects have them."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+    last_transition_time: Moment
+    observed_generation: Count | None = None
+
+
+class MigDeviceObject(WrittenStruct, kw_only=True):
+    """A slice of a card."""
+
+    uuid: str
+    memory_mib: Count | None = msgspec.field(name="memoryMiB", default=None)
+
+
+class GpuDevice(WrittenStruct, kw_only=True):
+    """A card as its monitor lists it; all but its index is optional, because all of it may be unknown."""
+
+    index: Count
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    model: str | None = None
+    memory_total_mib: Count | None = msgspec.field(name="memoryTotalMiB", default=None)
+    memory_used_mib: Count | None = msgspec.field(name="memoryUsedMiB", default=None)
+    utilization: Annotated[int, Meta(ge=0, le=100)] | None = None
+    temperature: int | None = None
+    power: int | None = None
+    health: Health | None = None
+    mig_devices: list[MigDeviceObject] | None = None
+
+
+class AllocationObject(WrittenStruct, kw_only=True):
+    """What one pod has of the node: a device as the pod names it, or so many that its device plugin chose."""
+
+    pod: str
+    device: str | None = None
+    unnamed: Annotated[int, Meta(ge=1)] | None = None
+    memory_mib: Count | None = msgspec.field(name="memoryMiB", default=None)
+
+
+class GpuNodeSpec(WrittenStruct, kw_only=True):
+    """Which node it is about."""
+
+    node_name: Annotated[str, Meta(min_length=1, max_length=253)]
+
+
+class GpuNodeStatus(WrittenStruct, kw_only=True):
+    """The cards as the node's monitor tells of them, and the rest as the controller does."""
+
+    gpus: Count | None = None
+    devices: list[GpuDevice] | None = None
+    allocated: Count | None = None
+    allocations: list[AllocationObject] | None = None
+    conditions: list[StatusConditionObject] | None = None
+
+
+class GpuNodeObject(WrittenStruct, kw_only=True):
+    """The GPUs of one node, and who has them."""
+
+    metadata: ObjectMeta
+    spec: GpuNodeSpec
+    status: GpuNodeStatus | None = None

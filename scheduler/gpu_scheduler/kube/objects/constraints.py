@@ -1,0 +1,133 @@
+"""Where a pod may go, from its selectors, affinity and tolerations, and what it wishes that nobody here decides.
+
+The pods of a workload wish the same, so each distinct text is read once and equal wishes are one value.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from gpu_scheduler.core.pods.bounds import MAX_CLAIMS, MAX_CONSTRAINTS, MAX_VOLUMES, Excess
+from gpu_scheduler.core.pods.constraints import ANYWHERE, Constraints, Requirement, Term, Toleration
+from gpu_scheduler.kube.objects.decoding import decode_part
+from gpu_scheduler.kube.objects.pod_objects import (
+    Affinity,
+    NodeSelector,
+    PodSpec,
+    PodVolumeObject,
+    SelectorRequirement,
+    TolerationObject,
+    TopologySpreadConstraint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_selectors = msgspec.json.Decoder(dict[str, str] | None)
+_affinities = msgspec.json.Decoder(Affinity | None)
+_tolerations = msgspec.json.Decoder(list[TolerationObject] | None)
+_spreads = msgspec.json.Decoder(list[TopologySpreadConstraint] | None)
+_claims = msgspec.json.Decoder(list[msgspec.Raw] | None)
+_volumes = msgspec.json.Decoder(list[PodVolumeObject] | None)
+
+_LONGEST: Final = 2048
+"""Bytes of text of one pod that are remembered."""
+_MOST: Final = 1024
+"""Different texts that are remembered."""
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_ABSENT: Final = frozenset({b"", b"null"})
+
+
+class Wishes(NamedTuple):
+    """Where a pod may go, and the fields with wishes that we do not decide."""
+
+    constraints: Constraints
+    unsupported: tuple[str, ...]
+
+
+NO_WISHES: Final = Wishes(ANYWHERE, ())
+
+
+def wishes_of(spec: PodSpec) -> tuple[Wishes, Excess | None]:
+    """All that the pod says about the node it wants; of too much, nothing is kept."""
+    texts = (
+        bytes(spec.node_selector),
+        bytes(spec.affinity),
+        bytes(spec.tolerations),
+        bytes(spec.topology_spread_constraints),
+        bytes(spec.resource_claims),
+    )
+    size = sum(map(len, texts))
+    if size > MAX_CONSTRAINTS:
+        return NO_WISHES, Excess("what the pod says of its node", size, MAX_CONSTRAINTS)
+    return (_wishes if size <= _LONGEST else _wishes.__wrapped__)(*texts), None
+
+
+def claims_of(pod_name: str, spec: PodSpec) -> tuple[tuple[str, ...], Excess | None]:
+    """The PersistentVolumeClaims that the pod mounts; the one of an ephemeral volume is named after pod and volume."""
+    data = bytes(spec.volumes)
+    if len(data) > MAX_VOLUMES:
+        return (), Excess("spec.volumes", len(data), MAX_VOLUMES)
+    claims = tuple(_claim_names(pod_name, decode_part(_volumes, data) or ()))
+    if len(claims) > MAX_CLAIMS:
+        return (), Excess("spec.volumes", len(claims), MAX_CLAIMS, "claims")
+    return claims, None
+
+
+def terms_of(selector: NodeSelector) -> tuple[Term, ...]:
+    """The terms of a node selector, a pod's or a volume's."""
+    return tuple(
+        Term(_requirements(term.match_expressions or ()), _requirements(term.match_fields or ()))
+        for term in selector.node_selector_terms or ()
+    )
+
+
+def _claim_names(pod_name: str, volumes: Iterable[PodVolumeObject]) -> Iterator[str]:
+    for volume in volumes:
+        source = volume.persistent_volume_claim
+        if source is not None and source.claim_name:
+            yield source.claim_name
+        elif volume.ephemeral is not None:
+            yield f"{pod_name}-{volume.name or ''}"
+
+
+@lru_cache(maxsize=_MOST)
+def _wishes(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes, claims: bytes) -> Wishes:
+    wanted = decode_part(_affinities, affinity)
+    labels = decode_part(_selectors, selector)
+    node_affinity = wanted.node_affinity if wanted else None
+    terms = terms_of(node_affinity.required) if node_affinity and node_affinity.required else None
+    # What stands there and cannot be read is a wish that no node fulfils.
+    if (wanted is None and affinity not in _ABSENT) or (labels is None and selector not in _ABSENT):
+        terms = ()
+    constraints = Constraints(labels or {}, terms, _tolerated(decode_part(_tolerations, tolerations) or ()))
+    unsupported = _unsupported(wanted, decode_part(_spreads, spread) or (), decode_part(_claims, claims) or ())
+    return Wishes(ANYWHERE if constraints == ANYWHERE else constraints, tuple(unsupported))
+
+
+def _requirements(given: Iterable[SelectorRequirement]) -> tuple[Requirement, ...]:
+    return tuple(Requirement(each.key or "", each.operator or "", tuple(each.values or ())) for each in given)
+
+
+def _tolerated(given: Iterable[TolerationObject]) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(each.key or "", each.operator or "Equal", each.value or "", each.effect or "") for each in given
+    )
+
+
+def _unsupported(
+    affinity: Affinity | None,
+    spreads: Iterable[TopologySpreadConstraint],
+    claims: Sequence[msgspec.Raw],
+) -> Iterator[str]:
+    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
+        yield f"spec.affinity.podAffinity.{_REQUIRED}"
+    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
+        yield f"spec.affinity.podAntiAffinity.{_REQUIRED}"
+    if any(spread.when_unsatisfiable == "DoNotSchedule" for spread in spreads):
+        yield "spec.topologySpreadConstraints"
+    if claims:
+        yield "spec.resourceClaims"

@@ -1,0 +1,145 @@
+"""A node becomes a core value here, with the cards that its monitor or its device plugin tells of."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.core.nodes.inventory import UNREAD, Card, Health, Inventory, Reading, counted
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.constraints import Taint
+from gpu_scheduler.core.pods.count_request import MAX_CARDS, MAX_MEMORY
+from gpu_scheduler.core.pods.placement_map import MAX_NUMBER, device_kind
+from gpu_scheduler.kube.objects.decoding import decode_object, decode_part
+from gpu_scheduler.kube.objects.meta import ConditionObject, ObjectMeta, ReadStruct
+from gpu_scheduler.kube.objects.resource_requests import amounts, shared_amounts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class TaintObject(ReadStruct):
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class NodeSpec(ReadStruct):
+    unschedulable: bool | None = None
+    taints: list[TaintObject] | None = None
+
+
+class NodeStatus(ReadStruct):
+    conditions: list[ConditionObject] | None = None
+    allocatable: dict[str, object] | None = None
+    capacity: dict[str, object] | None = None
+
+
+class NodeObject(ReadStruct):
+    metadata: ObjectMeta
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+_LONGEST = 253
+"""Longest model that is kept."""
+
+
+class _MigDevice(msgspec.Struct, gc=False):
+    """A slice of a card, as a monitor lists it."""
+
+    uuid: str
+
+
+class _Device(msgspec.Struct, rename="camel", gc=False):
+    """A card, as a monitor lists it."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+    uuid: str | None = None
+    mig_devices: list[_MigDevice] | None = None
+    # Which card it is must be right; what is said of it beside that costs itself alone when it is not.
+    model: msgspec.Raw = msgspec.Raw()
+    memory_total: msgspec.Raw = msgspec.field(name="memoryTotalMiB", default=msgspec.Raw())
+    memory_used: msgspec.Raw = msgspec.field(name="memoryUsedMiB", default=msgspec.Raw())
+    utilization: msgspec.Raw = msgspec.Raw()
+    health: msgspec.Raw = msgspec.Raw()
+
+
+_nodes = msgspec.json.Decoder(NodeObject)
+_devices = msgspec.json.Decoder(list[_Device] | None)
+_models = msgspec.json.Decoder(Annotated[str, msgspec.Meta(max_length=_LONGEST)] | None)
+_amounts = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY)] | None)
+_percents = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=0, le=100)] | None)
+_healths = msgspec.json.Decoder(Health | None)
+
+
+def read_node(raw: bytes | msgspec.Raw) -> tuple[str, Node]:
+    """JSON of a node to (name, Node). msgspec.ValidationError when it is no node."""
+    node = node_value(decode_object(_nodes, raw))
+    return node.name, node
+
+
+def node_value(node: NodeObject) -> Node:
+    """A node as placement sees it; a node that has not said Ready is not."""
+    meta, spec, status = node.metadata, node.spec or NodeSpec(), node.status or NodeStatus()
+    cards = {key: given for key, given in (status.capacity or {}).items() if key == names.GPU_RESOURCE}
+    advertised = amounts(cards).get(names.GPU_RESOURCE)
+    listed = (meta.annotations or {}).get(names.DEVICES)
+    inventory, readings = (None, {}) if listed is None else _told(listed)
+    if inventory is None and advertised:
+        inventory = counted(advertised)
+    return Node(
+        name=meta.name or "",
+        ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ()),
+        unschedulable=bool(spec.unschedulable),
+        alias=(meta.labels or {}).get(names.NODE_ALIAS) or None,
+        labels={sys.intern(key): sys.intern(value) for key, value in (meta.labels or {}).items()},
+        taints=tuple(Taint(taint.key or "", taint.value or "", taint.effect or "") for taint in spec.taints or ()),
+        allocatable=shared_amounts(status.allocatable),
+        inventory=inventory,
+        advertised=advertised,
+        readings=readings,
+    )
+
+
+def _told(text: str) -> tuple[Inventory | None, dict[int, Reading]]:
+    """The cards that a monitor lists, and its readings; nothing of either when the list cannot be believed.
+
+    A card that is as one that nobody reads has no reading.
+    """
+    devices = decode_part(_devices, text.encode())
+    if devices is None or len(devices) > MAX_CARDS:
+        return None, {}
+    cards = tuple(map(_card, devices))
+    uuids = [uuid for card in cards for uuid in (card.uuid, *card.slices) if uuid is not None]
+    if len({card.index for card in cards}) < len(cards) or len(set(uuids)) < len(uuids):
+        return None, {}
+    readings = {device.index: _reading(device) for device in devices}
+    return Inventory(cards), {card: reading for card, reading in readings.items() if reading != UNREAD}
+
+
+def _card(device: _Device) -> Card:
+    return Card(
+        device.index,
+        next(_uuids("GPU", (device.uuid,)), None),
+        tuple(_uuids("MIG", (each.uuid for each in device.mig_devices or ()))),
+        sys.intern(decode_part(_models, bytes(device.model)) or ""),
+        decode_part(_amounts, bytes(device.memory_total)),
+    )
+
+
+def _reading(device: _Device) -> Reading:
+    return Reading(
+        decode_part(_amounts, bytes(device.memory_used)) or UNREAD.used,
+        decode_part(_percents, bytes(device.utilization)) or UNREAD.utilization,
+        decode_part(_healths, bytes(device.health)) or UNREAD.health,
+    )
+
+
+def _uuids(kind: str, given: Iterable[str | None]) -> Iterator[str]:
+    """Those that a map can name, spelled as it spells them."""
+    spelled = (uuid[:4] + uuid[4:].lower() for uuid in given if uuid)
+    return (uuid for uuid in spelled if device_kind(uuid) == kind)

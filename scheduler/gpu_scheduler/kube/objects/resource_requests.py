@@ -1,0 +1,222 @@
+"""What a pod takes of its node, from its containers: requests as kube-scheduler adds them up, and ports of the host.
+
+Thousands of pods are alike, so each distinct text is read once and equal demands are one value.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.core.pods.bounds import MAX_PART, MAX_PORTS, MAX_RESOURCES, Excess
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, EVERY_PORT, NOTHING, Demand, HostPort
+from gpu_scheduler.kube.objects.decoding import decode_part
+from gpu_scheduler.kube.objects.pod_objects import (
+    Consumer,
+    ContainerPort,
+    Counted,
+    ForeignPodSpec,
+    LongRequirements,
+    PodSpec,
+    ResourceRequirements,
+)
+from gpu_scheduler.kube.objects.quantities import QuantityError, thousandths, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_resources = msgspec.json.Decoder(ResourceRequirements | None)
+_long = msgspec.json.Decoder(LongRequirements | None)
+_overheads = msgspec.json.Decoder(dict[str, object] | None)
+_ports = msgspec.json.Decoder(list[ContainerPort] | None)
+
+_LONGEST: Final = 1024
+"""Bytes of text that are remembered."""
+_MOST: Final = 1024
+"""Different texts of a kind that are remembered."""
+_FEW: Final = 16
+"""Containers, and of a demand resources and ports, that are remembered together."""
+_COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", names.GPU_RESOURCE})
+"""Resources that are kept before all others."""
+_EVERY: Final = frozenset({EVERY_PORT})
+
+
+class Wants(NamedTuple):
+    """The resources of one container, or of a pod as a whole."""
+
+    requests: Mapping[str, int]
+    gpu_limit: int
+    too_many: bool = False
+    """There were more than are kept."""
+
+
+class _Texts(NamedTuple):
+    """What a container says of its demand, as it is written."""
+
+    resources: bytes
+    ports: bytes
+    sidecar: bool
+
+
+def demand_of(spec: PodSpec | ForeignPodSpec) -> tuple[Demand, Excess | None]:
+    """What the pod takes in all; its init containers run before the others, so the larger of the two counts.
+
+    Of too many resources the first are kept, processor, memory and cards before all others; too many ports count as all
+    of them.
+    """
+    texts = (
+        tuple(map(_texts, spec.containers or ())),
+        tuple(map(_texts, spec.init_containers or ())),
+        bytes(spec.resources),
+        bytes(spec.overhead),
+    )
+    count = len(texts[0]) + len(texts[1])
+    length = sum(len(each.resources) + len(each.ports) for each in chain(*texts[:2])) + len(texts[2]) + len(texts[3])
+    return _demand(*texts) if length <= _LONGEST and count <= _FEW else _demand.__wrapped__(*texts)
+
+
+def gpu_limit_of(resources: msgspec.Raw) -> int:
+    """The limit of cards in a `resources` field; none in one that cannot be read."""
+    return _wanted(bytes(resources)).gpu_limit
+
+
+def shared_amounts(quantities: Mapping[str, object] | None) -> Mapping[str, int]:
+    """The same, one value for all who have as much."""
+    found = amounts(quantities)
+    return _same_amounts(tuple(found.items())) if len(found) <= MAX_RESOURCES else found
+
+
+def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
+    """Quantities as whole numbers; one that cannot be read is left out."""
+    found: dict[str, int] = {}
+    for resource, quantity in (quantities or {}).items():
+        try:
+            found[resource] = (thousandths if resource == "cpu" else whole)(str(quantity))
+        except QuantityError:
+            continue
+    return found
+
+
+def _wanted(resources: bytes) -> Wants:
+    return _wants(resources) if len(resources) <= _LONGEST else _wants.__wrapped__(resources)
+
+
+def _start_up(before: Iterable[tuple[Mapping[str, int], bool]]) -> tuple[dict[str, int], dict[str, int]]:
+    """All that the sidecars take, and the most that is taken while the init containers run one after the other."""
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for requests, sidecar in before:
+        running = dict(sidecars)
+        _add(running, requests)
+        if sidecar:
+            # Each that follows looks at all of them.
+            sidecars = _first(running)
+        for resource, amount in running.items():
+            peak[resource] = max(peak.get(resource, 0), amount)
+    return sidecars, peak
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _first(found: dict[str, int]) -> dict[str, int]:
+    """As many of them as are kept."""
+    if len(found) <= MAX_RESOURCES:
+        return found
+    return {resource: found[resource] for resource in sorted(found, key=_importance)[:MAX_RESOURCES]}
+
+
+def _importance(resource: str) -> tuple[bool, str]:
+    return resource not in _COUNTED, resource
+
+
+def _texts(container: Consumer) -> _Texts:
+    return _Texts(bytes(container.resources), bytes(container.ports), container.restart_policy == "Always")
+
+
+@lru_cache(maxsize=_MOST)
+def _demand(
+    containers: tuple[_Texts, ...], before: tuple[_Texts, ...], resources: bytes, overhead: bytes
+) -> tuple[Demand, Excess | None]:
+    wants = [_wanted(each.resources) for each in chain(containers, before)]
+    total: dict[str, int] = {}
+    for each in wants[: len(containers)]:
+        _add(total, each.requests)
+    in_turn = zip(wants[len(containers) :], before, strict=True)
+    sidecars, peak = _start_up((each.requests, texts.sidecar) for each, texts in in_turn)
+    _add(total, sidecars)
+    for resource, amount in peak.items():
+        total[resource] = max(total.get(resource, 0), amount)
+    of_the_pod = _wanted(resources)
+    total |= of_the_pod.requests
+    _add(total, amounts(decode_part(_overheads, overhead[:MAX_PART])))
+    ports = _ports_of(chain(containers, (each for each in before if each.sidecar)))
+    kept = _first(total)
+    excess: Excess | None = None
+    if len(total) > len(kept) or any(each.too_many for each in (*wants, of_the_pod)):
+        most = max(len(total), MAX_RESOURCES + 1)
+        excess = Excess("the resources of the pod", most, MAX_RESOURCES, "resources")
+    elif ports == _EVERY:
+        excess = Excess("the host ports of the pod", MAX_PORTS + 1, MAX_PORTS, "ports or more")
+    found = frozenset(item for item in kept.items() if item[1])
+    few = len(found) <= _FEW and len(ports) <= _FEW
+    return (_shared if few else _shared.__wrapped__)(found, ports), excess
+
+
+@lru_cache(maxsize=_MOST)
+def _wants(data: bytes) -> Wants:
+    if len(data) > MAX_PART:
+        # Those that no node counts of itself may be thousands.
+        long = decode_part(_long, data) or LongRequirements()
+        return Wants(_counted(long.requests), _counted(long.limits).get(names.GPU_RESOURCE, 0), too_many=True)
+    resources = decode_part(_resources, data) or ResourceRequirements()
+    requests = amounts(resources.requests)
+    limit = amounts({names.GPU_RESOURCE: (resources.limits or {}).get(names.GPU_RESOURCE, "0")})
+    return Wants(_first(requests), limit.get(names.GPU_RESOURCE, 0), too_many=len(requests) > MAX_RESOURCES)
+
+
+def _counted(given: Counted | None) -> dict[str, int]:
+    if given is None:
+        return {}
+    quantities = {
+        "cpu": given.cpu,
+        "memory": given.memory,
+        "ephemeral-storage": given.ephemeral_storage,
+        names.GPU_RESOURCE: given.gpu,
+    }
+    return amounts({resource: quantity for resource, quantity in quantities.items() if quantity is not msgspec.UNSET})
+
+
+def _ports_of(containers: Iterable[_Texts]) -> frozenset[HostPort]:
+    found: set[HostPort] = set()
+    for container in containers:
+        if len(container.ports) > MAX_PART and b'"hostPort"' in container.ports:
+            return _EVERY
+        found.update(_host_ports(container.ports[:MAX_PART]))
+        if len(found) > MAX_PORTS:
+            return _EVERY
+    return frozenset(found)
+
+
+def _host_ports(ports: bytes) -> Iterable[HostPort]:
+    return (
+        HostPort(port.protocol or "TCP", port.host_ip or ANY_ADDRESS, port.host_port)
+        for port in decode_part(_ports, ports) or ()
+        if port.host_port
+    )
+
+
+@lru_cache(maxsize=64)
+def _same_amounts(found: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+    return dict(found)
+
+
+@lru_cache(maxsize=_MOST)
+def _shared(requests: frozenset[tuple[str, int]], ports: frozenset[HostPort]) -> Demand:
+    return Demand(dict(sorted(requests)), ports) if requests or ports else NOTHING

@@ -1,0 +1,127 @@
+"""Claims, volumes and storage classes become values."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.kube.objects.constraints import terms_of
+from gpu_scheduler.kube.objects.decoding import decode_object
+from gpu_scheduler.kube.objects.meta import ObjectMeta, ReadStruct
+from gpu_scheduler.kube.objects.pod_objects import NodeSelector
+
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+"""Kubernetes writes it on a claim together with its volume, when the two belong together for good."""
+FORMER_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+"""Where the class of a claim stood before it had a field; it still goes before the field."""
+
+
+class ClaimSpec(ReadStruct):
+    """What a claim asks for."""
+
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+
+
+class ClaimAnnotations(ReadStruct):
+    """Those that a decision reads; tenants write others."""
+
+    former_class: str | None = msgspec.field(name=FORMER_CLASS, default=None)
+    bind_completed: str | None = msgspec.field(name=BIND_COMPLETED, default=None)
+    selected_node: str | None = msgspec.field(name=names.SELECTED_NODE, default=None)
+
+
+class ClaimMeta(ReadStruct):
+    """Which claim it is, and what is written on it."""
+
+    name: str | None = None
+    namespace: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: ClaimAnnotations | None = None
+
+
+class PersistentVolumeClaim(ReadStruct):
+    """A claim."""
+
+    metadata: ClaimMeta
+    spec: ClaimSpec | None = None
+
+
+class VolumeNodeAffinity(ReadStruct):
+    """From where a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(ReadStruct):
+    """How a volume is reached."""
+
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class PersistentVolume(ReadStruct):
+    """A volume."""
+
+    metadata: ObjectMeta
+    spec: VolumeSpec | None = None
+
+
+class StorageClassObject(ReadStruct):
+    """A class; its fields stand beside its metadata."""
+
+    metadata: ObjectMeta
+    provisioner: str | None = None
+    volume_binding_mode: str | None = None
+
+
+WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
+_MAX_NAME: Final = 253
+"""Longest name of an object: a longer one is nobody's."""
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+
+_claims = msgspec.json.Decoder(PersistentVolumeClaim)
+_volumes = msgspec.json.Decoder(PersistentVolume)
+_classes = msgspec.json.Decoder(StorageClassObject)
+
+
+def read_claim(raw: bytes | msgspec.Raw) -> tuple[str, Claim]:
+    """JSON of a claim to (NAMESPACE/NAME, Claim). msgspec.ValidationError when it is no claim."""
+    decoded = decode_object(_claims, raw)
+    meta, spec = decoded.metadata, decoded.spec or ClaimSpec()
+    said = meta.annotations or ClaimAnnotations()
+    storage_class = spec.storage_class_name if said.former_class is None else said.former_class
+    selected = (said.selected_node or "")[:_MAX_NAME]
+    claim = Claim(
+        namespace=sys.intern(meta.namespace or ""),
+        name=meta.name or "",
+        volume=spec.volume_name or None,
+        storage_class=sys.intern((storage_class or "")[:_MAX_NAME]) or None,
+        selected_node=selected or None,
+        deleting=meta.deletion_timestamp is not None,
+        complete=not spec.volume_name or said.bind_completed is not None,
+    )
+    return str(claim), claim
+
+
+def read_volume(raw: bytes | msgspec.Raw) -> tuple[str, Volume]:
+    """JSON of a volume to (name, Volume). msgspec.ValidationError when it is no volume."""
+    decoded = decode_object(_volumes, raw)
+    affinity = decoded.spec.node_affinity if decoded.spec else None
+    required = affinity.required if affinity else None
+    volume = Volume(decoded.metadata.name or "", None if required is None else terms_of(required))
+    return volume.name, volume
+
+
+def read_class(raw: bytes | msgspec.Raw) -> tuple[str, StorageClass]:
+    """JSON of a storage class to (name, StorageClass). msgspec.ValidationError when it is no storage class."""
+    decoded = decode_object(_classes, raw)
+    storage_class = StorageClass(
+        name=decoded.metadata.name or "",
+        waits_for_consumer=decoded.volume_binding_mode == WAITS_FOR_CONSUMER,
+        provisions=decoded.provisioner != NO_PROVISIONER,
+    )
+    return storage_class.name, storage_class

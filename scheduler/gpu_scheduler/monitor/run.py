@@ -1,0 +1,120 @@
+"""Wiring of `gpu-scheduler monitor`: one source of readings, three places to write them, and a loop that never ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gpu_scheduler import names
+from gpu_scheduler.kube.config.client_config import AccessError
+from gpu_scheduler.kube.http.client import connect
+from gpu_scheduler.monitor.metrics import GpuCollector
+from gpu_scheduler.monitor.monitor_loop import Cadence, Monitor
+from gpu_scheduler.monitor.sinks import ApiGpuNode, ApiHeart, ApiNode
+from gpu_scheduler.process.http_server import Listener, ListenError, health_app
+from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
+from gpu_scheduler.process.logs import get_logger
+from gpu_scheduler.process.metrics import new_registry, read_gauges
+
+if TYPE_CHECKING:
+    from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.objects.meta import Identity
+    from gpu_scheduler.kube.reflector import Reflector
+    from gpu_scheduler.monitor.ports import GpuSource
+    from gpu_scheduler.settings import MonitorSettings
+
+# A look ends sooner than the next one is due; a driver that wakes up its cards takes a few seconds.
+LONGEST_LOOK = 10.0
+# A loop that has not come round for so long is not slow, it is stuck: every await in it has a time-out well below.
+STUCK = 60.0
+
+log = get_logger(__name__)
+
+
+class NodeMonitor:
+    """One running monitor and its parts."""
+
+    def __init__(self, settings: MonitorSettings, api: Api) -> None:
+        """Wire everything; nothing is asked of anybody before `serve`."""
+        self._settings = settings
+        self._api = api
+        name = settings.node_name
+        self._node = ApiNode(api, name, settings.gpu_utilization_goal)
+        source, self._feeds = self._source()
+        self.monitor = Monitor(
+            source,
+            self._node,
+            ApiGpuNode(api, self._node, name),
+            ApiHeart(
+                api,
+                self._node,
+                name,
+                namespace=settings.kubernetes_namespace,
+                holder=settings.pod_name,
+                interval=settings.monitor_interval,
+            ),
+            goal=settings.gpu_utilization_goal,
+            cadence=Cadence(settings.monitor_interval),
+        )
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Run until `stop`; what was written stays, and grows old with its Lease."""
+        settings, monitor = self._settings, self.monitor
+        registry = new_registry(own_version(), settings.gpu_scheduler_commit)
+        GpuCollector(registry, settings.node_name, lambda: monitor.gpus)
+        current = ("1 while what stands written of the node is so", lambda: float(monitor.problem is None))
+        read_gauges(registry, {names.METRIC_MONITOR_CURRENT: current})
+        health = health_app(alive={"loop": self._stuck}, ready={"readings": lambda: monitor.problem}, registry=registry)
+        listener = Listener(health, address=settings.bind_address, port=settings.http_port, variable="HTTP_PORT")
+        async with listener:
+            parts = {**{name: feed.run() for name, feed in self._feeds.items()}, "monitor": monitor.run()}
+            tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+            try:
+                await until_stopped(stop, tasks)
+                log.info("Stopping")
+            finally:
+                await cancel(tasks)
+
+    def _source(self) -> tuple[GpuSource, dict[str, Reflector[Pod]]]:
+        """The source that the settings name, and the watch that feeds it. Each is imported only where it is used."""
+        settings, node = self._settings, self._settings.node_name
+        deadline = min(LONGEST_LOOK, settings.monitor_interval)
+        if settings.monitor_source == "nvml":
+            from gpu_scheduler.monitor.nvml import NvmlSource
+
+            return NvmlSource(deadline=deadline, remember=self._node.written), {}
+        from gpu_scheduler.kube.objects.pods import read_pod
+        from gpu_scheduler.kube.reflector import Reflector
+        from gpu_scheduler.kube.resource import Resource
+        from gpu_scheduler.monitor.simulated import NodePods, SimulatedSource
+
+        pods = NodePods(node)
+        here = Resource("pods", "/api/v1/pods", f"spec.nodeName={node}", read_pod, _uid)
+        reflector = Reflector(self._api, here, pods)
+        source = SimulatedSource(settings.simulated_inventory, node, pods, reflector.synced, deadline=deadline)
+        return source, {"watch of pods": reflector}
+
+    def _stuck(self) -> str | None:
+        pulse = self.monitor.pulse
+        limit = STUCK + self._settings.monitor_interval
+        return f"the loop has shown no sign of life for {pulse:.0f} s" if pulse > limit else None
+
+
+def _uid(identity: Identity) -> str:
+    return identity.uid or ""
+
+
+async def run_monitor(settings: MonitorSettings, kubeconfig: str | None, context: str | None) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = stop_on_signals()
+    try:
+        api = await connect(kubeconfig, context, user_agent=f"{names.MONITOR}/{own_version()}")
+    except AccessError as error:
+        raise UsageError(str(error)) from error
+    try:
+        await NodeMonitor(settings, api).serve(stop)
+    except ListenError as error:
+        raise UsageError(str(error)) from error
+    finally:
+        await api.close()

@@ -1,0 +1,204 @@
+"""Where a monitor writes: labels and annotations of its node, its GPUNode, and the Lease that says they are true.
+
+All by server-side apply under one field manager: what others wrote on the node is never touched, and what is applied
+unchanged is no write at all.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.kube.http.client import APPLY, NoAnswerError, segment, status_message
+from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION, GpuDevice, MigDeviceObject
+from gpu_scheduler.kube.objects.decoding import decode_part
+from gpu_scheduler.kube.objects.nodes import NodeObject
+from gpu_scheduler.monitor.ports import Heart, Reporter
+from gpu_scheduler.monitor.readings import Gpu, Report, Slice, schedulable, status_of, tier_of
+from gpu_scheduler.process.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpu_scheduler.kube.http.client import Answer, Api
+
+NOT_FOUND = 404
+# The scheduler calls a node's GPUs stale when its monitor has been silent for so many intervals.
+PATIENCE = 3
+
+log = get_logger(__name__)
+
+_nodes = msgspec.json.Decoder(NodeObject | None)
+_devices = msgspec.json.Decoder(list[GpuDevice] | None)
+
+
+class ApiNode(Reporter):
+    """The monitor's own node; whoever depends on it has its uid from here."""
+
+    def __init__(self, api: Api, node: str, goal: int) -> None:
+        """`goal` parts the tiers."""
+        self._api = api
+        self._node = node
+        self._goal = goal
+        self._path = f"/api/v1/nodes/{segment(node)}"
+        self.uid: str | None = None
+
+    async def written(self) -> tuple[Gpu, ...] | None:
+        """What stands written of its GPUs, of which only their identity is given; None when that can't be told."""
+        try:
+            answer = await self._api.call("GET", self._path)
+        except NoAnswerError:
+            return None
+        node = decode_part(_nodes, bytes(answer.body)) if answer.ok else None
+        if node is None:
+            return None
+        listed = (node.metadata.annotations or {}).get(names.DEVICES)
+        return tuple(_identity(device) for device in decode_part(_devices, (listed or "").encode()) or ())
+
+    async def report(self, report: Report) -> str | None:
+        """See Reporter."""
+        gpus = report.gpus
+        metadata = {
+            "name": self._node,
+            "labels": {
+                names.SCHEDULABLE: "true" if schedulable(gpus) else "false",
+                names.COUNT: str(len(gpus)),
+                names.TIER: tier_of(gpus, self._goal),
+            },
+            "annotations": {
+                names.DEVICES: msgspec.json.encode([_device(gpu) for gpu in gpus]).decode(),
+                names.STATUS: status_of(gpus),
+                names.LAST_UPDATE: report.at,
+            },
+        }
+        answer = await _apply(self._api, self._path, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        if isinstance(answer, str):
+            return answer
+        node = decode_part(_nodes, bytes(answer.body))
+        self.uid = node.metadata.uid if node is not None else None
+        return None
+
+
+class ApiGpuNode(Reporter):
+    """The GPUNode of the monitor's node, gone with the node; where its kind is not installed, nothing is written."""
+
+    def __init__(self, api: Api, node: ApiNode, name: str) -> None:
+        """It is called as the node."""
+        self._api = api
+        self._node = node
+        self._name = name
+        self._path = f"{API}/gpunodes/{segment(name)}"
+        self._missing = False
+
+    async def report(self, report: Report) -> str | None:
+        """See Reporter."""
+        kind = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": names.NODE_KIND,
+        }
+        metadata = {"name": self._name, **_owned(self._name, self._node.uid)}
+        made = await _apply(self._api, self._path, {**kind, "metadata": metadata, "spec": {"nodeName": self._name}})
+        if isinstance(made, str):
+            return self._unless_missing(made)
+        self._missing = False
+        status = {"gpus": len(report.gpus), "devices": [_device(gpu) for gpu in report.gpus]}
+        body = {**kind, "metadata": {"name": self._name}, "status": status}
+        told = await _apply(self._api, f"{self._path}/status", body)
+        return told if isinstance(told, str) else None
+
+    def _unless_missing(self, problem: str) -> str | None:
+        """A cluster without our kinds is a cluster like others: told once, and tried again with the next writing."""
+        if not problem.startswith(f"HTTP {NOT_FOUND}"):
+            return problem
+        if not self._missing:
+            log.info("Kind GPUNode is not installed: going on without", node=self._name)
+        self._missing = True
+        return None
+
+
+class ApiHeart(Heart):
+    """A Lease, called as the node, in the monitors' namespace."""
+
+    def __init__(  # noqa: PLR0913 - what a Lease says
+        self,
+        api: Api,
+        node: ApiNode,
+        name: str,
+        *,
+        namespace: str,
+        holder: str,
+        interval: float,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`holder` is this pod's name, `interval` the seconds between two beats."""
+        self._api = api
+        self._node = node
+        self._name = name
+        self._namespace = namespace
+        self._holder = holder
+        self._duration = math.ceil(PATIENCE * interval)
+        self._wall = wall
+
+    async def beat(self) -> str | None:
+        """See Heart."""
+        collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(self._namespace)}/leases"
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace, **_owned(self._name, self._node.uid)},
+            "spec": {
+                "holderIdentity": self._holder,
+                "leaseDurationSeconds": self._duration,
+                "renewTime": self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            },
+        }
+        answer = await _apply(self._api, f"{collection}/{segment(self._name)}", lease)
+        return answer if isinstance(answer, str) else None
+
+
+async def _apply(api: Api, path: str, body: Mapping[str, object]) -> Answer | str:
+    """Apply; the answer, or the sentence why there is none that helps. A hand-made value of ours gives way."""
+    query = {"fieldManager": names.MONITOR, "force": "true"}
+    try:
+        answer = await api.call("PATCH", path, query=query, body=msgspec.json.encode(body), content_type=APPLY)
+    except NoAnswerError as error:
+        return str(error)
+    return answer if answer.ok else f"HTTP {answer.status}: {status_message(answer)}"
+
+
+def _owned(name: str, uid: str | None) -> dict[str, object]:
+    """What belongs to a node goes with it."""
+    if uid is None:
+        return {}
+    return {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}]}
+
+
+def _device(gpu: Gpu) -> GpuDevice:
+    return GpuDevice(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        pci_bus_id=gpu.bus,
+        model=gpu.model,
+        memory_total_mib=gpu.total,
+        memory_used_mib=gpu.used,
+        utilization=gpu.utilization,
+        temperature=gpu.temperature,
+        power=gpu.power,
+        health=gpu.health,
+        mig_devices=[MigDeviceObject(uuid=each.uuid, memory_mib=each.memory) for each in gpu.slices] or None,
+    )
+
+
+def _identity(device: GpuDevice) -> Gpu:
+    return Gpu(
+        index=device.index,
+        uuid=device.uuid,
+        bus=device.pci_bus_id,
+        model=device.model,
+        total=device.memory_total_mib,
+        slices=tuple(Slice(each.uuid, each.memory_mib) for each in device.mig_devices or ()),
+    )

@@ -1,0 +1,42 @@
+"""The Prometheus registry of a process, and gauges that are read when they are scraped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Gauge, Info, disable_created_metrics
+from prometheus_client.process_collector import ProcessCollector
+
+from gpu_scheduler import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def new_registry(version: str, commit: str) -> CollectorRegistry:
+    """Make a registry that already tells what was built, and what the process uses."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    build = Info(names.METRIC_BUILD_INFO.removesuffix("_info"), "What this process was built from", registry=registry)
+    build.info({"version": version, "commit": commit})
+    return registry
+
+
+def read_gauges(registry: CollectorRegistry, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
+    """Add gauges by name: what they mean, and the function that a scrape asks."""
+    for name, (meaning, read) in gauges.items():
+        Gauge(name, meaning, registry=registry).set_function(read)
+
+
+def read_labelled_gauge(
+    registry: CollectorRegistry,
+    name: str,
+    meaning: str,
+    label: str,
+    reads: Mapping[str, Callable[[], float]],
+) -> None:
+    """Add one gauge with one label: its values, and the function that a scrape asks for each."""
+    gauge = Gauge(name, meaning, [label], registry=registry)
+    for value, read in reads.items():
+        gauge.labels(value).set_function(read)

@@ -1,0 +1,4 @@
+"""`gpu-scheduler run`: watches pods, decides, binds.
+
+LAW: one task decides; a write leaves only behind the fence.
+"""

@@ -1,0 +1,161 @@
+"""The fenced writes: a Binding, and the selected node of a claim."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.text import sentence
+from gpu_scheduler.kube.http.client import MERGE, UNAUTHORIZED, NoAnswerError, NotSentError, segment, status_message
+from gpu_scheduler.kube.lists import read_object
+from gpu_scheduler.kube.objects.decoding import UNREADABLE
+from gpu_scheduler.kube.objects.pod_objects import PodObject
+from gpu_scheduler.scheduler.ports import Binder, BindResult, Bound, ClaimSelector, Dropped, Failed, NotSent, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.refs import PodRef
+    from gpu_scheduler.kube.http.client import Answer, Api
+    from gpu_scheduler.kube.leader_election import Fence
+
+NOT_FOUND = 404
+CONFLICT = 409
+SERVER_FAULTS = 500
+
+_pods = msgspec.json.Decoder(PodObject)
+
+_GONE: Final = Dropped("the pod is gone")
+_PLAIN: Final[dict[int, BindResult]] = {
+    UNAUTHORIZED: NotSent("the API server refused our credentials, which are read again"),
+}
+
+
+class ApiBinder(Binder):
+    """Writes Bindings, only while the fence is open."""
+
+    def __init__(
+        self,
+        api: Api,
+        fence: Fence,
+        identity: str,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`identity` is the lease holder's, which the pod will carry as assigned-by."""
+        self._api = api
+        self._fence = fence
+        self._identity = identity
+        self._wall = wall
+        self._large = asyncio.Lock()
+
+    async def bind(self, bind: Bind) -> BindResult:
+        """See Binder. At most one POST and two GETs, each with the API's time-out."""
+        body = msgspec.json.encode(self._binding(bind))
+        try:
+            answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, guard=self._fence.may_bind)
+        except NotSentError:
+            return NotSent("the time in which this replica may bind is over")
+        except NoAnswerError as error:
+            return await self._look(bind, unbound=Unknown(str(error)))
+        if answer.ok:
+            return Bound()
+        if answer.status in _PLAIN:
+            return _PLAIN[answer.status]
+        if answer.status >= SERVER_FAULTS:
+            return await self._look(bind, unbound=Unknown(_told(answer), answer.retry_after or 0.0))
+        failed = Failed(
+            sentence(
+                Reason.BIND_FAILED,
+                f"cannot bind to {bind.placement.node}: {_told(answer)}",
+                "trying again by itself",
+            ),
+            answer.retry_after or 0.0,
+        )
+        # A conflict has many causes: bound by our own lost request, by others, another pod of that name, deleting.
+        # That something was not found may be said by anybody on the way, and an earlier request may yet arrive.
+        return await self._look(bind, unbound=failed) if answer.status in {NOT_FOUND, CONFLICT} else failed
+
+    async def _look(self, bind: Bind, *, unbound: Failed | Unknown) -> BindResult:
+        """What became of the pod; `unbound` is the answer when it is still alive and without a node."""
+        try:
+            answer = await read_object(self._api, _path(bind.pod), self._large)
+        except NoAnswerError as error:
+            return Unknown(str(error), unbound.patience)
+        if answer.status == NOT_FOUND:
+            return _GONE
+        if not answer.ok:
+            return Unknown(_told(answer), max(unbound.patience, answer.retry_after or 0.0))
+        try:
+            pod = _pods.decode(answer.body)
+        except UNREADABLE as error:
+            return Unknown(f"cannot read the pod: {error}", unbound.patience)
+        return _verdict(pod, bind) or unbound
+
+    def _binding(self, bind: Bind) -> dict[str, object]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": bind.pod.name,
+                "namespace": bind.pod.namespace,
+                "uid": bind.pod.uid,
+                "annotations": {
+                    **bind.placement.annotations,
+                    names.ASSIGNED_AT: self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                    names.ASSIGNED_BY: self._identity,
+                },
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.placement.node},
+        }
+
+
+def _verdict(pod: PodObject, bind: Bind) -> BindResult | None:
+    """What the pod itself proves; None when it is alive and without a node."""
+    if pod.metadata.uid != bind.pod.uid:
+        return Dropped("another pod has taken its name")
+    if pod.spec.node_name:
+        return Bound() if _is_ours(pod, bind) else Dropped(f"the pod is bound to {pod.spec.node_name}, not by us")
+    if pod.metadata.deletion_timestamp:
+        return Dropped("the pod is being deleted")
+    return None
+
+
+def _is_ours(pod: PodObject, bind: Bind) -> bool:
+    found = pod.metadata.annotations or {}
+    ours = all(found.get(key) == value for key, value in bind.placement.annotations.items())
+    return ours and pod.spec.node_name == bind.placement.node
+
+
+def _path(pod: PodRef) -> str:
+    return f"/api/v1/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
+
+
+def _told(answer: Answer) -> str:
+    return f"HTTP {answer.status}: {status_message(answer)}"
+
+
+class ApiClaims(ClaimSelector):
+    """Writes selected nodes, only while the fence is open."""
+
+    def __init__(self, api: Api, fence: Fence) -> None:
+        """Nothing is written before `select`."""
+        self._api = api
+        self._fence = fence
+
+    async def select(self, namespace: str, claim: str, node: str) -> str | None:
+        """See ClaimSelector. At most one PATCH, with the API's time-out; writing the same twice is harmless."""
+        path = f"/api/v1/namespaces/{segment(namespace)}/persistentvolumeclaims/{segment(claim)}"
+        body = msgspec.json.encode({"metadata": {"annotations": {names.SELECTED_NODE: node}}})
+        try:
+            answer = await self._api.call("PATCH", path, body=body, content_type=MERGE, guard=self._fence.may_bind)
+        except NotSentError:
+            return "the time in which this replica may bind is over"
+        except NoAnswerError as error:
+            return str(error)
+        return None if answer.ok else f"HTTP {answer.status}: {status_message(answer)}"

@@ -1,0 +1,79 @@
+"""What the loop remembers of each of our pods beside what the ledger has.
+
+LAW: when it came, what its owner was told last, and the bind that is on its way; nothing of pods that are gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_scheduler.core.decision import awaits_placement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.pods.placement import Placement
+    from gpu_scheduler.core.pods.pod import Condition, Pod
+    from gpu_scheduler.core.policy import Policy
+    from gpu_scheduler.core.refs import WorkloadKey
+
+
+@dataclass(slots=True)
+class Tracked:
+    """One pod."""
+
+    pod: Pod
+    first_seen: float
+    told: Condition | None
+    # What the last telling was about: the same again, with other numbers, is not told again.
+    topic: str | None = None
+    # What it was promised: from the decision until the watch shows it, or a definite failure takes it back.
+    promised: Bind | None = None
+    flying: bool = False
+    # The line that a pod which takes any line has its volumes made for.
+    reserved: tuple[WorkloadKey, int] | None = None
+    # When the last try of a bind began of which the API has not told what became: it is sent again as it is, never
+    # decided anew.
+    unsettled: float | None = None
+
+
+class Tracker(dict[str, Tracked]):
+    """All of our pods, by uid."""
+
+    def pending(self) -> int:
+        """How many have no node yet and are not finished."""
+        return sum(not (tracked.pod.bound or tracked.pod.finished) for tracked in self.values())
+
+    def running(self) -> int:
+        """How many have a node and are not finished."""
+        return sum(tracked.pod.bound and not tracked.pod.finished for tracked in self.values())
+
+    def namespaces(self) -> set[str]:
+        """Those that they are in."""
+        return {tracked.pod.ref.namespace for tracked in self.values()}
+
+    def awaiting(self, policy: Policy) -> Iterator[tuple[str, Pod]]:
+        """Who is not bound yet, as far as the watch has shown."""
+        for uid, tracked in self.items():
+            if awaits_placement(tracked.pod, policy):
+                yield uid, tracked.pod
+
+    def waiting(self, policy: Policy) -> Iterator[str]:
+        """Who awaits a decision, and has no bind on its way."""
+        for uid, _ in self.awaiting(policy):
+            if self[uid].promised is None:
+                yield uid
+
+    def promised(self) -> Iterator[tuple[Pod, Placement]]:
+        """Who was promised a place that the watch has not shown yet."""
+        for tracked in self.values():
+            if tracked.promised is not None:
+                yield tracked.pod, tracked.promised.placement
+
+    def reserved(self) -> Iterator[tuple[str, WorkloadKey, int]]:
+        """Who waits for volumes on a line that is kept for it."""
+        for uid, tracked in self.items():
+            if tracked.reserved is not None:
+                yield uid, *tracked.reserved

@@ -1,0 +1,101 @@
+"""Kubeflow's jobs become core values here; pure.
+
+A template of another scheduler is not read any further, so nothing in it can get in its way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.kube.objects.decoding import decode_object
+from gpu_scheduler.kube.objects.meta import ObjectMeta
+from gpu_scheduler.kube.objects.pod_objects import PodMeta, PodObject, PodSpec
+from gpu_scheduler.kube.objects.pods import pod_value
+from gpu_scheduler.webhook.job_review import Job, Replicas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+REPLICAS: Final = {
+    names.PYTORCH_JOB: "pytorchReplicaSpecs",
+    names.MPI_JOB: "mpiReplicaSpecs",
+    names.TF_JOB: "tfReplicaSpecs",
+}
+"""The field of `spec` in which a kind of job has its replicas, by type."""
+
+_NOTHING: Final = frozenset({b"", b"null"})
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    metadata: ObjectMeta
+
+
+class _Job(_Metadata):
+    spec: dict[str, msgspec.Raw] | None = None
+
+
+class _Template(msgspec.Struct, gc=False):
+    metadata: PodMeta | None = None
+    spec: msgspec.Raw = msgspec.Raw()
+
+
+class _ReplicaSpec(msgspec.Struct, gc=False):
+    template: msgspec.Raw = msgspec.Raw()
+
+
+class _Chosen(msgspec.Struct, rename="camel", gc=False):
+    """Which scheduler a template names."""
+
+    scheduler_name: str | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    spec: _Chosen | None = None
+
+
+_metas = msgspec.json.Decoder(_Metadata)
+_jobs = msgspec.json.Decoder(_Job)
+_replica_specs = msgspec.json.Decoder(dict[str, _ReplicaSpec | None])
+_choices = msgspec.json.Decoder(_Choice)
+_templates = msgspec.json.Decoder(_Template)
+_pod_specs = msgspec.json.Decoder(PodSpec)
+
+
+def read_job(raw: msgspec.Raw, kind: str, namespace: str, scheduler_name: str) -> Job | None:
+    """A job as far as we look into it; None when there is none, msgspec.ValidationError when it can't be read."""
+    if bytes(raw) in _NOTHING:
+        return None
+    job = decode_object(_jobs, raw)
+    meta, spec = job.metadata, job.spec or {}
+    field = REPLICAS[kind]
+    specs = spec.get(field, msgspec.Raw())
+    return Job(
+        kind=kind,
+        name=meta.name or meta.generate_name or "",
+        field=field,
+        annotations=meta.annotations or {},
+        replicas=tuple(_replicas(specs, namespace, scheduler_name)),
+        launcher_works=bytes(spec.get("runLauncherAsWorker", b"")) == b"true",
+    )
+
+
+def read_annotations(raw: msgspec.Raw) -> Mapping[str, str] | None:
+    """The annotations of a job whose specification, old as it is, no longer matters; None when there is no job."""
+    return None if bytes(raw) in _NOTHING else decode_object(_metas, raw).metadata.annotations or {}
+
+
+def _replicas(raw: msgspec.Raw, namespace: str, scheduler_name: str) -> Iterator[Replicas]:
+    specs = {} if bytes(raw) in _NOTHING else decode_object(_replica_specs, raw)
+    for name, spec in specs.items():
+        if spec is None or bytes(spec.template) in _NOTHING:
+            continue
+        chosen = decode_object(_choices, spec.template).spec
+        if chosen is not None and (chosen.scheduler_name or scheduler_name) == scheduler_name:
+            template = decode_object(_templates, spec.template)
+            meta = template.metadata
+            pod = PodObject(meta or PodMeta(), decode_object(_pod_specs, template.spec))
+            annotated = None if meta is None else meta.annotations is not None
+            yield Replicas(name, pod_value(pod, namespace), annotated)

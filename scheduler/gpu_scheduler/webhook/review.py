@@ -1,0 +1,139 @@
+"""The webhook's pure half: pod in, patch operations or a refusal out.
+
+LAW: no API and no state. A pod that is right already is left alone, so that a second review adds nothing to the first.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_scheduler import names
+from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, wanted
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.count_request import CountRequest
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.request import Request, excess_of, read_request
+from gpu_scheduler.core.pods.visible_devices import carried
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
+from gpu_scheduler.core.text import quote
+
+_MAX_NAME: Final = 253
+
+
+@dataclass(frozen=True, slots=True)
+class AddOp:
+    """A JSON patch operation `add`: one entry at the front of a list, or a whole list."""
+
+    path: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Let the pod in, with these changes; `log` is the line to log, if any."""
+
+    patches: tuple[AddOp, ...] = ()
+    log: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """Keep the pod out, saying why."""
+
+    reason: Reason
+    message: str
+
+
+def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None = None) -> Admit | Deny:
+    """Review a pod under creation, or (subresource `ephemeralcontainers`, with `old`) one to be debugged."""
+    if pod.scheduler_name != scheduler_name:
+        return Admit()
+    if subresource == "ephemeralcontainers":
+        return _review_debugging(pod, old)
+    request = read_request(pod)
+    if isinstance(request, Obstacle):
+        return _deny(request) if request.reason in REFUSED_AT_ADMISSION else Admit()
+    needed = _needed(pod, request)
+    log = f"Injecting {_shown(needed)} for pod {_named(pod)} ({_known(request)})"
+    return _complete(pod, pod.containers, needed, log)
+
+
+def _needed(pod: Pod, request: Request | CountRequest) -> tuple[EnvVar, EnvVar]:
+    """The devices as the line names them; by our annotation where line or devices are decided later."""
+    if isinstance(request, CountRequest) or request.slot is None or pod.gpu_limits:
+        return BY_FIELD
+    return wanted(request.slot.value)
+
+
+def _known(request: Request | CountRequest) -> str:
+    """What is known of the pod's place, for a log line."""
+    if isinstance(request, CountRequest):
+        return "devices decided by strategy when it is placed"
+    return "index decided when it is placed" if request.slot is None else f"index {request.slot.index}"
+
+
+def _review_debugging(pod: Pod, old: Pod | None) -> Admit | Deny:
+    """A new ephemeral container sees what its pod sees."""
+    excess = excess_of(pod)
+    if excess is not None:
+        return _deny(excess)
+    known = {container.name for container in _ephemeral(old)} if old is not None else set()
+    new = tuple(container for container in _ephemeral(pod) if container.name not in known)
+    needed = _seen(pod)
+    return _complete(pod, new, needed, f"Injecting {_shown(needed)} for ephemeral containers of pod {_named(pod)}")
+
+
+def _ephemeral(pod: Pod) -> Iterator[Container]:
+    return (container for container in pod.containers if container.kind is ContainerKind.EPHEMERAL)
+
+
+def _seen(pod: Pod) -> tuple[EnvVar, EnvVar]:
+    """What the pod's own containers have, else what it asks for; where neither says, our empty annotation."""
+    own = carried(pod)
+    if own is not None:
+        return own, BY_FIELD[1]
+    request = read_request(pod)
+    return BY_FIELD if isinstance(request, Obstacle) else _needed(pod, request)
+
+
+def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, ...], log: str) -> Admit | Deny:
+    """Add to each of `containers` what it lacks of `needed`, or refuse one that sets something else."""
+    patches: list[AddOp] = []
+    for container in containers:
+        obstacle = conflict(pod, container, needed)
+        if obstacle is not None:
+            return _deny(obstacle)
+        patches += _additions(container, missing(container, needed))
+    return Admit(tuple(patches), log if patches else None)
+
+
+def _additions(container: Container, entries: tuple[EnvVar, ...]) -> list[AddOp]:
+    """At the front, so that the container's own entries may refer to them as $(CUDA_VISIBLE_DEVICES)."""
+    if not entries:
+        return []
+    path = f"/spec/{container.kind}/{container.position}/env"
+    values = [_json(entry) for entry in entries]
+    if container.env is None:
+        return [AddOp(path, values)]
+    return [AddOp(f"{path}/0", value) for value in reversed(values)]
+
+
+def _named(pod: Pod) -> str:
+    """For a log line; the API server looks at names only after us."""
+    name = pod.ref.name or f"{pod.generate_name or ''}?"
+    return name if name.isprintable() and len(name) <= _MAX_NAME else quote(name)
+
+
+def _shown(needed: tuple[EnvVar, EnvVar]) -> str:
+    value = needed[0].value
+    return f"{names.VISIBLE_DEVICES}={f'(annotation {names.ASSIGNED_DEVICES})' if value is None else value}"
+
+
+def _json(entry: EnvVar) -> dict[str, object]:
+    if entry.value is None:
+        return {"name": entry.name, "valueFrom": {"fieldRef": {"fieldPath": entry.field_path}}}
+    return {"name": entry.name, "value": entry.value}
+
+
+def _deny(obstacle: Obstacle) -> Deny:
+    return Deny(obstacle.reason, obstacle.message)

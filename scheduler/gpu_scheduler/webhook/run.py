@@ -1,0 +1,70 @@
+"""Wiring of `gpu-scheduler webhook`: two listeners and a certificate that stays fresh. It asks the API nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gpu_scheduler import names
+from gpu_scheduler.process.acceptor import WEBHOOK_LIMITS
+from gpu_scheduler.process.http_server import Listener, ListenError, health_app
+from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
+from gpu_scheduler.process.logs import get_logger
+from gpu_scheduler.process.metrics import new_registry, read_gauges
+from gpu_scheduler.webhook.admission import Webhook
+from gpu_scheduler.webhook.certificates import CertificateError, ServingCertificate
+from gpu_scheduler.webhook.metrics import WebhookMetrics
+
+if TYPE_CHECKING:
+    from gpu_scheduler.settings import WebhookSettings
+
+# Seconds for requests that are still open after the drain, which aiohttp gives twice: with the drain's shipped time,
+# under the 5 that a stop may take.
+LAST_REQUESTS = 0.9
+
+log = get_logger(__name__)
+
+
+async def run_webhook(settings: WebhookSettings) -> None:
+    """Serve until SIGTERM or SIGINT, then go on answering while the endpoint is taken out of the Service."""
+    stop = stop_on_signals()
+    registry = new_registry(own_version(), settings.gpu_scheduler_commit)
+    webhook = Webhook(settings.scheduler_name, WebhookMetrics(registry))
+    try:
+        certificate = ServingCertificate(settings.certificate_dir, client_ca=settings.client_ca)
+    except CertificateError as error:
+        raise UsageError(str(error)) from error
+    expiry = ("Seconds until the serving certificate expires", certificate.seconds_left)
+    read_gauges(registry, {names.METRIC_CERTIFICATE_EXPIRY: expiry})
+    health = health_app(
+        alive={},
+        ready={
+            "certificate": certificate.problem,
+            "serving": lambda: "stopping" if webhook.draining else None,
+        },
+        registry=registry,
+    )
+    address = settings.bind_address
+    try:
+        async with (
+            Listener(
+                webhook.app(),
+                address=address,
+                port=settings.webhook_port,
+                variable="WEBHOOK_PORT",
+                tls=certificate.context,
+                patience=LAST_REQUESTS,
+                limits=WEBHOOK_LIMITS,
+            ),
+            Listener(health, address=address, port=settings.http_port, variable="HTTP_PORT"),
+        ):
+            fresh = asyncio.create_task(certificate.keep_fresh(settings.certificate_poll), name="certificate")
+            try:
+                await until_stopped(stop, [fresh])
+                log.info("Stopping")
+                webhook.draining = True
+                await asyncio.sleep(settings.drain_period)
+            finally:
+                await cancel([fresh])
+    except ListenError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,355 @@
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.cli.options import FailedError, Options, Output
+from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
+from tests.cli.world import MISSING, card, cluster, deployment, items, lease, limits, node, pod, settings
+from tests.kube.server import Reply
+
+Facts = dict[str, Any]
+FORBIDDEN = Reply(403, {"message": 'User "jane" cannot list resource "nodes"'})
+HELD = "GpuHeld: GPU 1 of node1 is held by ml/a-0; wait until it ends"
+TWO = items(node("node1", card(0), card(1)), node("node2"))
+
+
+def as_json(options: Options) -> Options:
+    return replace(options, output=Output.JSON)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[Facts]:
+    """The items of what was printed, whatever was logged before."""
+    printed = capsys.readouterr().out
+    found: list[Facts] = json.loads(printed[printed.index("{\n") :])["items"]
+    return found
+
+
+async def test_status_is_one_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What there is, what is taken, who leads, and who waits for what."""
+    waiting = [pod("a-1", message=HELD), pod("a-2")]
+    pods = items(pod("a-0", "node1", "0,1"), *waiting)
+    async with cluster(tmp_path, nodes=TWO, pods=pods, settings=settings("best_fit")) as (server, options):
+        address = server.url
+        assert await status(options) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"Cluster     test ({address})",
+        "Leader      gpu-scheduler-0_1",
+        "Strategy    best_fit (ConfigMap gpu-scheduler-settings)",
+        "GPUs        2 known, 2 held, 0 free",
+        "Nodes       2, 2 ready, 1 with GPUs",
+        "Workloads   2 pending, 1 running",
+        "",
+        "NAMESPACE   NAME   REASON    MESSAGE",
+        "ml          a-1    GpuHeld   GPU 1 of node1 is held by ml/a-0; wait until it ends",
+        "ml          a-2    -         not looked at yet",
+    ]
+
+
+async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same, for programs."""
+    cards = items(node("node1", card(0), card(1, health="unhealthy")))
+    pods = items(pod("a-0", "node1", "0"), pod("a-1", message=HELD))
+    since = "2026-01-01T00:00:00.000000Z"
+    leading = Reply(body=lease("gpu-scheduler", acquireTime=since))
+    async with cluster(tmp_path, nodes=cards, pods=pods, lease=leading) as (server, options):
+        address = server.url
+        assert await status(as_json(options)) == 0
+
+    waiting = {"namespace": "ml", "name": "a-1", "observer": False, "reason": "GpuHeld", "message": HELD}
+    assert told(capsys) == [
+        {
+            "apiVersion": "cli.agentaflow.io/v1",
+            "kind": "Status",
+            "context": "test",
+            "server": address,
+            "leader": {"holder": "gpu-scheduler-0_1", "since": since},
+            "strategy": {"name": "least_utilized", "source": "default"},
+            "gpus": {"total": 2, "held": 1, "available": 0, "unhealthy": 1},
+            "nodes": {"total": 1, "ready": 1, "withGpus": 1, "stale": []},
+            "workloads": {"pending": 1, "running": 1, "waiting": [waiting]},
+            "limits": {"lines": [], "faults": []},
+            "conflicts": [],
+        }
+    ]
+
+
+async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It sees GPUs and holds none: nobody must think that they are held twice."""
+    template = {"metadata": {"annotations": {"agentaflow.gpu/observer": "true"}}, "spec": {}}
+    wished: Facts = {
+        "metadata": {"namespace": "ml", "name": "look"},
+        "spec": {"podTemplate": template},
+        "status": {"phase": "Running", "node": "node1", "devices": ["1"]},
+    }
+    looking = pod("o-0", "node1", "0", observer="true", count="1")
+    waiting = pod("o-1", message="GpuNotFound: none", observer="true", count="1")
+    found = items(pod("a-0", "node1", "0"), looking, waiting)
+    replies = {"nodes": TWO, "pods": found, "mine": found, "my_workloads": items(wished)}
+    async with cluster(tmp_path, **replies) as (_, options):
+        await workloads(options)
+        rows = capsys.readouterr().out.splitlines()
+        await workloads(replace(options, output=Output.WIDE))
+        wide = capsys.readouterr().out.splitlines()
+        await workloads(as_json(options))
+        data = {each["name"]: each["observer"] for each in told(capsys)}
+        await status(options)
+        screen = capsys.readouterr().out
+        await status(as_json(options))
+        (facts,) = told(capsys)
+        await nodes(replace(options, output=Output.WIDE))
+        cards = capsys.readouterr().out
+
+    gpus = rows[0].index("GPUS")
+    assert [line[gpus:].split("   ")[0] for line in rows[1:]] == ["1 (observer)", "0", "0 (observer)", "(observer)"]
+    assert [line.count("(observer)") for line in wide] == [line.count("(observer)") for line in rows]
+    assert data == {"look": True, "a-0": False, "o-0": True, "o-1": True}
+    assert "ml          o-1 (observer)   GpuNotFound   none" in screen
+    assert [each["observer"] for each in facts["workloads"]["waiting"]] == [True]
+    assert "ml/a-0" in cards
+    assert "ml/o-0" not in cards
+
+
+async def test_status_tells_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What each namespace with a line holds and may hold, and which line cannot be read."""
+    text = "ml: devices=2 priority=10\n*: devices=4\nlab: devices=unlimited\nodd: devices=x\n"
+    pods = items(pod("a-0", "node1", "0,1"))
+    async with cluster(tmp_path, nodes=TWO, pods=pods, limits=limits(text)) as (_, options):
+        await status(options)
+        await status(as_json(options))
+        await status(as_json(replace(options, namespace="other")))
+
+    screen, _, rest = capsys.readouterr().out.partition("{\n")
+    lines = [line for line in screen.splitlines() if line.startswith("Limits")]
+    said, wrong = lines
+    assert said == (
+        "Limits      lab: 0 of any number of GPUs; ml: 2 of 2 GPUs, priority up to 10; "
+        "odd: 0 of 0 GPUs, priority up to 0; *: 4 GPUs"
+    )
+    assert wrong.startswith('Limits      1 wrong: line 4: cannot read "devices=x": devices must be a number from 0')
+    first, second = (json.loads("{" + part) for part in rest.split("\n{"))
+    assert first["items"][0]["limits"]["lines"][1] == {"namespace": "ml", "devices": 2, "held": 2, "priority": 10}
+    assert second["items"][0]["limits"]["lines"] == [{"namespace": "other", "devices": 4, "held": 0, "priority": None}]
+
+
+NOBODY = {
+    "a Lease that nobody has renewed in time": Reply(body=lease("gpu-scheduler", age=16)),
+    "a Lease that was given back": Reply(body=lease("gpu-scheduler", holderIdentity="")),
+    "no Lease at all": MISSING,
+}
+
+
+@pytest.mark.parametrize("reply", NOBODY.values(), ids=NOBODY)
+async def test_status_fails_where_nobody_leads(
+    reply: Reply, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, and the screen says so."""
+    async with cluster(tmp_path, lease=reply) as (_, options):
+        assert await status(options) == 1
+
+    assert "Leader      nobody: " in capsys.readouterr().out
+
+
+async def test_status_fails_where_a_gpu_is_held_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Against the rules: two workloads on one card."""
+    pods = items(pod("a-0", "node1", "0"), pod("b-0", "node1", "0", count="1"))
+    async with cluster(tmp_path, nodes=TWO, pods=pods) as (_, options):
+        assert await status(options) == 1
+
+    assert "GpuConflict   GPU 0 of node1 is held by ml/a-0 and ml/b-0" in capsys.readouterr().out
+
+
+async def test_the_rules_are_the_schedulers_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What its Deployment says of sharing and strategy is what counts."""
+    pods = items(pod("a-0", "node1", "0"), pod("b-0", "node1", "0", count="1"))
+    set_up = deployment(GPU_SHARING="any", SCHEDULING_STRATEGY="round_robin", SCHEDULER_NAME="second")
+    async with cluster(tmp_path, nodes=TWO, pods=pods, deployment=set_up) as (server, options):
+        assert await status(as_json(options)) == 0
+
+    assert told(capsys)[0]["strategy"] == {"name": "round_robin", "source": "Deployment gpu-scheduler"}
+    assert server.asked("GET", "/api/v1/pods")[0].query["fieldSelector"] == "spec.schedulerName=second"
+
+
+async def test_status_tells_of_silent_monitors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their nodes get no pod by strategy; and how long the leader has led."""
+    leading = Reply(body=lease("gpu-scheduler", acquireTime=(datetime.now(UTC) - timedelta(hours=3)).isoformat()))
+    async with cluster(tmp_path, nodes=TWO, lease=leading, monitors=items(lease("node1", age=60))) as (_, options):
+        await status(replace(options, output=Output.WIDE))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "Leader      gpu-scheduler-0_1, for 3h" in lines
+    assert "Monitors    silent on node1: no pod is placed there by strategy" in lines
+    assert "GPUs        2 known, 0 held, 0 free" in lines
+
+
+async def test_status_counts_the_workloads_of_one_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """GPUs are everybody's."""
+    async with cluster(tmp_path, nodes=TWO, pods=items(pod("a-0", "node1", "0"))) as (_, options):
+        await status(replace(as_json(options), namespace="other"))
+
+    found = told(capsys)[0]
+    assert (found["workloads"]["running"], found["gpus"]["held"]) == (0, 1)
+
+
+async def test_nodes_are_one_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the order in which people count; a silent monitor and a cordon show."""
+    listed = items(
+        node("node10", card(0)),
+        node("node2", card(0, utilization=30), card(1), spec={"unschedulable": True}),
+        node("node3"),
+    )
+    silent = items(lease("node10", age=60))
+    async with cluster(tmp_path, nodes=listed, monitors=silent, pods=items(pod("a-0", "node3", "7"))) as (_, options):
+        assert await nodes(options) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME     ALIAS   STATUS           GPUS   HELD   FREE   MODEL       MEMORY     UTIL   HEALTH    TIER",
+        "node2    -       Ready,cordoned   2      0      0      NVIDIA L4   1.0/48Gi   20%    healthy   low",
+        "node3    -       Ready            -      1      0      -           -          -      -         low",
+        "node10   -       Ready,stale      1      0      0      NVIDIA L4   0.5/24Gi   10%    healthy   low",
+    ]
+
+
+async def test_wide_nodes_are_one_row_a_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And who holds it."""
+    pods = items(pod("a-0", "node1", "0,1"), pod("a-1", "node1", "1"))
+    async with cluster(tmp_path, nodes=items(node("node1", card(0), card(1))), pods=pods) as (_, options):
+        await nodes(replace(options, output=Output.WIDE))
+
+    assert [line.rpartition("   ")[0].rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "NODE    GPU   MODEL       MEMORY     UTIL   HEALTH    FREE   HELD BY",
+        "node1   0     NVIDIA L4   0.5/24Gi   10%    healthy   no     ml/a-0",
+        "node1   1     NVIDIA L4   0.5/24Gi   10%    healthy   no     ml/a-0,ml/a-1",
+    ]
+
+
+async def test_cards_of_a_device_plugin_are_taken_by_anybody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So all pods are looked at where there is one."""
+    plugin = {"nvidia.com/gpu": "4"}
+    stranger = pod("s", "node1")
+    stranger["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "3"}}
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": plugin, "capacity": plugin}
+    async with cluster(tmp_path, nodes=items(node("node1", status=status))) as (server, options):
+        server.on("GET", "/api/v1/pods", items(stranger))
+        await nodes(as_json(options))
+
+    assert told(capsys)[0]["gpus"] == {"total": 4, "held": 3, "available": 1, "unnamed": 3}
+    assert server.asked("GET", "/api/v1/pods")[1].query["fieldSelector"].startswith("spec.schedulerName!=gpu-scheduler")
+
+
+async def test_workloads_of_the_contexts_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pods that a map places and pods that a strategy places, finished ones too."""
+    done, leaving, gated = pod("c-0", "node1", "0"), pod("d-0", "node1", "1"), pod("e-0")
+    done["status"]["phase"] = "Succeeded"
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gates are there"}
+    gated["status"]["conditions"] = [gate]
+    mine = items(
+        pod("b-0", count="2", priority="7", message="NotEnoughGpus: cannot find 2 GPUs; wait"), done, leaving, gated
+    )
+    async with cluster(tmp_path, mine=mine, settings=settings("priority")) as (_, options):
+        assert await workloads(options) == 0
+
+    rows = [line.rsplit(maxsplit=1)[0].rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        "NAME   KIND   PHASE         NODE    GPUS   STRATEGY   PRIORITY   REASON",
+        "b-0    Pod    Pending       -       -      priority   7          NotEnoughGpus",
+        "c-0    Pod    Succeeded     node1   0      map        -          -",
+        "d-0    Pod    Terminating   node1   1      map        -          -",
+        "e-0    Pod    Pending       -       -      map        -          SchedulingGated",
+    ]
+
+
+async def test_workloads_of_all_namespaces_and_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """GPUWorkloads where the cluster knows them; the namespace is a column then."""
+    wished: Facts = {
+        "metadata": {"namespace": "ml", "name": "train", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"priority": 3, "schedulingStrategy": "best_fit", "podTemplate": {"spec": {}}},
+        "status": {"phase": "Running", "node": "node1", "devices": ["0", "1"]},
+    }
+    fresh: Facts = {"metadata": {"namespace": "ml", "name": "zoo"}, "spec": {"podTemplate": {"spec": {}}}}
+    made = pod("train-0", "node1", "0,1", count="2")
+    made["metadata"]["ownerReferences"] = [{"kind": "GPUWorkload", "name": "train", "uid": "u", "controller": True}]
+    async with cluster(tmp_path, pods=items(made), workloads=items(wished, fresh)) as (_, options):
+        await workloads(replace(options, all_namespaces=True, output=Output.WIDE))
+        printed = capsys.readouterr().out
+        await workloads(replace(options, all_namespaces=True, output=Output.NAME))
+        names = capsys.readouterr().out
+
+    assert [line.split()[:8] for line in printed.splitlines()] == [
+        ["NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "STRATEGY", "PRIORITY"],
+        ["ml", "train", "GPUWorkload", "Running", "node1", "0,1", "best_fit", "3"],
+        ["ml", "zoo", "GPUWorkload", "Pending", "-", "-", "least_utilized", "0"],
+        ["ml", "train-0", "Pod", "Running", "node1", "0,1", "least_utilized", "0"],
+    ]
+    assert printed.splitlines()[-1].split()[-2] == "train"
+    assert names.split() == ["gpuworkload.agentaflow.io/train", "gpuworkload.agentaflow.io/zoo", "pod/train-0"]
+
+
+async def test_nothing_found_is_said_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, as kubectl does."""
+    async with cluster(tmp_path) as (_, options):
+        assert await workloads(options) == 0
+        found = capsys.readouterr()
+        await workloads(as_json(options))
+
+    assert (found.out, found.err) == ("", "No workloads found in ml\n")
+    assert json.loads(capsys.readouterr().out)["items"] == []
+
+
+HEALTH = {
+    "all is well": (items(node("node1", card(0), card(1))), items(), 0),
+    "one is unhealthy": (items(node("node1", card(0), card(1, health="unhealthy"))), items(), 1),
+    "one wears": (items(node("node1", card(0, health="degraded"))), items(), 1),
+    "a monitor is silent": (items(node("node1", card(0))), items(lease("node1", age=60)), 1),
+    "nobody reads any": (items(node("node1")), items(), 0),
+    "we may not see who is silent": (items(node("node1", card(0))), FORBIDDEN, 0),
+}
+
+
+@pytest.mark.parametrize(("listed", "monitors", "code"), HEALTH.values(), ids=HEALTH)
+async def test_health_is_an_exit_code(listed: Reply, monitors: Reply, code: int, tmp_path: Path) -> None:
+    """For scripts that ask whether all is well."""
+    async with cluster(tmp_path, nodes=listed, monitors=monitors) as (_, options):
+        assert await health(options) == code
+
+
+async def test_health_is_a_row_a_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is not read is a dash."""
+    cards = card(0, temperature=91, health="unhealthy"), card(1, temperature=None)
+    async with cluster(tmp_path, nodes=items(node("node1", *cards))) as (_, options):
+        await health(options)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "NODE    GPU   HEALTH      TEMP    UTIL   STALE",
+        "node1   0     unhealthy   91 °C   10%    no",
+        "node1   1     healthy     -       10%    no",
+    ]
+
+
+async def test_what_may_not_be_listed_is_one_sentence(tmp_path: Path) -> None:
+    """The API server's own words, and what to do."""
+    async with cluster(tmp_path, nodes=FORBIDDEN) as (_, options):
+        with pytest.raises(FailedError, match=r'^cannot list nodes: HTTP 403: User "jane" .*; ask for the right'):
+            await nodes(options)
+
+
+async def test_one_object_that_cannot_be_read_costs_only_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All pages, and all that is readable of them."""
+    pages = (
+        Reply(body={"metadata": {"continue": "more"}, "items": [{"metadata": 1}, node("node1", card(0))]}),
+        items(node("node2", card(0))),
+    )
+    async with cluster(tmp_path, nodes=pages[0]) as (server, options):
+        server.on("GET", "/api/v1/nodes", pages[1])
+        await nodes(as_json(options))
+
+    assert [each["name"] for each in told(capsys)] == ["node1", "node2"]

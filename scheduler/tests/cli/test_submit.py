@@ -1,0 +1,243 @@
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
+from gpu_scheduler.cli.verbs import submit as submit_module
+from gpu_scheduler.cli.verbs.strategy import strategy
+from gpu_scheduler.cli.verbs.submit import submit
+from tests.cli.world import SETTINGS, WORKLOADS, cluster, settings
+from tests.kube.server import FakeServer, Reply
+
+Facts = dict[str, Any]
+
+MINE = WORKLOADS.replace("v1/", "v1/namespaces/ml/")
+TRAIN = "apiVersion: agentaflow.io/v1\nkind: GPUWorkload\nmetadata: {name: train}\nspec: {priority: 1}\n"
+SERVE = TRAIN.replace("train", "serve")
+
+
+def workload(name: str = "train", generation: int = 1, **status: object) -> Facts:
+    """A GPUWorkload as the API server gives it."""
+    meta = {"namespace": "ml", "name": name, "uid": f"uid-{name}", "generation": generation}
+    return {"metadata": meta, "spec": {}, "status": status}
+
+
+def written(tmp_path: Path, text: str) -> str:
+    """A file with this text."""
+    file = tmp_path / "work.yaml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def accept(server: FakeServer, *names: str, status: int = 201) -> None:
+    """Take whatever is sent of these."""
+    for name in names:
+        server.on("PATCH", f"{MINE}/{name}", Reply(status, workload(name)))
+
+
+async def test_the_strategy_is_one_key_under_a_manager_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So that the play, which applies the rest of the ConfigMap, leaves it alone."""
+    async with cluster(tmp_path, settings=settings("best_fit")) as (server, options):
+        server.on("PATCH", SETTINGS, Reply(200))
+        assert await strategy(options, "best_fit") == 0
+
+    sent = server.asked("PATCH", SETTINGS)[0]
+    assert sent.query == {"fieldManager": "gpu-scheduler-strategy", "force": "true"}
+    assert sent.headers["Content-Type"] == "application/apply-patch+yaml"
+    assert sent.body == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "gpu-scheduler-settings", "namespace": "gpu-scheduler-system"},
+        "data": {"strategy": "best_fit"},
+    }
+    assert capsys.readouterr().out.splitlines() == [
+        "STRATEGY   FROM",
+        "best_fit   ConfigMap gpu-scheduler-settings",
+    ]
+
+
+async def test_without_a_name_the_strategy_is_only_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever somebody wrote there by hand, what counts is shown."""
+    async with cluster(tmp_path, settings=settings("fastest")) as (server, options):
+        assert await strategy(replace(options, output=Output.YAML)) == 0
+
+    assert "  name: least_utilized\n  source: default\n" in capsys.readouterr().out
+    assert server.asked("PATCH") == []
+
+
+async def test_an_unknown_strategy_is_refused_with_the_list() -> None:
+    """Before anybody is asked."""
+    known = "least_utilized, best_fit, priority, round_robin"
+    with pytest.raises(RefusedInputError, match=f'^cannot use strategy "fastest": it must be one of {known} .example'):
+        await strategy(Options(), "fastest")
+
+
+async def test_a_strategy_that_may_not_be_set_is_told(tmp_path: Path) -> None:
+    """With the API server's words."""
+    async with cluster(tmp_path) as (server, options):
+        server.on("PATCH", SETTINGS, Reply(404, {"message": 'namespaces "gpu-scheduler-system" not found'}))
+        with pytest.raises(FailedError, match=r"^cannot set the strategy .*HTTP 404: namespaces .*--system-namespace"):
+            await strategy(options, "priority")
+
+
+async def test_a_document_is_applied_with_every_field_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under our manager, in the context's namespace."""
+    async with cluster(tmp_path) as (server, options):
+        accept(server, "train")
+        assert await submit(options, written(tmp_path, TRAIN)) == 0
+
+    (sent,) = server.asked("PATCH")
+    assert sent.query == {"fieldManager": "gpu-scheduler-cli", "fieldValidation": "Strict"}
+    assert sent.body["metadata"] == {"name": "train", "namespace": "ml"}
+    assert sent.body["spec"] == {"priority": 1}
+    assert capsys.readouterr().out == "gpuworkload.agentaflow.io/train created\n"
+
+
+async def test_several_documents_are_tried_before_one_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is half-created."""
+    async with cluster(tmp_path) as (server, options):
+        accept(server, "train", "serve", status=200)
+        await submit(replace(options, output=Output.JSON), written(tmp_path, f"{TRAIN}---\n{SERVE}"))
+
+    assert [each.query.get("dryRun") for each in server.asked("PATCH")] == ["All", "All", None, None]
+    found = json.loads(capsys.readouterr().out)["items"]
+    assert [(each["kind"], each["name"], each["result"]) for each in found] == [
+        ("Submission", "train", "configured"),
+        ("Submission", "serve", "configured"),
+    ]
+
+
+async def test_standard_input_is_a_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For what comes out of a pipe."""
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(TRAIN.encode())))
+    async with cluster(tmp_path) as (server, options):
+        accept(server, "train")
+        await submit(replace(options, output=Output.WIDE), "-")
+
+    assert capsys.readouterr().out.splitlines()[1].split() == ["ml", "train", "created"]
+
+
+REFUSED = {
+    "a field that is unknown": (
+        400,
+        'unknown field "spec.gpus"',
+        RefusedInputError,
+        "correct it (example: gpu-scheduler generate-template)",
+    ),
+    "a field that server-side apply does not know": (
+        500,
+        "failed to create typed patch object (ml/serve; GPUWorkload): .spec.gpus: field not declared in schema",
+        RefusedInputError,
+        "correct it",
+    ),
+    "a value that is wrong": (422, "spec.priority: Invalid value", RefusedInputError, "correct it"),
+    "a namespace that is not there": (404, 'namespaces "ml" not found', FailedError, "kubectl create namespace ml"),
+    "a cluster that does not know the kind": (404, "the server could not find", FailedError, "--tags crds"),
+    "a field that is somebody else's": (409, "conflict with kubectl", FailedError, "leave those fields"),
+    "a right that is missing": (403, "forbidden", FailedError, "kubectl auth can-i patch gpuworkloads -n ml"),
+}
+
+
+@pytest.mark.parametrize(("status", "said", "kind", "cure"), REFUSED.values(), ids=REFUSED)
+async def test_a_refused_document_is_named_with_its_cure(
+    status: int, said: str, kind: type[FailedError], cure: str, tmp_path: Path
+) -> None:
+    """Which document of which file, what the API server says, and what helps; nothing else was sent."""
+    file = written(tmp_path, f"{TRAIN}---\n{SERVE}")
+    async with cluster(tmp_path) as (server, options):
+        accept(server, "train")
+        server.on("PATCH", f"{MINE}/serve", Reply(status, {"message": said}))
+        with pytest.raises(FailedError) as raised:
+            await submit(options, file)
+
+    assert type(raised.value) is kind
+    assert str(raised.value).startswith(
+        f"cannot submit document 2 (GPUWorkload serve) of {file}: HTTP {status}: {said}"
+    )
+    assert cure in str(raised.value)
+    assert {each.query.get("dryRun") for each in server.asked("PATCH")} == {"All"}
+
+
+FILES = {
+    "no file": ("/nowhere/work.yaml", None, "No such file or directory"),
+    "no text": (None, b"\xff\xfe", "it is no UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("path", "content", "why"), FILES.values(), ids=FILES)
+async def test_a_file_that_cannot_be_read(path: str | None, content: bytes | None, why: str, tmp_path: Path) -> None:
+    """Before the cluster is asked."""
+    if content is not None:
+        (tmp_path / "work.yaml").write_bytes(content)
+    with pytest.raises(RefusedInputError, match=f"^cannot read .*work.yaml: {why}; name a file"):
+        await submit(Options(), path or str(tmp_path / "work.yaml"))
+
+
+async def test_two_namespaces_for_one_document_are_refused(tmp_path: Path) -> None:
+    """As kubectl does."""
+    text = TRAIN.replace("{name: train}", "{name: train, namespace: ml}")
+    async with cluster(tmp_path) as (_, options):
+        with pytest.raises(RefusedInputError, match=r"its namespace is ml, and -n says other; leave one"):
+            await submit(replace(options, namespace="other"), written(tmp_path, text))
+
+
+@pytest.mark.parametrize("text", ["soon", "-3s", "0s", "1e999h"])
+async def test_a_time_that_is_none(text: str) -> None:
+    """Rule and example."""
+    with pytest.raises(RefusedInputError, match=f'^cannot use --timeout "{text}": .*example: --timeout 90s'):
+        await submit(Options(), "-", wait=True, patience=text)
+
+
+async def test_waiting_ends_when_all_are_placed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older generation's status is no answer."""
+    monkeypatch.setattr(submit_module, "_PAUSE", 0.01)
+    old = workload(generation=2, phase="Running", node="node9", observedGeneration=1)
+    placed = workload(generation=2, phase="Scheduled", node="node1", devices=["0", "1"], observedGeneration=2)
+    async with cluster(tmp_path) as (server, options):
+        accept(server, "train")
+        server.on("GET", f"{MINE}/train", *(Reply(body=body) for body in (workload(generation=2), old, placed)))
+        assert await submit(options, written(tmp_path, TRAIN), wait=True) == 0
+
+    assert capsys.readouterr().out == "gpuworkload.agentaflow.io/train placed on node1: GPUs 0,1\n"
+
+
+ENDS = {
+    "one that failed": (
+        Reply(body=workload(phase="Failed", message="OOMKilled: it took too much", observedGeneration=1)),
+        "cannot run document 1 .*OOMKilled: it took too much; see kubectl describe",
+    ),
+    "one that is deleted": (Reply(404, {"message": "not found"}), "cannot wait for document 1 .*HTTP 404: not found"),
+    "one that waits": (
+        Reply(body=workload(phase="Pending", message="GpuHeld: it is held", observedGeneration=1)),
+        "cannot wait longer than 0.2 s .*GpuHeld: it is held; wait longer",
+    ),
+    "one that nobody looks at": (Reply(body=workload()), "cannot wait longer .*controller has not looked at it yet"),
+}
+
+
+@pytest.mark.parametrize(("reply", "sentence"), ENDS.values(), ids=ENDS)
+async def test_waiting_in_vain(reply: Reply, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1, with the reason that the workload gives."""
+    monkeypatch.setattr(submit_module, "_PAUSE", 0.01)
+    async with cluster(tmp_path) as (server, options):
+        accept(server, "train")
+        server.on("GET", f"{MINE}/train", reply)
+        with pytest.raises(FailedError, match=f"^{sentence}") as raised:
+            await submit(options, written(tmp_path, TRAIN), wait=True, patience="200ms")
+
+    assert raised.value.code == 1

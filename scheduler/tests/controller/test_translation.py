@@ -1,0 +1,221 @@
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpu_scheduler.controller.gpu_node_status import Allocation, GpuNode, Occupied
+from gpu_scheduler.controller.gpu_workload import Condition, Phase, Status
+from gpu_scheduler.controller.translation import (
+    occupied_object,
+    read_gpu_node,
+    read_seen_pod,
+    read_template,
+    read_workload,
+    status_object,
+)
+from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
+
+NOW = "2026-11-21T12:00:00Z"
+META = {"name": "train", "namespace": "default", "uid": "uid-1", "resourceVersion": "7", "generation": 2}
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+CONDITION = Condition("Scheduled", "True", "Scheduled", "pod train-0 has GPU 0 of node1", 2, NOW)
+STATUS = Status(
+    phase=Phase.RUNNING,
+    node="node1",
+    devices=("0",),
+    uuids=("GPU-a",),
+    pod="train-0",
+    attempts=1,
+    started_at=NOW,
+    observed_generation=2,
+    conditions=(CONDITION,),
+)
+
+
+def raw(value: object) -> bytes:
+    """As the API server sends it."""
+    return json.dumps(value).encode()
+
+
+def workload(status: object = None, meta: object = META, **spec: Any) -> bytes:
+    """A GPUWorkload's JSON."""
+    return raw({"metadata": meta, "spec": {"podTemplate": TEMPLATE, **spec}, "status": status})
+
+
+def test_the_least_a_workload_says() -> None:
+    """One card of any kind, alone, once; the template stays what it is."""
+    key, found = read_workload(workload())
+
+    assert (key, found.uid, found.version, found.generation) == ("default/train", "uid-1", "7", 2)
+    assert (found.request, found.retries, found.status, found.deleting) == (CountRequest(1), 0, None, False)
+    assert found.excess is None
+
+
+def test_all_that_a_workload_may_say() -> None:
+    """Of two memories the larger one counts."""
+    _, found = read_workload(
+        workload(
+            meta={**META, "deletionTimestamp": NOW},
+            priority=5,
+            gpuMemoryRequired=8192,
+            schedulingStrategy="best_fit",
+            gpuRequirements={"minGPUMemory": 9000, "gpuCount": 2, "exclusiveAccess": False, "gpuType": "A100"},
+            estimatedDuration="1h30m",
+            retryPolicy={"limit": 3},
+            podTemplate={"metadata": {"labels": {"a": "b"}}, **TEMPLATE},
+        )
+    )
+
+    assert found.request == CountRequest(2, 9000, False, "A100", Strategy.BEST_FIT, 5)
+    assert (found.retries, found.deleting) == (3, True)
+
+
+def test_a_template_is_read_by_itself() -> None:
+    """Of which workload it is, and of which generation; its spec stays what it is."""
+    template = {"metadata": {"labels": {"a": "b"}}, **TEMPLATE}
+
+    uid, generation, found = read_template(workload(podTemplate=template))
+
+    assert (uid, generation) == ("uid-1", 2)
+    assert json.loads(msgspec.json.encode(found.spec)) == TEMPLATE["spec"]
+    assert found.metadata is not None
+    assert found.metadata.labels == {"a": "b"}
+
+
+def test_a_template_that_is_too_long_is_noted() -> None:
+    """Nobody keeps it, and nobody makes a pod of it."""
+    spec = {"containers": [{"name": "main", "args": ["x" * 262_144]}]}
+
+    _, found = read_workload(workload(podTemplate={"spec": spec}))
+
+    assert str(found.excess).startswith("cannot read spec.podTemplate: it has 2622")
+    assert str(found.excess).endswith("bytes, and must have at most 262144")
+
+
+@pytest.mark.parametrize("status", [STATUS, Status(), Status(reason="GpuHeld", message="x", completed_at=NOW)])
+def test_what_was_told_is_read_back(status: Status) -> None:
+    """As it was told, so that nothing is told twice."""
+    told = msgspec.to_builtins(status_object(status))
+
+    assert read_workload(workload(status=told))[1].status == status
+
+
+def test_a_new_workload_has_no_status_yet() -> None:
+    """An empty one is one without a phase."""
+    assert read_workload(workload(status={}))[1].status == Status()
+
+
+@pytest.mark.parametrize("text", [b"{}", b'{"metadata": {}, "spec": {}}', b"[" * 30_000, b"no"])
+def test_what_is_no_workload_is_told_as_such(text: bytes) -> None:
+    """The watch goes on with the next."""
+    with pytest.raises((msgspec.ValidationError, msgspec.DecodeError)):
+        read_workload(text)
+
+
+def pod(owner: str | None = "GPUWorkload", phase: str = "Running", **status: Any) -> bytes:
+    """A pod's JSON; `owner` is its controller's kind."""
+    owners = [{"kind": "Other", "name": "x", "uid": "x"}]
+    if owner is not None:
+        owners.append({"kind": owner, "name": "train", "uid": "uid-1", "controller": True})  # type: ignore[dict-item]
+    return raw(
+        {
+            "metadata": {
+                "name": "train-0",
+                "namespace": "default",
+                "uid": "pod-0",
+                "annotations": {
+                    "agentaflow.gpu/assigned-devices": "0,1",
+                    "agentaflow.gpu/assigned-uuids": "GPU-a,GPU-b",
+                },
+                "ownerReferences": owners,
+            },
+            "spec": {"schedulerName": "gpu-scheduler", "nodeName": "node1", "containers": [{"name": "main"}]},
+            "status": {"phase": phase, **status},
+        }
+    )
+
+
+@pytest.mark.parametrize("owner", [None, "StatefulSet"])
+def test_a_pod_of_somebody_else_is_only_a_pod(owner: str | None) -> None:
+    """It may hold cards, and is nobody's workload's."""
+    uid, seen = read_seen_pod(pod(owner))
+
+    assert (uid, seen.attempt, seen.pod.node) == ("pod-0", None, "node1")
+
+
+def test_a_pod_of_a_workload() -> None:
+    """Whose it is, where, with what, and since when."""
+    _, seen = read_seen_pod(pod(startTime=NOW))
+
+    made = seen.attempt
+    assert made is not None
+    assert (made.key, made.owner_uid, made.number, made.node) == ("default/train", "uid-1", 0, "node1")
+    assert (made.devices, made.uuids) == (("0", "1"), ("GPU-a", "GPU-b"))
+    assert (made.phase, made.started_at, made.finished_at, made.fault) == ("Running", NOW, "", "")
+
+
+def ended(name: str, code: int, at: str, **more: str) -> dict[str, object]:
+    """How a container ended."""
+    return {"name": name, "state": {"terminated": {"exitCode": code, "finishedAt": at, **more}}}
+
+
+FAULTS: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
+    "its container failed": (
+        {"containerStatuses": [ended("side", 0, "1"), ended("main", 3, "2", reason="Error")]},
+        ("Error", "container main ended with exit code 3", "2"),
+    ),
+    "its container left a word": (
+        {"containerStatuses": [ended("main", 137, "2", reason="OOMKilled", message=" too much\n")]},
+        ("OOMKilled", "container main ended with exit code 137: too much", "2"),
+    ),
+    "its init container failed": (
+        {"initContainerStatuses": [ended("init", 1, "1")], "containerStatuses": [{"name": "main", "state": {}}]},
+        ("", "container init ended with exit code 1", "1"),
+    ),
+    "it was evicted": (
+        {"reason": "Evicted", "message": "The node was low on memory", "containerStatuses": [{"name": "main"}]},
+        ("Evicted", "The node was low on memory", ""),
+    ),
+    "it says only that it was long": ({"message": "too long"}, ("", "too long", "")),
+    "nobody says anything": ({}, ("", "", "")),
+    "its containers ended well, and yet": ({"containerStatuses": [ended("main", 0, "2")]}, ("", "", "2")),
+}
+
+
+@pytest.mark.parametrize(("status", "found"), FAULTS.values(), ids=FAULTS)
+def test_why_a_pod_failed(status: dict[str, Any], found: tuple[str, str, str]) -> None:
+    """What whoever ended it says, else how its first failed container ended; and when the last one did."""
+    made = read_seen_pod(pod(phase="Failed", **status))[1].attempt
+
+    assert made is not None
+    assert (made.fault, made.details, made.finished_at) == found
+
+
+def test_a_gpu_node_is_read_as_it_was_told() -> None:
+    """Conditions of others stay out of it."""
+    ready = Condition("Ready", "True", "NodeReady", "the node is ready", 1, NOW)
+    occupied = Occupied(3, (Allocation("default/a", "0", memory=8192), Allocation("default/b", unnamed=2)), (ready,))
+    told = msgspec.to_builtins(occupied_object(occupied))
+    other = {"type": "Cool", "status": "True", "reason": "x", "message": "", "lastTransitionTime": NOW}
+    status = {**told, "gpus": 4, "devices": [{"index": 0, "model": "A100"}], "conditions": [other, *told["conditions"]]}
+    node = {"metadata": {"name": "node1", "generation": 1}, "spec": {"nodeName": "node1"}, "status": status}
+
+    assert read_gpu_node(raw(node)) == ("node1", GpuNode("node1", 1, occupied))
+
+
+@pytest.mark.parametrize("status", [None, {}, {"gpus": 4, "devices": []}])
+def test_a_gpu_node_that_only_its_monitor_wrote(status: object) -> None:
+    """Nothing was told of who has its cards."""
+    node = {"metadata": {"name": "node1"}, "spec": {"nodeName": "node1"}, "status": status}
+
+    assert read_gpu_node(raw(node)) == ("node1", GpuNode("node1", 0))
+
+
+def test_that_nobody_has_anything_is_told_too() -> None:
+    """An empty list takes the last entry away."""
+    assert msgspec.to_builtins(occupied_object(Occupied(0, (), ()))) == {
+        "allocated": 0,
+        "allocations": [],
+        "conditions": [],
+    }

@@ -1,0 +1,71 @@
+"""The pod's own cluster, by its service account."""
+
+from pathlib import Path
+
+import pytest
+
+from gpu_scheduler.kube.config.in_cluster import InCluster
+
+HERE = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    (tmp_path / "ca.crt").write_text("a certificate")
+    (tmp_path / "token").write_text("first\n")
+    return tmp_path
+
+
+def test_the_address_comes_from_the_kubelet(account: Path) -> None:
+    """With brackets where it is one of IPv6."""
+    six = {**HERE, "KUBERNETES_SERVICE_HOST": "fd00::1"}
+
+    assert InCluster(account, HERE).host == "https://10.96.0.1:443"
+    assert InCluster(account, six).host == "https://[fd00::1]:443"
+    assert InCluster(account, HERE).ssl_ca_cert == str(account / "ca.crt")
+
+
+async def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
+    """The kubelet renews it in its place; while the file can't be read, the old one serves on."""
+    clock = [0.0]
+    cluster = InCluster(account, HERE, clock=lambda: clock[0])
+    token = account / "token"
+    seen = []
+    for clock[0], text in (
+        (0.0, "second"),
+        (59.0, "second"),
+        (60.0, "third"),
+        (119.0, "third"),
+        (120.0, ""),
+        (121.0, None),
+    ):
+        token.unlink(missing_ok=True)
+        if text is not None:
+            token.write_text(text)
+        seen.append(await cluster.get_api_key_with_prefix("BearerToken"))
+
+    assert seen == ["Bearer first", "Bearer first", "Bearer third", "Bearer third", "Bearer third", "Bearer third"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [
+        ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"),
+        ("KUBERNETES_SERVICE_PORT", "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"),
+    ],
+)
+def test_outside_a_cluster_is_told(account: Path, missing: str, sentence: str) -> None:
+    """The variables are the first that is looked for."""
+    with pytest.raises(ValueError, match=sentence):
+        InCluster(account, {**HERE, missing: ""})
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "token"])
+def test_half_a_service_account_is_told(account: Path, name: str) -> None:
+    """An empty file, or none."""
+    (account / name).write_text(" \n")
+    with pytest.raises(ValueError, match=f"{name} is empty"):
+        InCluster(account, HERE)
+    (account / name).unlink()
+    with pytest.raises(FileNotFoundError, match=name):
+        InCluster(account, HERE)

@@ -1,0 +1,121 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpu_scheduler.kube.config.client_config import AccessError
+from gpu_scheduler.kube.config.kubeconfig import Reload
+from tests.kube.server import Object
+
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def config(*names: str, current: str | None = None, **context: str) -> Object:
+    """A kubeconfig with these contexts, each leading to a server of its name."""
+    return {
+        **({"current-context": current} if current else {}),
+        "clusters": [{"name": name, "cluster": {"server": f"http://{name}"}} for name in names],
+        "users": [{"name": name, "user": {"token": f"of-{name}"}} for name in names],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **context}} for name in names],
+    }
+
+
+def written(tmp_path: Path, *bodies: Object | str) -> str:
+    """Files with these, as KUBECONFIG lists them."""
+    files = []
+    for number, body in enumerate(bodies):
+        file = tmp_path / f"config-{number}"
+        file.write_text(body if isinstance(body, str) else json.dumps(body), encoding="utf-8")
+        files.append(str(file))
+    return os.pathsep.join(files)
+
+
+async def test_a_context_says_server_credentials_and_namespace(tmp_path: Path) -> None:
+    """The one that is named, else the current one."""
+    paths = written(tmp_path, config("a", "b", current="a", namespace="ml"))
+
+    chosen, current = Reload(paths, "b"), Reload(paths)
+    access = await chosen()
+    assert (access.host, await access.get_api_key_with_prefix("BearerToken")) == ("http://b", "Bearer of-b")
+    assert (await current()).host == "http://a"
+    assert (chosen.context, chosen.namespace) == ("b", "ml")
+    assert (current.context, current.namespace) == ("a", "ml")
+
+
+async def test_a_context_without_a_namespace_means_default(tmp_path: Path) -> None:
+    """As kubectl takes it."""
+    reload = Reload(written(tmp_path, config("a", current="a")))
+    await reload()
+
+    assert reload.namespace == "default"
+
+
+async def test_several_files_are_one(tmp_path: Path) -> None:
+    """The first that says what is current wins; files that are not there are none."""
+    paths = written(tmp_path, config("a"), config("b", current="b"), config("c", current="c"))
+
+    assert (await Reload(f"/nowhere{os.pathsep}{paths}")()).host == "http://b"
+
+
+async def test_what_was_chosen_stays_chosen(tmp_path: Path) -> None:
+    """Credentials are read again; another current context is another cluster."""
+    paths = written(tmp_path, config("a", "b", current="a"))
+    reload = Reload(paths)
+    await reload()
+    written(tmp_path, config("a", "b", current="b"))
+
+    assert (await reload()).host == "http://a"
+
+
+FAULTS: dict[str, tuple[Object | str, str | None, str]] = {
+    "no context of that name": (config("a", "b"), "c", 'it has no context "c"; it knows a, b'),
+    "no current context": (config("a"), None, "it names no current context; it knows a"),
+    "no context at all": (config(), "a", 'it has no context "a"; it knows none'),
+    "nothing": ("", None, ""),
+    "a list": ("[1]", None, ""),
+    "no YAML": ("a: [", None, "while parsing"),
+    "a context without a cluster": (
+        {"current-context": "a", "clusters": [], "contexts": [{"name": "a", "context": {"cluster": "a"}}]},
+        None,
+        "Invalid kube-config file",
+    ),
+    "a context without a name": ({"clusters": [], "contexts": [{}]}, "a", "Invalid kube-config file"),
+}
+
+
+@pytest.mark.parametrize(("body", "context", "why"), FAULTS.values(), ids=FAULTS)
+async def test_a_kubeconfig_that_cannot_be_used(
+    body: Object | str, context: str | None, why: str, tmp_path: Path
+) -> None:
+    """One sentence that names the file."""
+    paths = written(tmp_path, body)
+    with pytest.raises(AccessError, match=f"^cannot reach a cluster through kubeconfig {paths}: {why}") as raised:
+        await Reload(paths, context)()
+
+    assert "\n" not in str(raised.value)
+
+
+def test_the_client_is_read_only_as_far_as_it_is_needed(tmp_path: Path) -> None:
+    """Its packages load all of themselves otherwise: 0.2 s and 9 MB."""
+    script = (
+        "import asyncio, sys; from gpu_scheduler.kube.config.kubeconfig import Reload; "
+        f"asyncio.run(Reload({written(tmp_path, config('a', current='a'))!r})()); "
+        "print('\\n'.join(sys.modules))"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    typed = {"kubernetes.aio.client.api", "kubernetes.aio.client.models.v1_pod"}
+    never = {"kubernetes.client", "kubernetes.dynamic", "kubernetes.aio.dynamic", "requests", "websocket", *typed}
+    loaded = set(result.stdout.split())
+    assert never & loaded == set()
+    assert "kubernetes.aio.config" in loaded

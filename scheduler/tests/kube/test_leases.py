@@ -1,0 +1,70 @@
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpu_scheduler.core.nodes.monitor_leases import Sighting
+from gpu_scheduler.kube.objects.leases import read_sighting
+from gpu_scheduler.scheduler.config_maps import read_limits, read_strategy
+
+LEASE = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {"name": "node1", "namespace": "gpu-scheduler-monitor", "uid": "u", "resourceVersion": "7"},
+    "spec": {
+        "holderIdentity": "gpu-scheduler-monitor-x2x4z",
+        "leaseDurationSeconds": 30,
+        "renewTime": "2027-05-01T12:00:00.000000Z",
+        "leaseTransitions": None,
+    },
+}
+LEASES: dict[str, tuple[Any, Sighting]] = {
+    "as a monitor writes it": (LEASE, Sighting("node1", "2027-05-01T12:00:00.000000Z", 30)),
+    "never renewed": ({**LEASE, "spec": {"leaseDurationSeconds": 30, "renewTime": None}}, Sighting("node1", None, 30)),
+    "without a duration": ({**LEASE, "spec": {}}, Sighting("node1", None, 45)),
+    "with nothing at all": ({**LEASE, "spec": None}, Sighting("node1", None, 45)),
+}
+
+
+@pytest.mark.parametrize(("lease", "sighting"), LEASES.values(), ids=LEASES)
+def test_a_lease_is_a_sighting_of_its_node(lease: Any, sighting: Sighting) -> None:
+    """By name, whatever else it carries."""
+    assert read_sighting(json.dumps(lease).encode()) == ("node1", sighting)
+
+
+SETTINGS: dict[str, tuple[Any, str | None]] = {
+    "a strategy": ({"strategy": "best_fit", "other": "x"}, "best_fit"),
+    "another key": ({"other": "x"}, None),
+    "no data": (None, None),
+}
+
+
+@pytest.mark.parametrize(("data", "strategy"), SETTINGS.values(), ids=SETTINGS)
+def test_the_settings_name_a_strategy(data: Any, strategy: str | None) -> None:
+    """As it is written, whether or not it can be used."""
+    settings = {"metadata": {"name": "gpu-scheduler-settings"}, "data": data}
+
+    assert read_strategy(json.dumps(settings).encode()) == ("gpu-scheduler-settings", strategy)
+
+
+LIMITS: dict[str, tuple[Any, str | None]] = {
+    "lines": ({"limits": "*: devices=4\n", "other": "x"}, "*: devices=4\n"),
+    "another key": ({"limit": "*: devices=4"}, None),
+    "no data": (None, None),
+}
+
+
+@pytest.mark.parametrize(("data", "text"), LIMITS.values(), ids=LIMITS)
+def test_the_limits_are_a_text(data: Any, text: str | None) -> None:
+    """As it is written, whether or not it can be read."""
+    limits = {"metadata": {"name": "gpu-scheduler-limits"}, "data": data}
+
+    assert read_limits(json.dumps(limits).encode()) == ("gpu-scheduler-limits", text)
+
+
+@pytest.mark.parametrize("read", [read_sighting, read_strategy, read_limits])
+def test_what_is_neither_is_refused(read: Any) -> None:
+    """One kind of error, for the watch to tell."""
+    with pytest.raises(msgspec.ValidationError):
+        read(b'{"metadata": 5}')

@@ -1,0 +1,638 @@
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_scheduler.core.nodes.inventory import Card, Inventory, counted
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.bounds import Excess
+from gpu_scheduler.core.pods.constraints import ANYWHERE, Constraints, Requirement, Taint, Term, Toleration
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.pod import EVERY_PORT, NOTHING, Condition, Demand, HostPort, Pod, Resident
+from gpu_scheduler.core.refs import Owner, PodRef
+from gpu_scheduler.kube.objects import meta, storage
+from gpu_scheduler.kube.objects.nodes import read_node
+from gpu_scheduler.kube.objects.pods import read_pod, read_resident
+from gpu_scheduler.webhook.admission import AdmissionKind
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def fixture(name: str) -> bytes:
+    """A real object, as `kubectl get -o yaml` gave it, in the API's own JSON."""
+    return msgspec.json.encode(yaml.safe_load((FIXTURES / name).read_text(encoding="utf-8")))
+
+
+def test_a_stateful_sets_pod() -> None:
+    """Only what a decision reads is kept: our annotations and labels, the controller, the two variables."""
+    key, pod = read_pod(fixture("pod_statefulset_bound.yaml"))
+
+    literal = (EnvVar("CUDA_VISIBLE_DEVICES", "0,1"), EnvVar("CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
+    assert key == "5f0c1f9e-61b5-4c43-9d6e-5d1a4e3c8b10"
+    assert pod == Pod(
+        ref=PodRef("default", "gpu-scheduler-check-0", key),
+        scheduler_name="gpu-scheduler",
+        node="node1",
+        phase="Running",
+        generate_name="gpu-scheduler-check-",
+        owner=Owner("StatefulSet", "gpu-scheduler-check"),
+        annotations={
+            "gpu-scheduling-map": "0=node1:0,1\n1=node2:2\n",
+            "agentaflow.gpu/observer": "true",
+            "agentaflow.gpu/assigned-devices": "0,1",
+            "agentaflow.gpu/assigned-index": "0",
+            "agentaflow.gpu/assigned-node": "node1",
+            "agentaflow.gpu/assigned-at": "2026-11-20T08:31:02.123456Z",
+        },
+        labels={"apps.kubernetes.io/pod-index": "0"},
+        containers=(
+            Container(ContainerKind.CONTAINER, 0, "check", literal),
+            Container(ContainerKind.INIT, 0, "prepare", literal),
+        ),
+        constraints=Constraints(tolerations=(Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),)),
+    )
+    assert pod.scheduled_condition == Condition("True", "", "")
+
+
+def test_a_waiting_pod_that_terminates() -> None:
+    """Gates, deletion, other sources of a variable, and the condition with its words."""
+    _, pod = read_pod(fixture("pod_waiting.yaml"))
+
+    assert (pod.node, pod.phase, pod.gated) == (None, "Pending", True)
+    assert pod.deleting_since == "2026-11-20T09:00:00Z"
+    assert pod.owner is None
+    assert pod.scheduled_condition == Condition("False", "Unschedulable", "GpuHeld: GPU 3 of node4 is held")
+    by_name = {container.name: container.env for container in pod.containers}
+    field_path = "metadata.annotations['agentaflow.gpu/assigned-devices']"
+    assert by_name == {
+        "reads-annotation": (EnvVar("CUDA_VISIBLE_DEVICES", None, field_path),),
+        "reads-secret": (EnvVar("CUDA_VISIBLE_DEVICES", None, None),),
+        "says-nothing": (EnvVar("CUDA_VISIBLE_DEVICES", ""),),
+        "has-others": (),
+        "has-none": None,
+        "debugger": None,
+    }
+    assert pod.containers[-1].kind is ContainerKind.EPHEMERAL
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        pytest.param({"phase": "Failed", "reason": "OutOfcpu"}, "OutOfcpu", id="rejected"),
+        pytest.param({"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": []}, "OutOfcpu", id="empty list"),
+        pytest.param({"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": None}, "OutOfcpu", id="null"),
+        pytest.param({"phase": "Failed", "reason": "Evicted", "containerStatuses": [{}]}, "", id="had containers"),
+        pytest.param({"phase": "Failed"}, "", id="no reason"),
+        pytest.param({"phase": "Pending", "reason": "OutOfcpu"}, "", id="has not failed"),
+    ],
+)
+def test_a_rejected_pod(status: Mapping[str, Any], why: str) -> None:
+    """A kubelet gives its reason, and no container; whoever ends a pod that was admitted leaves its containers."""
+    raw = msgspec.json.encode({"metadata": {}, "spec": {}, "status": status})
+
+    assert read_pod(raw)[1].rejected == why
+
+
+def test_nulls_are_absent() -> None:
+    """Kubernetes writes null for what is not there: never an error."""
+    raw = b"""{"metadata": {"name": "a", "uid": "u", "creationTimestamp": null, "labels": null, "annotations": null,
+      "ownerReferences": null, "deletionTimestamp": null},
+      "spec": {"nodeName": null, "schedulingGates": null, "containers": null},
+      "status": {"conditions": [{"type": "Ready", "status": "False"},
+        {"type": "PodScheduled", "status": "False", "reason": null, "lastProbeTime": null}]}}"""
+
+    key, pod = read_pod(raw)
+
+    assert key == "u"
+    assert pod == Pod(ref=PodRef("", "a", "u"), scheduler_name="")
+    assert pod.scheduled_condition == Condition("False", "", "")
+
+
+STRUCTS: list[type[msgspec.Struct]] = [
+    each
+    for module in (meta, storage)
+    for each in vars(module).values()
+    # Whose kind it is the API server always says.
+    if isinstance(each, type) and each.__module__ == module.__name__ and each is not AdmissionKind
+]
+
+
+def least(kind: Any) -> Any:
+    """The least that an object of this kind says."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return {field.encode_name: least(field.type) for field in msgspec.structs.fields(kind) if field.required}
+    return "a" if kind is str else {}
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_whatever_may_be_left_out_may_be_null(struct: type[msgspec.Struct]) -> None:
+    """Go writes null for an empty list, map or time; a field that forgets it would cost the whole object."""
+    optional = [field for field in msgspec.structs.fields(struct) if not field.required]
+    body = {**least(struct), **{field.encode_name: None for field in optional}}
+
+    read = msgspec.json.decode(msgspec.json.encode(body), type=struct)
+
+    assert all(getattr(read, field.name) in [None, msgspec.Raw(b"null")] for field in optional)
+
+
+def test_what_is_no_pod_is_an_error() -> None:
+    """The reflector logs it and goes on."""
+    with pytest.raises(msgspec.ValidationError):
+        read_pod(b'{"metadata": {"name": 5}, "spec": {}}')
+
+
+@pytest.mark.parametrize("read", [read_pod, read_node, read_resident])
+def test_an_object_of_a_hostile_depth_is_an_error(read: Callable[[bytes], object]) -> None:
+    """The fields that nobody reads may nest as deep as a client wants."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+
+    with pytest.raises(msgspec.ValidationError):
+        read(b'{"metadata": {"name": "a", "managedFields": ' + deep + b'}, "spec": {}}')
+
+
+@pytest.mark.parametrize("read", [read_pod, read_node, read_resident])
+def test_an_object_with_text_that_is_no_utf_8_is_an_error(read: Callable[[bytes], object]) -> None:
+    """The same as for anything else that is no such object."""
+    with pytest.raises(msgspec.ValidationError, match=r"no UTF-8"):
+        read(b'{"metadata": {"name": "\xff"}, "spec": {}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        (
+            "node_ready.yaml",
+            Node(
+                "node1",
+                alias="gpu-a",
+                labels={"gpu-node-name": "gpu-a", "kubernetes.io/hostname": "node1"},
+                allocatable={"cpu": 2000, "memory": 24567648 * 1024, "pods": 110},
+            ),
+        ),
+        (
+            "node_cordoned.yaml",
+            Node(
+                "node2",
+                ready=False,
+                unschedulable=True,
+                labels={"gpu-node-name": "", "kubernetes.io/hostname": "node2"},
+                taints=(Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),),
+            ),
+        ),
+    ],
+)
+def test_nodes(text: str, node: Node) -> None:
+    """Ready is what the kubelet said last; Unknown is not Ready."""
+    assert read_node(fixture(text)) == (node.name, node)
+
+
+def test_a_node_that_has_said_nothing_is_not_ready() -> None:
+    """It may never have had a kubelet."""
+    assert read_node(b'{"metadata": {"name": "new"}}') == ("new", Node("new", ready=False))
+
+
+def test_texts_of_one_workload_are_kept_once() -> None:
+    """Ten thousand pods of one template hold one copy of its map."""
+    _, one = read_pod(fixture("pod_statefulset_bound.yaml"))
+    _, other = read_pod(fixture("pod_statefulset_bound.yaml"))
+
+    assert one.annotations["gpu-scheduling-map"] is other.annotations["gpu-scheduling-map"]
+    assert one.constraints is other.constraints
+
+
+@pytest.mark.parametrize("part", ["owner", "labels", "containers", "demand", "constraints", "scheduled_condition"])
+def test_what_pods_have_in_common_is_kept_once(part: str) -> None:
+    """And nothing of it is kept for good that is long."""
+    _, one = read_pod(fixture("pod_statefulset_bound.yaml"))
+    _, other = read_pod(fixture("pod_statefulset_bound.yaml"))
+
+    assert getattr(one, part) is getattr(other, part)
+
+
+@pytest.mark.parametrize("part", ["owner", "labels", "containers"])
+def test_what_is_long_is_read_and_not_remembered(part: str) -> None:
+    """One hostile pod must not fill the memory for good."""
+    long = "x" * {"owner": 253, "labels": 5000, "containers": 4096}[part]
+    variable = {"name": "CUDA_VISIBLE_DEVICES", "value": long}
+    body = {
+        "metadata": {
+            "name": "train-0",
+            "uid": "u",
+            "labels": {"pod-template-hash": long},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": long, "uid": "r", "controller": True}],
+        },
+        "spec": {"containers": [{"name": "main", "env": [variable]}]},
+    }
+    one, other = (read_pod(msgspec.json.encode(body))[1] for _ in range(2))
+
+    assert long in str(getattr(one, part))
+    assert getattr(one, part) == getattr(other, part)
+    assert part == "owner" or getattr(one, part) is not getattr(other, part)
+
+
+def test_nodes_that_are_alike_share_what_they_have() -> None:
+    """Of thousands that advertise as many cards, one inventory is kept."""
+    status = {"capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"cpu": "8", "nvidia.com/gpu": "8"}}
+    one, other = (
+        read_node(msgspec.json.encode({"metadata": {"name": name}, "status": status}))[1] for name in ("a", "b")
+    )
+
+    assert one.inventory is other.inventory
+    assert one.allocatable is other.allocatable
+
+
+def pod_of(spec: Mapping[str, Any]) -> Pod:
+    return read_pod(msgspec.json.encode({"metadata": {"name": "train-0", "uid": "u"}, "spec": spec}))[1]
+
+
+def asks(name: str = "main", *, sidecar: bool = False, **requests: object) -> dict[str, object]:
+    """A container that asks for these resources."""
+    return {
+        "name": name,
+        "resources": {"requests": requests},
+        **({"restartPolicy": "Always"} if sidecar else {}),
+    }
+
+
+DEMANDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {
+    "containers run together": (
+        {"containers": [asks(cpu="500m", memory="1Gi"), asks(cpu="1", memory="1Mi")]},
+        {"cpu": 1500, "memory": 2**30 + 2**20},
+    ),
+    "resources of other kinds are counted in pieces": (
+        {
+            "containers": [
+                {"name": "a", "resources": {"requests": {"nvidia.com/gpu": "2", "ephemeral-storage": "1G"}}},
+                {"name": "b", "resources": {"requests": {"hugepages-2Mi": "4Mi"}}},
+            ]
+        },
+        {"nvidia.com/gpu": 2, "hugepages-2Mi": 2**22, "ephemeral-storage": 10**9},
+    ),
+    "init containers run one after the other, before the rest": (
+        {"containers": [asks(cpu="2", memory="1")], "initContainers": [asks(cpu="3"), asks(cpu="1", memory="5")]},
+        {"cpu": 3000, "memory": 5},
+    ),
+    "sidecars stay": (
+        {"containers": [asks(cpu="1")], "initContainers": [asks(sidecar=True, cpu="2"), asks(sidecar=True, cpu="4")]},
+        {"cpu": 7000},
+    ),
+    "an init container runs beside the sidecars before it, not after it": (
+        {
+            "containers": [asks(cpu="1")],
+            "initContainers": [asks(sidecar=True, cpu="2"), asks(cpu="9"), asks(sidecar=True, cpu="4")],
+        },
+        {"cpu": 11000},
+    ),
+    "overhead comes on top": (
+        {"containers": [asks(cpu="1")], "overhead": {"cpu": "250m", "memory": "64"}},
+        {"cpu": 1250, "memory": 64},
+    ),
+    "the pod's own requests replace those that they name, before overhead": (
+        {
+            "containers": [asks(cpu="1", memory="7")],
+            "resources": {"requests": {"cpu": "5"}, "limits": {"cpu": "6"}},
+            "overhead": {"cpu": "1"},
+        },
+        {"cpu": 6000, "memory": 7},
+    ),
+    "ephemeral containers ask for nothing": ({"ephemeralContainers": [asks(cpu="1")]}, {}),
+    "zeroes are left out": ({"containers": [asks(cpu="0", memory="0Gi")]}, {}),
+    "numbers may stand without quotes": ({"containers": [asks(cpu=2, memory=0.5)]}, {"cpu": 2000, "memory": 1}),
+    "a quantity that cannot be read costs that resource alone": (
+        {"containers": [asks(cpu="many", memory="1"), asks(cpu=["1"], memory=None), asks(cpu="9" * 10_000)]},
+        {"memory": 1},
+    ),
+    "a broken field costs that field alone": (
+        {
+            "containers": [{"name": "a", "resources": "none", "ports": 8080}, asks(cpu="1")],
+            "initContainers": [{"name": "b", "resources": {"requests": []}, "ports": [{"hostPort": "80"}]}],
+            "overhead": [1],
+            "resources": 5,
+            "volumes": {},
+            "tolerations": "all",
+            "topologySpreadConstraints": 1,
+            "resourceClaims": "gpu",
+        },
+        {"cpu": 1000},
+    ),
+    "nulls are nothing": (
+        {
+            "containers": [{"name": "a", "resources": None, "ports": None}, {"name": "b", "resources": {}}],
+            "initContainers": None,
+            "overhead": None,
+            "resources": None,
+            "volumes": None,
+            "nodeSelector": None,
+            "affinity": None,
+            "tolerations": None,
+            "topologySpreadConstraints": None,
+            "resourceClaims": None,
+        },
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "requests"), DEMANDS.values(), ids=DEMANDS)
+def test_requests(spec: Mapping[str, Any], requests: Mapping[str, int]) -> None:
+    """A pod takes of its node what kube-scheduler would count, and what cannot be read is left out."""
+    pod = pod_of(spec)
+
+    assert pod.demand == Demand(requests)
+    assert (pod.constraints, pod.claims, pod.unsupported) == (ANYWHERE, (), ())
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=5), st.lists(st.integers(0, 9), max_size=3))
+def test_requests_are_the_most_that_runs_at_once(before: list[tuple[bool, int]], after: list[int]) -> None:
+    """Whatever the order of sidecars and init containers is, the pod asks for its busiest moment."""
+    moments = [sum(cpu for stays, cpu in before if stays) + sum(after)]
+    for number, (_, cpu) in enumerate(before):
+        moments.append(cpu + sum(earlier for stays, earlier in before[:number] if stays))
+    spec = {
+        "initContainers": [asks(sidecar=sidecar, cpu=str(cpu)) for sidecar, cpu in before],
+        "containers": [asks(cpu=str(cpu)) for cpu in after],
+    }
+
+    assert max(moments) * 1000 == pod_of(spec).demand.requests.get("cpu", 0)
+
+
+def test_host_ports() -> None:
+    """Ports of the host are taken by containers and sidecars; a port of the pod's own address is not."""
+    spec = {
+        "containers": [
+            {"name": "a", "ports": [{"containerPort": 80}, {"containerPort": 80, "hostPort": 0}, {"hostPort": 8080}]},
+            {"name": "b", "ports": [{"hostPort": 53, "protocol": "UDP", "hostIP": "10.0.0.1"}]},
+        ],
+        "initContainers": [
+            {"name": "c", "restartPolicy": "Always", "ports": [{"hostPort": 9090, "hostIP": ""}]},
+            {"name": "d", "ports": [{"hostPort": 7070}]},
+        ],
+    }
+
+    assert pod_of(spec).demand.ports == {
+        HostPort("TCP", "0.0.0.0", 8080),  # noqa: S104 - every address of the host
+        HostPort("UDP", "10.0.0.1", 53),
+        HostPort("TCP", "0.0.0.0", 9090),  # noqa: S104 - every address of the host
+    }
+
+
+def test_pods_that_are_alike_share_their_demand() -> None:
+    """However their texts differ: ten thousand of them cost one."""
+    one = pod_of({"containers": [asks(cpu="500m"), asks(cpu="1500m", memory="1Ki")]})
+    other = pod_of({"containers": [asks(memory="1024", cpu="2")]})
+
+    assert one.demand is other.demand
+    assert pod_of({}).demand is NOTHING
+
+
+def test_huge_texts_are_read_and_not_remembered() -> None:
+    """One hostile pod must not fill the memory for good."""
+    many = {f"example.com/r{number}": "1" for number in range(500)}
+    ports = [{"hostPort": number} for number in range(1, 500)]
+    spec = {
+        "containers": [{"name": "main", "resources": {"requests": many}, "ports": ports}],
+        "nodeSelector": dict.fromkeys(many, "x" * 60),
+    }
+    one, other = pod_of(spec), pod_of(spec)
+
+    assert len(one.demand.requests) == 64
+    assert one.demand.ports == {EVERY_PORT}
+    assert one.constraints == other.constraints == ANYWHERE
+    assert one.excess == Excess("the resources of the pod", 65, 64, "resources")
+    assert one.demand is not other.demand
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NOWHERE = Constraints(affinity=())
+
+CONSTRAINTS: Mapping[str, tuple[Mapping[str, Any], Constraints]] = {
+    "a node selector": ({"nodeSelector": {"disk": "ssd"}}, Constraints({"disk": "ssd"})),
+    "required node affinity": (
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    REQUIRED: {
+                        "nodeSelectorTerms": [
+                            {
+                                "matchExpressions": [
+                                    {"key": "zone", "operator": "In", "values": ["a", "b"]},
+                                    {"key": "gpu", "operator": "Exists", "values": None},
+                                ],
+                                "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node9"]}],
+                            },
+                            {"matchExpressions": None},
+                        ]
+                    },
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}],
+                }
+            }
+        },
+        Constraints(
+            affinity=(
+                Term(
+                    (Requirement("zone", "In", ("a", "b")), Requirement("gpu", "Exists")),
+                    (Requirement("metadata.name", "NotIn", ("node9",)),),
+                ),
+                Term(),
+            )
+        ),
+    ),
+    "affinity without terms": ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}}}, NOWHERE),
+    "affinity that only prefers": (
+        {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
+        ANYWHERE,
+    ),
+    "affinity that is null": ({"affinity": {"nodeAffinity": None, "podAffinity": None}}, ANYWHERE),
+    "tolerations, with Kubernetes' defaults": (
+        {"tolerations": [{"key": "a", "value": "b"}, {"operator": "Exists", "effect": "NoExecute"}]},
+        Constraints(tolerations=(Toleration("a", "Equal", "b", ""), Toleration("", "Exists", "", "NoExecute"))),
+    ),
+    "affinity that cannot be read is granted by no node": ({"affinity": {"nodeAffinity": "node1"}}, NOWHERE),
+    "a selector that cannot be read is granted by no node": ({"nodeSelector": {"disk": 5}}, NOWHERE),
+}
+
+
+@pytest.mark.parametrize(("spec", "constraints"), CONSTRAINTS.values(), ids=CONSTRAINTS)
+def test_constraints(spec: Mapping[str, Any], constraints: Constraints) -> None:
+    """Where a pod may go, as it says so itself."""
+    assert constraints == pod_of(spec).constraints
+
+
+ANTI = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname"}]}}
+
+UNSUPPORTED: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
+    "required affinity to pods": (
+        {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}},
+        (f"spec.affinity.podAffinity.{REQUIRED}",),
+    ),
+    "required anti-affinity to pods": ({"affinity": ANTI}, (f"spec.affinity.podAntiAffinity.{REQUIRED}",)),
+    "affinity that only prefers": (
+        {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+        (),
+    ),
+    "affinity that requires nothing": ({"affinity": {"podAffinity": {REQUIRED: []}, "podAntiAffinity": {}}}, ()),
+    "spread that must hold": (
+        {
+            "topologySpreadConstraints": [
+                {"whenUnsatisfiable": "ScheduleAnyway"},
+                {"whenUnsatisfiable": "DoNotSchedule"},
+            ]
+        },
+        ("spec.topologySpreadConstraints",),
+    ),
+    "spread that should hold": ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
+    "claims to devices": ({"resourceClaims": [{"name": "gpu"}]}, ("spec.resourceClaims",)),
+    "no claims to devices": ({"resourceClaims": []}, ()),
+    "several at once": (
+        {"affinity": ANTI, "resourceClaims": [{"name": "gpu"}]},
+        (f"spec.affinity.podAntiAffinity.{REQUIRED}", "spec.resourceClaims"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "fields"), UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_unsupported_fields(spec: Mapping[str, Any], fields: tuple[str, ...]) -> None:
+    """Wishes that nobody here decides are named by their field."""
+    assert fields == pod_of(spec).unsupported
+
+
+def test_claims() -> None:
+    """A claim is mounted by its name, or made for an ephemeral volume under the pod's and the volume's."""
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "train-data"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        {"name": "config", "configMap": {"name": "settings"}},
+        {"name": "odd", "persistentVolumeClaim": {"claimName": None}, "ephemeral": None},
+    ]
+
+    assert pod_of({"volumes": volumes}).claims == ("train-data", "train-0-scratch")
+
+
+def test_gpu_limits() -> None:
+    """Containers and init containers with a limit of the device plugin's resource; requests alone are none."""
+    spec = {
+        "containers": [
+            {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}},
+            {"name": "zero", "resources": {"limits": {"nvidia.com/gpu": "0"}}},
+            {"name": "odd", "resources": {"limits": {"nvidia.com/gpu": "-1"}}},
+            {"name": "none", "resources": {"requests": {"nvidia.com/gpu": "1"}}},
+        ],
+        "initContainers": [{"name": "warm", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+    }
+    pod = pod_of(spec)
+
+    assert pod.gpu_limits == (("main", 2), ("warm", 1))
+    assert pod.gpu_limit == 3
+
+
+def test_a_pod_of_another_scheduler() -> None:
+    """Of it only what it takes is read, so that nothing else it carries can hide what it takes."""
+    raw = msgspec.json.encode(
+        {
+            "metadata": {"name": "web", "namespace": "team-a", "uid": "u", "annotations": {"odd": 5}, "labels": []},
+            "spec": {
+                "nodeName": "node1",
+                "containers": [asks(cpu="2"), {"ports": [{"hostPort": 80}], "env": "none"}],
+                "initContainers": [asks(sidecar=True, cpu="1")],
+                "overhead": {"memory": "1Ki"},
+                "affinity": "anywhere",
+            },
+            "status": 5,
+        }
+    )
+    demand = Demand({"cpu": 3000, "memory": 1024}, frozenset({HostPort("TCP", "0.0.0.0", 80)}))  # noqa: S104 - every address of the host
+
+    assert read_resident(raw) == ("u", Resident(PodRef("team-a", "web", "u"), "node1", demand))
+
+
+def test_another_schedulers_pod_that_is_none_is_an_error() -> None:
+    """The reflector logs it and goes on."""
+    with pytest.raises(msgspec.ValidationError):
+        read_resident(b'{"metadata": {}, "spec": {"nodeName": 5}}')
+
+
+def node_of(devices: str | None = None, capacity: Mapping[str, object] | None = None) -> Node:
+    annotations = {} if devices is None else {"agentaflow.gpu/devices": devices}
+    return read_node(
+        msgspec.json.encode(
+            {"metadata": {"name": "node1", "annotations": annotations}, "status": {"capacity": capacity}}
+        )
+    )[1]
+
+
+GPU_A = "GPU-0a0a0a0a-0000-4000-8000-00000000000a"
+MIG_A = "MIG-0a0a0a0a-0000-4000-8000-00000000000a"
+
+INVENTORIES = {
+    "indices, UUIDs and slices": (
+        (
+            f'[{{"index": 1, "uuid": "{GPU_A}", "health": "healthy", "migDevices": [{{"uuid": "{MIG_A}", "x": 5}}]}},'
+            ' {"index": 0, "uuid": null, "migDevices": null}]'
+        ),
+        Inventory((Card(1, GPU_A, (MIG_A,)), Card(0))),
+    ),
+    "UUIDs in capitals": (f'[{{"index": 0, "uuid": "GPU-{GPU_A[4:].upper()}"}}]', Inventory((Card(0, GPU_A),))),
+    "ids that no map can name": (
+        '[{"index": 0, "uuid": "1", "migDevices": [{"uuid": "MIG-GPU-1/2/0"}, {"uuid": ""}]}]',
+        Inventory((Card(0),)),
+    ),
+    "a node without cards": ("[]", Inventory(())),
+}
+
+
+@pytest.mark.parametrize(("text", "inventory"), INVENTORIES.values(), ids=INVENTORIES)
+def test_a_monitors_inventory(text: str, inventory: Inventory) -> None:
+    """It is believed before what a device plugin counts."""
+    assert inventory == node_of(text, {"nvidia.com/gpu": "9"}).inventory
+
+
+UNBELIEVABLE = {
+    "no JSON": "[{",
+    "no list": '{"index": 0}',
+    "null": "null",
+    "an index that is a word": '[{"index": "0"}]',
+    "no index": f'[{{"uuid": "{GPU_A}"}}]',
+    "an index below zero": '[{"index": -1}]',
+    "an index of a hostile length": f'[{{"index": {"9" * 5000}}}]',
+    "an index twice": '[{"index": 0}, {"index": 0}]',
+    "a UUID twice": f'[{{"index": 0, "uuid": "{GPU_A}"}}, {{"index": 1, "uuid": "GPU-{GPU_A[4:].upper()}"}}]',
+    "a slice twice": f'[{{"index": 0, "migDevices": [{{"uuid": "{MIG_A}"}}, {{"uuid": "{MIG_A}"}}]}}]',
+    "more cards than any node has": str([{"index": number} for number in range(1025)]).replace("'", '"'),
+    "a hostile depth": '[{"index": 0, "x": ' + "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", UNBELIEVABLE.values(), ids=UNBELIEVABLE)
+def test_an_inventory_that_cannot_be_believed_is_none(text: str) -> None:
+    """Then the device plugin's number counts, if there is one."""
+    assert node_of(text).inventory is None
+    assert node_of(text, {"nvidia.com/gpu": "2"}).inventory == counted(2)
+
+
+ADVERTISED: Mapping[str, tuple[Mapping[str, object] | None, int | None, Inventory | None]] = {
+    "a node with a device plugin": ({"nvidia.com/gpu": "8", "cpu": "4"}, 8, counted(8)),
+    "a device plugin without cards": ({"nvidia.com/gpu": "0"}, 0, None),
+    "a node without a device plugin": ({"cpu": "4"}, None, None),
+    "a number that cannot be read": ({"nvidia.com/gpu": "-8"}, None, None),
+    "a node without a capacity": (None, None, None),
+}
+
+
+@pytest.mark.parametrize(("capacity", "advertised", "inventory"), ADVERTISED.values(), ids=ADVERTISED)
+def test_advertised_cards(
+    capacity: Mapping[str, object] | None, advertised: int | None, inventory: Inventory | None
+) -> None:
+    """What a device plugin hands out is known by number."""
+    node = node_of(capacity=capacity)
+
+    assert (advertised, inventory) == (node.advertised, node.inventory)
+
+
+def test_a_hostile_capacity_does_no_harm() -> None:
+    """A node that claims more cards than fit into memory has the most that are believed."""
+    assert node_of(capacity={"nvidia.com/gpu": "1e999999999"}).inventory == counted(1024)

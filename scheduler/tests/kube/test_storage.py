@@ -1,0 +1,153 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.core.pods.constraints import Requirement, Term
+from gpu_scheduler.kube.objects.storage import read_claim, read_class, read_volume
+
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+
+
+def raw(**parts: Any) -> bytes:
+    """An object in the API's own JSON."""
+    return msgspec.json.encode(parts)
+
+
+def claim_of(annotations: dict[str, str] | None = None, **spec: Any) -> Claim:
+    """What is read of a claim."""
+    key, claim = read_claim(
+        raw(metadata={"namespace": "default", "name": "data", "annotations": annotations}, spec=spec)
+    )
+    assert key == "default/data"
+    return claim
+
+
+CLAIMS = {
+    "a claim that asks for nothing": (claim_of(), Claim("default", "data")),
+    "a claim of a class": (claim_of(storageClassName="fast"), Claim("default", "data", storage_class="fast")),
+    "a claim that wants no class": (claim_of(storageClassName=""), Claim("default", "data")),
+    "a class where it stood before it had a field": (
+        claim_of({"volume.beta.kubernetes.io/storage-class": "old"}, storageClassName="new"),
+        Claim("default", "data", storage_class="old"),
+    ),
+    "a claim that has its volume": (
+        claim_of(BOUND, volumeName="pv1", storageClassName="fast"),
+        Claim("default", "data", volume="pv1", storage_class="fast"),
+    ),
+    "a claim whose author only names a volume": (
+        claim_of(volumeName="pv1"),
+        Claim("default", "data", volume="pv1", complete=False),
+    ),
+    "a claim that lost its volume's name": (claim_of(BOUND, volumeName=""), Claim("default", "data")),
+    "a claim that was given a node": (
+        claim_of({"volume.kubernetes.io/selected-node": "node1"}, storageClassName="late"),
+        Claim("default", "data", storage_class="late", selected_node="node1"),
+    ),
+    "a claim that was given an empty node": (
+        claim_of({"volume.kubernetes.io/selected-node": ""}),
+        Claim("default", "data"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), CLAIMS.values(), ids=CLAIMS)
+def test_of_a_claim_only_what_a_decision_asks_is_kept(found: Claim, expected: Claim) -> None:
+    """Sizes, modes and conditions change without anybody noticing."""
+    assert found == expected
+
+
+def test_a_claim_that_is_being_deleted() -> None:
+    """It may stay for as long as a pod uses it."""
+    key, claim = read_claim(
+        raw(metadata={"namespace": "a", "name": "b", "deletionTimestamp": "2026-11-20T09:00:00Z"}, spec={})
+    )
+
+    assert (key, claim) == ("a/b", Claim("a", "b", deleting=True))
+
+
+def affine(terms: Any) -> dict[str, Any]:
+    """A volume's spec with these terms."""
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
+
+
+ON_NODE1 = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node1"]}]}]
+BY_NAME = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node1"]}]}, {}]
+
+VOLUMES: dict[str, tuple[Any, tuple[Term, ...] | None]] = {
+    "no spec": (None, None),
+    "no affinity": ({"nodeAffinity": None}, None),
+    "an affinity that requires nothing": ({"nodeAffinity": {"required": None}}, None),
+    "no terms": (affine(None), ()),
+    "a host's name": (affine(ON_NODE1), (Term((Requirement("kubernetes.io/hostname", "In", ("node1",)),)),)),
+    "a field, and an empty term": (
+        affine(BY_NAME),
+        (Term(fields=(Requirement("metadata.name", "In", ("node1",)),)), Term()),
+    ),
+    "an expression without values": (
+        affine([{"matchExpressions": [{"key": "ssd", "operator": "Exists", "values": None}], "matchFields": None}]),
+        (Term((Requirement("ssd", "Exists"),)),),
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "affinity"), VOLUMES.values(), ids=VOLUMES)
+def test_of_a_volume_only_its_affinity_is_kept(spec: Any, affinity: tuple[Term, ...] | None) -> None:
+    """None can be reached from everywhere; no terms from nowhere."""
+    assert read_volume(raw(metadata={"name": "pv1"}, spec=spec)) == ("pv1", Volume("pv1", affinity))
+
+
+CLASSES: dict[str, tuple[dict[str, Any], StorageClass]] = {
+    "nothing but a name": ({}, StorageClass("c", waits_for_consumer=False)),
+    "nulls": ({"volumeBindingMode": None, "provisioner": None}, StorageClass("c", waits_for_consumer=False)),
+    "binding at once": ({"volumeBindingMode": "Immediate"}, StorageClass("c", waits_for_consumer=False)),
+    "binding when a pod comes": (
+        {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "rancher.io/local-path"},
+        StorageClass("c", waits_for_consumer=True),
+    ),
+    "volumes made by hand": (
+        {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "kubernetes.io/no-provisioner"},
+        StorageClass("c", waits_for_consumer=True, provisions=False),
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "expected"), CLASSES.values(), ids=CLASSES)
+def test_of_a_class_only_how_its_volumes_come_about_is_kept(fields: dict[str, Any], expected: StorageClass) -> None:
+    """Parameters are the provisioner's."""
+    assert read_class(raw(metadata={"name": "c"}, **fields)) == ("c", expected)
+
+
+HOSTILE = {
+    "null for everything": b'{"metadata": {"name": null, "namespace": null, "annotations": null}, "spec": null}',
+    "no spec at all": b'{"metadata": {}}',
+    "fields nobody knows": b'{"metadata": {"x": [1]}, "spec": {"y": {"z": null}}, "status": 7}',
+    "a name that is no name": '{"metadata": {"name": "💥\\n\\u0000"}, "spec": {}}'.encode(),
+}
+
+
+@pytest.mark.parametrize("given", HOSTILE.values(), ids=HOSTILE)
+def test_what_kubernetes_may_leave_out_is_absent(given: bytes) -> None:
+    """Nulls, unknown fields and strange names are read, never an error."""
+    read_claim(given)
+    read_volume(given)
+    read_class(given)
+
+
+WRONG = {
+    "no object": b"[]",
+    "no metadata": b"{}",
+    "a list for metadata": b'{"metadata": []}',
+    "no JSON": b"{",
+    "lists within lists": b'{"metadata": {}, "status": ' + b"[" * 9000 + b"]" * 9000 + b"}",
+    "a number for an annotation": b'{"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": 1}}}',
+}
+
+
+@pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)
+def test_what_is_no_such_object_is_refused(given: bytes) -> None:
+    """The one error that the watch expects."""
+    for read in (read_claim, read_volume, read_class):
+        with pytest.raises(msgspec.DecodeError):
+            read(given)

@@ -1,0 +1,30 @@
+"""A monitor's gauges."""
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from gpu_scheduler.core.nodes.inventory import Health
+from gpu_scheduler.monitor.metrics import GpuCollector
+from gpu_scheduler.monitor.readings import Gpu
+
+
+def test_each_gpu_has_its_samples() -> None:
+    """Memory in bytes; what could not be read has no sample, and a GPU that went has none at all."""
+    gpus = [Gpu(0, "GPU-0", "bus", "A100", 40960, 8192, 70, 41, 250), Gpu(1, health=Health.UNHEALTHY)]
+    registry = CollectorRegistry()
+    GpuCollector(registry, "node1", lambda: gpus)
+
+    told = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    labels = 'gpu="0",model="A100",node="node1",uuid="GPU-0"'
+    assert sorted(told) == sorted(
+        [
+            f"gpu_scheduler_monitor_gpu_utilization_percent{{{labels}}} 70.0",
+            f"gpu_scheduler_monitor_gpu_memory_total_bytes{{{labels}}} 4.294967296e+10",
+            f"gpu_scheduler_monitor_gpu_memory_used_bytes{{{labels}}} 8.589934592e+09",
+            f"gpu_scheduler_monitor_gpu_temperature_celsius{{{labels}}} 41.0",
+            f"gpu_scheduler_monitor_gpu_power_watts{{{labels}}} 250.0",
+            f"gpu_scheduler_monitor_gpu_health{{{labels}}} 0.0",
+            'gpu_scheduler_monitor_gpu_health{gpu="1",model="",node="node1",uuid=""} 2.0',
+        ]
+    )
+    gpus.clear()
+    assert [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")] == []

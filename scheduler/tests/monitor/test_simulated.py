@@ -1,0 +1,230 @@
+"""GPUs that a file declares, and the load that pods put on them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.core.nodes.inventory import Health
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.monitor.ports import UnreadableError
+from gpu_scheduler.monitor.simulated import MOST, NodePods, SimulatedSource, declared
+
+FOUR = b'{"node1": [{"count": 4, "model": "A100-40GB", "memoryTotalMiB": 40960}]}'
+TWO_KINDS = b"""\
+# Edited by people.
+node1:
+  - {count: 2, model: A100-80GB, memoryTotalMiB: 81920, utilization: {1: 55}}
+  - {count: 1, model: L4-24GB, memoryTotalMiB: 24576, health: {2: degraded}}
+node2: []
+"""
+
+
+def test_groups_make_gpus() -> None:
+    """In their order, numbered through; the same UUIDs at every start, and on every node others."""
+    gpus = declared(TWO_KINDS, "node1")
+
+    assert [(gpu.index, gpu.model, gpu.total, gpu.health, gpu.utilization) for gpu in gpus] == [
+        (0, "A100-80GB", 81920, Health.HEALTHY, None),
+        (1, "A100-80GB", 81920, Health.HEALTHY, 55),
+        (2, "L4-24GB", 24576, Health.DEGRADED, None),
+    ]
+    assert gpus == declared(TWO_KINDS, "node1")
+    assert gpus[2].why == "the simulated inventory says so"
+    assert [gpu.bus for gpu in gpus] == ["00000000:00:00.0", "00000000:01:00.0", "00000000:02:00.0"]
+    four = declared(FOUR, "node1") + declared(FOUR.replace(b"node1", b"node2"), "node2")
+    assert len({gpu.uuid for gpu in four}) == 8
+    assert four[0].uuid == "GPU-a05c6894-afaa-56aa-b3a2-dc33db7d311a"
+
+
+def test_an_index_may_stand_in_quotes() -> None:
+    """JSON knows no other keys."""
+    text = b'{"node1": [{"count": 2, "model": "L4", "memoryTotalMiB": 1, "health": {"1": "unhealthy"}}]}'
+
+    assert [gpu.health for gpu in declared(text, "node1")] == [Health.HEALTHY, Health.UNHEALTHY]
+
+
+@pytest.mark.parametrize("node", ["node2", "node3"])
+def test_a_node_may_have_none(node: str) -> None:
+    """Declared so, or not declared at all."""
+    assert declared(TWO_KINDS, node) == ()
+
+
+GROUP = b"node1: [{count: 2, model: L4, memoryTotalMiB: 24576}]"
+WRONG = {
+    "no YAML": (b"[", "cannot use the inventory: while parsing"),
+    "nothing": (b"", "Expected `object`, got `null`"),
+    "no UTF-8": (b"\xff", "invalid leading UTF-8 octet"),
+    "a word": (b"node1: many", "Expected `array`, got `str`"),
+    "a negative count": (GROUP.replace(b"2", b"-1", 1), "Expected `int` >= 0"),
+    "too many in a group": (GROUP.replace(b"count: 2", b"count: 257"), "Expected `int` <= 256"),
+    "no memory": (GROUP.replace(b", memoryTotalMiB: 24576", b""), "missing required field `memoryTotalMiB`"),
+    "memory of nothing": (GROUP.replace(b"24576", b"0"), "Expected `int` >= 1"),
+    "an unknown field": (GROUP.replace(b"model", b"colour: red, model"), "unknown field `colour`"),
+    "an unknown health": (GROUP.replace(b"model", b"health: {0: ill}, model"), "Invalid enum value 'ill'"),
+    "too high a utilization": (GROUP.replace(b"model", b"utilization: {0: 101}, model"), "Expected `int` <= 100"),
+    "an index that the group lacks": (
+        GROUP.replace(b"model", b"health: {2: degraded}, model"),
+        "node1 has no GPU 2 in its group of L4, which has 0 to 1",
+    ),
+    "an index of an empty group": (
+        GROUP.replace(b"count: 2", b"count: 0, health: {0: degraded}"),
+        "node1 has no GPU 0 in its group of L4, which has none",
+    ),
+    "a model with a line break": (GROUP.replace(b"L4", b'"a\\nb"'), "matching regex"),
+    "YAML that refers to itself": (b"node1: &all [*all]", "Expected `object`, got `array`"),
+    "YAML that runs code": (b"!!python/object:os.system x", "could not determine a constructor"),
+    "lists in lists": (b"[" * 5000, "cannot use the inventory: "),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), WRONG.values(), ids=WRONG)
+def test_a_wrong_inventory_is_one_sentence_with_an_example(text: bytes, sentence: str) -> None:
+    """Nothing of it is taken, whatever is wrong with it."""
+    with pytest.raises(UnreadableError) as caught:
+        declared(text, "node1")
+
+    assert sentence in str(caught.value)
+    assert str(caught.value).endswith(
+        '(example: {"node1": [{"count": 4, "model": "A100-40GB", "memoryTotalMiB": 40960}]})'
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_a_node_has_a_limit() -> None:
+    """What can be simulated still fits into an annotation."""
+    text = GROUP[:-1] + b", " + GROUP[GROUP.index(b"{") :]
+    with pytest.raises(UnreadableError, match=f"node1 has {MOST + 2} GPUs: at most {MOST} can be simulated"):
+        declared(text.replace(b"count: 2", b"count: 256", 1), "node1")
+
+
+def pod(name: str, *, node: str | None = "node1", phase: str = "Running", literal: str = "", **notes: str) -> Pod:
+    """A pod that is bound; `notes` are annotations of ours, and `literal` what its container sets."""
+    annotations = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in notes.items()}
+    env = (EnvVar("CUDA_VISIBLE_DEVICES", literal),) if literal else None
+    return Pod(
+        PodRef("default", name, f"uid-{name}"),
+        node=node,
+        phase=phase,
+        annotations=annotations,
+        containers=(Container(ContainerKind.CONTAINER, 0, "main", env),),
+    )
+
+
+def by_strategy(name: str, devices: str, **notes: str) -> Pod:
+    """A pod that a strategy placed."""
+    return pod(name, assigned_devices=devices, count=str(len(devices.split(","))), **notes)
+
+
+MAPPED = replace(
+    pod("mapped", assigned_devices="1"),
+    annotations={"gpu-scheduling-map": "0=node1:1", "agentaflow.gpu/assigned-devices": "1"},
+)
+SHARED = {"exclusive": "false", "memory": "10240"}
+UUID = declared(FOUR, "node1")[2].uuid or ""
+
+# pods → index → (memory, utilization)
+LOADS: dict[str, tuple[tuple[Pod, ...], dict[int, tuple[int, int]]]] = {
+    "nobody": ((), {}),
+    "exclusive, with memory": ((by_strategy("a", "1", memory="8192"),), {1: (8192, 70)}),
+    "exclusive, of two, without": ((by_strategy("a", "0,3"),), {0: (40960, 70), 3: (40960, 70)}),
+    "a share": ((by_strategy("a", "0", **SHARED),), {0: (10240, 17)}),
+    "two shares": ((by_strategy("a", "0", **SHARED), by_strategy("b", "0", **SHARED)), {0: (20480, 34)}),
+    "by the map": ((MAPPED,), {1: (40960, 70)}),
+    "a literal": ((pod("a", literal="2"),), {2: (40960, 70)}),
+    "a UUID": ((pod("a", literal=UUID),), {2: (40960, 70)}),
+    "two by the map on one card": ((MAPPED, pod("b", literal="1")), {1: (40960, 100)}),
+    "more than there is": ((by_strategy("a", "0", memory="99999"),), {0: (40960, 70)}),
+    "a card that the node lacks": ((pod("a", literal="7"),), {}),
+    "an observer": ((pod("a", assigned_devices="1", observer="true"),), {}),
+    "a finished one": ((pod("a", literal="1", phase="Succeeded"),), {}),
+    "one elsewhere": ((pod("a", literal="1", node="node2"),), {}),
+}
+
+
+@pytest.mark.parametrize(("pods", "loads"), LOADS.values(), ids=LOADS)
+def test_load_follows_the_pods(pods: tuple[Pod, ...], loads: dict[int, tuple[int, int]]) -> None:
+    """They take what they say, else all of a card; whoever has one alone works it at 70 %, a sharer by its share."""
+    here = NodePods("node1")
+    for each in pods:
+        here.applied(each)
+
+    assert here.loads(declared(FOUR, "node1")) == loads
+
+
+def test_load_goes_with_the_pods() -> None:
+    """Finished, or gone."""
+    here = NodePods("node1")
+    gpus = declared(FOUR, "node1")
+    one = pod("a", literal="1")
+    here.applied(one)
+    assert here.loads(gpus)
+    here.applied(replace(one, phase="Failed"))
+    assert here.loads(gpus) == {}
+    here.applied(one)
+    here.forgotten(one)
+    assert here.loads(gpus) == {}
+
+
+def source(file: Path, pods: NodePods, *, synced: bool = True, deadline: float = 1) -> SimulatedSource:
+    """A source of node1."""
+    event = asyncio.Event()
+    if synced:
+        event.set()
+    return SimulatedSource(file, "node1", pods, event, deadline=deadline)
+
+
+async def test_the_file_is_read_anew_at_each_look(tmp_path: Path) -> None:
+    """So health can be changed while all runs; what the file says of utilization beats what pods do."""
+    file = tmp_path / "inventory.yaml"
+    file.write_bytes(TWO_KINDS)
+    pods = NodePods("node1")
+    pods.applied(pod("a", literal="0"))
+    pods.applied(pod("b", literal="1"))
+    reader = source(file, pods)
+    first = await reader.read()
+    file.write_bytes(TWO_KINDS.replace(b"degraded", b"unhealthy"))
+    second = await reader.read()
+
+    assert [(gpu.used, gpu.utilization) for gpu in first] == [(81920, 70), (81920, 55), (0, 0)]
+    assert [gpu.health for gpu in second] == [Health.HEALTHY, Health.HEALTHY, Health.UNHEALTHY]
+
+
+def missing(file: Path) -> None:
+    """Take the file away."""
+    file.unlink()
+
+
+def broken(file: Path) -> None:
+    """Write what can't be read."""
+    file.write_text("node1: many")
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [(missing, r"cannot read inventory .*inventory\.yaml: No such file"), (broken, "cannot use the inventory: ")],
+)
+async def test_a_file_that_cannot_be_read_is_no_answer(
+    tmp_path: Path, damage: Callable[[Path], Any], sentence: str
+) -> None:
+    """The GPUs grow stale until it is right again."""
+    file = tmp_path / "inventory.yaml"
+    file.write_bytes(FOUR)
+    damage(file)
+
+    with pytest.raises(UnreadableError, match=sentence):
+        await source(file, NodePods("node1")).read()
+
+
+async def test_nothing_is_read_before_the_pods_are_known(tmp_path: Path) -> None:
+    """Cards that look idle because nobody has asked yet would draw work."""
+    file = tmp_path / "inventory.yaml"
+    file.write_bytes(FOUR)
+
+    with pytest.raises(UnreadableError, match="the pods of this node have not been listed yet"):
+        await source(file, NodePods("node1"), synced=False, deadline=0.01).read()

@@ -1,0 +1,203 @@
+"""What a monitor asks the API server to write."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from gpu_scheduler.core.nodes.inventory import Health
+from gpu_scheduler.kube.http.client import Api
+from gpu_scheduler.monitor import sinks
+from gpu_scheduler.monitor.readings import Gpu, Report, Slice
+from gpu_scheduler.monitor.sinks import ApiGpuNode, ApiHeart, ApiNode
+from tests.kube.server import FakeServer, Object, Reply, connected
+
+NODE = "/api/v1/nodes/node1"
+GPUNODE = "/apis/agentaflow.io/v1/gpunodes/node1"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/monitors/leases/node1"
+KNOWN: Object = {"metadata": {"name": "node1", "uid": "uid-1"}}
+OWNERS = [{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": "uid-1"}]
+
+WHOLE = Gpu(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960, 8192, 70, 41, 250)
+BARE = Gpu(1, health=Health.UNHEALTHY, why="it is lost")
+SLICED = Gpu(2, "GPU-2", slices=(Slice("MIG-0", 4864), Slice("MIG-1")))
+REPORT = Report((WHOLE, BARE, SLICED), "2026-11-21T12:00:00Z")
+DEVICES: list[Object] = [
+    {
+        "index": 0,
+        "uuid": "GPU-0",
+        "pciBusId": "00000000:07:00.0",
+        "model": "A100-40GB",
+        "memoryTotalMiB": 40960,
+        "memoryUsedMiB": 8192,
+        "utilization": 70,
+        "temperature": 41,
+        "power": 250,
+        "health": "healthy",
+    },
+    {"index": 1, "health": "unhealthy"},
+    {
+        "index": 2,
+        "uuid": "GPU-2",
+        "health": "healthy",
+        "migDevices": [{"uuid": "MIG-0", "memoryMiB": 4864}, {"uuid": "MIG-1"}],
+    },
+]
+
+
+def heart(api: Api, node: ApiNode) -> ApiHeart:
+    """A heart that beats every 0.4 s."""
+    wall = lambda: datetime(2026, 11, 21, 12, 0, 0, 5, UTC)  # noqa: E731 - one line of a test
+    return ApiHeart(api, node, "node1", namespace="monitors", holder="monitor-x", interval=0.4, wall=wall)
+
+
+def bodies(server: FakeServer, path: str) -> list[Object]:
+    """What was applied there; each by our own manager, over what others may have put there."""
+    asked = server.asked("PATCH", path)
+    assert all(each.query == {"fieldManager": "gpu-scheduler-monitor", "force": "true"} for each in asked)
+    assert all(each.headers["Content-Type"] == "application/apply-patch+yaml" for each in asked)
+    return [each.body for each in asked]
+
+
+async def test_the_node_is_told_in_labels_and_annotations() -> None:
+    """Only what is ours stands in what is applied; what could not be read is left out."""
+    async with connected() as (server, api):
+        server.on("PATCH", NODE, Reply(body=KNOWN))
+        node = ApiNode(api, "node1", 80)
+
+        assert await node.report(REPORT) is None
+
+        (body,) = bodies(server, NODE)
+        metadata = body["metadata"]
+        assert (body["apiVersion"], body["kind"], metadata["name"]) == ("v1", "Node", "node1")
+        assert metadata["labels"] == {
+            "agentaflow.gpu/schedulable": "true",
+            "agentaflow.gpu/count": "3",
+            "agentaflow.gpu/utilization-tier": "medium",
+        }
+        assert json.loads(metadata["annotations"].pop("agentaflow.gpu/devices")) == DEVICES
+        assert metadata["annotations"] == {
+            "agentaflow.gpu/status": (
+                "degraded: 3 GPUs, utilization 70 %, memory 8192 of 40960 MiB; GPU 1 is unhealthy: it is lost"
+            ),
+            "agentaflow.gpu/last-update": "2026-11-21T12:00:00Z",
+        }
+        assert node.uid == "uid-1"
+
+
+async def test_a_node_without_a_usable_gpu_says_so() -> None:
+    """By its label, which people and their selectors read."""
+    async with connected() as (server, api):
+        server.on("PATCH", NODE, Reply(body=KNOWN))
+        await ApiNode(api, "node1", 80).report(Report((BARE,), ""))
+
+        assert bodies(server, NODE)[0]["metadata"]["labels"]["agentaflow.gpu/schedulable"] == "false"
+
+
+async def test_a_refusal_is_a_sentence() -> None:
+    """So is silence; neither is an exception."""
+    async with connected() as (server, api):
+        node = ApiNode(api, "node1", 80)
+        for path in (NODE, GPUNODE, LEASE):
+            server.on("PATCH", path, Reply(403, {"message": "not yours"}))
+        reporters = (node, ApiGpuNode(api, node, "node1"))
+
+        assert [await each.report(REPORT) for each in reporters] == ["HTTP 403: not yours"] * 2
+        assert await heart(api, node).beat() == "HTTP 403: not yours"
+        await server.stop()
+        assert "PATCH /api/v1/nodes/node1: " in (await node.report(REPORT) or "")
+
+
+async def test_an_answer_that_is_no_node_is_no_reason_to_fail() -> None:
+    """Then nobody knows the node's uid, and what depends on it names no owner."""
+    async with connected() as (server, api):
+        server.on("PATCH", NODE, Reply(body="what"))
+        server.on("PATCH", LEASE, Reply())
+        node = ApiNode(api, "node1", 80)
+
+        assert await node.report(REPORT) is None
+        assert await heart(api, node).beat() is None
+        assert "ownerReferences" not in bodies(server, LEASE)[0]["metadata"]
+
+
+async def test_the_gpunode_is_made_and_its_status_told() -> None:
+    """Two writes, as its status is a resource of its own; it goes with its node."""
+    async with connected() as (server, api):
+        server.on("PATCH", NODE, Reply(body=KNOWN))
+        server.on("PATCH", GPUNODE, Reply(201))
+        server.on("PATCH", f"{GPUNODE}/status", Reply(), Reply(500, {"message": "not now"}))
+        node = ApiNode(api, "node1", 80)
+        await node.report(REPORT)
+        mirror = ApiGpuNode(api, node, "node1")
+
+        assert await mirror.report(REPORT) is None
+        assert await mirror.report(REPORT) == "HTTP 500: not now"
+
+        kind = {"apiVersion": "agentaflow.io/v1", "kind": "GPUNode"}
+        assert bodies(server, GPUNODE)[0] == {
+            **kind,
+            "metadata": {"name": "node1", "ownerReferences": OWNERS},
+            "spec": {"nodeName": "node1"},
+        }
+        assert bodies(server, f"{GPUNODE}/status")[0] == {
+            **kind,
+            "metadata": {"name": "node1"},
+            "status": {"gpus": 3, "devices": DEVICES},
+        }
+
+
+async def test_without_the_kind_the_monitor_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told once, tried again with every writing, and told again when it was there in between."""
+    told: list[str] = []
+    monkeypatch.setattr(sinks.log, "info", lambda event, **_: told.append(event), raising=False)
+    async with connected() as (server, api):
+        server.on("PATCH", GPUNODE, *map(Reply, (404, 404, 200, 404)))
+        server.on("PATCH", f"{GPUNODE}/status", Reply())
+        node = ApiNode(api, "node1", 80)
+        mirror = ApiGpuNode(api, node, "node1")
+
+        assert [await mirror.report(REPORT) for _ in range(4)] == [None] * 4
+        assert len(server.asked("PATCH", f"{GPUNODE}/status")) == 1
+        assert told == ["Kind GPUNode is not installed: going on without"] * 2
+
+
+async def test_the_lease_lasts_three_intervals() -> None:
+    """Rounded up to whole seconds; it is called as the node, belongs to it, and names this pod."""
+    async with connected() as (server, api):
+        server.on("PATCH", NODE, Reply(body=KNOWN))
+        server.on("PATCH", LEASE, Reply())
+        node = ApiNode(api, "node1", 80)
+        await node.report(REPORT)
+
+        assert await heart(api, node).beat() is None
+
+        assert bodies(server, LEASE) == [
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": "node1", "namespace": "monitors", "ownerReferences": OWNERS},
+                "spec": {
+                    "holderIdentity": "monitor-x",
+                    "leaseDurationSeconds": 2,
+                    "renewTime": "2026-11-21T12:00:00.000005Z",
+                },
+            }
+        ]
+
+
+async def test_what_an_earlier_monitor_wrote_is_read_back() -> None:
+    """Of its GPUs only what names them; what is no list names none, and silence is told from that."""
+    annotated = {"metadata": {"annotations": {"agentaflow.gpu/devices": json.dumps(DEVICES)}}}
+    odd = {"metadata": {"annotations": {"agentaflow.gpu/devices": '{"index": 0}'}}}
+    async with connected() as (server, api):
+        server.on("GET", NODE, Reply(body=annotated), Reply(body=odd), Reply(body={"metadata": {}}), Reply(500))
+        node = ApiNode(api, "node1", 80)
+
+        assert await node.written() == (
+            Gpu(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960),
+            Gpu(1),
+            Gpu(2, "GPU-2", slices=SLICED.slices),
+        )
+        assert [await node.written() for _ in range(3)] == [(), (), None]
+        await server.stop()
+        assert await node.written() is None

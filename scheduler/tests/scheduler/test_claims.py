@@ -1,0 +1,83 @@
+from dataclasses import dataclass
+
+import pytest
+
+from gpu_scheduler.kube.http.client import Api
+from gpu_scheduler.scheduler.binder import ApiClaims
+from tests.kube.server import Reply, connected
+from tests.waiting import limit
+
+CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
+
+
+@dataclass
+class Gate:
+    """A fence that can be closed."""
+
+    open: bool = True
+
+    def may_bind(self) -> bool:
+        """See Fence."""
+        return self.open
+
+
+async def test_one_annotation_is_all_that_is_written() -> None:
+    """A merge patch leaves whatever else the claim carries as it is."""
+    async with connected() as (server, api):
+        server.on("PATCH", CLAIM, Reply(200, {"kind": "PersistentVolumeClaim"}))
+
+        assert await ApiClaims(api, Gate()).select("default", "data", "node1") is None
+
+        (sent,) = server.requests
+        assert sent.body == {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "node1"}}}
+        assert sent.headers["Content-Type"] == "application/merge-patch+json"
+
+
+async def test_nothing_is_written_outside_the_leaders_window() -> None:
+    """The fence is asked right before the write, and the answer says why nothing was done."""
+    async with connected() as (server, api):
+        why = await ApiClaims(api, Gate(open=False)).select("default", "data", "node1")
+
+        assert why == "the time in which this replica may bind is over"
+        assert server.requests == []
+
+
+REFUSALS = {
+    "a claim that is gone": (Reply(404, {"message": "not found"}), "HTTP 404: not found"),
+    "a right that is missing": (Reply(403, {"message": "forbidden"}), "HTTP 403: forbidden"),
+    "a conflict": (Reply(409, {"message": "try again"}), "HTTP 409: try again"),
+    "a server that is busy": (Reply(429, "slow down"), "HTTP 429: slow down"),
+    "a fault without a word": (Reply(500, ""), "HTTP 500: "),
+    "a fault with nonsense": (Reply(503, "<html>"), "HTTP 503: <html>"),
+}
+
+
+@pytest.mark.parametrize(("reply", "why"), REFUSALS.values(), ids=REFUSALS)
+async def test_a_refusal_is_told_and_never_raised(reply: Reply, why: str) -> None:
+    """One try; the loop decides when the next one is due."""
+    async with connected() as (server, api):
+        server.on("PATCH", CLAIM, reply)
+
+        assert await ApiClaims(api, Gate()).select("default", "data", "node1") == why
+        assert len(server.requests) == 1
+
+
+async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it was written will show in the watch; to write it again is harmless."""
+    monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": limit(0.2)})
+    async with connected() as (server, api):
+        server.on("PATCH", CLAIM, Reply(200, after=9))
+
+        why = await ApiClaims(api, Gate()).select("default", "data", "node1")
+
+        assert why is not None
+        assert CLAIM in why
+
+
+async def test_no_name_leads_to_another_path() -> None:
+    """A name comes from a pod's author."""
+    async with connected() as (server, api):
+        await ApiClaims(api, Gate()).select("default", "../secrets/x", "node1")
+
+        (sent,) = server.requests
+        assert sent.path.startswith("/api/v1/namespaces/default/persistentvolumeclaims/")

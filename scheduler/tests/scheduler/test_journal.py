@@ -1,0 +1,255 @@
+"""The journal of decisions: what stands in it, how long it gets, and that it is enough to decide again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from contextlib import suppress
+from dataclasses import replace
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from gpu_scheduler.core.decision import Bind, Refuse
+from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading
+from gpu_scheduler.core.nodes.monitor_leases import Sighting
+from gpu_scheduler.core.pods.constraints import Taint, Term
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.pod import Pod, Resident
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.scheduler.journal import FileJournal, JournalError
+from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, News, NotSent, Ports, Unknown
+from gpu_scheduler.scheduler.scheduling_loop import Scheduler
+from gpu_scheduler.scheduler.timings import Rhythm
+from tests.core.build import FIELD_REF, PCI, container, node, pod
+from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
+from tests.replaying import differences, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_scheduler.scheduler.ports import BindResult
+
+MAPS = ("0=node1:0\n1=node2:0\n2=node1:1,2\n", "0=node2:0\n1=node1:1\n", "0=node1:x\n")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_line_for_everything(tmp_path: Path) -> None:
+    """First what the operator chose; then what was taken in and what was decided, with the versions that were read."""
+    path = tmp_path / "journal"
+    journal = FileJournal(path, Policy(), wall=lambda: 1.5)
+    asker = pod("train-0")
+    reading = journal.reading("pods", lambda _: ("key", asker))
+
+    assert reading(msgspec.Raw(b'{"metadata":{"resourceVersion":"7"}}')) == ("key", asker)
+    journal.took(News.NODE, node("node1", taints=(Taint("dedicated", "ml", "NoSchedule"),)))
+    journal.took(News.POD, asker, gone=True)
+    journal.decided(asker.ref, Bind(asker.ref, Placement("node1", ("0", "1"), 0), "Successfully assigned"))
+    journal.decided(asker.ref, Refuse(asker.ref, Reason.MAP_INVALID, "MapInvalid: line 1", "MapInvalid"))
+    journal.decided(asker.ref, None)
+    journal.close()
+
+    began, seen, gone, bind, refused, nothing = read(path)
+    assert (began["at"], began["began"], began["policy"]["sharing"]) == (1.5, "gpu-scheduler", "same-workload")
+    assert (seen["took"], seen["gone"], seen["value"]["name"]) == ("node", False, "node1")
+    assert seen["value"]["taints"] == [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
+    assert (gone["took"], gone["gone"], gone["value"]["ref"]["uid"]) == ("pod", True, asker.ref.uid)
+    assert (bind["decided"], bind["uid"], bind["versions"]) == ("default/train-0", asker.ref.uid, {"pods": "7"})
+    assert (bind["verdict"], bind["placement"]["node"], bind["placement"]["devices"]) == ("bind", "node1", ["0", "1"])
+    assert (refused["verdict"], refused["reason"], refused["message"]) == ("refuse", "MapInvalid", "MapInvalid: line 1")
+    assert nothing["verdict"] == "nothing"
+
+
+def test_the_journal_of_the_process_before_is_kept(tmp_path: Path) -> None:
+    """A file holds what one process did from its start; of those before it, the last is there too."""
+    path = tmp_path / "journal"
+    for name in ("first", "second", "third"):
+        FileJournal(path, Policy(scheduler_name=name)).close()
+
+    assert [line["began"] for line in read(path)] == ["third"]
+    assert [line["began"] for line in read(tmp_path / "journal.1")] == ["second"]
+
+
+def test_a_journal_ends_at_its_limit(tmp_path: Path) -> None:
+    """No line is cut, and the scheduler goes on."""
+    path = tmp_path / "journal"
+    journal = FileJournal(path, Policy(), limit=1000)
+
+    for _ in range(100):
+        journal.took(News.STRATEGY, Strategy.BEST_FIT)
+
+    assert 800 < path.stat().st_size <= 1000
+    assert read(path)[-1]["value"] == "best_fit"
+    journal.close()
+
+
+def test_what_cannot_be_written_ends_the_journal_and_nothing_else(tmp_path: Path) -> None:
+    """A full disk, a line that is written in part, a value that is no text: no line follows one that is missing."""
+    full = FileJournal(Path("/dev/full"), Policy())
+    odd = FileJournal(tmp_path / "odd", Policy())
+    odd.took(News.STRATEGY, "\ud800")
+    cut = FileJournal(tmp_path / "cut", Policy())
+    assert cut._file is not None
+    cut._file.close()
+    cut._file = Cut(tmp_path / "cut", "ab")
+    cut.took(News.STRATEGY, Strategy.BEST_FIT)
+
+    for journal in (full, odd, cut):
+        journal.took(News.STRATEGY, Strategy.BEST_FIT)
+        assert journal._file is None
+        journal.close()
+    assert [len(whole((tmp_path / name).read_bytes())) for name in ("odd", "cut")] == [1, 1]
+
+
+class Cut(FileIO):
+    """A file that takes half of what it is given."""
+
+    def write(self, text: Any) -> int:
+        return super().write(text[: len(text) // 2])
+
+
+def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    """One sentence: variable, value, why."""
+    with pytest.raises(JournalError, match=r'^cannot use DECISION_JOURNAL ".*/none/journal": No such file'):
+        FileJournal(tmp_path / "none" / "journal", Policy())
+
+
+class Chance:
+    """A loop among fakes to which random things happen."""
+
+    def __init__(self, seed: int, path: Path) -> None:
+        self.dice = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
+        self.now = 1000.0
+        self.journal = FileJournal(path, Policy())
+        self.binder = FakeBinder()
+        recorder = FakeRecorder()
+        self.loop = Scheduler(
+            Policy(),
+            Ports(self.binder, FakeClaims(), FakeAnnouncer(), recorder, recorder, self.journal),
+            rhythm=Rhythm(interval=60, audit=40, resync=20),
+            clock=lambda: self.now,
+            wall=lambda: 1809172800.0,
+        )
+        self.pods: dict[str, Pod] = {}
+        self.number = 0
+        self.does: tuple[Callable[[], object], ...] = (
+            self.create,
+            self.create,
+            self.create,
+            self.show,
+            self.show,
+            self.delete,
+            self.change_node,
+            self.change_storage,
+            self.steer,
+            self.limit,
+            self.repair,
+        )
+
+    async def live(self, times: int) -> None:
+        """Let so many things happen."""
+        task = asyncio.create_task(self.loop.run())
+        for _ in range(times):
+            answers: list[BindResult] = [Bound(), Unknown("?"), Failed("BindFailed: no"), NotSent("no"), Dropped("no")]
+            self.binder.results = self.dice.choices(answers, (4, 2, 3, 2, 2), k=8)
+            self.dice.choice(self.does)()
+            self.now += self.dice.choice((0.0, 0.5, 3.0))
+            self.loop._stir.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        self.journal.close()
+
+    def create(self) -> None:
+        self.number += 1
+        text = self.dice.choice((*MAPS, None))
+        counted = {} if text else {"agentaflow.gpu/count": "1"}
+        claims = ("data",) if self.dice.random() < 0.2 else ()
+        if text is None or self.dice.random() < 0.6:
+            containers = (container((FIELD_REF, PCI)),)
+            name = f"pod-bcd{self.number % 10}{self.number // 10 % 10}"
+            made = pod(name, text, annotations=counted, claims=claims, containers=containers, generate_name="pod-")
+        else:
+            made = pod(f"pod-{self.number % 3}", text, claims=claims)
+        made = replace(made, ref=replace(made.ref, uid=str(self.number)))
+        self.pods[made.ref.uid] = made
+        self.loop.pods.applied(made)
+
+    def show(self) -> None:
+        """Let the watch show what became of a pod."""
+        if not self.pods:
+            return
+        uid = self.dice.choice(sorted(self.pods))
+        tracked, was = self.loop.tracked.get(uid), self.pods[uid]
+        if tracked is not None and tracked.promised is not None and not was.bound:
+            placement = tracked.promised.placement
+            was = replace(was, node=placement.node, annotations={**was.annotations, **placement.annotations})
+        elif was.bound:
+            was = replace(was, phase=self.dice.choice(("Running", "Succeeded")))
+        else:
+            was = replace(was, deleting_since="2026-01-01T00:00:00Z")
+        self.pods[uid] = was
+        self.loop.pods.applied(was)
+
+    def delete(self) -> None:
+        if self.pods:
+            self.loop.pods.forgotten(self.pods.pop(self.dice.choice(sorted(self.pods))))
+
+    def change_node(self) -> None:
+        name, world = self.dice.choice(("node1", "node2")), self.loop.world
+        cards = tuple(Card(index, f"GPU-{name}-{index}", (), "A100", 40960) for index in range(3))
+        readings = {0: Reading(self.dice.randrange(40000), self.dice.randrange(100), self.dice.choice(list(Health)))}
+        changed = node(name, ready=self.dice.random() < 0.9, inventory=Inventory(cards), readings=readings)
+        if self.dice.random() < 0.3:
+            world.monitors.applied(Sighting(name, f"2027-05-01T00:00:{self.dice.randrange(60):02d}Z", 10.0))
+        elif self.dice.random() < 0.1:
+            world.nodes.forgotten(changed)
+        else:
+            world.nodes.applied(changed)
+
+    def change_storage(self) -> None:
+        world = self.loop.world
+        world.classes.applied(StorageClass("fast", waits_for_consumer=True))
+        world.volumes.applied(Volume("disk", (Term(),) if self.dice.random() < 0.5 else None))
+        world.claims.applied(Claim("default", "data", self.dice.choice((None, "disk")), "fast"))
+        resident = pod("other", None, containers=())
+        (world.residents.applied if self.dice.random() < 0.5 else world.residents.forgotten)(
+            Resident(resident.ref, "node1", resident.demand)
+        )
+
+    def steer(self) -> None:
+        self.loop.settings.applied(self.dice.choice(list(Strategy)))
+
+    def limit(self) -> None:
+        self.loop.limits.applied(self.dice.choice(("", "default: devices=1 priority=5", "*: devices=3")))
+
+    def repair(self) -> None:
+        """Make the ledger anew, as the audit does where it found a fault."""
+        self.loop.world.replace(self.loop.world.rebuilt(self.loop.tracked))
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_journal_is_enough_to_decide_again(tmp_path: Path, seed: int) -> None:
+    """Whatever happened, the same in the same order comes to the same decisions, word for word."""
+    path = tmp_path / "journal"
+    chance = Chance(seed, path)
+
+    await chance.live(250)
+
+    lines = read(path)
+    verdicts = {line["verdict"] for line in lines if "verdict" in line}
+    assert {"bind", "wait", "refuse"} <= verdicts
+    assert {line["took"] for line in lines if "took" in line} == {*News}
+    assert list(differences(whole(path.read_bytes()))) == []

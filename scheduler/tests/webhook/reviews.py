@@ -1,0 +1,100 @@
+"""The webhook as the API server meets it, without TLS."""
+
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from io import BytesIO
+from typing import Any
+
+import jsonpatch
+from aiohttp import ClientSession
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from gpu_scheduler.process.acceptor import WEBHOOK_LIMITS
+from gpu_scheduler.process.http_server import Listener
+from gpu_scheduler.webhook.admission import Webhook
+from gpu_scheduler.webhook.metrics import WebhookMetrics
+from tests.kube.server import Object
+
+Client = ClientSession
+
+MAP = "0=node1:0,1\n1=node2:2\n"
+ODD = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(st.characters(codec="utf-8")),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=5,
+)
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Client, Webhook, CollectorRegistry]]:
+    """The webhook without TLS."""
+    registry = CollectorRegistry()
+    webhook = Webhook("gpu-scheduler", WebhookMetrics(registry))
+    listener = Listener(webhook.app(), address="127.0.0.1", port=0, variable="WEBHOOK_PORT", limits=WEBHOOK_LIMITS)
+    async with listener, ClientSession(f"http://127.0.0.1:{listener.port}") as client:
+        yield client, webhook, registry
+
+
+def pod(text: str | None = MAP, name: str = "train-0", **spec: object) -> Object:
+    """A pod as its author wrote it."""
+    annotations = {} if text is None else {"gpu-scheduling-map": text}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"schedulerName": "gpu-scheduler", "containers": [{"name": "main"}], **spec},
+    }
+
+
+def review(body: object, **more: object) -> Object:
+    """An AdmissionReview as the API server sends it."""
+    request = {
+        "uid": "review-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "default",
+        "object": body,
+        "oldObject": None,
+        "options": {"kind": "CreateOptions"},
+        **more,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+async def ask(client: Client, path: str, body: Object) -> Object:
+    """Post a review and give the response part."""
+    # As the API server writes it: characters as they are, not escaped.
+    data = BytesIO(json.dumps(body, ensure_ascii=False).encode())
+    async with client.post(path, data=data) as response:
+        assert response.status == 200
+        answer: Object = await response.json()
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert answer["response"]["uid"] == "review-1"
+    given: Object = answer["response"]
+    return given
+
+
+def patched(body: Object, response: Object) -> Object:
+    """Apply the response's patch as the API server does."""
+    if "patch" not in response:
+        return body
+    assert response["patchType"] == "JSONPatch"
+    result: Object = jsonpatch.apply_patch(body, json.loads(b64decode(response["patch"])))
+    return result
+
+
+def places(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every place in a document."""
+    inner: list[tuple[str | int, Any]] = []
+    if isinstance(value, dict):
+        inner = list(value.items())
+    if isinstance(value, list):
+        inner = list(enumerate(value))
+    return [at, *(found for key, each in inner for found in places(each, (*at, key)))]

@@ -1,0 +1,211 @@
+"""Whatever somebody makes of a pod, the webhook gives a typed answer with a text that can be sent anywhere."""
+
+import asyncio
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kube.server import Object
+from tests.webhook.reviews import MAP, ODD, Client, ask, places, pod, review, serving
+
+Json = Any
+NULLS: Object = {
+    "metadata": dict.fromkeys(("name", "labels", "annotations", "ownerReferences", "managedFields", "generateName")),
+    "spec": {
+        "schedulerName": "gpu-scheduler",
+        **dict.fromkeys(("containers", "initContainers", "ephemeralContainers", "schedulingGates", "volumes")),
+        **dict.fromkeys(("affinity", "tolerations", "resourceClaims", "topologySpreadConstraints", "nodeSelector")),
+    },
+    "status": None,
+}
+
+
+def annotated(**annotations: str) -> Object:
+    """A pod with these annotations of ours beside its map."""
+    body = pod()
+    body["metadata"]["annotations"].update({f"agentaflow.gpu/{key}": value for key, value in annotations.items()})
+    return body
+
+
+def named(name: str) -> Object:
+    return pod(containers=[{"name": name, "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": name}]}])
+
+
+# Pods, and the word with which they are refused; None where they are let in.
+CORPUS: dict[str, tuple[Json, str | None]] = {
+    "nulls wherever there may be some": (NULLS, None),
+    "nulls, and a map": (
+        {**NULLS, "metadata": {"name": "train-0", "annotations": {"gpu-scheduling-map": MAP}}},
+        None,
+    ),
+    "a null among the containers": (pod(containers=[None]), "RequestInvalid"),
+    "a null as a container's name": (pod(containers=[{"name": None}]), "RequestInvalid"),
+    "a null as an annotation": ({**pod(), "metadata": {"annotations": {"a": None}}}, "RequestInvalid"),
+    "a null among the variables": (pod(containers=[{"name": "main", "env": [None]}]), "RequestInvalid"),
+    "null variables": (pod(containers=[{"name": "main", "env": None}]), None),
+    "a variable that is null": (
+        pod(containers=[{"name": "m", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": None, "valueFrom": None}]}]),
+        "EnvConflict",
+    ),
+    "a variable from nowhere": (
+        pod(containers=[{"name": "m", "env": [{"name": "CUDA_VISIBLE_DEVICES", "valueFrom": {}}]}]),
+        "EnvConflict",
+    ),
+    "annotations as a list": ({**pod(), "metadata": {"annotations": []}}, "RequestInvalid"),
+    "labels as a text": ({**pod(), "metadata": {"labels": "a=b"}}, "RequestInvalid"),
+    "a number as the map": ({**pod(), "metadata": {"annotations": {"gpu-scheduling-map": 5}}}, "RequestInvalid"),
+    "containers as an object": (pod(containers={"main": {}}), "RequestInvalid"),
+    "a container as a text": (pod(containers=["main"]), "RequestInvalid"),
+    "a spec as a list": ({"metadata": {}, "spec": []}, "RequestInvalid"),
+    "no spec": ({"metadata": {}}, "RequestInvalid"),
+    "no metadata": ({"spec": {"schedulerName": "gpu-scheduler"}}, "RequestInvalid"),
+    "a text": ("pod", "RequestInvalid"),
+    "a number": (1e308, "RequestInvalid"),
+    "a list": ([], "RequestInvalid"),
+    "yes": (True, "RequestInvalid"),
+    "an empty object": ({}, "RequestInvalid"),
+    "unknown fields everywhere": (
+        {
+            "apiVersion": "v9",
+            "metadata": {"name": "train-0", "annotations": {"gpu-scheduling-map": MAP}, "x": {"y": [1, None]}},
+            "spec": {"schedulerName": "gpu-scheduler", "containers": [{"name": "m", "new": [{}]}], "new": {"a": 1}},
+            "status": {"phase": "New", "new": 1},
+            "new": [[[]]],
+        },
+        None,
+    ),
+    "a map of 256 kB": (pod("0=node1:0\n" * 25_600), "MapInvalid"),
+    "a map of one endless line": (pod("0=node1:" + "0," * 30_000), "MapInvalid"),
+    "a map of 256 kB of a character of four bytes": (pod("\U0001f600" * 65_536), "MapInvalid"),
+    "a map of control characters": (pod("\x00\x1b[2J\u202e\u2028"), "MapInvalid"),
+    "an index of 256 kB": (annotated(index="9" * 262_144), "IndexUnknown"),
+    "an observer of 256 kB": (annotated(observer="\u00e9" * 131_072), "RequestInvalid"),
+    "sharing with control characters": (annotated(sharing='any"\x00\x1b[31m\n'), "RequestInvalid"),
+    "a count of 256 kB, and no map": (
+        {**pod(None), "metadata": {"annotations": {"agentaflow.gpu/count": "9" * 262_144}}},
+        "RequestInvalid",
+    ),
+    "a foreign annotation of 256 kB": (annotated(note="x" * 262_144), None),
+    "a container's name in other alphabets": (named("\u7bb1\u202e\U0001f4e6"), "EnvConflict"),
+    "a container's name of control characters": (named("\x00\n\r\x1b[31m\x7f"), "EnvConflict"),
+    "a container's name of 256 kB": (named("\u00fc" * 131_072), "EnvConflict"),
+    "a pod's name of control characters": (pod(name="\x00\n\x1b[31m-0"), None),
+    "a pod's name of 256 kB": (pod(name="a" * 262_144 + "-0"), None),
+    "a pod's name with a number of 256 kB": (pod(name="a-" + "1" * 262_144), None),
+    "thousands of containers": (pod(containers=[{"name": f"c{number}"} for number in range(5000)]), "RequestInvalid"),
+}
+
+
+def deep(depth: int) -> bytes:
+    """A pod with something nested so deep somewhere that nobody reads."""
+    body = json.dumps(review({"metadata": {"name": "train-0", "managedFields": "HERE"}, "spec": {}}))
+    return body.replace('"HERE"', '{"f:a":' * depth + "1" + "}" * depth).encode()
+
+
+async def answers(client: Client, body: Json) -> tuple[Object, Object]:
+    return await ask(client, "/mutate", review(body)), await ask(client, "/validate", review(body))
+
+
+def check(mutated: Object, validated: Object) -> str | None:
+    """Both answers are typed and agree; the word of the refusal."""
+    if mutated["allowed"]:
+        if "patch" not in mutated:
+            assert mutated == validated
+            return None
+        message = validated["status"]["message"]
+        assert message.startswith("EnvNotInjected: ")
+    else:
+        assert mutated == validated
+        message = mutated["status"]["message"]
+        assert mutated["status"]["code"] in {400, 403}
+    assert len(message.encode()) <= 1000
+    assert message.isprintable()
+    return None if mutated["allowed"] else message.partition(":")[0]
+
+
+@pytest.mark.parametrize(("body", "word"), CORPUS.values(), ids=CORPUS)
+async def test_a_hostile_pod_gets_a_typed_answer(body: Json, word: str | None) -> None:
+    """Never a 500: allowed, or refused with one sentence of at most 1,000 bytes, the same from both paths."""
+    async with serving() as (client, _, _registry):
+        assert word == check(*await answers(client, body))
+
+
+async def test_a_hostile_pod_under_debugging_gets_a_typed_answer() -> None:
+    """Also where the old pod is what cannot be read."""
+    async with serving() as (client, _, _registry):
+        unreadable: list[Json] = [{}, [], {"metadata": 5}, {**pod(), "spec": {"ephemeralContainers": [None]}}]
+        for old in unreadable:
+            about = {"operation": "UPDATE", "subResource": "ephemeralcontainers", "oldObject": old}
+            body = pod(ephemeralContainers=[{"name": "debugger"}])
+            mutated = await ask(client, "/mutate", review(body, **about))
+
+            assert mutated == await ask(client, "/validate", review(body, **about))
+            assert mutated["status"]["message"].startswith("RequestInvalid: cannot read the pod: ")
+
+
+BROKEN = {
+    "text that is no UTF-8": json.dumps(review(pod(name="HERE"))).encode().replace(b"HERE", b"\xff\xfe"),
+    "half a character": json.dumps(review(pod(name="HERE"))).encode().replace(b"HERE", b"\\ud800"),
+    "a request that is cut off": json.dumps(review(pod())).encode()[:-40],
+    "nesting beyond all measure": deep(100_000),
+}
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
+async def test_what_cannot_be_decoded_is_a_bad_request(body: bytes) -> None:
+    """A refusal where the review itself can be read, else status 400; both with a sentence."""
+    async with serving() as (client, _, registry):
+        async with client.post("/mutate", data=body) as response:
+            text = await response.text()
+            assert response.status in {200, 400}
+            if response.status == 200:
+                text = json.loads(text)["response"]["status"]["message"]
+            assert text.startswith(("RequestInvalid: cannot read the pod: ", "cannot read AdmissionReview: "))
+            assert len(text.encode()) <= 1000
+        name = "gpu_scheduler_admission_reviews_total"
+        values = [
+            registry.get_sample_value(name, {"path": "/mutate", "outcome": outcome})
+            for outcome in ("RequestInvalid", "malformed")
+        ]
+        assert sum(value or 0 for value in values) == 1
+
+
+LATER = {"fieldRef": {"fieldPath": "metadata.annotations['agentaflow.gpu/assigned-devices']"}}
+ORDINARY = pod(
+    containers=[{"name": "main", "env": [{"name": "CUDA_VISIBLE_DEVICES", "valueFrom": LATER}]}],
+    initContainers=[{"name": "first", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "1"}}}],
+    affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}},
+    tolerations=[{"key": "a", "operator": "Exists"}],
+    schedulingGates=[{"name": "gate"}],
+    volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+)
+ORDINARY["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "u", "controller": True}]
+
+
+def broken(at: tuple[str | int, ...], odd: Json) -> Json:
+    """An ordinary pod with something odd in one place."""
+    if not at:
+        return odd
+    body: Json = copy.deepcopy(ORDINARY)
+    target = body
+    for key in at[:-1]:
+        target = target[key]
+    target[at[-1]] = odd
+    return body
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.builds(broken, st.sampled_from(places(ORDINARY)), ODD), min_size=20, max_size=20))
+def test_any_oddity_in_any_place_gets_a_typed_answer(bodies: list[Json]) -> None:
+    """Whatever stands where something else should, nothing but an answer comes out."""
+
+    async def all_of_them() -> None:
+        async with serving() as (client, _, _registry):
+            for body in bodies:
+                check(*await answers(client, body))
+
+    asyncio.run(all_of_them())
