@@ -26,7 +26,7 @@ from bench.results import Growth
 from bench.town import CARDS, node_name
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind
-from gpu_scheduler.kube.http.client import Answer, Api
+from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pods import read_pod
 from gpu_scheduler.kube.reflector import Reflector
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from bench.town import Object
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.kube.resource import Observer
+    from gpu_scheduler.kube.resource import EventHandler
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 
 LINES: Final = 5000
@@ -70,20 +70,20 @@ class Asked(msgspec.Struct, frozen=True):
     gone: int
 
 
-class _Feed(Api):
+class _Feed(ApiClient):
     """An API server that lists nothing and then tells what stands on standard input, up to a blank line."""
 
     def __init__(self) -> None:
         self.told = asyncio.Event()
 
-    async def call(self, *_: Any, **__: Any) -> Answer:
+    async def call(self, *_: Any, **__: Any) -> ApiResponse:
         """Give an empty list."""
-        return Answer(200, b'{"metadata":{"resourceVersion":"1"}}')
+        return ApiResponse(200, b'{"metadata":{"resourceVersion":"1"}}')
 
     @asynccontextmanager
-    async def stream(self, *_: Any, **__: Any) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+    async def stream(self, *_: Any, **__: Any) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes]]]:
         """Open the watch."""
-        yield Answer(200, b""), self._lines()
+        yield ApiResponse(200, b""), self._lines()
 
     async def _lines(self) -> AsyncIterator[bytes]:
         for line in iter(sys.stdin.buffer.readline, b"\n"):
@@ -92,7 +92,7 @@ class _Feed(Api):
         await asyncio.Event().wait()
 
 
-async def _take_in(resource: Resource[Any], observer: Observer[Any]) -> Reflector[Any]:
+async def _take_in(resource: Resource[Any], observer: EventHandler[Any]) -> Reflector[Any]:
     """Have a reflector take in all that comes; as long as it is kept, so is what it remembers."""
     feed = _Feed()
     reflector = Reflector(feed, resource, observer)

@@ -17,7 +17,7 @@ from bench.contenders.orders import wait_for_go
 from bench.pacing import paced
 from gpu_scheduler import names
 from gpu_scheduler.kube.http.client import connect
-from gpu_scheduler.monitor.sinks import ApiHeart, ApiNode
+from gpu_scheduler.monitor.sinks import ApiNodeLease, ApiNodeSink
 
 
 class Rounds(msgspec.Struct):
@@ -46,18 +46,18 @@ async def _renewed(rounds: Rounds) -> Renewed:
     api = await connect(rounds.kubeconfig, None, user_agent=names.MONITOR)
     made = Renewed()
 
-    async def renew(heart: ApiHeart) -> None:
+    async def renew(heart: ApiNodeLease) -> None:
         problem = await heart.beat()
         if problem is None:
             made.times += 1
         else:
             made.problems[problem] = made.problems.get(problem, 0) + 1
 
-    def heart(name: str, uid: str) -> ApiHeart:
-        node = ApiNode(api, name, goal=0)
+    def heart(name: str, uid: str) -> ApiNodeLease:
+        node = ApiNodeSink(api, name, goal=0)
         node.uid = uid
         holder = f"{names.MONITOR}-{uid[:5]}"
-        return ApiHeart(api, node, name, namespace=names.MONITOR, holder=holder, interval=rounds.interval)
+        return ApiNodeLease(api, node, name, namespace=names.MONITOR, holder=holder, interval=rounds.interval)
 
     hearts = [heart(*node) for node in rounds.nodes.items()]
     rate = len(hearts) / rounds.interval

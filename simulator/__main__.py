@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError, run_command, tell
-from gpu_scheduler.cli.output import Column, Listing, Sheet, show
+from gpu_scheduler.cli.output import Column, Listing, PrintedTable, render
 from simulator.invariants.checker import BrokenError
 from simulator.plan import EPISODE
 from simulator.replica_process import quiet_starter
@@ -19,7 +19,7 @@ from simulator.soak import soak
 from simulator.trace import record
 
 if TYPE_CHECKING:
-    from gpu_scheduler.cli.output import Facts
+    from gpu_scheduler.cli.output import View
     from simulator.soak import Failure, Total
 
 NAME: Final = "python -m simulator"
@@ -83,7 +83,7 @@ def _soak(seed: int, steps: int, after: int, jobs: int, output: Output) -> int:
         if sofar is None:
             raise
         total = sofar
-    sys.stdout.write(show(_listing(_facts(total, time.monotonic() - began)), Options(output=output)))
+    sys.stdout.write(render(_listing(_facts(total, time.monotonic() - began)), Options(output=output)))
     if total.failure is None:
         done = after + total.steps
         if done == steps:
@@ -112,7 +112,7 @@ def _record(seed: int, steps: int, trace: str) -> int:
     return 0
 
 
-def _facts(total: Total, seconds: float) -> Facts:
+def _facts(total: Total, seconds: float) -> View:
     return {
         "seed": total.seed,
         "steps": total.steps,
@@ -129,7 +129,7 @@ def _facts(total: Total, seconds: float) -> Facts:
     }
 
 
-def _listing(facts: Facts) -> Listing:
+def _listing(facts: View) -> Listing:
     """One item; its table has a line for each figure and each fault."""
     figures = {_title(key): value for key, value in facts.items() if key not in {"faults", "violation", "digest"}}
     figures |= {f"fault {fault}": times for fault, times in facts["faults"].items()}
@@ -139,7 +139,7 @@ def _listing(facts: Facts) -> Listing:
         {"what": what, "value": f"{value:,}" if isinstance(value, int) else value} for what, value in figures.items()
     ]
     columns = (Column("WHAT", lambda row: row["what"]), Column("FIGURE", lambda row: row["value"]))
-    sheet = Sheet(columns, rows)
+    sheet = PrintedTable(columns, rows)
     return Listing("Simulation", [facts], sheet, sheet)
 
 

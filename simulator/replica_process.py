@@ -9,18 +9,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gpu_scheduler.kube.leader_election import LeadershipLostError
+from gpu_scheduler.kube.leader_election import LeaseLostError
 from gpu_scheduler.names import SYSTEM_NAMESPACE
 from gpu_scheduler.process.lifecycle import Clocks
 from gpu_scheduler.process.logs import set_up_logging
-from gpu_scheduler.scheduler.run import Replica as ShippedReplica
+from gpu_scheduler.scheduler.run import SchedulerProcess as ShippedReplica
 from gpu_scheduler.settings import RunSettings
 from simulator.api_server.connection import Wire
 from simulator.clock import Host
 
 if TYPE_CHECKING:
-    from gpu_scheduler.kube.http.client import Api
-    from gpu_scheduler.kube.leader_election import Leadership
+    from gpu_scheduler.kube.http.client import ApiClient
+    from gpu_scheduler.kube.leader_election import LeaderElector
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler
     from simulator.api_server.server import Server
     from simulator.clock import Timeline
@@ -37,7 +37,7 @@ class Replica(Protocol):
     """What is simulated."""
 
     scheduler: Scheduler
-    leadership: Leadership
+    leadership: LeaderElector
 
     async def live(self, stop: asyncio.Event) -> None:
         """Run until stopped."""
@@ -46,7 +46,7 @@ class Replica(Protocol):
 class Start(Protocol):
     """Makes a replica; whoever wires the real one wires this one."""
 
-    def __call__(self, api: Api, clocks: Clocks, identity: str) -> Replica:
+    def __call__(self, api: ApiClient, clocks: Clocks, identity: str) -> Replica:
         """Nothing is asked before it lives."""
 
 
@@ -54,7 +54,7 @@ def starter() -> Start:
     """What makes a replica as `gpu-scheduler run` makes it, without its port."""
     settings = RunSettings(kubernetes_namespace=SYSTEM_NAMESPACE, pod_name="simulated")
 
-    def start(api: Api, clocks: Clocks, identity: str) -> Replica:
+    def start(api: ApiClient, clocks: Clocks, identity: str) -> Replica:
         return ShippedReplica(settings, api, clocks=clocks, identity=identity)
 
     return start
@@ -151,7 +151,7 @@ class Process:
             await replica.live(stop)
         except Exception as error:
             # Whatever ends it, its container is started again; but this alone is no defect.
-            if not isinstance(error.__cause__, LeadershipLostError):
+            if not isinstance(error.__cause__, LeaseLostError):
                 log.exception("A replica ended in an error of our own")
         finally:
             self._timeline.after(0.0, lambda: self._over(host))

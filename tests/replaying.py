@@ -14,35 +14,35 @@ import msgspec
 
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Wait, awaits_placement
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.core.namespace_limits import NamespaceLimits
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
-from gpu_scheduler.core.pods.pod import Pod, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import PodRef
-from gpu_scheduler.scheduler.cluster_cache import World
+from gpu_scheduler.scheduler.cluster_cache import ClusterCache
 from gpu_scheduler.scheduler.journal import verdict
-from gpu_scheduler.scheduler.pod_states import Tracked, Tracker
-from gpu_scheduler.scheduler.ports import News
+from gpu_scheduler.scheduler.pod_states import PodState, PodStates
+from gpu_scheduler.scheduler.ports import InputKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpu_scheduler.core.decision import Decision
-    from gpu_scheduler.kube.resource import Feed
+    from gpu_scheduler.kube.resource import EventHandlerFuncs
 
 TYPES: Final[dict[str, Any]] = {
-    News.NODE: Node,
-    News.POD: Pod,
-    News.RESIDENT: Resident,
-    News.CLAIM: Claim,
-    News.VOLUME: Volume,
-    News.STORAGE_CLASS: StorageClass,
-    News.STRATEGY: Strategy,
-    News.LIMITS: NamespaceLimits,
-    News.RELEASED: PodRef,
-    News.REPAIRED: None,
+    InputKind.NODE: Node,
+    InputKind.POD: Pod,
+    InputKind.RESIDENT: ForeignPod,
+    InputKind.CLAIM: VolumeClaim,
+    InputKind.VOLUME: Volume,
+    InputKind.STORAGE_CLASS: StorageClass,
+    InputKind.STRATEGY: Strategy,
+    InputKind.LIMITS: NamespaceLimits,
+    InputKind.RELEASED: PodRef,
+    InputKind.REPAIRED: None,
 }
 
 
@@ -62,30 +62,30 @@ class Replay:
 
     def __init__(self, policy: Policy) -> None:
         """Nothing has been taken in."""
-        self._world = World(policy, lambda _: None)
+        self._world = ClusterCache(policy, lambda _: None)
         self._policy = policy
-        self._tracker = Tracker()
-        self._feeds: dict[str, Feed[Any]] = {
-            News.NODE: self._world.nodes,
-            News.RESIDENT: self._world.residents,
-            News.CLAIM: self._world.claims,
-            News.VOLUME: self._world.volumes,
-            News.STORAGE_CLASS: self._world.classes,
+        self._tracker = PodStates()
+        self._feeds: dict[str, EventHandlerFuncs[Any]] = {
+            InputKind.NODE: self._world.nodes,
+            InputKind.RESIDENT: self._world.residents,
+            InputKind.CLAIM: self._world.claims,
+            InputKind.VOLUME: self._world.volumes,
+            InputKind.STORAGE_CLASS: self._world.classes,
         }
 
     def take(self, news: str, value: Any, *, gone: bool) -> None:
         """Take in what the journal says was taken in."""
-        if news == News.POD:
+        if news == InputKind.POD:
             self._take_pod(value, gone=gone)
-        elif news == News.STRATEGY:
+        elif news == InputKind.STRATEGY:
             self._world.steer(value)
-        elif news == News.LIMITS:
+        elif news == InputKind.LIMITS:
             self._world.limit(value)
-        elif news == News.RELEASED:
+        elif news == InputKind.RELEASED:
             self._release(value.uid)
-        elif news == News.REPAIRED:
+        elif news == InputKind.REPAIRED:
             self._world.replace(self._world.rebuilt(self._tracker))
-        elif news == News.NODE and not gone:
+        elif news == InputKind.NODE and not gone:
             # Whether its monitor is silent is in the journal, for there it is a matter of time.
             self._world.cluster.nodes.apply(value)
             self._world.cluster.ledger.learn(value)
@@ -113,7 +113,7 @@ class Replay:
             self._tracker.pop(uid, None)
             ledger.forget(uid)
             return
-        tracked = self._tracker.setdefault(uid, Tracked(pod, 0.0, None))
+        tracked = self._tracker.setdefault(uid, PodState(pod, 0.0, None))
         tracked.pod = pod
         ledger.apply(pod)
         if pod.bound or pod.finished:

@@ -13,7 +13,7 @@ from gpu_scheduler.cli.main import main
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.process.logs import get_logger
-from gpu_scheduler.scheduler.run import Replica
+from gpu_scheduler.scheduler.run import SchedulerProcess
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.decide import Cluster
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 _binds: Final[dict[str, Bind]] = {}
 
 
-class Foresight(Replica):
+class Foresight(SchedulerProcess):
     """A replica that decides while it is a standby."""
 
     async def _lead(self) -> None:
@@ -62,6 +62,6 @@ def _looked_up(pod: Pod, cluster: Cluster) -> Decision | None:
 if __name__ == "__main__":
     with (
         patch("gpu_scheduler.scheduler.scheduling_loop.decide", _looked_up),
-        patch("gpu_scheduler.scheduler.run.Replica", Foresight),
+        patch("gpu_scheduler.scheduler.run.SchedulerProcess", Foresight),
     ):
         main()

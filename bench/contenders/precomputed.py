@@ -14,13 +14,13 @@ import msgspec
 from bench.contenders.orders import Order, Request
 from gpu_scheduler import names
 from gpu_scheduler.core.policy import Policy
-from gpu_scheduler.kube.http.client import Answer, Api
+from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
 from gpu_scheduler.kube.leader_election import Fence
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pods import read_pod
 from gpu_scheduler.process.metrics import new_registry
-from gpu_scheduler.scheduler.binder import ApiBinder, ApiClaims
-from gpu_scheduler.scheduler.event_recorder import ApiAnnouncer
+from gpu_scheduler.scheduler.binder import ApiBinder, ApiVolumeBinder
+from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
@@ -40,7 +40,7 @@ class _Event(msgspec.Struct):
     regarding: _Regarding
 
 
-class _Keeper(Api):
+class _Keeper(ApiClient):
     """Keeps what is written."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Keeper(Api):
         timeout: float = 0.0,  # noqa: ASYNC109 - as its base has it
         guard: Callable[[], bool] | None = None,
         most: int = 0,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Keep it, and say that it was created."""
         del query, content_type, timeout, guard, most
         if method != "POST" or body is None:
@@ -68,7 +68,7 @@ class _Keeper(Api):
             self.binds[path.split("/")[-2]] = Request(path, text)
         else:
             self.events[_pod_of(text)] = Request(path, text)
-        return Answer(201, b"{}")
+        return ApiResponse(201, b"{}")
 
 
 class _Open(Fence):
@@ -81,11 +81,11 @@ def orders(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) -> li
     return asyncio.run(_decided(nodes, list(pods), events=events))
 
 
-def scheduler_of(api: Api) -> tuple[Scheduler, ApiAnnouncer]:
+def scheduler_of(api: ApiClient) -> tuple[Scheduler, ApiEventRecorder]:
     """Make our own loop, which always may bind, and who announces for it."""
-    announcer = ApiAnnouncer(api, controller=names.SCHEDULER_NAME, instance=_IDENTITY)
+    announcer = ApiEventRecorder(api, controller=names.SCHEDULER_NAME, instance=_IDENTITY)
     metrics = SchedulerMetrics(new_registry("0", ""), names.SCHEDULER_NAME)
-    ports = Ports(ApiBinder(api, _Open(), _IDENTITY), ApiClaims(api, _Open()), announcer, metrics, metrics)
+    ports = Ports(ApiBinder(api, _Open(), _IDENTITY), ApiVolumeBinder(api, _Open()), announcer, metrics, metrics)
     return Scheduler(Policy(), ports), announcer
 
 

@@ -78,7 +78,7 @@ class FakeClaims:
     failures: list[str] = field(default_factory=list)
 
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
-        """See ClaimSelector."""
+        """See VolumeBinder."""
         self.selected.append((namespace, claim, node))
         return self.failures.pop(0) if self.failures else None
 
@@ -92,7 +92,7 @@ class FakeRecorder:
     repairs: list[int] = field(default_factory=list)
 
     def repaired(self, entries: int) -> None:
-        """See RepairRecorder."""
+        """See RepairMetrics."""
         self.repairs.append(entries)
 
     def attempted(self, result: Result, seconds: float) -> None:

@@ -20,10 +20,10 @@ from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
-from gpu_scheduler.kube.resource import Feed
+from gpu_scheduler.kube.resource import EventHandlerFuncs
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Ports, Unknown
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
-from gpu_scheduler.scheduler.timings import Rhythm
+from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import node
 from tests.fakes import FakeAnnouncer, FakeClaims, FakeRecorder
 from tests.reference import ENDLESS, Hold, Reference, Wish
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.core.scheduling_queue import Backlog
+    from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 
 T = TypeVar("T")
 
@@ -121,14 +121,16 @@ class Machine(RuleBasedStateMachine):
         self.unsure: set[str] = set()
         self.recorder, self.announcer = FakeRecorder(), FakeAnnouncer()
         ports = Ports(self.api, FakeClaims(), self.announcer, self.recorder, self.recorder)
-        self.scheduler = Scheduler(self.policy, ports, rhythm=Rhythm(audit=10.0, resync=NEVER), clock=self.loop.time)
+        self.scheduler = Scheduler(self.policy, ports, rhythm=Timings(audit=10.0, resync=NEVER), clock=self.loop.time)
         self.limit(self.limits)
         seen = self.reference
         self.api.nodes.join(
-            Feed(lambda each: seen.nodes.update({each.name: each}), lambda each: seen.nodes.__delitem__(each.name)),
+            EventHandlerFuncs(
+                lambda each: seen.nodes.update({each.name: each}), lambda each: seen.nodes.__delitem__(each.name)
+            ),
             self.scheduler.world.nodes,
         )
-        self.api.pods.join(Feed(self.saw, self.lost), self.scheduler.pods)
+        self.api.pods.join(EventHandlerFuncs(self.saw, self.lost), self.scheduler.pods)
         self.running = self.loop.create_task(self.scheduler.run())
         self.settle()
 
@@ -424,7 +426,7 @@ class Machine(RuleBasedStateMachine):
             self.loop.close()
 
 
-def check_queue(backlog: Backlog, uid: str) -> None:
+def check_queue(backlog: SchedulingQueue, uid: str) -> None:
     """A timer that counts is set, and every wake-up that the pod waits for knows it."""
     entry = backlog._entries[uid]
     assert (entry.due, entry.turn, uid) in backlog._timers

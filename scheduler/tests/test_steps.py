@@ -16,7 +16,7 @@ from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import Owner
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
-from gpu_scheduler.scheduler.timings import Rhythm
+from gpu_scheduler.scheduler.timings import Timings
 from tests.core.asking import asking, bound, having
 from tests.core.build import pod
 from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
@@ -74,7 +74,7 @@ class Cluster:
         self.binder, self.announcer, recorder = FakeBinder(), FakeAnnouncer(), FakeRecorder()
         ports = Ports(self.binder, FakeClaims(), self.announcer, recorder, recorder)
         # What is looked at in intervals, whatever happens, is no part of any pod's way.
-        rhythm = Rhythm(interval=NEVER, audit=NEVER, resync=NEVER)
+        rhythm = Timings(interval=NEVER, audit=NEVER, resync=NEVER)
         self.scheduler = Scheduler(Policy(), ports, rhythm=rhythm, clock=self.loop.time)
         self.nodes = nodes
         self.last = f"node{nodes - 1}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.decision import Bind
     from gpu_scheduler.core.nodes.nodes import Node
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.kube.resource import Observer
+    from gpu_scheduler.kube.resource import EventHandler
 
 T = TypeVar("T")
 
@@ -57,9 +57,9 @@ class Watch(Generic[T]):
         self.known: dict[str, T] = {}
         self.cut = False
         self.events: deque[tuple[str, T | None]] = deque()
-        self._observers: tuple[Observer[T], ...] = ()
+        self._observers: tuple[EventHandler[T], ...] = ()
 
-    def join(self, *observers: Observer[T]) -> None:
+    def join(self, *observers: EventHandler[T]) -> None:
         """Somebody else watches, from a list."""
         self._observers, self.known = observers, {}
         self.list()

@@ -5,7 +5,15 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.kube.http.client import CALL_TIMEOUT, JSON, Answer, Api, Method, NoAnswerError, NotSentError
+from gpu_scheduler.kube.http.client import (
+    CALL_TIMEOUT,
+    JSON,
+    ApiClient,
+    ApiResponse,
+    Method,
+    NoResponseError,
+    NotSentError,
+)
 from gpu_scheduler.kube.http.pool import UNACKNOWLEDGED
 from simulator.api_server.server import ApiRequest, refusal
 from simulator.api_server.store import ExpiredVersionError, Selector
@@ -34,7 +42,7 @@ def kind_of(verb: str, path: str, query: Mapping[str, str]) -> str:
     return "page" if "continue" in query else "list"
 
 
-class Wire(Api):
+class Wire(ApiClient):
     """Fits everything that speaks to an API server."""
 
     def __init__(self, name: str, timeline: Timeline, host: Host, server: Server, faults: Switchboard) -> None:
@@ -65,13 +73,13 @@ class Wire(Api):
         timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - as its base has it
         guard: Callable[[], bool] | None = None,
         most: int = 0,  # noqa: ARG002 - no object here is large
-    ) -> Answer:
+    ) -> ApiResponse:
         """See Api."""
         if guard is not None:
             await self._allowed(guard)
         request = ApiRequest(self.name, method, path, dict(query or {}), body)
         act = self._faults.act(self.name, kind_of(method, path, request.query))
-        reply: asyncio.Future[Answer] = self._process.create_future()
+        reply: asyncio.Future[ApiResponse] = self._process.create_future()
         self._send(request, act, reply)
         if act.answered and not act.dropped and act.slow + act.late < timeout:
             return await reply
@@ -90,10 +98,10 @@ class Wire(Api):
         limit: float,
         idle_limit: float,
         pause: float = 0.0,  # noqa: ARG002 - packets take their while here anyhow
-    ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+    ) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes]]]:
         """See Api."""
         act = self._faults.act(self.name, "watch")
-        reply: asyncio.Future[Answer] = self._process.create_future()
+        reply: asyncio.Future[ApiResponse] = self._process.create_future()
         shelf = self._server.shelf(path)
         selector = Selector(query.get("fieldSelector", ""))
         channel = Channel(self._timeline, self._process, self.pause_of, shelf, selector)
@@ -104,7 +112,7 @@ class Wire(Api):
             else:
                 try:
                     channel.open(int(query["resourceVersion"] or 0), float(query["timeoutSeconds"]))
-                    answer = Answer(200, b"")
+                    answer = ApiResponse(200, b"")
                 except ExpiredVersionError:
                     answer = refusal(410, "too old resource version")
             self._timeline.after(self.pause_of(), lambda: _give(reply, answer))
@@ -139,7 +147,7 @@ class Wire(Api):
         self._sent += 1
         return 0.0005 + (self._sent * 2654435761 % 65536) / 65536 * 0.008
 
-    def _repeat(self, send: Callable[[], None], reply: asyncio.Future[Answer]) -> None:
+    def _repeat(self, send: Callable[[], None], reply: asyncio.Future[ApiResponse]) -> None:
         """What the kernel does with packets that nobody acknowledges."""
         sent = self._timeline.now
 
@@ -150,7 +158,7 @@ class Wire(Api):
         self._faults.cut_off[self.name].append(again)
         self._timeline.after(UNACKNOWLEDGED, lambda: _fail(reply, "nobody acknowledged it"))
 
-    def _send(self, request: ApiRequest, act: Act, reply: asyncio.Future[Answer]) -> None:
+    def _send(self, request: ApiRequest, act: Act, reply: asyncio.Future[ApiResponse]) -> None:
         def deliver() -> None:
             answer = self._server.answer(request)
             if act.answered:
@@ -166,7 +174,7 @@ class Wire(Api):
         elif act.delivered:
             self._timeline.after(self.pause_of() + act.late, deliver)
         elif act.status is not None:
-            said = Answer(act.status, refusal(act.status, "injected").body, act.retry_after)
+            said = ApiResponse(act.status, refusal(act.status, "injected").body, act.retry_after)
             self._timeline.after(self.pause_of(), lambda: _give(reply, said))
         elif act.cut:
             self._timeline.after(self.pause_of(), lambda: _fail(reply, f"{request.verb} {request.path}: refused"))
@@ -177,11 +185,11 @@ def _go_on(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-def _give(reply: asyncio.Future[Answer], answer: Answer) -> None:
+def _give(reply: asyncio.Future[ApiResponse], answer: ApiResponse) -> None:
     if not reply.done():
         reply.set_result(answer)
 
 
-def _fail(reply: asyncio.Future[Answer], why: str) -> None:
+def _fail(reply: asyncio.Future[ApiResponse], why: str) -> None:
     if not reply.done():
-        reply.set_exception(NoAnswerError(why))
+        reply.set_exception(NoResponseError(why))

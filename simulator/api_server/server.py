@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpu_scheduler.kube.http.client import Answer
+from gpu_scheduler.kube.http.client import ApiResponse
 from simulator.api_server.store import Object, Selector, Shelf, key_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Server:
         self._pages: dict[str, tuple[int, list[bytes]]] = {}
         self._lists = count(1)
 
-    def answer(self, request: ApiRequest) -> Answer:
+    def answer(self, request: ApiRequest) -> ApiResponse:
         """Do it and say how it went."""
         self.answering = True
         try:
@@ -90,28 +90,28 @@ class Server:
         """Of a collection."""
         return self.shelves[_COLLECTIONS[path]]
 
-    def _answer(self, request: ApiRequest) -> Answer:
+    def _answer(self, request: ApiRequest) -> ApiResponse:
         if request.path in _COLLECTIONS:
             return self._list(request)
         if request.path.startswith(_LEASES):
             return self._lease(request)
         if request.path.endswith("/events"):
-            return Answer(201, b"{}")
+            return ApiResponse(201, b"{}")
         return self._pod(request)
 
-    def _pod(self, request: ApiRequest) -> Answer:
+    def _pod(self, request: ApiRequest) -> ApiResponse:
         parts = request.path.split("/")
         entry = self.pods.entries.get(f"{parts[4]}/{parts[6]}") if len(parts) >= _POD_PARTS else None
         if entry is None:
             return refusal(404, f'pods "{parts[-1]}" not found')
         if request.verb == "GET":
-            return Answer(200, entry.raw)
+            return ApiResponse(200, entry.raw)
         body = msgspec.json.decode(request.body or b"{}")
         if body["metadata"].get("uid", entry.object["metadata"]["uid"]) != entry.object["metadata"]["uid"]:
             return refusal(409, "the UID in the precondition does not match the UID in record")
         return self._bind(entry.object, body) if parts[-1] == "binding" else self._tell(entry.object, body)
 
-    def _bind(self, pod: Object, binding: Object) -> Answer:
+    def _bind(self, pod: Object, binding: Object) -> ApiResponse:
         meta, spec = pod["metadata"], pod["spec"]
         if meta.get("deletionTimestamp"):
             return refusal(409, f"pod {meta['name']} is being deleted, cannot be assigned to a host")
@@ -126,9 +126,9 @@ class Server:
         self.pods.put(key_of(pod), pod)
         for hear in self.hooks.bound:
             hear(pod, binding)
-        return Answer(201, b"{}")
+        return ApiResponse(201, b"{}")
 
-    def _tell(self, pod: Object, body: Object) -> Answer:
+    def _tell(self, pod: Object, body: Object) -> ApiResponse:
         pod = _copied(pod)
         given = body["status"]["conditions"][0]
         others = [each for each in pod["status"].get("conditions", ()) if each["type"] != given["type"]]
@@ -136,9 +136,9 @@ class Server:
         self.pods.put(key_of(pod), pod)
         for hear in self.hooks.told:
             hear(pod, given["message"])
-        return Answer(200, self.pods.entries[key_of(pod)].raw)
+        return ApiResponse(200, self.pods.entries[key_of(pod)].raw)
 
-    def _list(self, request: ApiRequest) -> Answer:
+    def _list(self, request: ApiRequest) -> ApiResponse:
         shelf, token = self.shelf(request.path), request.query.get("continue", "")
         if token:
             if token not in self._pages:
@@ -154,14 +154,14 @@ class Server:
             following = f"{next(self._lists)}"
             self._pages[following] = (version, rest)
         meta = b'{"metadata":{"resourceVersion":"%d","continue":"%s"},"items":[' % (version, following.encode())
-        return Answer(200, meta + b",".join(page) + b"]}")
+        return ApiResponse(200, meta + b",".join(page) + b"]}")
 
-    def _lease(self, request: ApiRequest) -> Answer:
+    def _lease(self, request: ApiRequest) -> ApiResponse:
         body = msgspec.json.decode(request.body) if request.body else {}
         key = f"{NAMESPACE}/{body['metadata']['name'] if request.verb == 'POST' else request.path.rpartition('/')[2]}"
         entry = self.leases.entries.get(key)
         if request.verb == "GET":
-            return refusal(404, "not found") if entry is None else Answer(200, entry.raw)
+            return refusal(404, "not found") if entry is None else ApiResponse(200, entry.raw)
         if request.verb == "POST" and entry is not None:
             return refusal(409, "already exists")
         if request.verb == "PUT" and (
@@ -169,12 +169,12 @@ class Server:
         ):
             return refusal(409, "the object has been modified")
         self.leases.put(key, body)
-        return Answer(200, self.leases.entries[key].raw)
+        return ApiResponse(200, self.leases.entries[key].raw)
 
 
-def refusal(code: int, message: str) -> Answer:
+def refusal(code: int, message: str) -> ApiResponse:
     """A Status object."""
-    return Answer(code, msgspec.json.encode({"kind": "Status", "code": code, "message": message}))
+    return ApiResponse(code, msgspec.json.encode({"kind": "Status", "code": code, "message": message}))
 
 
 def _copied(pod: Object) -> Object:

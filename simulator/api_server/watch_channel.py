@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.kube.http.client import NoAnswerError
+from gpu_scheduler.kube.http.client import NoResponseError
 from simulator.api_server.store import bookmark, event_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Channel:
             self._push(bookmark(self._version))
 
     async def chunks(self, limit: float, idle_limit: float) -> AsyncIterator[bytes]:
-        """What the client reads; NoAnswerError where it breaks, or is silent for too long."""
+        """What the client reads; NoResponseError where it breaks, or is silent for too long."""
         self._heard = self._host.time()
         total = self._host.call_later(limit, self.cut)
         idle = self._host.call_later(idle_limit, self._listen, idle_limit)
@@ -110,7 +110,7 @@ class Channel:
                     self._buffer.clear()
                     yield chunk
                 elif self._failed is not None:
-                    raise NoAnswerError(f"watch: {self._failed}")
+                    raise NoResponseError(f"watch: {self._failed}")
                 elif self._ended:
                     return
                 else:

@@ -15,7 +15,7 @@ import pytest
 
 from gpu_scheduler.core.ledger import hold
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.scheduling_queue import Backlog
+from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 from gpu_scheduler.kube.reflector import Reflector
 from gpu_scheduler.process.logs import set_up_logging
 from gpu_scheduler.scheduler import binding_cycle
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.decision import Bind
     from gpu_scheduler.core.pods.placement import Placement
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.kube.http.client import Answer
+    from gpu_scheduler.kube.http.client import ApiResponse
     from gpu_scheduler.kube.leader_election import Fence
-    from gpu_scheduler.scheduler.pod_states import Tracked
+    from gpu_scheduler.scheduler.pod_states import PodState
     from gpu_scheduler.scheduler.ports import BindResult
 
     Put = Callable[[pytest.MonkeyPatch], None]
@@ -44,7 +44,7 @@ def forget_on_timeout(patch: pytest.MonkeyPatch) -> None:
     """No answer is taken for a failure: what was promised is given to the next."""
     usual = binding_cycle._settled
 
-    def settled(tracked: Tracked, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
+    def settled(tracked: PodState, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
         found = usual(tracked, bind, result, again=again)
         return Failed(found.why) if isinstance(found, Unknown) else found
 
@@ -119,7 +119,7 @@ def conflict_is_success(patch: pytest.MonkeyPatch) -> None:
     async def bind(self: ApiBinder, bind: Bind) -> BindResult:
         call, told = self._api.call, []
 
-        async def hear(*words: Any, **named: Any) -> Answer:
+        async def hear(*words: Any, **named: Any) -> ApiResponse:
             answer = await call(*words, **named)
             told.append(answer.status)
             return answer
@@ -151,15 +151,15 @@ def decide_before_listing(patch: pytest.MonkeyPatch) -> None:
 
 def drop_wakes(patch: pytest.MonkeyPatch) -> None:
     """Nobody is told that a GPU is free."""
-    patch.setattr(Backlog, "wake", lambda *_: None)
-    patch.setattr(Backlog, "hint", lambda *_: None)
+    patch.setattr(SchedulingQueue, "wake", lambda *_: None)
+    patch.setattr(SchedulingQueue, "hint", lambda *_: None)
 
 
 def forget_index(patch: pytest.MonkeyPatch) -> None:
     """Which line a bound pod has is known to the process that bound it, and to nobody else."""
-    usual = hold.holder_of
+    usual = hold.hold_of
 
-    def holder_of(pod: Pod, node: str) -> hold.Holder:
+    def holder_of(pod: Pod, node: str) -> hold.Hold:
         return replace(usual(pod, node), index=None)
 
     patch.setattr("gpu_scheduler.core.ledger.ledger.holder_of", holder_of)

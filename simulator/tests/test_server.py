@@ -12,7 +12,7 @@ from simulator.api_server.store import ExpiredVersionError, Selector, event_of
 from simulator.cluster.objects import BY_FIELD, pod
 
 if TYPE_CHECKING:
-    from gpu_scheduler.kube.http.client import Answer
+    from gpu_scheduler.kube.http.client import ApiResponse
 
 BINDING = "/api/v1/namespaces/default/pods/train/binding"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-system/leases"
@@ -24,7 +24,7 @@ def made(name: str = "train", uid: str = "uid-1", **more: Any) -> dict[str, Any]
     return pod(name, uid, {}, BY_FIELD, **more)
 
 
-def ask(server: Server, verb: str, path: str, body: object = None, **query: str) -> Answer:
+def ask(server: Server, verb: str, path: str, body: object = None, **query: str) -> ApiResponse:
     return server.answer(ApiRequest("one", verb, path, query, None if body is None else msgspec.json.encode(body)))
 
 

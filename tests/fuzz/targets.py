@@ -20,7 +20,7 @@ from gpu_scheduler.controller.translation import read_gpu_node, read_seen_pod, r
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.pods.placement_map import MapError, parse_placement_map
 from gpu_scheduler.core.policy import Policy
-from gpu_scheduler.kube.http.client import Answer
+from gpu_scheduler.kube.http.client import ApiResponse
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.resource import ExpiredError, RefusedError
 from gpu_scheduler.scheduler.ports import Ports
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
 
 LONGEST: Final = 1000
 """Bytes of the longest text that we say."""
@@ -167,9 +167,9 @@ class _Stream:
         self.said = b""
 
     @asynccontextmanager
-    async def stream(self, *_: object, **__: object) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+    async def stream(self, *_: object, **__: object) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes]]]:
         """See Api."""
-        yield Answer(200, b""), self._chunks()
+        yield ApiResponse(200, b""), self._chunks()
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         for start in range(0, len(self.said), PIECE):
@@ -204,7 +204,7 @@ def check_watches(data: bytes) -> None:
     # The loop does not run, so that nobody is asked for anything.
     scheduler = Scheduler(Policy(), Ports(*cast("Any", (None,) * 5)))
     server = _Stream()
-    watches = Watches(cast("Api", server), scheduler, _SETTINGS)
+    watches = Watches(cast("ApiClient", server), scheduler, _SETTINGS)
     reflectors = list(watches._all.values())
     for each in reflectors:
         # An error of our own must not hide in the log.

@@ -10,12 +10,12 @@ import signal
 
 from gpu_scheduler.cli.main import main
 from gpu_scheduler.core.ledger.devices import Devices
-from gpu_scheduler.scheduler.run import Replica
+from gpu_scheduler.scheduler.run import SchedulerProcess
 
-healthy = Replica.serve
+healthy = SchedulerProcess.serve
 
 
-async def serve(replica: Replica, stop: asyncio.Event) -> None:
+async def serve(replica: SchedulerProcess, stop: asyncio.Event) -> None:
     """Serve, with the faults ready."""
 
     def damage() -> None:
@@ -30,5 +30,5 @@ async def serve(replica: Replica, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    Replica.serve = serve  # type: ignore[method-assign, assignment]  # the fault
+    SchedulerProcess.serve = serve  # type: ignore[method-assign, assignment]  # the fault
     main()

@@ -14,13 +14,13 @@ from gpu_scheduler.cli.main import main
 from gpu_scheduler.controller.api_writers import ApiPods, ApiWorkloads
 
 if TYPE_CHECKING:
-    from gpu_scheduler.controller.gpu_workload import Status, Workload
-    from gpu_scheduler.controller.workload_status import Trouble
+    from gpu_scheduler.controller.gpu_workload import GpuWorkload, WorkloadStatus
+    from gpu_scheduler.controller.workload_status import CreateFailure
 
 healthy = ApiPods.make
 
 
-async def made(pods: ApiPods, workload: Workload, number: int) -> Trouble | None:
+async def made(pods: ApiPods, workload: GpuWorkload, number: int) -> CreateFailure | None:
     """Make the pod and die."""
     trouble = await healthy(pods, workload, number)
     assert trouble is None
@@ -28,7 +28,7 @@ async def made(pods: ApiPods, workload: Workload, number: int) -> Trouble | None
     return trouble
 
 
-async def told(workloads: ApiWorkloads, workload: Workload, status: Status) -> Workload | None:
+async def told(workloads: ApiWorkloads, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
     """Die."""
     os.kill(os.getpid(), signal.SIGKILL)
     return None

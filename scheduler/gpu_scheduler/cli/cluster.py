@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from gpu_scheduler.cli.options import Options
-    from gpu_scheduler.kube.http.client import Api, NoAnswerError
+    from gpu_scheduler.kube.http.client import ApiClient, NoResponseError
 
 _HOME: Final = Path("~/.kube/config")
 _EXAMPLE: Final = "example: gpu-scheduler status --kubeconfig ~/.kube/config --context kind-gpu-scheduler"
 
 
 @asynccontextmanager
-async def reached(options: Options) -> AsyncIterator[Api]:
+async def reached(options: Options) -> AsyncIterator[ApiClient]:
     """A connection; where the cluster refuses or does not answer, FailedError."""
-    from gpu_scheduler.kube.config.client_config import AccessError
-    from gpu_scheduler.kube.http.client import NoAnswerError, connect
+    from gpu_scheduler.kube.config.client_config import ClientConfigError
+    from gpu_scheduler.kube.http.client import NoResponseError, connect
     from gpu_scheduler.kube.lists import UnlistedError
     from gpu_scheduler.process.lifecycle import own_version
 
     agent = f"{names.SCHEDULER_NAME}/{own_version()}"
     try:
         api = await connect(kubeconfig_of(options.kubeconfig, os.environ), options.context, user_agent=agent)
-    except AccessError as error:
+    except ClientConfigError as error:
         raise RefusedInputError(str(error)) from error
     try:
         yield api
-    except NoAnswerError as error:
+    except NoResponseError as error:
         raise FailedError(_silence(api, error)) from error
     except UnlistedError as error:
         raise FailedError(f"{error}; ask for the right, or use another context ({_EXAMPLE})") from error
@@ -54,12 +54,12 @@ def kubeconfig_of(named: str | None, environment: Mapping[str, str]) -> str | No
     return chosen
 
 
-def namespace_of(options: Options, api: Api) -> str | None:
+def namespace_of(options: Options, api: ApiClient) -> str | None:
     """The namespace that is meant; None for all of them."""
     return None if options.all_namespaces else options.namespace or api.namespace or "default"
 
 
-def _silence(api: Api, error: NoAnswerError) -> str:
+def _silence(api: ApiClient, error: NoResponseError) -> str:
     way = f" (context {api.context})" if api.context else ""
     return (
         f"cannot reach the API server {api.host}{way}: {_why(error)}; "
@@ -67,7 +67,7 @@ def _silence(api: Api, error: NoAnswerError) -> str:
     )
 
 
-def _why(error: NoAnswerError) -> str:
+def _why(error: NoResponseError) -> str:
     """What the network said, in few words."""
     cause = error.__cause__
     if isinstance(cause, TimeoutError):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_scheduler.cli.output import Column, Listing, Sheet, cell, flattened, marked, shortened, tabled
+from gpu_scheduler.cli.output import Column, Listing, PrintedTable, cell, flattened, marked, shortened, tabled
 from gpu_scheduler.cli.views import POD
 from gpu_scheduler.names import EVENT_CONFLICT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Facts = dict[str, Any]
+View = dict[str, Any]
 
 _GIB: Final = 1024
 
 
-def nodes_listing(items: Sequence[Facts]) -> Listing:
+def nodes_listing(items: Sequence[View]) -> Listing:
     """One row a node; wide, one row a card."""
     table = (
         Column("NAME", lambda node: node["name"]),
@@ -44,10 +44,12 @@ def nodes_listing(items: Sequence[Facts]) -> Listing:
         Column("UUID", lambda card: card["uuid"]),
     )
     cards = flattened(items, "cards")
-    return Listing("Node", items, Sheet(table, items), Sheet(wide, cards), lambda node: f"node/{node['name']}")
+    return Listing(
+        "Node", items, PrintedTable(table, items), PrintedTable(wide, cards), lambda node: f"node/{node['name']}"
+    )
 
 
-def health_listing(cards: Sequence[Facts]) -> Listing:
+def health_listing(cards: Sequence[View]) -> Listing:
     """One row a card."""
     columns = [
         Column("NODE", lambda card: card["node"]),
@@ -64,10 +66,10 @@ def health_listing(cards: Sequence[Facts]) -> Listing:
         Column("UUID", lambda card: card["uuid"]),
     ]
     name = _card_name
-    return Listing("Card", cards, Sheet(columns, cards), Sheet([*columns, *more], cards), name)
+    return Listing("Card", cards, PrintedTable(columns, cards), PrintedTable([*columns, *more], cards), name)
 
 
-def workloads_listing(items: Sequence[Facts], *, namespaces: bool, now: datetime) -> Listing:
+def workloads_listing(items: Sequence[View], *, namespaces: bool, now: datetime) -> Listing:
     """One row a pod or GPUWorkload; `namespaces` where they are of several."""
     columns = [
         *[Column("NAMESPACE", lambda item: item["namespace"])] * namespaces,
@@ -82,26 +84,30 @@ def workloads_listing(items: Sequence[Facts], *, namespaces: bool, now: datetime
         Column("AGE", lambda item: age(item["createdAt"], now)),
     ]
     more = [Column("WORKLOAD", lambda item: item["workload"]), Column("MESSAGE", lambda item: item["message"])]
-    return Listing("Workload", items, Sheet(columns, items), Sheet([*columns, *more], items), _workload_name)
+    return Listing(
+        "Workload", items, PrintedTable(columns, items), PrintedTable([*columns, *more], items), _workload_name
+    )
 
 
 def strategy_listing(name: str, source: str) -> Listing:
     """The one strategy."""
     items = [{"name": name, "source": source}]
-    sheet = Sheet((Column("STRATEGY", lambda item: item["name"]), Column("FROM", lambda item: item["source"])), items)
+    sheet = PrintedTable(
+        (Column("STRATEGY", lambda item: item["name"]), Column("FROM", lambda item: item["source"])), items
+    )
     return Listing("Strategy", items, sheet, sheet, lambda item: item["name"])
 
 
-def status_listing(facts: Facts) -> Listing:
+def status_listing(facts: View) -> Listing:
     """The one item; its table is a screen of its own."""
-    return Listing("Status", [facts], Sheet((), ()), Sheet((), ()))
+    return Listing("Status", [facts], PrintedTable((), ()), PrintedTable((), ()))
 
 
-def status_screen(facts: Facts, now: datetime, *, wide: bool, headers: bool, coloured: bool) -> str:
+def status_screen(facts: View, now: datetime, *, wide: bool, headers: bool, coloured: bool) -> str:
     """The screen of `status`: a line for each thing, then who waits; a message is cut unless `wide`."""
     columns = (Column("", lambda row: row["what"]), Column("", lambda row: row["how"]))
     rows = [{"what": what, "how": how} for what, how in _status_lines(facts, now)]
-    text = tabled(Sheet(columns, rows), headers=False, coloured=coloured)
+    text = tabled(PrintedTable(columns, rows), headers=False, coloured=coloured)
     waiting = facts["workloads"]["waiting"]
     columns_of_waiting = (
         Column("NAMESPACE", lambda pod: pod["namespace"]),
@@ -109,7 +115,7 @@ def status_screen(facts: Facts, now: datetime, *, wide: bool, headers: bool, col
         Column("REASON", lambda pod: pod["reason"]),
         Column("MESSAGE", lambda pod: _message(pod, wide=wide)),
     )
-    table = tabled(Sheet(columns_of_waiting, waiting), headers=headers, coloured=coloured)
+    table = tabled(PrintedTable(columns_of_waiting, waiting), headers=headers, coloured=coloured)
     return f"{text}\n{table}" if table else text
 
 
@@ -124,7 +130,7 @@ def age(since: str | None, now: datetime) -> str | None:
     return f"{seconds}s"
 
 
-def _status_lines(facts: Facts, now: datetime) -> Iterator[tuple[str, str]]:
+def _status_lines(facts: View, now: datetime) -> Iterator[tuple[str, str]]:
     gpus, nodes, workloads, leader = facts["gpus"], facts["nodes"], facts["workloads"], facts["leader"]
     context = f"{facts['context']} ({facts['server']})" if facts["context"] else facts["server"]
     yield "Cluster", context
@@ -150,14 +156,14 @@ def _status_lines(facts: Facts, now: datetime) -> Iterator[tuple[str, str]]:
         yield EVENT_CONFLICT, f"GPU {each['device']} of {each['node']} is held by {first} and {second}"
 
 
-def _limit(line: Facts) -> str:
+def _limit(line: View) -> str:
     """What one namespace holds and may hold."""
     most = "any number of" if line["devices"] is None else f"{line['devices']}"
     held = most if line["held"] is None else f"{line['held']} of {most}"
     return f"{held} GPUs" + ("" if line["priority"] is None else f", priority up to {line['priority']}")
 
 
-def _message(pod: Facts, *, wide: bool) -> str | None:
+def _message(pod: View, *, wide: bool) -> str | None:
     message: str | None = pod["message"]
     if message is None:
         return "not looked at yet"
@@ -165,24 +171,24 @@ def _message(pod: Facts, *, wide: bool) -> str | None:
     return text if wide else shortened(text)
 
 
-def _node_state(node: Facts) -> str:
+def _node_state(node: View) -> str:
     words = ["Ready" if node["ready"] else "NotReady", *["cordoned"] * node["cordoned"], *["stale"] * node["stale"]]
     return ",".join(words)
 
 
-def _card_health(card: Facts) -> str:
+def _card_health(card: View) -> str:
     return "stale" if card["stale"] else cell(card["health"])
 
 
-def _holders(card: Facts) -> list[str]:
+def _holders(card: View) -> list[str]:
     return [f"{each['namespace']}/{each['name']}" for each in card["holders"]]
 
 
-def _card_name(card: Facts) -> str:
+def _card_name(card: View) -> str:
     return f"{card['node']}/{card['device']}"
 
 
-def _workload_name(item: Facts) -> str:
+def _workload_name(item: View) -> str:
     return f"pod/{item['name']}" if item["objectKind"] == POD else f"gpuworkload.agentaflow.io/{item['name']}"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from enum import StrEnum
     from typing import TypeVar
 
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
 
     Word = TypeVar("Word", bound=StrEnum)
 
@@ -76,7 +76,7 @@ class Leader:
     since: str
 
 
-async def read_installation(api: Api, namespace: str) -> Installation:
+async def read_installation(api: ApiClient, namespace: str) -> Installation:
     """How the scheduler of this namespace is set up; by default where it runs elsewhere, or is not ours to see."""
     space = segment(namespace)
     deployment, config, limits = await asyncio.gather(
@@ -117,7 +117,7 @@ async def read_installation(api: Api, namespace: str) -> Installation:
     return Installation(policy, limits=lines)
 
 
-async def read_leader(api: Api, namespace: str, now: datetime) -> Leader | None:
+async def read_leader(api: ApiClient, namespace: str, now: datetime) -> Leader | None:
     """Who leads; None when nobody has renewed the Lease in time."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{names.LEASE}"
     lease = await get_one(api, "the scheduler's Lease", path, _leases.decode)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.options import Options
 
-Facts = dict[str, Any]
+View = dict[str, Any]
 
 API_VERSION: Final = "cli.agentaflow.io/v1"
 _GAP: Final = "   "
@@ -37,15 +37,15 @@ class Column:
     """A column: its title, and what it shows of a row."""
 
     title: str
-    show: Callable[[Facts], object]
+    show: Callable[[View], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class PrintedTable:
     """A table."""
 
     columns: Sequence[Column]
-    rows: Sequence[Facts]
+    rows: Sequence[View]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Listing:
     """What a verb found."""
 
     kind: str
-    items: Sequence[Facts]
-    table: Sheet
-    wide: Sheet
-    name: Callable[[Facts], str] | None = None
+    items: Sequence[View]
+    table: PrintedTable
+    wide: PrintedTable
+    name: Callable[[View], str] | None = None
     """How one is called in kubectl's way; None where the items have no names."""
 
 
-def show(listing: Listing, options: Options) -> str:
+def render(listing: Listing, options: Options) -> str:
     """The whole text, with its last line feed."""
     match options.output:
         case Output.TABLE | Output.WIDE:
@@ -79,13 +79,13 @@ def show(listing: Listing, options: Options) -> str:
             return as_yaml(listed(listing))
 
 
-def listed(listing: Listing) -> Facts:
+def listed(listing: Listing) -> View:
     """The items as a List, as kubectl gives it."""
     items = [item_of(listing.kind, item) for item in listing.items]
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}
 
 
-def item_of(kind: str, facts: Facts) -> Facts:
+def item_of(kind: str, facts: View) -> View:
     """One item of a List."""
     return {"apiVersion": API_VERSION, "kind": kind, **facts}
 
@@ -114,7 +114,7 @@ def _dumper() -> Any:
     return Dumper
 
 
-def tabled(sheet: Sheet, *, headers: bool = True, coloured: bool = False) -> str:
+def tabled(sheet: PrintedTable, *, headers: bool = True, coloured: bool = False) -> str:
     """Aligned columns; nothing at all where there are no rows."""
     if not sheet.rows:
         return ""
@@ -144,7 +144,7 @@ def gpus_of(devices: Sequence[str]) -> str:
     return f"{'GPU' if len(devices) == 1 else 'GPUs'} {','.join(devices)}" if devices else "no GPU"
 
 
-def marked(facts: Facts, text: str) -> str:
+def marked(facts: View, text: str) -> str:
     """`text` of a pod or workload; one that sees GPUs and holds none says so, lest they seem to be held twice."""
     return f"{text} (observer)".lstrip() if facts["observer"] else text
 
@@ -170,6 +170,6 @@ def colours(terminal: bool, environment: Mapping[str, str]) -> bool:  # noqa: FB
     return terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
-def flattened(items: Iterable[Facts], part: str) -> list[Facts]:
+def flattened(items: Iterable[View], part: str) -> list[View]:
     """One row for each part of each item; a row knows its item too."""
     return [{**item, **each} for item in items for each in item[part]]

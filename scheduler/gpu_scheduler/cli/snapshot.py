@@ -11,9 +11,9 @@ import msgspec
 
 from gpu_scheduler import names
 from gpu_scheduler.controller.objects import GpuWorkloadObject
-from gpu_scheduler.core.ledger.availability import Rack, racks
+from gpu_scheduler.core.ledger.availability import NodeDevices, node_devices
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.nodes.monitor_leases import Freshness
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.nodes.nodes import Nodes
 from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.lists import FORBIDDEN, NOT_FOUND, list_all
@@ -27,11 +27,11 @@ from gpu_scheduler.kube.objects.pods import pod_value, read_resident
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpu_scheduler.core.nodes.monitor_leases import Sighting
+    from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.nodes.nodes import Node
-    from gpu_scheduler.core.pods.pod import Pod, Resident
+    from gpu_scheduler.core.pods.pod import ForeignPod, Pod
     from gpu_scheduler.core.policy import Policy
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
 
     Devices = Mapping[int, GpuDevice]
 
@@ -44,7 +44,7 @@ _devices = msgspec.json.Decoder(list[GpuDevice] | None)
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
+class ListedPod:
     """One of our pods, and when it was made (RFC 3339)."""
 
     pod: Pod
@@ -52,7 +52,7 @@ class SeenPod:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
+class ListedNode:
     """A node, and its cards as its monitor lists them: more than decisions read."""
 
     node: Node
@@ -60,7 +60,7 @@ class SeenNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Snapshot:
     """Nodes and our pods, and the ledger that follows from them."""
 
     nodes: Nodes
@@ -70,12 +70,12 @@ class Survey:
     """By node."""
 
     @property
-    def racks(self) -> tuple[Rack, ...]:
+    def racks(self) -> tuple[NodeDevices, ...]:
         """The cards of every node, and who holds them."""
-        return tuple(racks(self.nodes, self.ledger))
+        return tuple(node_devices(self.nodes, self.ledger))
 
 
-async def survey(api: Api, policy: Policy) -> Survey:
+async def take_snapshot(api: ApiClient, policy: Policy) -> Snapshot:
     """Look at the whole cluster; others' pods are looked at only where a device plugin gives them cards."""
     seen, pods, sightings = await asyncio.gather(
         list_all(api, "nodes", "/api/v1/nodes", read_node),
@@ -84,16 +84,16 @@ async def survey(api: Api, policy: Policy) -> Survey:
     )
     stale = silent(each for _, each in sightings)
     nodes = [replace(each.node, stale=each.node.name in stale) for each in seen]
-    residents: list[Resident] = []
+    residents: list[ForeignPod] = []
     if any(node.advertised is not None for node in nodes):
         selector = others(policy.scheduler_name)
         residents = [each for _, each in await list_all(api, "pods", "/api/v1/pods", read_resident, selector=selector)]
-    known, ledger = surveyed(policy, nodes, (each.pod for each in pods), residents)
-    return Survey(known, ledger, tuple(each.pod for each in pods), {each.node.name: each.devices for each in seen})
+    known, ledger = ledger_of(policy, nodes, (each.pod for each in pods), residents)
+    return Snapshot(known, ledger, tuple(each.pod for each in pods), {each.node.name: each.devices for each in seen})
 
 
-def surveyed(
-    policy: Policy, nodes: Iterable[Node], pods: Iterable[Pod], residents: Iterable[Resident] = ()
+def ledger_of(
+    policy: Policy, nodes: Iterable[Node], pods: Iterable[Pod], residents: Iterable[ForeignPod] = ()
 ) -> tuple[Nodes, Ledger]:
     """The nodes by name, and the ledger of all these."""
     known, ledger = Nodes(), Ledger(policy)
@@ -107,13 +107,13 @@ def surveyed(
     return known, ledger
 
 
-async def pods_of(api: Api, scheduler_name: str, namespace: str | None = None) -> list[SeenPod]:
+async def pods_of(api: ApiClient, scheduler_name: str, namespace: str | None = None) -> list[ListedPod]:
     """Pods with our schedulerName, of one namespace or of all."""
     path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
     return await list_all(api, "pods", path, read_pod, selector=f"spec.schedulerName={scheduler_name}")
 
 
-async def workloads_of(api: Api, namespace: str | None = None) -> list[GpuWorkloadObject]:
+async def workloads_of(api: ApiClient, namespace: str | None = None) -> list[GpuWorkloadObject]:
     """GPUWorkloads, of one namespace or of all; none where the cluster does not know the kind."""
     part = f"/namespaces/{segment(namespace)}" if namespace else ""
     path = f"{API}{part}/gpuworkloads"
@@ -125,23 +125,23 @@ def others(scheduler_name: str) -> str:
     return f"spec.schedulerName!={scheduler_name},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
-def silent(sightings: Iterable[Sighting]) -> frozenset[str]:
+def silent(sightings: Iterable[MonitorLease]) -> frozenset[str]:
     """The nodes whose monitor has not renewed its Lease in time."""
-    freshness, wall = Freshness(), time.time()
+    freshness, wall = MonitorLeases(), time.time()
     return frozenset(each.node for each in sightings if freshness.seen(each, now=0.0, wall=wall))
 
 
-def read_pod(raw: bytes | msgspec.Raw) -> SeenPod:
+def read_pod(raw: bytes | msgspec.Raw) -> ListedPod:
     """JSON of one of our pods."""
     pod = decode_object(_pods, raw)
-    return SeenPod(pod_value(pod), pod.metadata.creation_timestamp or "")
+    return ListedPod(pod_value(pod), pod.metadata.creation_timestamp or "")
 
 
-def read_node(raw: bytes | msgspec.Raw) -> SeenNode:
+def read_node(raw: bytes | msgspec.Raw) -> ListedNode:
     """JSON of a node; a list of cards that cannot be read costs what decisions do not need."""
     node = decode_object(_nodes, raw)
     listed = (node.metadata.annotations or {}).get(names.DEVICES, "")
-    return SeenNode(node_value(node), {each.index: each for each in decode_part(_devices, listed.encode()) or ()})
+    return ListedNode(node_value(node), {each.index: each for each in decode_part(_devices, listed.encode()) or ()})
 
 
 def read_workload(raw: bytes | msgspec.Raw) -> GpuWorkloadObject:

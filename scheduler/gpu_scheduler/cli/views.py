@@ -13,32 +13,32 @@ from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.pods.visible_devices import devices_in, literals
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gpu_scheduler.cli.installation import Installation, Leader
-    from gpu_scheduler.cli.snapshot import SeenPod
+    from gpu_scheduler.cli.snapshot import ListedPod
     from gpu_scheduler.controller.objects import GpuWorkloadObject
-    from gpu_scheduler.core.ledger.availability import Rack, Seat
+    from gpu_scheduler.core.ledger.availability import DeviceState, NodeDevices
     from gpu_scheduler.core.ledger.devices import Conflict
     from gpu_scheduler.core.ledger.namespace_usage import NamespaceUsage
     from gpu_scheduler.core.pods.count_request import Strategy
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.kube.objects.agentaflow import GpuDevice
 
-Facts = dict[str, Any]
+View = dict[str, Any]
 
 POD: Final = "Pod"
 MAP: Final = "map"
 """What stands for the strategy of a pod whose map says where it goes."""
 
 
-def node_facts(rack: Rack, devices: Mapping[int, GpuDevice]) -> Facts:
+def node_view(rack: NodeDevices, devices: Mapping[int, GpuDevice]) -> View:
     """One node; `devices` is what its monitor lists."""
     node = rack.node
-    cards = [card_facts(rack, seat, devices) for seat in rack.seats]
+    cards = [device_view(rack, seat, devices) for seat in rack.seats]
     memory = [card["memoryTotalMiB"] for card in cards if card["memoryTotalMiB"] is not None]
     return {
         "name": node.name,
@@ -57,7 +57,7 @@ def node_facts(rack: Rack, devices: Mapping[int, GpuDevice]) -> Facts:
     }
 
 
-def card_facts(rack: Rack, seat: Seat, devices: Mapping[int, GpuDevice]) -> Facts:
+def device_view(rack: NodeDevices, seat: DeviceState, devices: Mapping[int, GpuDevice]) -> View:
     """One card; what nobody reads is None."""
     card, reading = seat.card, seat.reading if rack.monitored and seat.card is not None else None
     device = None if card is None else devices.get(card.index)
@@ -81,13 +81,13 @@ def card_facts(rack: Rack, seat: Seat, devices: Mapping[int, GpuDevice]) -> Fact
     }
 
 
-def pod_facts(seen: SeenPod, strategy: Strategy) -> Facts:
+def pod_view(seen: ListedPod, strategy: Strategy) -> View:
     """One pod; `strategy` is that of pods that name none."""
     pod = seen.pod
     request = read_request(pod)
     asked = request if isinstance(request, CountRequest) else None
     reason, message = waits_for(pod)
-    chosen = (asked.strategy or strategy) if asked else None if isinstance(request, Obstacle) else MAP
+    chosen = (asked.strategy or strategy) if asked else None if isinstance(request, Unschedulable) else MAP
     return {
         "namespace": pod.ref.namespace,
         "name": pod.ref.name,
@@ -106,7 +106,7 @@ def pod_facts(seen: SeenPod, strategy: Strategy) -> Facts:
     }
 
 
-def workload_facts(workload: GpuWorkloadObject, strategy: Strategy) -> Facts:
+def workload_view(workload: GpuWorkloadObject, strategy: Strategy) -> View:
     """One GPUWorkload."""
     meta, spec, status = workload.metadata, workload.spec, workload.status
     template = spec.pod_template.metadata
@@ -152,7 +152,7 @@ def devices_of(pod: Pod) -> tuple[str, ...]:
     return (literals(pod) or ()) if assigned is None else devices_in(assigned)
 
 
-def limits_facts(text: str, usage: NamespaceUsage, namespace: str | None) -> Facts:
+def limits_view(text: str, usage: NamespaceUsage, namespace: str | None) -> View:
     """What each namespace with a line may have and what its pods hold, or of `namespace` alone; and what is wrong."""
     limits, faults = parse_limits(text)
     told = limits.lines if namespace is None else {namespace: limits.of(namespace)}
@@ -168,16 +168,16 @@ def limits_facts(text: str, usage: NamespaceUsage, namespace: str | None) -> Fac
     }
 
 
-def status_facts(  # noqa: PLR0913 - the parts of the screen
+def status_view(  # noqa: PLR0913 - the parts of the screen
     *,
     api: tuple[str, str],
     installation: Installation,
     leader: Leader | None,
-    racks: Sequence[Rack],
+    racks: Sequence[NodeDevices],
     pods: Iterable[Pod],
     conflicts: Iterable[Conflict],
-    limits: Facts,
-) -> Facts:
+    limits: View,
+) -> View:
     """The cluster as a whole; `api` is the context and the address."""
     alive = [pod for pod in pods if not pod.finished]
     waiting = [(pod, *waits_for(pod)) for pod in alive if not pod.bound]

@@ -16,8 +16,8 @@ from gpu_scheduler.controller.gpu_workload import annotations_of, pod_name, shor
 from gpu_scheduler.controller.objects import TemplateMeta, WorkloadStatusObject
 from gpu_scheduler.controller.ports import NodeWriter, PodMaker, WorkloadWriter
 from gpu_scheduler.controller.translation import occupied_object, read_template, read_workload, status_object
-from gpu_scheduler.controller.workload_status import Trouble, excessive, refused, taken, unanswered
-from gpu_scheduler.kube.http.client import APPLY, MERGE, NoAnswerError, TooLongError, segment, status_message
+from gpu_scheduler.controller.workload_status import CreateFailure, excessive, refused, taken, unanswered
+from gpu_scheduler.kube.http.client import APPLY, MERGE, NoResponseError, TooLongError, segment, status_message
 from gpu_scheduler.kube.lists import read_object
 from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION
 from gpu_scheduler.kube.objects.pod_objects import PodObject
@@ -25,10 +25,10 @@ from gpu_scheduler.kube.objects.pod_text import owners_of
 from gpu_scheduler.process.logs import get_logger
 
 if TYPE_CHECKING:
-    from gpu_scheduler.controller.gpu_node_status import Occupied
-    from gpu_scheduler.controller.gpu_workload import Status, Workload
+    from gpu_scheduler.controller.gpu_node_status import Allocations
+    from gpu_scheduler.controller.gpu_workload import GpuWorkload, WorkloadStatus
     from gpu_scheduler.controller.translation import Template
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.kube.leader_election import Fence
 
 NOT_FOUND = 404
@@ -47,7 +47,7 @@ _pods = msgspec.json.Decoder(PodObject)
 class ApiPods(PodMaker):
     """Makes pods, only while the fence is open."""
 
-    def __init__(self, api: Api, fence: Fence, scheduler_name: str) -> None:
+    def __init__(self, api: ApiClient, fence: Fence, scheduler_name: str) -> None:
         """The pods are for the scheduler of this name."""
         self._api = api
         self._fence = fence
@@ -55,26 +55,26 @@ class ApiPods(PodMaker):
         # Templates that are read at once would be in memory at once.
         self._reading = asyncio.Lock()
 
-    async def make(self, workload: Workload, number: int) -> Trouble | None:
+    async def make(self, workload: GpuWorkload, number: int) -> CreateFailure | None:
         """See PodMaker. At most three GETs and a POST, each with the API's time-out."""
         name = pod_name(workload.name, number)
         shown = f"{workload.namespace}/{name}"
         collection = f"/api/v1/namespaces/{segment(workload.namespace)}/pods"
         try:
             body = await self._body(workload, number)
-            if isinstance(body, Trouble):
+            if isinstance(body, CreateFailure):
                 return body
             answer = await self._api.call("POST", collection, body=body)
             if answer.status == CONFLICT:
                 return await self._look(workload, f"{collection}/{segment(name)}", shown)
-        except NoAnswerError as error:
+        except NoResponseError as error:
             return unanswered(shown, str(error))
         if answer.ok:
             log.info("Made a pod", pod=shown, workload=workload.key)
             return None
         return refused(shown, answer.status, status_message(answer))
 
-    async def _body(self, workload: Workload, number: int) -> bytes | Trouble:
+    async def _body(self, workload: GpuWorkload, number: int) -> bytes | CreateFailure:
         """The pod as JSON; its template is read now, since nobody keeps thousands of them."""
         shown = f"{workload.namespace}/{pod_name(workload.name, number)}"
         path = f"{API}/namespaces/{segment(workload.namespace)}/gpuworkloads/{segment(workload.name)}"
@@ -90,7 +90,7 @@ class ApiPods(PodMaker):
             body = msgspec.json.encode(pod_of(workload, template, number, self._scheduler_name))
         return body if self._fence.may_bind() else unanswered(shown, NOT_OURS)
 
-    async def _look(self, workload: Workload, path: str, shown: str) -> Trouble | None:
+    async def _look(self, workload: GpuWorkload, path: str, shown: str) -> CreateFailure | None:
         """Whose pod it is that is there already."""
         answer = await read_object(self._api, path, self._reading)
         if answer.status == NOT_FOUND:
@@ -106,7 +106,7 @@ class ApiPods(PodMaker):
 class _Statuses:
     """Writes statuses, only while the fence is open."""
 
-    def __init__(self, api: Api, fence: Fence) -> None:
+    def __init__(self, api: ApiClient, fence: Fence) -> None:
         """Nothing is written before `write`."""
         self._api = api
         self._fence = fence
@@ -125,7 +125,7 @@ class _Statuses:
         except TooLongError:
             # No refusal is so long: it is the object, with what was written.
             return b""
-        except NoAnswerError as error:
+        except NoResponseError as error:
             log.warning("A status had no answer", path=path, error=str(error))
             return None
         if answer.ok:
@@ -139,7 +139,7 @@ class _Statuses:
 class ApiWorkloads(_Statuses, WorkloadWriter):
     """Writes statuses of workloads."""
 
-    async def write(self, workload: Workload, status: Status) -> Workload | None:
+    async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
         """See WorkloadWriter. One PATCH, refused where the workload is another by now."""
         path = f"{API}/namespaces/{segment(workload.namespace)}/gpuworkloads/{segment(workload.name)}/status"
         told = msgspec.to_builtins(status_object(status))
@@ -154,7 +154,7 @@ class ApiWorkloads(_Statuses, WorkloadWriter):
 class ApiGpuNodes(_Statuses, NodeWriter):
     """Applies the controller's part of GPUNodes' statuses."""
 
-    async def write(self, name: str, occupied: Occupied) -> bool:
+    async def write(self, name: str, occupied: Allocations) -> bool:
         """See NodeWriter. One server-side apply: the fields of other managers stay theirs."""
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
@@ -166,7 +166,7 @@ class ApiGpuNodes(_Statuses, NodeWriter):
         return await self._patch(f"{API}/gpunodes/{segment(name)}/status", body, APPLY, query) is not None
 
 
-def pod_of(workload: Workload, template: Template, number: int, scheduler_name: str) -> dict[str, Any]:
+def pod_of(workload: GpuWorkload, template: Template, number: int, scheduler_name: str) -> dict[str, Any]:
     """The pod as it is asked for: the template's, with what the workload asks for written on it."""
     meta = template.metadata or TemplateMeta()
     annotations = {**(meta.annotations or {}), **annotations_of(workload.request)}

@@ -9,10 +9,10 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.controller.gpu_node_status import occupied
-from gpu_scheduler.controller.reconcile_loop import LookFailedError
-from gpu_scheduler.core.ledger.hold import Holder, holder_of
-from gpu_scheduler.kube.resource import Feed
+from gpu_scheduler.controller.gpu_node_status import derive_allocations
+from gpu_scheduler.controller.reconcile_loop import ReconcileError
+from gpu_scheduler.core.ledger.hold import Hold, hold_of
+from gpu_scheduler.kube.resource import EventHandlerFuncs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 QUIET = 1.0
 
 
-class GpuNodes:
+class GpuNodeReconciler:
     """Its feeds may be filled at any time; `reconcile` looks at one GPUNode."""
 
     def __init__(
@@ -44,11 +44,11 @@ class GpuNodes:
         self._wall = wall
         self._told: dict[str, GpuNode] = {}
         self._nodes: dict[str, Node] = {}
-        self._holders: dict[str, dict[str, Holder]] = {}
+        self._holders: dict[str, dict[str, Hold]] = {}
         self._wrote: dict[str, float] = {}
-        self.gpu_nodes = Feed(self._told_applied, self._told_forgotten)
-        self.nodes = Feed(self._node_applied, self._node_forgotten)
-        self.pods = Feed(self._pod_applied, self._pod_forgotten)
+        self.gpu_nodes = EventHandlerFuncs(self._told_applied, self._told_forgotten)
+        self.nodes = EventHandlerFuncs(self._node_applied, self._node_forgotten)
+        self.pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
 
     async def reconcile(self, name: str) -> float | None:
         """Look at one node; answers the seconds to wait where it was told of just now."""
@@ -57,7 +57,7 @@ class GpuNodes:
             self._wrote.pop(name, None)
             return None
         now = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
-        found = occupied(told, self._nodes.get(name), self._holders.get(name, {}).values(), now)
+        found = derive_allocations(told, self._nodes.get(name), self._holders.get(name, {}).values(), now)
         if found == told.occupied:
             return None
         rest = self._wrote.get(name, -QUIET) + QUIET - self._clock()
@@ -65,7 +65,7 @@ class GpuNodes:
             return rest
         self._wrote[name] = self._clock()
         if not await self._writer.write(name, found):
-            raise LookFailedError("its status could not be written")
+            raise ReconcileError("its status could not be written")
         return None
 
     def _told_applied(self, told: GpuNode) -> None:
@@ -86,7 +86,7 @@ class GpuNodes:
     def _pod_applied(self, pod: Pod) -> None:
         if pod.node is None:
             return
-        holder = holder_of(pod, pod.node)
+        holder = hold_of(pod, pod.node)
         if pod.finished or not (holder.devices or holder.limit):
             self._drop(pod.node, pod.ref.uid)
             return

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpu_scheduler import names
-from gpu_scheduler.controller.gpu_workload import Condition, dated
-from gpu_scheduler.core.ledger.hold import Holder
+from gpu_scheduler.controller.gpu_workload import StatusCondition, dated
+from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.nodes import Node
 
 
@@ -23,13 +23,13 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Occupied:
+class Allocations:
     """The part of a GPUNode's status that is derived here."""
 
     allocated: int
     """How many cards are taken, whoever shares them."""
     allocations: tuple[Allocation, ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[StatusCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +38,24 @@ class GpuNode:
 
     name: str
     generation: int
-    occupied: Occupied | None = None
+    occupied: Allocations | None = None
 
 
-def occupied(told: GpuNode, node: Node | None, holders: Iterable[Holder], now: str) -> Occupied:
+def derive_allocations(told: GpuNode, node: Node | None, holders: Iterable[Hold], now: str) -> Allocations:
     """What is right at `now` (RFC 3339); `node` is None where there is none of that name."""
     plugin = node is not None and node.advertised is not None
     ordered = sorted(holders, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid))
     allocations = tuple(each for holder in ordered for each in _allocations(holder, plugin=plugin))
     cards = {_card(node, each.device) for each in allocations if each.device}
     before = told.occupied.conditions if told.occupied is not None else ()
-    return Occupied(
+    return Allocations(
         len(cards) + sum(each.unnamed for each in allocations),
         allocations,
         dated([_ready(node, told.generation)], before, now),
     )
 
 
-def _allocations(holder: Holder, *, plugin: bool) -> Iterator[Allocation]:
+def _allocations(holder: Hold, *, plugin: bool) -> Iterator[Allocation]:
     if plugin and holder.limit:
         yield Allocation(str(holder.ref), unnamed=holder.limit, memory=holder.memory)
         return
@@ -69,11 +69,11 @@ def _card(node: Node | None, device: str) -> str:
     return device if spot is None else str(spot.card)
 
 
-def _ready(node: Node | None, generation: int) -> Condition:
+def _ready(node: Node | None, generation: int) -> StatusCondition:
     if node is None:
         found = ("False", "NodeNotFound", "there is no node of this name")
     elif node.ready:
         found = ("True", "NodeReady", "the node is ready")
     else:
         found = ("False", "NodeNotReady", "the node is not ready")
-    return Condition(names.CONDITION_READY, *found, generation)
+    return StatusCondition(names.CONDITION_READY, *found, generation)

@@ -13,8 +13,8 @@ from typing import Final
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.count_request import CountRequest
-from gpu_scheduler.core.pods.pod import Condition as Scheduling
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.pod import ScheduledCondition as Scheduling
 from gpu_scheduler.core.refs import PodRef
 
 _LONGEST: Final = 52
@@ -38,7 +38,7 @@ FINISHED: Final = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class StatusCondition:
     """One condition of a status, as Kubernetes' own objects have them."""
 
     type: str
@@ -51,7 +51,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class WorkloadStatus:
     """What is told of a workload."""
 
     phase: Phase = Phase.PENDING
@@ -66,11 +66,11 @@ class Status:
     started_at: str = ""
     completed_at: str = ""
     observed_generation: int = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class GpuWorkload:
     """A GPUWorkload; its pod template is read when its pod is made, and kept by nobody."""
 
     namespace: str
@@ -84,7 +84,7 @@ class Workload:
     excess: Excess | None = None
     """Of its template, where no pod is made of it."""
     deleting: bool = False
-    status: Status | None = None
+    status: WorkloadStatus | None = None
 
     @property
     def key(self) -> str:
@@ -124,7 +124,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
+class WatchedPod:
     """A pod as placement sees it, and as the workload sees it that it was made for, if any."""
 
     pod: Pod
@@ -157,13 +157,15 @@ def annotations_of(request: CountRequest) -> dict[str, str]:
     return {key: text for key, text in given.items() if text}
 
 
-def dated(conditions: Iterable[Condition], before: Iterable[Condition], now: str) -> tuple[Condition, ...]:
+def dated(
+    conditions: Iterable[StatusCondition], before: Iterable[StatusCondition], now: str
+) -> tuple[StatusCondition, ...]:
     """Give each the time of its last change: the one it had, where its status is the same, else `now`."""
     since = {(each.type, each.status): each.since for each in before}
     return tuple(replace(each, since=since.get((each.type, each.status)) or now) for each in conditions)
 
 
-def own(workload: Workload, attempts: Iterable[Attempt]) -> Iterator[Attempt]:
+def own(workload: GpuWorkload, attempts: Iterable[Attempt]) -> Iterator[Attempt]:
     """The pods that were made for this very workload: not for one before it that had its name, and not by others."""
     for attempt in attempts:
         if attempt.owner_uid == workload.uid and attempt.ref.name == pod_name(workload.name, attempt.number):

@@ -28,11 +28,11 @@ Key = tuple[str, str]
 Reconcile = Callable[[str], Awaitable[float | None]]
 
 
-class LookFailedError(Exception):
+class ReconcileError(Exception):
     """The look came to nothing and is worth another; the text says why."""
 
 
-class Work:
+class ReconcileLoop:
     """A queue of (kind, name); it may be added to at any time."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, workers: int = WORKERS) -> None:
@@ -88,7 +88,7 @@ class Work:
         kind, name = key
         try:
             again = await reconcile(name)
-        except LookFailedError as error:
+        except ReconcileError as error:
             log.info("%s %s is looked at again: %s", kind, name, error)
             self._queue.failed(key, self._clock())
         except Exception:

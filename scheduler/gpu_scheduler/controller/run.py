@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
 from gpu_scheduler.controller.api_writers import ApiGpuNodes, ApiPods, ApiWorkloads
-from gpu_scheduler.controller.gpu_node_reconciler import GpuNodes
+from gpu_scheduler.controller.gpu_node_reconciler import GpuNodeReconciler
 from gpu_scheduler.controller.gpu_workload import Phase
-from gpu_scheduler.controller.reconcile_loop import Work
+from gpu_scheduler.controller.reconcile_loop import ReconcileLoop
 from gpu_scheduler.controller.translation import read_gpu_node, read_seen_pod, read_workload
-from gpu_scheduler.controller.workload_reconciler import Workloads
-from gpu_scheduler.kube.config.client_config import AccessError
+from gpu_scheduler.controller.workload_reconciler import WorkloadReconciler
+from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.http.client import connect
-from gpu_scheduler.kube.leader_election import ApiLeases, Leadership, Timing
+from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings
 from gpu_scheduler.kube.objects.agentaflow import API
 from gpu_scheduler.kube.objects.nodes import read_node
-from gpu_scheduler.kube.resource import Feed, Resource
+from gpu_scheduler.kube.resource import EventHandlerFuncs, Resource
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.logs import get_logger
@@ -32,8 +32,8 @@ from gpu_scheduler.process.reflectors import Reflectors, by_name, by_path, by_ui
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from gpu_scheduler.controller.gpu_workload import SeenPod
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.controller.gpu_workload import WatchedPod
+    from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.settings import LeaderSettings
 
 # The parts of stopping, in seconds: together under the 5 that a stop may take.
@@ -45,35 +45,35 @@ STUCK = 60.0
 log = get_logger(__name__)
 
 
-class Controller:
+class ControllerProcess:
     """One running controller and its parts."""
 
-    def __init__(self, settings: LeaderSettings, api: Api) -> None:
+    def __init__(self, settings: LeaderSettings, api: ApiClient) -> None:
         """Wire everything; nothing is asked of the API server before `serve`."""
         self._settings = settings
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
-        self.work = Work()
-        self.leadership = Leadership(
-            ApiLeases(api, namespace=settings.kubernetes_namespace, name=names.CONTROLLER),
+        self.work = ReconcileLoop()
+        self.leadership = LeaderElector(
+            LeaseLock(api, namespace=settings.kubernetes_namespace, name=names.CONTROLLER),
             name=names.CONTROLLER,
             namespace=settings.kubernetes_namespace,
             identity=f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
-            timing=Timing(settings.lease_duration, settings.renew_deadline, settings.retry_period),
+            timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
             pulse=lambda: self.work.pulse,
         )
-        self.workloads = Workloads(
+        self.workloads = WorkloadReconciler(
             ApiPods(api, self.leadership, settings.scheduler_name),
             ApiWorkloads(api, self.leadership),
             partial(self.work.add, names.WORKLOAD_KIND),
         )
-        self.gpu_nodes = GpuNodes(ApiGpuNodes(api, self.leadership), partial(self.work.add, names.NODE_KIND))
+        self.gpu_nodes = GpuNodeReconciler(ApiGpuNodes(api, self.leadership), partial(self.work.add, names.NODE_KIND))
         self.watches = self._watches(api)
 
-    def _watches(self, api: Api) -> Reflectors:
+    def _watches(self, api: ApiClient) -> Reflectors:
         """Pods before workloads: who looks early must not miss a pod that is there."""
         watches = Reflectors(api, self._settings.watch_idle_limit)
         scheduled = f"spec.schedulerName={self._settings.scheduler_name}"
-        pods = Feed(self._pod_applied, self._pod_forgotten)
+        pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
         watches.watch(Resource("pods", "/api/v1/pods", scheduled, read_seen_pod, by_uid), pods)
         watches.watch(Resource("nodes", "/api/v1/nodes", None, read_node, by_name), self.gpu_nodes.nodes)
         gpu_nodes = Resource("gpunodes", f"{API}/gpunodes", None, read_gpu_node, by_name)
@@ -82,11 +82,11 @@ class Controller:
         watches.watch(workloads, self.workloads.workloads)
         return watches
 
-    def _pod_applied(self, seen: SeenPod) -> None:
+    def _pod_applied(self, seen: WatchedPod) -> None:
         self.gpu_nodes.pods.applied(seen.pod)
         self.workloads.pods.applied(seen)
 
-    def _pod_forgotten(self, seen: SeenPod) -> None:
+    def _pod_forgotten(self, seen: WatchedPod) -> None:
         self.gpu_nodes.pods.forgotten(seen.pod)
         self.workloads.pods.forgotten(seen)
 
@@ -155,10 +155,10 @@ async def run_controller(settings: LeaderSettings, kubeconfig: str | None, conte
     stop = stop_on_signals()
     try:
         api = await connect(kubeconfig, context, user_agent=f"{names.CONTROLLER}/{own_version()}")
-    except AccessError as error:
+    except ClientConfigError as error:
         raise UsageError(str(error)) from error
     try:
-        await Controller(settings, api).serve(stop)
+        await ControllerProcess(settings, api).serve(stop)
     except ListenError as error:
         raise UsageError(str(error)) from error
     finally:

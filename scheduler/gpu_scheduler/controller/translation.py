@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.controller.gpu_node_status import Allocation, GpuNode, Occupied
-from gpu_scheduler.controller.gpu_workload import Attempt, Condition, Phase, SeenPod, Status, Workload
+from gpu_scheduler.controller.gpu_node_status import Allocation, Allocations, GpuNode
+from gpu_scheduler.controller.gpu_workload import (
+    Attempt,
+    GpuWorkload,
+    Phase,
+    StatusCondition,
+    WatchedPod,
+    WorkloadStatus,
+)
 from gpu_scheduler.controller.objects import TemplateMeta, WorkloadSpec, WorkloadStatusObject
 from gpu_scheduler.core.pods.bounds import MAX_CONTAINERS, MAX_MESSAGE, MAX_TEMPLATE, Excess
 from gpu_scheduler.core.pods.count_request import CountRequest
@@ -95,13 +102,13 @@ _pods = msgspec.json.Decoder(PodObject)
 _lives = msgspec.json.Decoder(_Lived)
 
 
-def read_workload(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, Workload]:
+def read_workload(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, GpuWorkload]:
     """JSON of a GPUWorkload to (key, Workload). msgspec.ValidationError when it is none."""
     found = decode_object(_workloads, raw)
     meta, spec = found.metadata, found.spec
     asked = spec.gpu_requirements
     size = len(memoryview(spec.pod_template))
-    workload = Workload(
+    workload = GpuWorkload(
         namespace=meta.namespace or "",
         name=meta.name or "",
         uid=meta.uid or "",
@@ -129,13 +136,13 @@ def read_template(raw: bytes | bytearray) -> tuple[str, int, Template]:
     return found.metadata.uid or "", found.metadata.generation or 0, found.spec.pod_template
 
 
-def read_seen_pod(raw: bytes | msgspec.Raw) -> tuple[str, SeenPod]:
+def read_seen_pod(raw: bytes | msgspec.Raw) -> tuple[str, WatchedPod]:
     """JSON of a pod to (uid, SeenPod). msgspec.ValidationError when it is no pod."""
     found = decode_object(_pods, raw)
     owner = next((each for each in owners_of(found.metadata)[0] if each.controller), None)
     pod = pod_value(found, all_containers=False)
     if owner is None or owner.kind != names.WORKLOAD_KIND:
-        return pod.ref.uid, SeenPod(pod, None)
+        return pod.ref.uid, WatchedPod(pod, None)
     given = found.metadata.annotations or {}
     end = decode_object(_lives, raw).status or _End()
     fault, details = _fault(end) if pod.phase == "Failed" else ("", "")
@@ -153,7 +160,7 @@ def read_seen_pod(raw: bytes | msgspec.Raw) -> tuple[str, SeenPod]:
         fault=fault,
         details=details,
     )
-    return pod.ref.uid, SeenPod(pod, attempt)
+    return pod.ref.uid, WatchedPod(pod, attempt)
 
 
 def read_gpu_node(raw: bytes | msgspec.Raw) -> tuple[str, GpuNode]:
@@ -170,11 +177,11 @@ def read_gpu_node(raw: bytes | msgspec.Raw) -> tuple[str, GpuNode]:
     # Others may have conditions of their own there.
     ready = [each for each in status.conditions or () if each.type == names.CONDITION_READY]
     return name, GpuNode(
-        name, found.metadata.generation or 0, Occupied(status.allocated, allocations, _condition_values(ready))
+        name, found.metadata.generation or 0, Allocations(status.allocated, allocations, _condition_values(ready))
     )
 
 
-def status_object(status: Status) -> WorkloadStatusObject:
+def status_object(status: WorkloadStatus) -> WorkloadStatusObject:
     """What is told of a workload, as the API has it."""
     return WorkloadStatusObject(
         phase=status.phase,
@@ -192,7 +199,7 @@ def status_object(status: Status) -> WorkloadStatusObject:
     )
 
 
-def occupied_object(occupied: Occupied) -> GpuNodeStatus:
+def occupied_object(occupied: Allocations) -> GpuNodeStatus:
     """The part of a GPUNode's status that the controller tells, as the API has it."""
     return GpuNodeStatus(
         allocated=occupied.allocated,
@@ -209,8 +216,8 @@ def occupied_object(occupied: Occupied) -> GpuNodeStatus:
     )
 
 
-def _status_value(status: WorkloadStatusObject) -> Status:
-    return Status(
+def _status_value(status: WorkloadStatusObject) -> WorkloadStatus:
+    return WorkloadStatus(
         phase=status.phase or Phase.PENDING,
         node=status.node or "",
         devices=tuple(status.devices or ()),
@@ -226,9 +233,9 @@ def _status_value(status: WorkloadStatusObject) -> Status:
     )
 
 
-def _condition_values(conditions: Iterable[StatusConditionObject]) -> tuple[Condition, ...]:
+def _condition_values(conditions: Iterable[StatusConditionObject]) -> tuple[StatusCondition, ...]:
     return tuple(
-        Condition(
+        StatusCondition(
             each.type,
             each.status,
             each.reason,
@@ -240,7 +247,7 @@ def _condition_values(conditions: Iterable[StatusConditionObject]) -> tuple[Cond
     )
 
 
-def _condition_objects(conditions: Iterable[Condition]) -> list[StatusConditionObject]:
+def _condition_objects(conditions: Iterable[StatusCondition]) -> list[StatusConditionObject]:
     return [
         StatusConditionObject(
             type=each.type,

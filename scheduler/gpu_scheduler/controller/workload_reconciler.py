@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.controller.reconcile_loop import LookFailedError
-from gpu_scheduler.controller.workload_status import Trouble, judge
-from gpu_scheduler.kube.resource import Feed
+from gpu_scheduler.controller.reconcile_loop import ReconcileError
+from gpu_scheduler.controller.workload_status import CreateFailure, reconcile_status
+from gpu_scheduler.kube.resource import EventHandlerFuncs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.controller.gpu_workload import Attempt, Phase, SeenPod, Workload
+    from gpu_scheduler.controller.gpu_workload import Attempt, GpuWorkload, Phase, WatchedPod
     from gpu_scheduler.controller.ports import PodMaker, WorkloadWriter
-    from gpu_scheduler.controller.workload_status import Verdict
+    from gpu_scheduler.controller.workload_status import Reconciliation
 
 # Between two tries to make one pod; also how long a failed workload rests before its next pod.
 PAUSE_FIRST = 1.0
@@ -40,10 +40,10 @@ class _Making:
     """The workload's uid and generation, and the pod's number: for another target all begins anew."""
     due: float
     tries: int = 0
-    trouble: Trouble | None = None
+    trouble: CreateFailure | None = None
 
 
-class Workloads:
+class WorkloadReconciler:
     """Its feeds may be filled at any time; `reconcile` looks at one workload."""
 
     def __init__(
@@ -61,12 +61,12 @@ class Workloads:
         self._add = add
         self._clock = clock
         self._wall = wall
-        self._known: dict[str, Workload] = {}
+        self._known: dict[str, GpuWorkload] = {}
         self._attempts: dict[str, dict[str, Attempt]] = {}
         self._made_for: dict[str, str] = {}
         self._makings: dict[str, _Making] = {}
-        self.workloads = Feed(self._applied, self._forgotten)
-        self.pods = Feed(self._pod_applied, self._pod_forgotten)
+        self.workloads = EventHandlerFuncs(self._applied, self._forgotten)
+        self.pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
 
     def in_phase(self, phase: Phase) -> int:
         """How many workloads are in this phase, as far as they were told."""
@@ -95,13 +95,13 @@ class Workloads:
             await self._write(workload, verdict)
         return again
 
-    def _judge(self, workload: Workload) -> Verdict:
+    def _judge(self, workload: GpuWorkload) -> Reconciliation:
         making = self._makings.get(workload.key)
         now = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         attempts = self._attempts.get(workload.key, {}).values()
-        return judge(workload, attempts, None if making is None else making.trouble, now)
+        return reconcile_status(workload, attempts, None if making is None else making.trouble, now)
 
-    def _rest(self, workload: Workload, number: int) -> float:
+    def _rest(self, workload: GpuWorkload, number: int) -> float:
         """For how long that pod is not to be tried; a failed workload's next pod is in no hurry either."""
         target = (workload.uid, workload.generation, number)
         making = self._makings.get(workload.key)
@@ -110,7 +110,7 @@ class Workloads:
             making = self._makings[workload.key] = _Making(target, due)
         return making.due - self._clock()
 
-    async def _make(self, workload: Workload, number: int) -> tuple[float, Trouble | None]:
+    async def _make(self, workload: GpuWorkload, number: int) -> tuple[float, CreateFailure | None]:
         """One try; answers for how long there is to be no other, and what it met."""
         making = self._makings[workload.key]
         trouble = await self._maker.make(workload, number)
@@ -119,23 +119,23 @@ class Workloads:
         self._makings[workload.key] = replace(making, due=self._clock() + pause, tries=tries, trouble=trouble)
         return pause, trouble
 
-    async def _write(self, workload: Workload, verdict: Verdict) -> None:
+    async def _write(self, workload: GpuWorkload, verdict: Reconciliation) -> None:
         fresh = await self._writer.write(workload, verdict.status)
         if fresh is None:
-            raise LookFailedError("its status could not be written")
+            raise ReconcileError("its status could not be written")
         log.info("%s is %s", workload.key, verdict.status.phase, extra={"reason": verdict.status.reason})
         if self._known.get(workload.key) is workload:
             self._known[workload.key] = fresh
 
-    def _applied(self, workload: Workload) -> None:
+    def _applied(self, workload: GpuWorkload) -> None:
         self._known[workload.key] = workload
         self._add(workload.key)
 
-    def _forgotten(self, workload: Workload) -> None:
+    def _forgotten(self, workload: GpuWorkload) -> None:
         self._known.pop(workload.key, None)
         self._add(workload.key)
 
-    def _pod_applied(self, seen: SeenPod) -> None:
+    def _pod_applied(self, seen: WatchedPod) -> None:
         uid, attempt = seen.pod.ref.uid, seen.attempt
         owner = self._made_for.get(uid)
         if owner is not None and (attempt is None or attempt.key != owner):
@@ -146,7 +146,7 @@ class Workloads:
             self._attempts.setdefault(attempt.key, {})[uid] = attempt
             self._add(attempt.key)
 
-    def _pod_forgotten(self, seen: SeenPod) -> None:
+    def _pod_forgotten(self, seen: WatchedPod) -> None:
         owner = self._made_for.get(seen.pod.ref.uid)
         if owner is not None:
             self._drop(seen.pod.ref.uid, owner)

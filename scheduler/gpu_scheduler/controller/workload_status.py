@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.controller.gpu_workload import FINISHED, Attempt, Condition, Phase, Status, Workload, dated, own
+from gpu_scheduler.controller.gpu_workload import (
+    FINISHED,
+    Attempt,
+    GpuWorkload,
+    Phase,
+    StatusCondition,
+    WorkloadStatus,
+    dated,
+    own,
+)
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
@@ -18,7 +27,7 @@ _WORDS: Final = frozenset(reason.value for reason in Reason)
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class CreateFailure:
     """Why no pod could be made: a word, and the sentence that begins with it; no word where it is only a wait."""
 
     reason: str
@@ -26,28 +35,30 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Reconciliation:
     """What is to be told of a workload, and the number of the pod that has to be made, if any."""
 
-    status: Status
+    status: WorkloadStatus
     missing: int | None = None
 
 
-def judge(workload: Workload, attempts: Iterable[Attempt], trouble: Trouble | None, now: str) -> Verdict:
+def reconcile_status(
+    workload: GpuWorkload, attempts: Iterable[Attempt], trouble: CreateFailure | None, now: str
+) -> Reconciliation:
     """What is right at `now` (RFC 3339); `trouble` is what the last try to make the missing pod met."""
     mine = {attempt.number: attempt for attempt in own(workload, attempts)}
-    before = workload.status or Status()
+    before = workload.status or WorkloadStatus()
     number = max(*mine, before.attempts - 1, 0)
     present = mine.get(number)
     if present is None and before.phase in FINISHED:
         # That its pod was cleaned away since changes nothing.
-        return Verdict(replace(before, observed_generation=workload.generation))
+        return Reconciliation(replace(before, observed_generation=workload.generation))
     missing = _missing(workload, number, present)
     phase, reason, message = _found(workload, number, present)
     if missing is not None:
         phase = Phase.PENDING
         reason, message = (reason, message) if trouble is None else (trouble.reason, trouble.message)
-    found = Status(
+    found = WorkloadStatus(
         phase=phase,
         pod="" if present is None else present.ref.name,
         attempts=max(before.attempts, *(each + 1 for each in mine), 0),
@@ -58,17 +69,17 @@ def judge(workload: Workload, attempts: Iterable[Attempt], trouble: Trouble | No
     if present is not None and phase is not Phase.PENDING:
         found = _placed(found, present, before, now)
     conditions = dated(_conditions(found), before.conditions, now)
-    return Verdict(replace(found, conditions=conditions), missing)
+    return Reconciliation(replace(found, conditions=conditions), missing)
 
 
-def _missing(workload: Workload, number: int, present: Attempt | None) -> int | None:
+def _missing(workload: GpuWorkload, number: int, present: Attempt | None) -> int | None:
     """The present try's pod, where it is gone; the next one's, where it failed and another is allowed."""
     if present is None:
         return number
     return number + 1 if present.phase == "Failed" and number < workload.retries else None
 
 
-def _found(workload: Workload, number: int, present: Attempt | None) -> tuple[Phase, str, str]:
+def _found(workload: GpuWorkload, number: int, present: Attempt | None) -> tuple[Phase, str, str]:
     """Phase, reason and message, as the present pod tells."""
     if present is None:
         return Phase.PENDING, "", ""
@@ -96,7 +107,7 @@ def _waits(present: Attempt) -> tuple[str, str]:
     return word if word in _WORDS else told.reason, told.message
 
 
-def _placed(found: Status, present: Attempt, before: Status, now: str) -> Status:
+def _placed(found: WorkloadStatus, present: Attempt, before: WorkloadStatus, now: str) -> WorkloadStatus:
     """With where the pod is, and since when until when it was at work there."""
     done = found.phase in FINISHED
     return replace(
@@ -109,7 +120,7 @@ def _placed(found: Status, present: Attempt, before: Status, now: str) -> Status
     )
 
 
-def _conditions(status: Status) -> tuple[Condition, Condition]:
+def _conditions(status: WorkloadStatus) -> tuple[StatusCondition, StatusCondition]:
     """That it has its place, and that it is over."""
     if status.node:
         devices = f"GPU {','.join(status.devices)}" if status.devices else "no GPU"
@@ -119,8 +130,8 @@ def _conditions(status: Status) -> tuple[Condition, Condition]:
     over = status.phase in FINISHED
     completed = ("True" if over else "False", status.phase.value, status.message if over else "")
     return (
-        Condition(names.CONDITION_SCHEDULED, *scheduled, status.observed_generation),
-        Condition(names.CONDITION_COMPLETED, *completed, status.observed_generation),
+        StatusCondition(names.CONDITION_SCHEDULED, *scheduled, status.observed_generation),
+        StatusCondition(names.CONDITION_COMPLETED, *completed, status.observed_generation),
     )
 
 
@@ -133,37 +144,37 @@ _NO_RIGHT: Final = "cannot create resource"
 _REFUSALS: Final = frozenset({400, 403, 404, 413, 422})
 
 
-def refused(pod: str, status: int, message: str) -> Trouble:
+def refused(pod: str, status: int, message: str) -> CreateFailure:
     """What an answer of this HTTP status means for who waits for the pod."""
     told = _TOLD.search(message)
     if told is not None:
-        return Trouble(told["word"], sentence(told["word"], told["what"], ""))
+        return CreateFailure(told["word"], sentence(told["word"], told["what"], ""))
     word: str = Reason.REQUEST_INVALID
     cure = _CORRECTED
     if _QUOTA in message:
         word, cure = Reason.INSUFFICIENT_RESOURCES, f"make room in the quota; {_AGAIN}"
     elif status not in _REFUSALS or _NO_RIGHT in message:
         word, cure = names.CONDITION_SCHEDULER_ERROR, _AGAIN
-    return Trouble(word, sentence(word, f"cannot make pod {pod}: {message}", cure))
+    return CreateFailure(word, sentence(word, f"cannot make pod {pod}: {message}", cure))
 
 
-def unanswered(pod: str, why: str) -> Trouble:
+def unanswered(pod: str, why: str) -> CreateFailure:
     """Nobody knows whether the pod was made; the next try finds out."""
     word = names.CONDITION_SCHEDULER_ERROR
-    return Trouble(word, sentence(word, f"cannot tell whether pod {pod} was made: {why}", _AGAIN))
+    return CreateFailure(word, sentence(word, f"cannot tell whether pod {pod} was made: {why}", _AGAIN))
 
 
-def excessive(excess: Excess) -> Trouble:
+def excessive(excess: Excess) -> CreateFailure:
     """Of a template that is too long no pod is made: each would be as long."""
     cure = "let its containers read long texts from a ConfigMap, and create the GPUWorkload anew"
-    return Trouble(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, str(excess), cure))
+    return CreateFailure(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, str(excess), cure))
 
 
-def taken(pod: str, *, going: bool) -> Trouble:
+def taken(pod: str, *, going: bool) -> CreateFailure:
     """A pod of that name is there and is not the workload's; `going`: it is being deleted."""
     if going:
-        return Trouble("", f"pod {pod} of another owner is still going; this workload's is made when it has gone")
-    return Trouble(
+        return CreateFailure("", f"pod {pod} of another owner is still going; this workload's is made when it has gone")
+    return CreateFailure(
         Reason.REQUEST_INVALID,
         sentence(
             Reason.REQUEST_INVALID,

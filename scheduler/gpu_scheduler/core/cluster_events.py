@@ -11,7 +11,7 @@ from gpu_scheduler.core.refs import WorkloadKey
 
 
 @dataclass(frozen=True, slots=True)
-class GpuChanged:
+class DeviceChanged:
     """Who holds a card of a real node changed; an empty `card` stands for the node's cards as a whole."""
 
     node: str
@@ -27,7 +27,7 @@ class IndexChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class LineFreed:
+class AnyIndexFreed:
     """Some index of a workload became free: a pod that takes any may have it."""
 
     workload: WorkloadKey
@@ -59,7 +59,7 @@ class NodeChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomFreed:
+class ResourceFreed:
     """A pod left a node and gave back some of a resource; `resource` is its name, or `ports`."""
 
     node: str
@@ -83,7 +83,7 @@ class StorageChanged:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class ShapeChanged:
+class ClassChanged:
     """A node begins to fit pods of one shape, or something else than before keeps them from all nodes.
 
     `shape` is what they ask for, and equal for all of them. As long as somebody has the value, somebody waits.
@@ -99,5 +99,14 @@ class QuotaChanged:
     namespace: str
 
 
-Wake = GpuChanged | IndexChanged | LineFreed | NodeChanged | QuotaChanged | RoomFreed | ShapeChanged | StorageChanged
+ClusterEvent = (
+    DeviceChanged
+    | IndexChanged
+    | AnyIndexFreed
+    | NodeChanged
+    | QuotaChanged
+    | ResourceFreed
+    | ClassChanged
+    | StorageChanged
+)
 """What can cure a wait. That a change of the pod itself can goes without saying."""

@@ -8,12 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from gpu_scheduler.core.cluster_events import Aspect, LineFreed, NodeChanged, Wake
+from gpu_scheduler.core.cluster_events import AnyIndexFreed, Aspect, ClusterEvent, NodeChanged
 from gpu_scheduler.core.decision import Bind, Decision, Refuse, Wait, awaits_placement
 from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
-from gpu_scheduler.core.filters.environment import gate_open
+from gpu_scheduler.core.filters.environment import environment_complete
 from gpu_scheduler.core.filters.volumes import Selection, Volumes
-from gpu_scheduler.core.ledger.hold import claim_of
+from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
@@ -24,7 +24,7 @@ from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot
 from gpu_scheduler.core.pods.pod import Pod, workload_of
 from gpu_scheduler.core.pods.request import limit_fits, read_request
 from gpu_scheduler.core.policy import Policy
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Unschedulable
 from gpu_scheduler.core.refs import WorkloadKey
 from gpu_scheduler.core.strategies import diagnosis
 from gpu_scheduler.core.strategies.candidates import Candidates
@@ -55,11 +55,11 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocked:
+class _NoFit:
     """A line that the pod cannot have now."""
 
-    obstacle: Obstacle
-    wakes: frozenset[Wake]
+    obstacle: Unschedulable
+    wakes: frozenset[ClusterEvent]
     selection: Selection | None = None
 
 
@@ -68,34 +68,34 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     if not awaits_placement(pod, cluster.policy) or cluster.ledger.holds(pod.ref.uid):
         return None
     request = read_request(pod)
-    if isinstance(request, Obstacle):
-        return _put_off(pod, _Blocked(request, request.wakes))
+    if isinstance(request, Unschedulable):
+        return _put_off(pod, _NoFit(request, request.wakes))
     if isinstance(request, CountRequest):
         return _by_strategy(pod, request, cluster)
     if request.slot is None:
         return _any_line(pod, request.map, cluster)
-    look = _Look(pod, workload_of(pod, request.map), cluster, by_field=bool(pod.gpu_limits))
+    look = _LineFit(pod, workload_of(pod, request.map), cluster, by_field=bool(pod.gpu_limits))
     found = look.at(request.slot)
-    return _put_off(pod, found) if isinstance(found, _Blocked) else _bind(pod, found, f"index {found.index}")
+    return _put_off(pod, found) if isinstance(found, _NoFit) else _bind(pod, found, f"index {found.index}")
 
 
 def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
     """The best of the nodes that fit, as far as the pod's volumes can be reached from there; else why there is none."""
-    fault = gate_open(pod, None, by_field=True)
+    fault = environment_complete(pod, None, by_field=True)
     if fault is not None:
-        return _put_off(pod, _Blocked(fault, fault.wakes))
+        return _put_off(pod, _NoFit(fault, fault.wakes))
     namespace = pod.ref.namespace
     limit, usage = cluster.limits.of(namespace), cluster.ledger.devices.usage
     over = None if pod.observer else quota.too_many(request.count, namespace, limit)
     if over is not None:
-        return _put_off(pod, _Blocked(over, over.wakes))
+        return _put_off(pod, _NoFit(over, over.wakes))
     ranking = cluster.candidates.ranking(pod, request, cluster.strategy)
     short = None if pod.observer else quota.too_many_more(request.count, namespace, limit, cluster.ledger)
     choices = ranking.choices() if short is None else ranking.beside(usage.cards(namespace))
-    barred: list[Obstacle] = []
+    barred: list[Unschedulable] = []
     for choice in choices:
         placement = _chosen(pod, choice)
-        left = None if limit.devices is None else quota.quota_left(claim_of(pod, placement), cluster.ledger, limit)
+        left = None if limit.devices is None else quota.quota_left(assumed_hold(pod, placement), cluster.ledger, limit)
         if left is not None:
             short = short or left
             continue
@@ -105,14 +105,14 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
             return _bind(pod, placement, how + _bounded(pod, request, cluster))
         if isinstance(found, Selection):
             # Its volumes are made for this node: who takes another would leave them behind.
-            return _wait(pod, _Blocked(found.obstacle, found.obstacle.wakes, found))
+            return _wait(pod, _NoFit(found.obstacle, found.obstacle.wakes, found))
         barred.append(found)
     if short is not None and not ranking.lacks_for_good:
-        return _put_off(pod, _Blocked(short, short.wakes | {cluster.candidates.wait(ranking)}))
+        return _put_off(pod, _NoFit(short, short.wakes | {cluster.candidates.wait(ranking)}))
     obstacle = cluster.candidates.shortfall(ranking) if not barred else diagnosis.barred(barred[0], len(barred))
     # What storage asks of a node is news about the ranking.
     wakes = {wake for each in barred for wake in each.wakes if not isinstance(wake, NodeChanged)}
-    return _put_off(pod, _Blocked(obstacle, frozenset({cluster.candidates.wait(ranking), *wakes})))
+    return _put_off(pod, _NoFit(obstacle, frozenset({cluster.candidates.wait(ranking), *wakes})))
 
 
 def _bounded(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
@@ -126,9 +126,9 @@ def _bounded(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
 def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decision:
     """The lowest line that nobody has and that can be had now; else what is in the way of the lowest."""
     workload, ledger = workload_of(pod, placement_map), cluster.ledger
-    look = _Look(pod, workload, cluster, by_field=True)
-    first: _Blocked | None = None
-    wakes: set[Wake] = {LineFreed(workload)}
+    look = _LineFit(pod, workload, cluster, by_field=True)
+    first: _NoFit | None = None
+    wakes: set[ClusterEvent] = {AnyIndexFreed(workload)}
     kept = ledger.reserved(pod.ref.uid)
     with closing(ledger.indices.free(workload, placement_map)) as free:
         lines = map(placement_map.get, chain(() if kept is None else (kept,), free))
@@ -143,12 +143,12 @@ def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decisi
                 return _wait(pod, found, (workload, slot.index))
     if first is None:
         none_left = gpu_filters.no_line_left(workload, placement_map, ledger, cluster.nodes)
-        first = _Blocked(none_left, none_left.wakes)
+        first = _NoFit(none_left, none_left.wakes)
     reserve = None if kept is None else (workload, kept)
-    return _wait(pod, _Blocked(first.obstacle, first.wakes | wakes), reserve)
+    return _wait(pod, _NoFit(first.obstacle, first.wakes | wakes), reserve)
 
 
-class _Look:
+class _LineFit:
     """One pod's look at lines; what it asks of a node is asked once, however many lines name the node."""
 
     def __init__(self, pod: Pod, workload: WorkloadKey, cluster: Cluster, *, by_field: bool) -> None:
@@ -156,24 +156,24 @@ class _Look:
         self._workload = workload
         self._cluster = cluster
         self._by_field = by_field
-        self._nodes: dict[str, Obstacle | Selection | None] = {}
-        self._out: dict[str, _Blocked] = {}
+        self._nodes: dict[str, Unschedulable | Selection | None] = {}
+        self._out: dict[str, _NoFit] = {}
 
-    def out_of(self, name: str) -> _Blocked | None:
+    def out_of(self, name: str) -> _NoFit | None:
         """What an earlier line met that no line of this node (by the map's name for it) can pass."""
         return self._out.get(name)
 
-    def at(self, slot: Slot) -> Placement | _Blocked:
+    def at(self, slot: Slot) -> Placement | _NoFit:
         """The place that the line gives the pod, or what is in the way."""
         pod, node = self._pod, self._cluster.nodes.resolve(slot.node)
-        if isinstance(node, Obstacle):
+        if isinstance(node, Unschedulable):
             # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
-            fault = limit_fits(pod, slot) or gate_open(pod, slot.value, by_field=self._by_field)
-            return _Blocked(fault or node, node.wakes)
+            fault = limit_fits(pod, slot) or environment_complete(pod, slot.value, by_field=self._by_field)
+            return _NoFit(fault or node, node.wakes)
         placement = _placement(pod, node, slot.devices, slot.index)
         found = (
             limit_fits(pod, slot)
-            or gate_open(pod, placement.value, by_field=self._by_field)
+            or environment_complete(pod, placement.value, by_field=self._by_field)
             or self._cards(placement, slot, node)
             or self._node(node)
         )
@@ -181,15 +181,15 @@ class _Look:
             return placement
         obstacle = found.obstacle if isinstance(found, Selection) else found
         asked = {NodeChanged(name, Aspect.IDENTITY) for name in (slot.node, node.name)}
-        blocked = _Blocked(obstacle, obstacle.wakes | asked, found if isinstance(found, Selection) else None)
+        blocked = _NoFit(obstacle, obstacle.wakes | asked, found if isinstance(found, Selection) else None)
         if found is self._nodes.get(node.name):
             self._out[slot.node] = blocked
         return blocked
 
-    def _cards(self, placement: Placement, slot: Slot, node: Node) -> Obstacle | None:
+    def _cards(self, placement: Placement, slot: Slot, node: Node) -> Unschedulable | None:
         """Who holds it before what ails the node: of a dead node, the pod that still ends there is the better story."""
         pod, ledger, nodes = self._pod, self._cluster.ledger, self._cluster.nodes
-        claim = claim_of(pod, placement)
+        claim = assumed_hold(pod, placement)
         plugin = node.advertised is not None and claim.limit > 0
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
@@ -203,7 +203,7 @@ class _Look:
             or gpu_filters.cards_left(pod, node, nodes, ledger.occupancy)
         )
 
-    def _node(self, node: Node) -> Obstacle | Selection | None:
+    def _node(self, node: Node) -> Unschedulable | Selection | None:
         if node.name not in self._nodes:
             pod, occupancy = self._pod, self._cluster.ledger.occupancy
             self._nodes[node.name] = (
@@ -237,7 +237,7 @@ def _bind(pod: Pod, placement: Placement, how: str) -> Bind:
     return Bind(pod.ref, placement, f"Successfully assigned {pod.ref} to {placement.node} with {devices} ({how})")
 
 
-def _put_off(pod: Pod, blocked: _Blocked) -> Wait | Refuse:
+def _put_off(pod: Pod, blocked: _NoFit) -> Wait | Refuse:
     """Refuse for a fault of the pod's text, else wait."""
     obstacle = blocked.obstacle
     if obstacle.reason in REFUSED_AT_ADMISSION:
@@ -245,6 +245,6 @@ def _put_off(pod: Pod, blocked: _Blocked) -> Wait | Refuse:
     return _wait(pod, blocked)
 
 
-def _wait(pod: Pod, blocked: _Blocked, reserve: tuple[WorkloadKey, int] | None = None) -> Wait:
+def _wait(pod: Pod, blocked: _NoFit, reserve: tuple[WorkloadKey, int] | None = None) -> Wait:
     obstacle = blocked.obstacle
     return Wait(pod.ref, obstacle.reason, obstacle.message, blocked.wakes, obstacle.topic, blocked.selection, reserve)

@@ -5,7 +5,7 @@ LAW: event, condition, log line, metric and journal are made from this value; no
 
 from dataclasses import dataclass
 
-from gpu_scheduler.core.cluster_events import Wake
+from gpu_scheduler.core.cluster_events import ClusterEvent
 from gpu_scheduler.core.filters.volumes import Selection
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
@@ -34,7 +34,7 @@ class Wait:
     pod: PodRef
     reason: Reason
     message: str
-    wakes: frozenset[Wake]
+    wakes: frozenset[ClusterEvent]
     topic: str
     selection: Selection | None = None
     reserve: tuple[WorkloadKey, int] | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gpu_scheduler.core.cluster_events import Wake
+from gpu_scheduler.core.cluster_events import ClusterEvent
 from gpu_scheduler.core.text import sentence
 
 
@@ -57,7 +57,7 @@ REFUSED_AT_ADMISSION: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class Unschedulable:
     """One reason why a pod cannot be placed: what is the case, what its owner can do, and which changes may help.
 
     `about` is what makes it the same obstacle next time, where `what` has numbers that change by the minute.
@@ -66,7 +66,7 @@ class Obstacle:
     reason: Reason
     what: str
     cure: str
-    wakes: frozenset[Wake] = frozenset()
+    wakes: frozenset[ClusterEvent] = frozenset()
     about: str = ""
 
     @property

@@ -10,9 +10,9 @@ from enum import Enum, auto
 from heapq import heappop, heappush
 from typing import Final
 
-from gpu_scheduler.core.cluster_events import QuotaChanged, ShapeChanged, Wake
+from gpu_scheduler.core.cluster_events import ClassChanged, ClusterEvent, QuotaChanged
 
-_SHARED: Final = (QuotaChanged, ShapeChanged)
+_SHARED: Final = (QuotaChanged, ClassChanged)
 """The changes that many pods wait for of which the first may take all."""
 
 _SLACK: Final = 64
@@ -31,7 +31,7 @@ class _State(Enum):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _QueuedPod:
     """What is known of one pending pod."""
 
     turn: int
@@ -47,12 +47,12 @@ class _Entry:
     resting_until: float = 0.0
     due: float = 0.0
     """When it becomes active by itself, unless something does earlier."""
-    wakes: tuple[Wake, ...] = ()
-    shapes: tuple[Wake, ...] = ()
+    wakes: tuple[ClusterEvent, ...] = ()
+    shapes: tuple[ClusterEvent, ...] = ()
     """Those of them that many have in common who may all have the same GPUs, or quota; known until it is placed."""
 
 
-class Backlog:
+class SchedulingQueue:
     """Pending pods by uid: active, in back-off, or unschedulable until something wakes them."""
 
     __slots__ = ("_active", "_entries", "_initial", "_maximum", "_places", "_resync", "_timers", "_turns", "_waiting")
@@ -64,8 +64,8 @@ class Backlog:
         self._resync = resync
         self._turns = 0
         self._places = 0
-        self._entries: dict[str, _Entry] = {}
-        self._waiting: dict[Wake, dict[str, None]] = {}
+        self._entries: dict[str, _QueuedPod] = {}
+        self._waiting: dict[ClusterEvent, dict[str, None]] = {}
         # In both some may be outdated; what an _Entry says now is what counts. Of one rank, whoever became active first
         # stands first: whoever is woken often must not keep others from their turn.
         self._active: list[tuple[int, int, str]] = []
@@ -92,7 +92,7 @@ class Backlog:
         self._entries[uid].state = _State.HANDED_OUT
         return uid
 
-    def wait(self, uid: str, wakes: Iterable[Wake], now: float) -> None:
+    def wait(self, uid: str, wakes: Iterable[ClusterEvent], now: float) -> None:
         """After a Wait or Refuse: unschedulable until one of `wakes`, a change of its own (`add`), or the resync."""
         entry = self._entry(uid)
         if self._long_ago(entry, now):
@@ -118,7 +118,7 @@ class Backlog:
         entry.state = _State.BACKOFF
         self._set_timer(uid, entry, entry.resting_until)
 
-    def wake(self, wakes: Iterable[Wake], now: float) -> None:
+    def wake(self, wakes: Iterable[ClusterEvent], now: float) -> None:
         """Something changed: who waits for it becomes active, or serves out its back-off first."""
         wakes = tuple(wakes)
         self._call_up(wakes)
@@ -138,7 +138,7 @@ class Backlog:
             shapes, entry.shapes = entry.shapes, ()
             self._call_up(shapes)
 
-    def hint(self, wakes: Iterable[Wake], now: float) -> None:
+    def hint(self, wakes: Iterable[ClusterEvent], now: float) -> None:
         """Something changed that frees nothing: who waits for it is looked at soon, to be told another story."""
         for wake in wakes:
             for uid in self._waiting.get(wake, ()):
@@ -171,14 +171,14 @@ class Backlog:
         states = [entry.state for entry in self._entries.values()]
         return {state.name.lower(): states.count(state) for state in _State if state is not _State.HANDED_OUT}
 
-    def _entry(self, uid: str) -> _Entry:
+    def _entry(self, uid: str) -> _QueuedPod:
         entry = self._entries.get(uid)
         if entry is None:
             self._turns += 1
-            entry = self._entries[uid] = _Entry(self._turns, _State.HANDED_OUT)
+            entry = self._entries[uid] = _QueuedPod(self._turns, _State.HANDED_OUT)
         return entry
 
-    def _activate(self, uid: str, entry: _Entry) -> None:
+    def _activate(self, uid: str, entry: _QueuedPod) -> None:
         self._stop_waiting(uid, entry)
         if entry.state is not _State.ACTIVE:
             entry.state = _State.ACTIVE
@@ -186,7 +186,7 @@ class Backlog:
             entry.place = self._places
             self._line_up(uid, entry)
 
-    def _call_up(self, wakes: Iterable[Wake]) -> None:
+    def _call_up(self, wakes: Iterable[ClusterEvent]) -> None:
         """The first in line does not rest: where many wait for any GPU, none is left idle because all came in vain."""
         lines = (self._waiting.get(wake) for wake in wakes if isinstance(wake, _SHARED))
         firsts = {min(waiting, key=self._in_line) for waiting in lines if waiting}
@@ -198,7 +198,7 @@ class Backlog:
         entry = self._entries[uid]
         return -entry.rank, entry.turn
 
-    def _line_up(self, uid: str, entry: _Entry) -> None:
+    def _line_up(self, uid: str, entry: _QueuedPod) -> None:
         heappush(self._active, (-entry.rank, entry.place, uid))
         if len(self._active) > 2 * len(self._entries) + _SLACK:
             self._active = sorted({item for item in self._active if self._stands(*item)})
@@ -207,18 +207,18 @@ class Backlog:
         entry = self._entries.get(uid)
         return entry is not None and (entry.state, -entry.rank, entry.place) == (_State.ACTIVE, rank, place)
 
-    def _rest(self, uid: str, entry: _Entry, now: float) -> None:
+    def _rest(self, uid: str, entry: _QueuedPod, now: float) -> None:
         """Each time in a row doubles the back-off, until the pod has been left alone for long."""
         self._stop_waiting(uid, entry)
         again = entry.backoff and not self._long_ago(entry, now)
         entry.backoff = min(2 * entry.backoff, self._maximum) if again else self._initial
         entry.resting_until = now + entry.backoff
 
-    def _long_ago(self, entry: _Entry, now: float) -> bool:
+    def _long_ago(self, entry: _QueuedPod, now: float) -> bool:
         """Whether nothing has been tried for so long that what was tried before counts no more."""
         return now >= entry.resting_until + self._maximum
 
-    def _stop_waiting(self, uid: str, entry: _Entry) -> None:
+    def _stop_waiting(self, uid: str, entry: _QueuedPod) -> None:
         for wake in entry.wakes:
             waiting = self._waiting[wake]
             del waiting[uid]
@@ -226,7 +226,7 @@ class Backlog:
                 del self._waiting[wake]
         entry.wakes = ()
 
-    def _set_timer(self, uid: str, entry: _Entry, due: float) -> None:
+    def _set_timer(self, uid: str, entry: _QueuedPod, due: float) -> None:
         entry.due = due
         heappush(self._timers, (due, entry.turn, uid))
         if len(self._timers) > 2 * len(self._entries) + _SLACK:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from gpu_scheduler.kube.http.client import NoAnswerError, segment
+from gpu_scheduler.kube.http.client import NoResponseError, segment
 from gpu_scheduler.kube.objects.leases import Lease, LeaseMeta, LeaseSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
 
 NOT_FOUND = 404
 CONFLICT = 409
@@ -33,11 +33,11 @@ MOST_TRANSITIONS = 2**31 - 1
 log = logging.getLogger(__name__)
 
 
-class LeadershipLostError(Exception):
+class LeaseLostError(Exception):
     """This replica led and no longer may: the process has to end, its successor starts from a fresh list."""
 
 
-class Leases(Protocol):
+class LeaseStore(Protocol):
     """Where the Lease is kept. Both raise on anything but success."""
 
     async def read(self) -> Lease | None:
@@ -48,7 +48,7 @@ class Leases(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class LeaseTimings:
     """Seconds: how long a lease lasts, when its holder gives up renewing, and how often everybody looks."""
 
     duration: float = 15.0
@@ -56,17 +56,17 @@ class Timing:
     retry_period: float = 2.0
 
 
-class Leadership:
+class LeaderElector:
     """Competes for the Lease until told to stop; `may_bind` is asked right before every write that places a pod."""
 
     def __init__(  # noqa: PLR0913 - the two clocks and the pulse are what tests turn
         self,
-        leases: Leases,
+        leases: LeaseStore,
         *,
         name: str,
         namespace: str,
         identity: str,
-        timing: Timing,
+        timing: LeaseTimings,
         pulse: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -102,7 +102,7 @@ class Leadership:
         return self._renewed is not None
 
     async def run(self) -> None:
-        """Acquire, then renew for ever; LeadershipLostError when the deadline passes or the decider's pulse stops."""
+        """Acquire, then renew for ever; LeaseLostError when the deadline passes or the decider's pulse stops."""
         await self._acquire()
         self.elected.set()
         self.tried.set()
@@ -165,11 +165,11 @@ class Leadership:
             if self._pulse() > self._timing.renew_deadline:
                 # Not released but left to expire: a bind of the dead decider may still be in the air.
                 self._renewed = None
-                raise LeadershipLostError(f"the decider has shown no sign of life for {self._pulse():.1f} s")
+                raise LeaseLostError(f"the decider has shown no sign of life for {self._pulse():.1f} s")
             if not self.may_bind():
                 # A renewal so late would only make the successor wait anew for one who ends.
                 self._renewed = None
-                raise LeadershipLostError(f"the lease could not be renewed for {self._timing.renew_deadline:g} s")
+                raise LeaseLostError(f"the lease could not be renewed for {self._timing.renew_deadline:g} s")
             started = self._clock()
             try:
                 async with asyncio.timeout(self._window_left()):
@@ -179,7 +179,7 @@ class Leadership:
                 log.warning("Renewing the lease failed", extra={"error": str(error)})
             else:
                 self._renewed = None
-                raise LeadershipLostError("another replica holds the lease")
+                raise LeaseLostError("another replica holds the lease")
             await asyncio.sleep(min(self._timing.retry_period / 4, self._window_left()))
 
     async def _try(self, started: float) -> bool:
@@ -229,17 +229,17 @@ class Leadership:
         return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-class ApiLeases:
+class LeaseLock:
     """The Lease in the API server; compare-and-set by resourceVersion."""
 
-    def __init__(self, api: Api, *, namespace: str, name: str) -> None:
+    def __init__(self, api: ApiClient, *, namespace: str, name: str) -> None:
         """One Lease of one namespace."""
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases"
         self._path = f"{self._collection}/{segment(name)}"
 
     async def read(self) -> Lease | None:
-        """See Leases; NoAnswerError when refused."""
+        """See Leases; NoResponseError when refused."""
         answer = await self._api.call("GET", self._path)
         if answer.status == NOT_FOUND:
             return None
@@ -256,9 +256,9 @@ class ApiLeases:
 
     def _decode(self, status: int, body: bytes) -> Lease:
         if status == CONFLICT:
-            raise NoAnswerError("somebody else wrote the lease first")
+            raise NoResponseError("somebody else wrote the lease first")
         if not 200 <= status < 300:  # noqa: PLR2004 - the HTTP standard's own numbers
-            raise NoAnswerError(f"HTTP {status}: {body[:200].decode(errors='replace')}")
+            raise NoResponseError(f"HTTP {status}: {body[:200].decode(errors='replace')}")
         return msgspec.json.decode(body, type=Lease)
 
 

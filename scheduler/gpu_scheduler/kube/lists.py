@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
     from typing import TypeVar
 
-    from gpu_scheduler.kube.http.client import Answer, Api
+    from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
 
     T = TypeVar("T")
 
@@ -44,7 +44,7 @@ LIST_TIMEOUT: Final = 30.0
 _pages = msgspec.json.Decoder(ObjectList)
 
 
-async def pages(api: Api, path: str, which: Mapping[str, str], large: asyncio.Lock) -> AsyncGenerator[ObjectList]:
+async def pages(api: ApiClient, path: str, which: Mapping[str, str], large: asyncio.Lock) -> AsyncGenerator[ObjectList]:
     """Every page; ExpiredError or RefusedError instead of one that the API server does not give.
 
     Close it where not all of them are taken, and keep none of them. `large` is held while there is an object here that
@@ -89,12 +89,14 @@ def _next(asked: int, found: int, size: int) -> int:
     return max(1, min(PAGE, asked * GROWTH, USUAL * found // size))
 
 
-def _ask(api: Api, path: str, query: Mapping[str, str], limit: int, most: int = LONGEST) -> asyncio.Task[Answer]:
+def _ask(
+    api: ApiClient, path: str, query: Mapping[str, str], limit: int, most: int = LONGEST
+) -> asyncio.Task[ApiResponse]:
     asking = api.call("GET", path, query={**query, "limit": str(limit)}, timeout=LIST_TIMEOUT, most=most)
     return asyncio.create_task(asking)
 
 
-def _page(answer: Answer) -> ObjectList:
+def _page(answer: ApiResponse) -> ObjectList:
     if answer.status == GONE:
         raise ExpiredError("HTTP 410: the version that was read has expired meanwhile")
     if not answer.ok:
@@ -117,7 +119,7 @@ class UnlistedError(Exception):
 
 
 async def list_all(  # noqa: PLR0913 - the parts of a list
-    api: Api,
+    api: ApiClient,
     what: str,
     path: str,
     read: Callable[[msgspec.Raw], T],
@@ -152,7 +154,9 @@ def _readable(items: Iterable[msgspec.Raw], what: str, read: Callable[[msgspec.R
             log.warning("An object cannot be read", extra={"resource": what, "error": str(error)})
 
 
-async def get_one(api: Api, what: str, path: str, read: Callable[[bytes], T], *, or_none: bool = False) -> T | None:
+async def get_one(
+    api: ApiClient, what: str, path: str, read: Callable[[bytes], T], *, or_none: bool = False
+) -> T | None:
     """One object; None when there is none, with `or_none` also when it is not ours to see."""
     answer = await api.call("GET", path, query={})
     if answer.status == NOT_FOUND or (answer.status == FORBIDDEN and or_none):
@@ -166,8 +170,8 @@ USUAL_OBJECT: Final = 2**18
 """Bytes of an object of which many may be here at once."""
 
 
-async def read_object(api: Api, path: str, large: asyncio.Lock) -> Answer:
-    """The answer to a GET; NoAnswerError when there is none. Whoever takes it must not wait while it is here.
+async def read_object(api: ApiClient, path: str, large: asyncio.Lock) -> ApiResponse:
+    """The answer to a GET; NoResponseError when there is none. Whoever takes it must not wait while it is here.
 
     `large` is held while a longer object than usual comes.
     """

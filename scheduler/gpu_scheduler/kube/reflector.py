@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from gpu_scheduler.kube.http.client import Answer, NoAnswerError
+from gpu_scheduler.kube.http.client import ApiResponse, NoResponseError
 from gpu_scheduler.kube.http.watch_stream import lines
 from gpu_scheduler.kube.lists import GONE, pages
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.meta import Bookmark, Identified, ObjectList, Status, WatchEvent
-from gpu_scheduler.kube.resource import ExpiredError, Pace, RefusedError
+from gpu_scheduler.kube.resource import ExpiredError, ReflectorTimings, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from gpu_scheduler.kube.http.client import Api
-    from gpu_scheduler.kube.resource import Observer, Resource
+    from gpu_scheduler.kube.http.client import ApiClient
+    from gpu_scheduler.kube.resource import EventHandler, Resource
 
 T = TypeVar("T")
 
@@ -44,11 +44,11 @@ class Reflector(Generic[T]):
 
     def __init__(  # noqa: PLR0913 - what it reads, and what tests turn
         self,
-        api: Api,
+        api: ApiClient,
         resource: Resource[T],
-        observer: Observer[T],
+        observer: EventHandler[T],
         *,
-        pace: Pace | None = None,
+        pace: ReflectorTimings | None = None,
         clock: Callable[[], float] = time.monotonic,
         large: asyncio.Lock | None = None,
     ) -> None:
@@ -57,7 +57,7 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._which = {"fieldSelector": resource.field_selector} if resource.field_selector else {}
         self._observer = observer
-        self._pace = pace or Pace()
+        self._pace = pace or ReflectorTimings()
         self._clock = clock
         self._large = large or asyncio.Lock()
         self._known: dict[str, T] = {}
@@ -102,7 +102,7 @@ class Reflector(Generic[T]):
                 self._version = None
                 # The server answers, so earlier silence no longer counts; only 410 after 410 is a reason to slow down.
                 failures = expirations = 1 if self._moved else expirations + 1
-            except (NoAnswerError, RefusedError, *UNREADABLE) as error:
+            except (NoResponseError, RefusedError, *UNREADABLE) as error:
                 asked = getattr(error, "retry_after", None)
                 failures = 1 if self._moved else failures + 1
                 if self._resource.optional and getattr(error, "status", 0) in DENIED:
@@ -251,7 +251,7 @@ class Reflector(Generic[T]):
             status = _statuses.decode(event.object)
             if status.code == GONE:
                 raise ExpiredError
-            raise RefusedError(Answer(status.code or 0, bytes(event.object)))
+            raise RefusedError(ApiResponse(status.code or 0, bytes(event.object)))
         if event.type != "BOOKMARK":
             self._change(event)
         self._version = _bookmarks.decode(event.object).metadata.resource_version or self._version

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from gpu_scheduler.kube.http.client import Answer
+    from gpu_scheduler.kube.http.client import ApiResponse
     from gpu_scheduler.kube.objects.meta import Identity
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class ExpiredError(Exception):
 class RefusedError(Exception):
     """The API server answered with an error; `retry_after` in seconds where it asked for patience."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ApiResponse) -> None:
         """Keep what the operator needs to see."""
         super().__init__(f"HTTP {answer.status}: {status_message(answer)}")
         self.status = answer.status
@@ -55,7 +55,7 @@ class Resource(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReflectorTimings:
     """The times of a reflector, in seconds."""
 
     idle_limit: float = 90.0
@@ -68,7 +68,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed(Generic[T]):
+class EventHandlerFuncs(Generic[T]):
     """Where a watch delivers: fits ports.Observer."""
 
     applied: Callable[[T], None]
@@ -78,7 +78,7 @@ class Feed(Generic[T]):
 Seen_contra = TypeVar("Seen_contra", contravariant=True)
 
 
-class Observer(Protocol[Seen_contra]):
+class EventHandler(Protocol[Seen_contra]):
     """Is told of every object as it is now, in the order things happened."""
 
     def applied(self, value: Seen_contra) -> None:

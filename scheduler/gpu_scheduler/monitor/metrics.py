@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from gpu_scheduler.monitor.readings import Gpu
+    from gpu_scheduler.monitor.readings import GpuReading
 
 MIB = 2**20
 
@@ -23,7 +23,7 @@ _LABELS = ("node", "gpu", "uuid", "model")
 _WORSE = (Health.HEALTHY, Health.DEGRADED, Health.UNHEALTHY)
 
 # metric → its meaning, and what it is of a GPU.
-_GAUGES: dict[str, tuple[str, Callable[[Gpu], float | None]]] = {
+_GAUGES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
     names.METRIC_GPU_UTILIZATION: ("Percent of the time that the GPU worked", lambda gpu: gpu.utilization),
     names.METRIC_GPU_MEMORY_TOTAL: ("Memory of the GPU", lambda gpu: None if gpu.total is None else gpu.total * MIB),
     names.METRIC_GPU_MEMORY_USED: ("Memory in use", lambda gpu: None if gpu.used is None else gpu.used * MIB),
@@ -36,7 +36,7 @@ _GAUGES: dict[str, tuple[str, Callable[[Gpu], float | None]]] = {
 class GpuCollector(Collector):
     """One sample a GPU and metric; what could not be read has none."""
 
-    def __init__(self, registry: CollectorRegistry, node: str, read: Callable[[], Iterable[Gpu]]) -> None:
+    def __init__(self, registry: CollectorRegistry, node: str, read: Callable[[], Iterable[GpuReading]]) -> None:
         """`read` gives the GPUs as they were last seen."""
         self._node = node
         self._read = read

@@ -14,18 +14,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.monitor.ports import UnreadableError
-from gpu_scheduler.monitor.readings import Gpu, Report, news
+from gpu_scheduler.monitor.readings import GpuReading, Report, reason_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.monitor.ports import GpuSource, Heart, Reporter
+    from gpu_scheduler.monitor.ports import GpuSource, NodeLease, ReadingSink
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Cadence:
+class MonitorTimings:
     """Seconds: between two looks, and until what stands written is written again, lest somebody else took it away."""
 
     interval: float = 15.0
@@ -33,14 +33,14 @@ class Cadence:
 
 
 @dataclass(slots=True)
-class _Desk:
+class _Sink:
     """One reporter, and what it wrote last."""
 
     name: str
-    reporter: Reporter
+    reporter: ReadingSink
     needed: bool
     """Without it nothing of this node can be believed."""
-    told: tuple[Gpu, ...] | None = None
+    told: tuple[GpuReading, ...] | None = None
     at: str = ""
     written: float = field(default=0.0)
 
@@ -51,25 +51,25 @@ class Monitor:
     def __init__(  # noqa: PLR0913 - the ports, and the two clocks that tests turn
         self,
         source: GpuSource,
-        node: Reporter,
-        mirror: Reporter,
-        heart: Heart,
+        node: ReadingSink,
+        mirror: ReadingSink,
+        heart: NodeLease,
         *,
         goal: int,
-        cadence: Cadence | None = None,
+        cadence: MonitorTimings | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`node` is where the scheduler reads; `mirror` is for people and may fail."""
         self._source = source
-        self._desks = (_Desk("node", node, needed=True), _Desk("GPUNode", mirror, needed=False))
+        self._desks = (_Sink("node", node, needed=True), _Sink("GPUNode", mirror, needed=False))
         self._heart = heart
         self._goal = goal
-        self._cadence = cadence or Cadence()
+        self._cadence = cadence or MonitorTimings()
         self._clock = clock
         self._wall = wall
         self._beat = clock()
-        self.gpus: tuple[Gpu, ...] = ()
+        self.gpus: tuple[GpuReading, ...] = ()
         """As they were last read."""
         self.problem: str | None = "nothing has been read yet"
         """Why nobody should believe what stands written of this node."""
@@ -101,9 +101,9 @@ class Monitor:
         needed = [problem for problem, desk in zip(problems, self._desks, strict=True) if desk.needed and problem]
         return needed[0] if needed else await self._heart.beat()
 
-    async def _write(self, desk: _Desk, gpus: tuple[Gpu, ...]) -> str | None:
+    async def _write(self, desk: _Sink, gpus: tuple[GpuReading, ...]) -> str | None:
         """Write where it is news, or long ago; answers why it could not."""
-        why = "nothing stands there yet" if desk.told is None else news(desk.told, gpus, self._goal)
+        why = "nothing stands there yet" if desk.told is None else reason_to_write(desk.told, gpus, self._goal)
         if why is None and self._clock() < desk.written + self._cadence.resync:
             return None
         if why is not None:

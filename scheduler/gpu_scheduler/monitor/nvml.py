@@ -16,7 +16,7 @@ import pynvml  # type: ignore[import-untyped]
 
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.monitor.ports import GpuSource, UnreadableError
-from gpu_scheduler.monitor.readings import Gpu, Slice
+from gpu_scheduler.monitor.readings import GpuReading, MigDevice
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,19 +33,19 @@ _GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 class NvmlSource(GpuSource):
     """Looks through NVML; a card that was there once is listed as unhealthy when it can no longer be asked."""
 
-    def __init__(self, *, deadline: float, remember: Callable[[], Awaitable[tuple[Gpu, ...] | None]]) -> None:
+    def __init__(self, *, deadline: float, remember: Callable[[], Awaitable[tuple[GpuReading, ...] | None]]) -> None:
         """`remember` gives what an earlier monitor wrote: it tells which card it is that can't be asked from the start.
 
         None when nobody can tell yet.
         """
         self._deadline = deadline
         self._remember = remember
-        self._last: dict[str, Gpu] | None = None
-        self._seen: dict[str, Gpu] = {}
+        self._last: dict[str, GpuReading] | None = None
+        self._seen: dict[str, GpuReading] = {}
         self._open = False
-        self._looking: asyncio.Future[tuple[Gpu, ...] | UnreadableError] | None = None
+        self._looking: asyncio.Future[tuple[GpuReading, ...] | UnreadableError] | None = None
 
-    async def read(self) -> tuple[Gpu, ...]:
+    async def read(self) -> tuple[GpuReading, ...]:
         """See GpuSource."""
         if self._last is None:
             last = await self._remember()
@@ -65,10 +65,10 @@ class NvmlSource(GpuSource):
             raise result
         return result
 
-    def _begin(self) -> asyncio.Future[tuple[Gpu, ...] | UnreadableError]:
+    def _begin(self) -> asyncio.Future[tuple[GpuReading, ...] | UnreadableError]:
         """Look in a thread that the end of the process does not wait for."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Gpu, ...] | UnreadableError] = loop.create_future()
+        future: asyncio.Future[tuple[GpuReading, ...] | UnreadableError] = loop.create_future()
 
         def run() -> None:
             result = self._look()
@@ -79,7 +79,7 @@ class NvmlSource(GpuSource):
         threading.Thread(target=run, name="nvml", daemon=True).start()
         return future
 
-    def _look(self) -> tuple[Gpu, ...] | UnreadableError:
+    def _look(self) -> tuple[GpuReading, ...] | UnreadableError:
         try:
             if not self._open:
                 pynvml.nvmlInit()
@@ -96,9 +96,9 @@ class NvmlSource(GpuSource):
             self._close()
         return gpus
 
-    def _named(self, answers: list[Gpu | str]) -> tuple[Gpu, ...]:
+    def _named(self, answers: list[GpuReading | str]) -> tuple[GpuReading, ...]:
         """Number the cards, those among them that can't be asked under the names they had."""
-        present = [answer for answer in answers if isinstance(answer, Gpu)]
+        present = [answer for answer in answers if isinstance(answer, GpuReading)]
         self._seen |= {gpu.bus: gpu for gpu in present if gpu.bus is not None}
         buses = {gpu.bus for gpu in present}
         lost = [gpu for bus, gpu in sorted(self._seen.items()) if bus not in buses]
@@ -106,7 +106,7 @@ class NvmlSource(GpuSource):
         unseen = [gpu for bus, gpu in sorted((self._last or {}).items()) if bus not in buses and bus not in self._seen]
         names = sorted((*lost, *unseen[: max(silent, 0)]), key=_bus)
         gpus = [
-            answer if isinstance(answer, Gpu) else _lost(names.pop(0) if names else Gpu(0), answer)
+            answer if isinstance(answer, GpuReading) else _lost(names.pop(0) if names else GpuReading(0), answer)
             for answer in answers
         ]
         gpus += [_lost(gpu, "it is no longer there") for gpu in names]
@@ -122,15 +122,15 @@ class NvmlSource(GpuSource):
         self._open = False
 
 
-def _bus(gpu: Gpu) -> str:
+def _bus(gpu: GpuReading) -> str:
     return (gpu.bus or "").lower()
 
 
-def _lost(gpu: Gpu, why: str) -> Gpu:
-    return Gpu(0, gpu.uuid, gpu.bus, gpu.model, gpu.total, health=Health.UNHEALTHY, why=why, slices=gpu.slices)
+def _lost(gpu: GpuReading, why: str) -> GpuReading:
+    return GpuReading(0, gpu.uuid, gpu.bus, gpu.model, gpu.total, health=Health.UNHEALTHY, why=why, slices=gpu.slices)
 
 
-def _ask(number: int) -> Gpu | str:
+def _ask(number: int) -> GpuReading | str:
     """The card of this number, or why it can't be asked."""
     try:
         return _card(pynvml.nvmlDeviceGetHandleByIndex(number))
@@ -138,14 +138,14 @@ def _ask(number: int) -> Gpu | str:
         return f"it cannot be asked: {error}"
 
 
-def _card(handle: Handle) -> Gpu:
+def _card(handle: Handle) -> GpuReading:
     pci = _metric(pynvml.nvmlDeviceGetPciInfo, handle)
     memory = _metric(pynvml.nvmlDeviceGetMemoryInfo, handle)
     rates = _metric(pynvml.nvmlDeviceGetUtilizationRates, handle)
     power = _metric(pynvml.nvmlDeviceGetPowerUsage, handle)
     slices = _slices(handle)
     health, why = _health(handle, sliced=bool(slices))
-    return Gpu(
+    return GpuReading(
         index=0,
         uuid=_metric(pynvml.nvmlDeviceGetUUID, handle),
         bus=None if pci is None else str(pci.busId),
@@ -170,7 +170,7 @@ def _temperature(handle: Handle) -> int | None:
     return None
 
 
-def _slices(handle: Handle) -> tuple[Slice, ...]:
+def _slices(handle: Handle) -> tuple[MigDevice, ...]:
     """The MIG devices of a card, where it is in that mode."""
     mode = _metric(pynvml.nvmlDeviceGetMigMode, handle)
     if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
@@ -181,7 +181,7 @@ def _slices(handle: Handle) -> tuple[Slice, ...]:
         uuid = None if device is None else _metric(pynvml.nvmlDeviceGetUUID, device)
         if uuid is not None:
             memory = _metric(pynvml.nvmlDeviceGetMemoryInfo, device)
-            slices.append(Slice(uuid, None if memory is None else memory.total // MIB))
+            slices.append(MigDevice(uuid, None if memory is None else memory.total // MIB))
     return tuple(slices)
 
 

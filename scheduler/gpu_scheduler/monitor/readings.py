@@ -25,7 +25,7 @@ class Tier(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class MigDevice:
     """A MIG device of a GPU."""
 
     uuid: str
@@ -34,7 +34,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuReading:
     """One GPU as it was read; what could not be read is None."""
 
     index: int
@@ -56,18 +56,18 @@ class Gpu:
     health: Health = Health.HEALTHY
     why: str = ""
     """What is wrong with it, unless it is healthy."""
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[MigDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """A reading that is to be written, and when it was made (RFC 3339)."""
 
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuReading, ...]
     at: str
 
 
-def news(told: Sequence[Gpu], now: Sequence[Gpu], goal: int) -> str | None:
+def reason_to_write(told: Sequence[GpuReading], now: Sequence[GpuReading], goal: int) -> str | None:
     """Why `now` is worth writing where `told` stands written; None when it is not."""
     if [_identity(gpu) for gpu in told] != [_identity(gpu) for gpu in now]:
         return "membership"
@@ -83,7 +83,7 @@ def news(told: Sequence[Gpu], now: Sequence[Gpu], goal: int) -> str | None:
     return None
 
 
-def tier_of(gpus: Iterable[Gpu], goal: int) -> Tier:
+def tier_of(gpus: Iterable[GpuReading], goal: int) -> Tier:
     """High above the goal, low below half of it; what tells no utilization does not count."""
     mean = mean_utilization(gpus)
     if mean is None or mean * 2 < goal:
@@ -91,25 +91,25 @@ def tier_of(gpus: Iterable[Gpu], goal: int) -> Tier:
     return Tier.HIGH if mean > goal else Tier.MEDIUM
 
 
-def mean_utilization(gpus: Iterable[Gpu]) -> float | None:
+def mean_utilization(gpus: Iterable[GpuReading]) -> float | None:
     """Percent, of those that tell it; None when none does."""
     known = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
     return sum(known) / len(known) if known else None
 
 
-def schedulable(gpus: Iterable[Gpu]) -> bool:
+def schedulable(gpus: Iterable[GpuReading]) -> bool:
     """Whether any of them can take work."""
     return any(gpu.health is not Health.UNHEALTHY for gpu in gpus)
 
 
-def health_of(gpus: Sequence[Gpu]) -> Health:
+def health_of(gpus: Sequence[GpuReading]) -> Health:
     """A node's health in one word: unhealthy when none of its GPUs can take work."""
     if all(gpu.health is Health.HEALTHY for gpu in gpus):
         return Health.HEALTHY
     return Health.DEGRADED if schedulable(gpus) else Health.UNHEALTHY
 
 
-def status_of(gpus: Sequence[Gpu]) -> str:
+def status_of(gpus: Sequence[GpuReading]) -> str:
     """A node's state in one line for people: health, how busy, how full, and what is wrong with which GPU."""
     mean = mean_utilization(gpus)
     total = sum(gpu.total or 0 for gpu in gpus)
@@ -122,11 +122,11 @@ def status_of(gpus: Sequence[Gpu]) -> str:
     return f"{health_of(gpus)}: {', '.join(told)}{''.join(wrong)}"
 
 
-def _identity(gpu: Gpu) -> tuple[object, ...]:
+def _identity(gpu: GpuReading) -> tuple[object, ...]:
     return (gpu.index, gpu.uuid, gpu.bus, gpu.model, gpu.total, gpu.slices)
 
 
-def _other_memory(told: Gpu, now: Gpu) -> bool:
+def _other_memory(told: GpuReading, now: GpuReading) -> bool:
     if told.used is None or now.used is None:
         return told.used != now.used
     whole = now.total or told.used

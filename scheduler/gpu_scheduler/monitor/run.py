@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
-from gpu_scheduler.kube.config.client_config import AccessError
+from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.monitor.metrics import GpuCollector
-from gpu_scheduler.monitor.monitor_loop import Cadence, Monitor
-from gpu_scheduler.monitor.sinks import ApiGpuNode, ApiHeart, ApiNode
+from gpu_scheduler.monitor.monitor_loop import Monitor, MonitorTimings
+from gpu_scheduler.monitor.sinks import ApiGpuNodeSink, ApiNodeLease, ApiNodeSink
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.logs import get_logger
@@ -18,7 +18,7 @@ from gpu_scheduler.process.metrics import new_registry, read_gauges
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.kube.objects.meta import Identity
     from gpu_scheduler.kube.reflector import Reflector
     from gpu_scheduler.monitor.ports import GpuSource
@@ -32,21 +32,21 @@ STUCK = 60.0
 log = get_logger(__name__)
 
 
-class NodeMonitor:
+class MonitorProcess:
     """One running monitor and its parts."""
 
-    def __init__(self, settings: MonitorSettings, api: Api) -> None:
+    def __init__(self, settings: MonitorSettings, api: ApiClient) -> None:
         """Wire everything; nothing is asked of anybody before `serve`."""
         self._settings = settings
         self._api = api
         name = settings.node_name
-        self._node = ApiNode(api, name, settings.gpu_utilization_goal)
+        self._node = ApiNodeSink(api, name, settings.gpu_utilization_goal)
         source, self._feeds = self._source()
         self.monitor = Monitor(
             source,
             self._node,
-            ApiGpuNode(api, self._node, name),
-            ApiHeart(
+            ApiGpuNodeSink(api, self._node, name),
+            ApiNodeLease(
                 api,
                 self._node,
                 name,
@@ -55,7 +55,7 @@ class NodeMonitor:
                 interval=settings.monitor_interval,
             ),
             goal=settings.gpu_utilization_goal,
-            cadence=Cadence(settings.monitor_interval),
+            cadence=MonitorTimings(settings.monitor_interval),
         )
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -110,10 +110,10 @@ async def run_monitor(settings: MonitorSettings, kubeconfig: str | None, context
     stop = stop_on_signals()
     try:
         api = await connect(kubeconfig, context, user_agent=f"{names.MONITOR}/{own_version()}")
-    except AccessError as error:
+    except ClientConfigError as error:
         raise UsageError(str(error)) from error
     try:
-        await NodeMonitor(settings, api).serve(stop)
+        await MonitorProcess(settings, api).serve(stop)
     except ListenError as error:
         raise UsageError(str(error)) from error
     finally:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
-from gpu_scheduler.core.ledger.hold import holder_of
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory
-from gpu_scheduler.kube.resource import Observer
+from gpu_scheduler.core.ledger.hold import hold_of
+from gpu_scheduler.core.nodes.inventory import Device, Health, Inventory
+from gpu_scheduler.kube.resource import EventHandler
 from gpu_scheduler.monitor.ports import GpuSource, UnreadableError
-from gpu_scheduler.monitor.readings import Gpu
+from gpu_scheduler.monitor.readings import GpuReading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from gpu_scheduler.core.ledger.hold import Holder
+    from gpu_scheduler.core.ledger.hold import Hold
     from gpu_scheduler.core.pods.pod import Pod
 
 BUSY = 70
@@ -51,29 +51,29 @@ class Load(NamedTuple):
     utilization: int = 0
 
 
-class NodePods(Observer["Pod"]):
+class NodePods(EventHandler["Pod"]):
     """The pods that are bound to the node, finished ones left out."""
 
     def __init__(self, node: str) -> None:
         """Nobody is known."""
         self._node = node
-        self._holders: dict[str, Holder] = {}
+        self._holders: dict[str, Hold] = {}
 
     def applied(self, value: Pod) -> None:
         """See Observer."""
         if value.finished or value.node != self._node:
             self.forgotten(value)
         else:
-            self._holders[value.ref.uid] = holder_of(value, self._node)
+            self._holders[value.ref.uid] = hold_of(value, self._node)
 
     def forgotten(self, value: Pod) -> None:
         """See Observer."""
         self._holders.pop(value.ref.uid, None)
 
-    def loads(self, gpus: Iterable[Gpu]) -> dict[int, Load]:
+    def loads(self, gpus: Iterable[GpuReading]) -> dict[int, Load]:
         """By index, what they take: what they say, else all of a GPU's memory; they work as much as they take."""
         known = {gpu.index: gpu for gpu in gpus}
-        inventory = Inventory(tuple(Card(index, gpu.uuid) for index, gpu in known.items()))
+        inventory = Inventory(tuple(Device(index, gpu.uuid) for index, gpu in known.items()))
         loads: dict[int, Load] = {}
         for holder in self._holders.values():
             for device in holder.devices:
@@ -83,7 +83,7 @@ class NodePods(Observer["Pod"]):
         return loads
 
 
-def _more(load: Load, holder: Holder, total: int) -> Load:
+def _more(load: Load, holder: Hold, total: int) -> Load:
     memory = min(total, holder.memory or total)
     share = BUSY * memory // total if holder.shared else BUSY
     return Load(min(total, load.memory + memory), min(100, load.utilization + share))
@@ -100,7 +100,7 @@ class SimulatedSource(GpuSource):
         self._synced = synced
         self._deadline = deadline
 
-    async def read(self) -> tuple[Gpu, ...]:
+    async def read(self) -> tuple[GpuReading, ...]:
         """See GpuSource."""
         try:
             text = self._file.read_bytes()
@@ -115,7 +115,7 @@ class SimulatedSource(GpuSource):
         return _loaded(gpus, self._pods.loads(gpus))
 
 
-def _loaded(gpus: tuple[Gpu, ...], loads: Mapping[int, Load]) -> tuple[Gpu, ...]:
+def _loaded(gpus: tuple[GpuReading, ...], loads: Mapping[int, Load]) -> tuple[GpuReading, ...]:
     """What the file says of a GPU's utilization stands."""
     found = []
     for gpu in gpus:
@@ -125,7 +125,7 @@ def _loaded(gpus: tuple[Gpu, ...], loads: Mapping[int, Load]) -> tuple[Gpu, ...]
     return tuple(found)
 
 
-def declared(text: bytes, node: str) -> tuple[Gpu, ...]:
+def declared(text: bytes, node: str) -> tuple[GpuReading, ...]:
     """The GPUs of `node` as YAML or JSON declares them; UnreadableError with an example where it can't be read."""
     try:
         # Not strict: an index in quotes, as JSON writes it, is one too.
@@ -136,7 +136,7 @@ def declared(text: bytes, node: str) -> tuple[Gpu, ...]:
         raise UnreadableError(f"cannot use the inventory: {said} (example: {EXAMPLE})") from error
 
 
-def _gpus(groups: list[_Group], node: str) -> Iterable[Gpu]:
+def _gpus(groups: list[_Group], node: str) -> Iterable[GpuReading]:
     first = 0
     for group in groups:
         indices = range(first, first + group.count)
@@ -147,7 +147,7 @@ def _gpus(groups: list[_Group], node: str) -> Iterable[Gpu]:
             )
         for index in indices:
             health = group.health.get(index, Health.HEALTHY)
-            yield Gpu(
+            yield GpuReading(
                 index=index,
                 # The same at each start: whoever was given one by its UUID still has it.
                 uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{index}')}",

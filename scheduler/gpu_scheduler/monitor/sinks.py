@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.kube.http.client import APPLY, NoAnswerError, segment, status_message
+from gpu_scheduler.kube.http.client import APPLY, NoResponseError, segment, status_message
 from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION, GpuDevice, MigDeviceObject
 from gpu_scheduler.kube.objects.decoding import decode_part
 from gpu_scheduler.kube.objects.nodes import NodeObject
-from gpu_scheduler.monitor.ports import Heart, Reporter
-from gpu_scheduler.monitor.readings import Gpu, Report, Slice, schedulable, status_of, tier_of
+from gpu_scheduler.monitor.ports import NodeLease, ReadingSink
+from gpu_scheduler.monitor.readings import GpuReading, MigDevice, Report, schedulable, status_of, tier_of
 from gpu_scheduler.process.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpu_scheduler.kube.http.client import Answer, Api
+    from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
 
 NOT_FOUND = 404
 # The scheduler calls a node's GPUs stale when its monitor has been silent for so many intervals.
@@ -36,10 +36,10 @@ _nodes = msgspec.json.Decoder(NodeObject | None)
 _devices = msgspec.json.Decoder(list[GpuDevice] | None)
 
 
-class ApiNode(Reporter):
+class ApiNodeSink(ReadingSink):
     """The monitor's own node; whoever depends on it has its uid from here."""
 
-    def __init__(self, api: Api, node: str, goal: int) -> None:
+    def __init__(self, api: ApiClient, node: str, goal: int) -> None:
         """`goal` parts the tiers."""
         self._api = api
         self._node = node
@@ -47,11 +47,11 @@ class ApiNode(Reporter):
         self._path = f"/api/v1/nodes/{segment(node)}"
         self.uid: str | None = None
 
-    async def written(self) -> tuple[Gpu, ...] | None:
+    async def written(self) -> tuple[GpuReading, ...] | None:
         """What stands written of its GPUs, of which only their identity is given; None when that can't be told."""
         try:
             answer = await self._api.call("GET", self._path)
-        except NoAnswerError:
+        except NoResponseError:
             return None
         node = decode_part(_nodes, bytes(answer.body)) if answer.ok else None
         if node is None:
@@ -83,10 +83,10 @@ class ApiNode(Reporter):
         return None
 
 
-class ApiGpuNode(Reporter):
+class ApiGpuNodeSink(ReadingSink):
     """The GPUNode of the monitor's node, gone with the node; where its kind is not installed, nothing is written."""
 
-    def __init__(self, api: Api, node: ApiNode, name: str) -> None:
+    def __init__(self, api: ApiClient, node: ApiNodeSink, name: str) -> None:
         """It is called as the node."""
         self._api = api
         self._node = node
@@ -120,13 +120,13 @@ class ApiGpuNode(Reporter):
         return None
 
 
-class ApiHeart(Heart):
+class ApiNodeLease(NodeLease):
     """A Lease, called as the node, in the monitors' namespace."""
 
     def __init__(  # noqa: PLR0913 - what a Lease says
         self,
-        api: Api,
-        node: ApiNode,
+        api: ApiClient,
+        node: ApiNodeSink,
         name: str,
         *,
         namespace: str,
@@ -160,12 +160,12 @@ class ApiHeart(Heart):
         return answer if isinstance(answer, str) else None
 
 
-async def _apply(api: Api, path: str, body: Mapping[str, object]) -> Answer | str:
+async def _apply(api: ApiClient, path: str, body: Mapping[str, object]) -> ApiResponse | str:
     """Apply; the answer, or the sentence why there is none that helps. A hand-made value of ours gives way."""
     query = {"fieldManager": names.MONITOR, "force": "true"}
     try:
         answer = await api.call("PATCH", path, query=query, body=msgspec.json.encode(body), content_type=APPLY)
-    except NoAnswerError as error:
+    except NoResponseError as error:
         return str(error)
     return answer if answer.ok else f"HTTP {answer.status}: {status_message(answer)}"
 
@@ -177,7 +177,7 @@ def _owned(name: str, uid: str | None) -> dict[str, object]:
     return {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}]}
 
 
-def _device(gpu: Gpu) -> GpuDevice:
+def _device(gpu: GpuReading) -> GpuDevice:
     return GpuDevice(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -193,12 +193,12 @@ def _device(gpu: Gpu) -> GpuDevice:
     )
 
 
-def _identity(device: GpuDevice) -> Gpu:
-    return Gpu(
+def _identity(device: GpuDevice) -> GpuReading:
+    return GpuReading(
         index=device.index,
         uuid=device.uuid,
         bus=device.pci_bus_id,
         model=device.model,
         total=device.memory_total_mib,
-        slices=tuple(Slice(each.uuid, each.memory_mib) for each in device.mig_devices or ()),
+        slices=tuple(MigDevice(each.uuid, each.memory_mib) for each in device.mig_devices or ()),
     )

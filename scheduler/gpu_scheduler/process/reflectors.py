@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_scheduler.kube.reflector import Reflector
-from gpu_scheduler.kube.resource import Pace
+from gpu_scheduler.kube.resource import ReflectorTimings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.kube.objects.meta import Identity
-    from gpu_scheduler.kube.resource import Observer, Resource
+    from gpu_scheduler.kube.resource import EventHandler, Resource
 
 T = TypeVar("T")
 
@@ -29,16 +29,16 @@ COURTESY = 1.0
 class Reflectors:
     """One reflector a resource, by the resource's name."""
 
-    def __init__(self, api: Api, idle_limit: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: ApiClient, idle_limit: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is asked before `parts` run; a watch that is silent for `idle_limit` seconds is opened anew."""
         self._limit = PATIENCE * idle_limit
-        self._pace = Pace(idle_limit=idle_limit)
+        self._pace = ReflectorTimings(idle_limit=idle_limit)
         self._api = api
         self._clock = clock
         self._large = asyncio.Lock()
         self._all: dict[str, Reflector[Any]] = {}
 
-    def watch(self, resource: Resource[T], observer: Observer[T]) -> None:
+    def watch(self, resource: Resource[T], observer: EventHandler[T]) -> None:
         """Keep `observer` level with this resource."""
         self._all[resource.name] = Reflector(
             self._api, resource, observer, pace=self._pace, clock=self._clock, large=self._large

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.ledger.devices import Conflict
     from gpu_scheduler.core.ledger.ledger import Ledger
-    from gpu_scheduler.scheduler.ports import Announcer, RepairRecorder
+    from gpu_scheduler.scheduler.ports import EventRecorder, RepairMetrics
 
 log = logging.getLogger(__name__)
 
 
-class Audit:
+class LedgerAudit:
     """Two looks, each at its own interval in seconds; who runs the loop asks when they are due."""
 
     def __init__(
-        self, announcer: Announcer, recorder: RepairRecorder, *, now: float, look: float, rebuild: float
+        self, announcer: EventRecorder, recorder: RepairMetrics, *, now: float, look: float, rebuild: float
     ) -> None:
         """`look` is how often conflicts are told, `rebuild` how often the ledger is held against a new one."""
         self._announcer = announcer

@@ -11,18 +11,18 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
-from gpu_scheduler.kube.http.client import MERGE, UNAUTHORIZED, NoAnswerError, NotSentError, segment, status_message
+from gpu_scheduler.kube.http.client import MERGE, UNAUTHORIZED, NoResponseError, NotSentError, segment, status_message
 from gpu_scheduler.kube.lists import read_object
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.pod_objects import PodObject
-from gpu_scheduler.scheduler.ports import Binder, BindResult, Bound, ClaimSelector, Dropped, Failed, NotSent, Unknown
+from gpu_scheduler.scheduler.ports import Binder, BindResult, Bound, Dropped, Failed, NotSent, Unknown, VolumeBinder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_scheduler.core.decision import Bind
     from gpu_scheduler.core.refs import PodRef
-    from gpu_scheduler.kube.http.client import Answer, Api
+    from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
     from gpu_scheduler.kube.leader_election import Fence
 
 NOT_FOUND = 404
@@ -42,7 +42,7 @@ class ApiBinder(Binder):
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         fence: Fence,
         identity: str,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -61,7 +61,7 @@ class ApiBinder(Binder):
             answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, guard=self._fence.may_bind)
         except NotSentError:
             return NotSent("the time in which this replica may bind is over")
-        except NoAnswerError as error:
+        except NoResponseError as error:
             return await self._look(bind, unbound=Unknown(str(error)))
         if answer.ok:
             return Bound()
@@ -85,7 +85,7 @@ class ApiBinder(Binder):
         """What became of the pod; `unbound` is the answer when it is still alive and without a node."""
         try:
             answer = await read_object(self._api, _path(bind.pod), self._large)
-        except NoAnswerError as error:
+        except NoResponseError as error:
             return Unknown(str(error), unbound.patience)
         if answer.status == NOT_FOUND:
             return _GONE
@@ -136,26 +136,26 @@ def _path(pod: PodRef) -> str:
     return f"/api/v1/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
 
 
-def _told(answer: Answer) -> str:
+def _told(answer: ApiResponse) -> str:
     return f"HTTP {answer.status}: {status_message(answer)}"
 
 
-class ApiClaims(ClaimSelector):
+class ApiVolumeBinder(VolumeBinder):
     """Writes selected nodes, only while the fence is open."""
 
-    def __init__(self, api: Api, fence: Fence) -> None:
+    def __init__(self, api: ApiClient, fence: Fence) -> None:
         """Nothing is written before `select`."""
         self._api = api
         self._fence = fence
 
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
-        """See ClaimSelector. At most one PATCH, with the API's time-out; writing the same twice is harmless."""
+        """See VolumeBinder. At most one PATCH, with the API's time-out; writing the same twice is harmless."""
         path = f"/api/v1/namespaces/{segment(namespace)}/persistentvolumeclaims/{segment(claim)}"
         body = msgspec.json.encode({"metadata": {"annotations": {names.SELECTED_NODE: node}}})
         try:
             answer = await self._api.call("PATCH", path, body=body, content_type=MERGE, guard=self._fence.may_bind)
         except NotSentError:
             return "the time in which this replica may bind is over"
-        except NoAnswerError as error:
+        except NoResponseError as error:
             return str(error)
         return None if answer.ok else f"HTTP {answer.status}: {status_message(answer)}"

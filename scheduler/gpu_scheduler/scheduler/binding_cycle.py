@@ -11,32 +11,38 @@ from typing import TYPE_CHECKING
 from gpu_scheduler.core.decision import Wait, awaits_placement
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
-from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, News, NotSent, Result, Unknown
+from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, InputKind, NotSent, Result, Unknown
 from gpu_scheduler.scheduler.status_writer import notice_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.core.cluster_events import Wake
+    from gpu_scheduler.core.cluster_events import ClusterEvent
     from gpu_scheduler.core.decision import Bind
     from gpu_scheduler.core.filters.volumes import Selection
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.core.scheduling_queue import Backlog
-    from gpu_scheduler.scheduler.cluster_cache import World
-    from gpu_scheduler.scheduler.pod_states import Tracked
-    from gpu_scheduler.scheduler.ports import BindResult, ClaimSelector, Ports
-    from gpu_scheduler.scheduler.status_writer import Teller
+    from gpu_scheduler.core.scheduling_queue import SchedulingQueue
+    from gpu_scheduler.scheduler.cluster_cache import ClusterCache
+    from gpu_scheduler.scheduler.pod_states import PodState
+    from gpu_scheduler.scheduler.ports import BindResult, Ports, VolumeBinder
+    from gpu_scheduler.scheduler.status_writer import StatusWriter
 
 BINDERS = 64
 
 log = logging.getLogger(__name__)
 
 
-class Landing:
+class BindingCycle:
     """Books the outcome of binds."""
 
     def __init__(
-        self, ports: Ports, teller: Teller, *, world: World, backlog: Backlog, wake: Callable[[frozenset[Wake]], None]
+        self,
+        ports: Ports,
+        teller: StatusWriter,
+        *,
+        world: ClusterCache,
+        backlog: SchedulingQueue,
+        wake: Callable[[frozenset[ClusterEvent]], None],
     ) -> None:
         """`wake` is told what becomes free."""
         self._ports = ports
@@ -45,7 +51,7 @@ class Landing:
         self._backlog = backlog
         self._wake = wake
 
-    def land(self, tracked: Tracked, bind: Bind, result: BindResult, *, began: float, now: float) -> None:
+    def land(self, tracked: PodState, bind: Bind, result: BindResult, *, began: float, now: float) -> None:
         """Confirm, release or keep what was assumed for a pod that is still there."""
         again, tracked.unsettled = tracked.unsettled is not None, None
         result = _settled(tracked, bind, result, again=again)
@@ -73,19 +79,19 @@ class Landing:
                     self._teller.tell(tracked, _unknown(bind, why))
                 self._ports.recorder.attempted(Result.ERROR, now - began)
 
-    def shown(self, tracked: Tracked, now: float) -> None:
+    def shown(self, tracked: PodState, now: float) -> None:
         """The watch shows where the pod runs, or its end: a bind whose answer was lost lands by that."""
         bind, began = tracked.promised, tracked.unsettled
         tracked.promised = tracked.unsettled = None
         if bind is not None and began is not None and tracked.pod.bound and not tracked.flying:
             self.land(tracked, bind, Bound(), began=began, now=now)
 
-    def release(self, tracked: Tracked, now: float, patience: float = 0.0) -> None:
+    def release(self, tracked: PodState, now: float, patience: float = 0.0) -> None:
         """Take the assumption back; a pod that still waits is looked at again when back-off and patience are over."""
         if tracked.pod.bound:
             return
         tracked.promised = tracked.unsettled = None
-        self._world.journal.took(News.RELEASED, tracked.pod.ref)
+        self._world.journal.took(InputKind.RELEASED, tracked.pod.ref)
         ledger = self._world.cluster.ledger
         # Told again of the pod as it is, the ledger knows which index it still waits for.
         self._wake(ledger.forget(tracked.pod.ref.uid) | ledger.apply(tracked.pod))
@@ -93,7 +99,7 @@ class Landing:
             self._backlog.retry(tracked.pod.ref.uid, now, patience)
 
 
-def _settled(tracked: Tracked, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
+def _settled(tracked: PodState, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
     """What the answer means beside what the watch has shown."""
     pod = tracked.pod
     if pod.bound:
@@ -116,7 +122,7 @@ def _unknown(bind: Bind, why: str) -> Wait:
     return Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic="BindFailed: unknown")
 
 
-async def select_claims(claims: ClaimSelector, pod: Pod, selection: Selection) -> str | None:
+async def select_claims(claims: VolumeBinder, pod: Pod, selection: Selection) -> str | None:
     """One after the other, until one fails: then the answer says why."""
     for claim in selection.claims:
         failure = await claims.select(pod.ref.namespace, claim, selection.node)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Steering:
+class DynamicConfig:
     """Is told of the settings that may change while the scheduler runs: fits ports.Observer."""
 
     def __init__(

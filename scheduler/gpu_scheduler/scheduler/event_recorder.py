@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.kube.http.client import STRATEGIC_MERGE, NoAnswerError, TooLongError, segment, status_message
+from gpu_scheduler.kube.http.client import STRATEGIC_MERGE, NoResponseError, TooLongError, segment, status_message
 from gpu_scheduler.process.logs import get_logger
-from gpu_scheduler.scheduler.ports import Announcer
+from gpu_scheduler.scheduler.ports import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.core.pods.pod import Condition
+    from gpu_scheduler.core.pods.pod import ScheduledCondition
     from gpu_scheduler.core.refs import PodRef
-    from gpu_scheduler.kube.http.client import Answer, Api
+    from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
     from gpu_scheduler.scheduler.ports import Notice
 
 TOO_MANY = 429
@@ -51,7 +51,7 @@ log = get_logger(__name__)
 Key = tuple[str, str]
 
 
-class _Lane:
+class _Queue:
     """Notices that wait alike, first come first served."""
 
     __slots__ = ("at_once", "turn", "waiting", "yielding")
@@ -65,7 +65,7 @@ class _Lane:
 
 
 @dataclass(slots=True)
-class _Letter:
+class _PendingNotice:
     """A notice on its way; `writing` is held while its condition is written, and handed on to what replaces it.
 
     Its `event` has one name, however often it is tried: of two tries whose answers were lost both may have arrived.
@@ -82,12 +82,12 @@ class _Letter:
     tries: int = 0
 
 
-class ApiAnnouncer(Announcer):
+class ApiEventRecorder(EventRecorder):
     """Delivers notices through events.k8s.io/v1 and pods/status."""
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         *,
         controller: str,
         instance: str,
@@ -104,8 +104,8 @@ class ApiAnnouncer(Announcer):
         self._controller = controller
         self._instance = instance
         self._wall = wall
-        self._letters: dict[Key, _Letter] = {}
-        self._reasons, self._news = _Lane(REASONS_AT_ONCE, REASONS_YIELD), _Lane(NEWS_AT_ONCE, NEWS_YIELD)
+        self._letters: dict[Key, _PendingNotice] = {}
+        self._reasons, self._news = _Queue(REASONS_AT_ONCE, REASONS_YIELD), _Queue(NEWS_AT_ONCE, NEWS_YIELD)
 
     def announce(self, pod: PodRef, notice: Notice) -> bool:
         """See Announcer."""
@@ -121,7 +121,9 @@ class ApiAnnouncer(Announcer):
         now = asyncio.get_running_loop().time()
         # As client-go names them: the object, then a number that never repeats.
         event = f"{pod.name[:200]}.{time.time_ns():x}"
-        self._letters[key] = _Letter(pod, notice, event, self._wall(), notice.condition is not None, writing, now)
+        self._letters[key] = _PendingNotice(
+            pod, notice, event, self._wall(), notice.condition is not None, writing, now
+        )
         return True
 
     async def withdraw(self, pod: PodRef) -> bool:
@@ -150,7 +152,7 @@ class ApiAnnouncer(Announcer):
         except TimeoutError:
             log.warning("Stopping with announcements unwritten", left=len(self._letters))
 
-    async def _work(self, lane: _Lane) -> None:
+    async def _work(self, lane: _Queue) -> None:
         """Deliver what is newest under each key; what fails comes back later and keeps no worker meanwhile."""
         while True:
             key = await lane.waiting.get()
@@ -162,7 +164,7 @@ class ApiAnnouncer(Announcer):
             else:
                 asyncio.get_running_loop().call_later(delay, self._come_back, lane, key)
 
-    async def _give_way(self, lane: _Lane, key: Key) -> None:
+    async def _give_way(self, lane: _Queue, key: Key) -> None:
         """One looks, and those behind wait for him."""
         loop = asyncio.get_running_loop()
         async with lane.turn:
@@ -170,13 +172,13 @@ class ApiAnnouncer(Announcer):
             while self._busy() and loop.time() < until:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(LOOK)
 
-    def _come_back(self, lane: _Lane, key: Key) -> None:
+    def _come_back(self, lane: _Queue, key: Key) -> None:
         try:
             lane.waiting.put_nowait(key)
         except asyncio.QueueFull:
             asyncio.get_running_loop().call_later(BACKOFF_LONGEST, self._come_back, lane, key)
 
-    async def _deliver(self, letter: _Letter) -> float:
+    async def _deliver(self, letter: _PendingNotice) -> float:
         """One try; answers the seconds to wait before the next, 0 when there is nothing to wait for."""
         delay = 0.0
         letter.tries += 1
@@ -203,7 +205,7 @@ class ApiAnnouncer(Announcer):
         except TooLongError:
             # No refusal is so long: it is the pod, with what was written.
             return 0.0
-        except NoAnswerError as error:
+        except NoResponseError as error:
             log.warning("An announcement had no answer", path=path, error=str(error))
             return _backoff(tries, None)
         if answer.status == TOO_MANY or answer.status >= SERVER_FAULTS:
@@ -212,7 +214,7 @@ class ApiAnnouncer(Announcer):
             _log_refusal(path, answer)
         return 0.0
 
-    def _status(self, pod: PodRef, condition: Condition) -> dict[str, object]:
+    def _status(self, pod: PodRef, condition: ScheduledCondition) -> dict[str, object]:
         """The uid makes this a patch of exactly that pod; conditions merge by their type."""
         return {
             "metadata": {"uid": pod.uid},
@@ -229,7 +231,7 @@ class ApiAnnouncer(Announcer):
             },
         }
 
-    def _event(self, letter: _Letter) -> dict[str, object]:
+    def _event(self, letter: _PendingNotice) -> dict[str, object]:
         pod, notice = letter.pod, letter.notice
         return {
             "apiVersion": "events.k8s.io/v1",
@@ -258,7 +260,7 @@ def _backoff(tries: int, asked: float | None) -> float:
     return max(asked or 0.0, jittered)
 
 
-def _log_refusal(path: str, answer: Answer) -> None:
+def _log_refusal(path: str, answer: ApiResponse) -> None:
     """A pod or namespace that went meanwhile is no fault."""
     if answer.status not in {404, 409}:
         log.error("An announcement was refused", path=path, status=answer.status, error=status_message(answer))

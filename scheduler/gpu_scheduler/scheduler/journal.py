@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.decision import Decision
     from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.core.refs import PodRef
-    from gpu_scheduler.scheduler.ports import News
+    from gpu_scheduler.scheduler.ports import InputKind
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class FileJournal(Journal):
 
         return noted
 
-    def took(self, news: News, value: object, *, gone: bool = False) -> None:
+    def took(self, news: InputKind, value: object, *, gone: bool = False) -> None:
         """See Journal."""
         self._write({"took": news, "gone": gone, "value": value})
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gpu_scheduler import names
-from gpu_scheduler.scheduler.ports import Recorder, RepairRecorder
+from gpu_scheduler.scheduler.ports import AttemptMetrics, RepairMetrics
 
 if TYPE_CHECKING:
     from gpu_scheduler.scheduler.ports import Result
@@ -18,7 +18,7 @@ _ATTEMPT_BUCKETS = tuple(0.001 * 2**power for power in range(15))
 _WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 
 
-class SchedulerMetrics(Recorder, RepairRecorder):
+class SchedulerMetrics(AttemptMetrics, RepairMetrics):
     """What the loop counts."""
 
     def __init__(self, registry: CollectorRegistry, profile: str) -> None:
@@ -68,5 +68,5 @@ class SchedulerMetrics(Recorder, RepairRecorder):
         self._placed.observe(seconds)
 
     def repaired(self, entries: int) -> None:
-        """See RepairRecorder."""
+        """See RepairMetrics."""
         self._repairs.inc(entries)

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.decision import Bind
     from gpu_scheduler.core.pods.placement import Placement
-    from gpu_scheduler.core.pods.pod import Condition, Pod
+    from gpu_scheduler.core.pods.pod import Pod, ScheduledCondition
     from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.core.refs import WorkloadKey
 
 
 @dataclass(slots=True)
-class Tracked:
+class PodState:
     """One pod."""
 
     pod: Pod
     first_seen: float
-    told: Condition | None
+    told: ScheduledCondition | None
     # What the last telling was about: the same again, with other numbers, is not told again.
     topic: str | None = None
     # What it was promised: from the decision until the watch shows it, or a definite failure takes it back.
@@ -39,7 +39,7 @@ class Tracked:
     unsettled: float | None = None
 
 
-class Tracker(dict[str, Tracked]):
+class PodStates(dict[str, PodState]):
     """All of our pods, by uid."""
 
     def pending(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.decision import Bind, Decision
-    from gpu_scheduler.core.pods.pod import Condition
+    from gpu_scheduler.core.pods.pod import ScheduledCondition
     from gpu_scheduler.core.refs import PodRef
 
 
@@ -60,7 +60,7 @@ class Binder(Protocol):
         """One bounded try; never raises for what the API did or did not say."""
 
 
-class ClaimSelector(Protocol):
+class VolumeBinder(Protocol):
     """Tells a claim's provisioner where the pod will run."""
 
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
@@ -82,10 +82,10 @@ class Notice:
     reason: str
     action: str
     note: str
-    condition: Condition | None = None
+    condition: ScheduledCondition | None = None
 
 
-class Announcer(Protocol):
+class EventRecorder(Protocol):
     """Tells pods' owners, some time later and never in the way of a bind."""
 
     def announce(self, pod: PodRef, notice: Notice) -> bool:
@@ -103,7 +103,7 @@ class Result(StrEnum):
     ERROR = "error"
 
 
-class Recorder(Protocol):
+class AttemptMetrics(Protocol):
     """Counts what the loop does."""
 
     def attempted(self, result: Result, seconds: float) -> None:
@@ -113,14 +113,14 @@ class Recorder(Protocol):
         """Count a pod that was bound so many seconds after it was first seen."""
 
 
-class RepairRecorder(Protocol):
+class RepairMetrics(Protocol):
     """Counts what should never happen."""
 
     def repaired(self, entries: int) -> None:
         """Count entries of the ledger that were found wrong and made anew."""
 
 
-class News(StrEnum):
+class InputKind(StrEnum):
     """What there is to take in."""
 
     NODE = "node"
@@ -140,7 +140,7 @@ class News(StrEnum):
 class Journal(Protocol):
     """Keeps what is taken in and what is decided by it, in order, so that it can be decided again."""
 
-    def took(self, news: News, value: object, *, gone: bool = False) -> None:
+    def took(self, news: InputKind, value: object, *, gone: bool = False) -> None:
         """Keep that this is so from now on or, where it is `gone`, no longer."""
 
     def decided(self, pod: PodRef, decision: Decision | None) -> None:
@@ -152,17 +152,17 @@ class Ports:
     """The loop's ways out."""
 
     binder: Binder
-    claims: ClaimSelector
-    announcer: Announcer
-    recorder: Recorder
-    repairs: RepairRecorder
+    claims: VolumeBinder
+    announcer: EventRecorder
+    recorder: AttemptMetrics
+    repairs: RepairMetrics
     journal: Journal | None = None
 
 
 class NoJournal(Journal):
     """Keeps nothing."""
 
-    def took(self, news: News, value: object, *, gone: bool = False) -> None:
+    def took(self, news: InputKind, value: object, *, gone: bool = False) -> None:
         """See Journal."""
 
     def decided(self, pod: PodRef, decision: Decision | None) -> None:

@@ -30,7 +30,7 @@ _Key = tuple[str, "Owner | str", str]
 
 
 @dataclass(slots=True)
-class _Spell:
+class _Streak:
     """Rejections in a row."""
 
     why: str
@@ -38,13 +38,13 @@ class _Spell:
     until: float
 
 
-class Damping:
+class RejectionBackoff:
     """Knows which workloads rest on which nodes."""
 
     def __init__(self) -> None:
         """Nothing rests."""
         # In the order of the last rejection: what is long over stands in front.
-        self._spells: dict[_Key, _Spell] = {}
+        self._spells: dict[_Key, _Streak] = {}
 
     def shown(self, before: Pod, pod: Pod, now: float) -> None:
         """Take note of a pod that has changed: its kubelet rejected it, or runs it, which ends the matter."""
@@ -74,10 +74,10 @@ class Damping:
         """Replicas that are rejected together count once."""
         spell = self._spells.pop(key, None)
         if spell is None or spell.until + LONGEST <= now:
-            spell = _Spell(why, FIRST, now + FIRST)
+            spell = _Streak(why, FIRST, now + FIRST)
         elif spell.until <= now:
             rest = min(2 * spell.rest, LONGEST)
-            spell = _Spell(why, rest, now + rest)
+            spell = _Streak(why, rest, now + rest)
         self._spells[key] = spell
         while (first := next(iter(self._spells))) != key and self._spells[first].until + LONGEST <= now:
             del self._spells[first]

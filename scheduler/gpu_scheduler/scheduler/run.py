@@ -10,30 +10,30 @@ import uuid
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
-from gpu_scheduler.core.ledger.availability import Totals
+from gpu_scheduler.core.ledger.availability import GpuTotals
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
-from gpu_scheduler.kube.config.client_config import AccessError
+from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.http.client import connect
-from gpu_scheduler.kube.leader_election import ApiLeases, Leadership, Timing
+from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.logs import get_logger
 from gpu_scheduler.process.metrics import new_registry, read_gauges, read_labelled_gauge
-from gpu_scheduler.scheduler.binder import ApiBinder, ApiClaims
-from gpu_scheduler.scheduler.event_recorder import ApiAnnouncer
+from gpu_scheduler.scheduler.binder import ApiBinder, ApiVolumeBinder
+from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.journal import FileJournal, JournalError
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
-from gpu_scheduler.scheduler.timings import Rhythm
+from gpu_scheduler.scheduler.timings import Timings
 from gpu_scheduler.scheduler.watches import Watches
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from gpu_scheduler.core.ledger.availability import Count
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.core.ledger.availability import GpuCount
+    from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.settings import RunSettings
 
 # Seconds: a stop may take 5, and what its parts leave of them is for notices that binds have kept waiting.
@@ -46,11 +46,11 @@ STUCK = 60.0
 log = get_logger(__name__)
 
 
-class Replica:
+class SchedulerProcess:
     """One running scheduler and its parts."""
 
     def __init__(
-        self, settings: RunSettings, api: Api, *, clocks: Clocks | None = None, identity: str | None = None
+        self, settings: RunSettings, api: ApiClient, *, clocks: Clocks | None = None, identity: str | None = None
     ) -> None:
         """Wire everything; nothing is asked of the API server before `serve`. No two replicas may have one identity."""
         self._settings = settings
@@ -61,17 +61,17 @@ class Replica:
         path = settings.decision_journal
         self._journal = None if path is None else FileJournal(path, policy)
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
-        self.leadership = Leadership(
-            ApiLeases(api, namespace=settings.kubernetes_namespace, name=names.LEASE),
+        self.leadership = LeaderElector(
+            LeaseLock(api, namespace=settings.kubernetes_namespace, name=names.LEASE),
             name=names.LEASE,
             namespace=settings.kubernetes_namespace,
             identity=identity,
-            timing=Timing(settings.lease_duration, settings.renew_deadline, settings.retry_period),
+            timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
             pulse=lambda: self.scheduler.pulse,
             clock=clocks.monotonic,
             wall=clocks.wall,
         )
-        self.announcer = ApiAnnouncer(
+        self.announcer = ApiEventRecorder(
             api,
             controller=settings.scheduler_name,
             instance=identity,
@@ -83,14 +83,14 @@ class Replica:
             policy,
             Ports(
                 binder=ApiBinder(api, self.leadership, identity, clocks.wall),
-                claims=ApiClaims(api, self.leadership),
+                claims=ApiVolumeBinder(api, self.leadership),
                 announcer=self.announcer,
                 recorder=metrics,
                 repairs=metrics,
                 journal=self._journal,
             ),
             strategy=settings.scheduling_strategy,
-            rhythm=Rhythm(
+            rhythm=Timings(
                 settings.scheduling_interval,
                 settings.audit_interval,
                 settings.pod_initial_backoff,
@@ -102,7 +102,7 @@ class Replica:
             hurry=api.hurry,
         )
         self.watches = Watches(api, self.scheduler, settings, clocks.monotonic, self._journal)
-        self._totals = Totals()
+        self._totals = GpuTotals()
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Run until `stop`; FatalError when a part ends by itself, ListenError when the port is taken."""
@@ -187,7 +187,7 @@ class Replica:
             ],
         }
 
-    def _cards(self) -> Count:
+    def _cards(self) -> GpuCount:
         # A standby's loop does not listen yet, and is asked all the same.
         self.scheduler.world.listen()
         cluster = self.scheduler.world.cluster
@@ -240,10 +240,10 @@ async def run_scheduler(settings: RunSettings, kubeconfig: str | None, context: 
     stop = stop_on_signals()
     try:
         api = await connect(kubeconfig, context, user_agent=f"{names.SCHEDULER_NAME}/{own_version()}")
-    except AccessError as error:
+    except ClientConfigError as error:
         raise UsageError(str(error)) from error
     try:
-        await Replica(settings, api).serve(stop)
+        await SchedulerProcess(settings, api).serve(stop)
     except (ListenError, JournalError) as error:
         raise UsageError(str(error)) from error
     finally:

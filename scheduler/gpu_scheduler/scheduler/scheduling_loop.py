@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Refuse, Wait, awaits_placement
 from gpu_scheduler.core.pods.count_request import Strategy
-from gpu_scheduler.core.scheduling_queue import Backlog
-from gpu_scheduler.kube.resource import Feed
-from gpu_scheduler.scheduler.audit import Audit
-from gpu_scheduler.scheduler.binding_cycle import BINDERS, Landing, select_claims
-from gpu_scheduler.scheduler.cluster_cache import World
-from gpu_scheduler.scheduler.dynamic_config import Steering
+from gpu_scheduler.core.scheduling_queue import SchedulingQueue
+from gpu_scheduler.kube.resource import EventHandlerFuncs
+from gpu_scheduler.scheduler.audit import LedgerAudit
+from gpu_scheduler.scheduler.binding_cycle import BINDERS, BindingCycle, select_claims
+from gpu_scheduler.scheduler.cluster_cache import ClusterCache
+from gpu_scheduler.scheduler.dynamic_config import DynamicConfig
 from gpu_scheduler.scheduler.limits_config import LimitsConfig
-from gpu_scheduler.scheduler.pod_states import Tracked, Tracker
-from gpu_scheduler.scheduler.ports import News, Result, Unknown
-from gpu_scheduler.scheduler.rejection_backoff import Damping
-from gpu_scheduler.scheduler.status_writer import Teller
-from gpu_scheduler.scheduler.timings import Rhythm
+from gpu_scheduler.scheduler.pod_states import PodState, PodStates
+from gpu_scheduler.scheduler.ports import InputKind, Result, Unknown
+from gpu_scheduler.scheduler.rejection_backoff import RejectionBackoff
+from gpu_scheduler.scheduler.status_writer import StatusWriter
+from gpu_scheduler.scheduler.timings import Timings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from gpu_scheduler.core.cluster_events import Wake
+    from gpu_scheduler.core.cluster_events import ClusterEvent
     from gpu_scheduler.core.filters.volumes import Selection
     from gpu_scheduler.core.ledger.ledger import Ledger
     from gpu_scheduler.core.pods.pod import Pod
@@ -50,7 +50,7 @@ class Scheduler:
         ports: Ports,
         *,
         strategy: Strategy = Strategy.LEAST_UTILIZED,
-        rhythm: Rhythm | None = None,
+        rhythm: Timings | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         binders: int = BINDERS,
@@ -59,27 +59,27 @@ class Scheduler:
         """`strategy` holds until settings name another; `binders` writes may fly; `hurry` reads what watches left."""
         self._policy = policy
         self._ports = ports
-        self._rhythm = rhythm or Rhythm()
+        self._rhythm = rhythm or Timings()
         self._clock = clock
-        self.world = World(policy, self._wake, clock=clock, wall=wall, journal=ports.journal)
+        self.world = ClusterCache(policy, self._wake, clock=clock, wall=wall, journal=ports.journal)
         self.world.steer(strategy)
         self.limits = LimitsConfig(self._limit)
-        self.settings = Steering(strategy, self._turn, lambda: self.limits.limits)
-        self.backlog = Backlog(self._rhythm.backoff_first, self._rhythm.backoff_longest, self._rhythm.resync)
-        self._audit = Audit(
+        self.settings = DynamicConfig(strategy, self._turn, lambda: self.limits.limits)
+        self.backlog = SchedulingQueue(self._rhythm.backoff_first, self._rhythm.backoff_longest, self._rhythm.resync)
+        self._audit = LedgerAudit(
             ports.announcer, ports.repairs, now=clock(), look=self._rhythm.interval, rebuild=self._rhythm.audit
         )
-        self.tracked = Tracker()
-        self._damping = Damping()
-        self._teller = Teller(ports.announcer)
-        self._landing = Landing(ports, self._teller, world=self.world, backlog=self.backlog, wake=self._wake)
+        self.tracked = PodStates()
+        self._damping = RejectionBackoff()
+        self._teller = StatusWriter(ports.announcer)
+        self._landing = BindingCycle(ports, self._teller, world=self.world, backlog=self.backlog, wake=self._wake)
         self._slots = asyncio.Semaphore(binders)
         self._hurry = hurry
         self._flights: set[asyncio.Task[None]] = set()
         self._stir = asyncio.Event()
         self._stopping = False
         self._beat: float | None = None
-        self.pods = Feed(self._pod_applied, self._pod_forgotten)
+        self.pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
 
     @property
     def ledger(self) -> Ledger:
@@ -127,14 +127,14 @@ class Scheduler:
         uid = pod.ref.uid
         tracked = self.tracked.get(uid)
         if tracked is None:
-            tracked = self.tracked[uid] = Tracked(pod, self._clock(), pod.scheduled_condition)
+            tracked = self.tracked[uid] = PodState(pod, self._clock(), pod.scheduled_condition)
         elif tracked.pod == pod:
             tracked.pod = pod
             return
         # It holds what it held: that it is terminating, say, is news but no cure.
         self._damping.shown(tracked.pod, pod, self._clock())
         held, tracked.pod = tracked.pod.bound and not pod.finished, pod
-        self.world.journal.took(News.POD, pod)
+        self.world.journal.took(InputKind.POD, pod)
         self._wake(self.ledger.apply(pod), self.backlog.hint if held else self.backlog.wake)
         if pod.bound or pod.finished:
             self._landing.shown(tracked, self._clock())
@@ -152,10 +152,12 @@ class Scheduler:
     def _pod_forgotten(self, pod: Pod) -> None:
         self.tracked.pop(pod.ref.uid, None)
         self.backlog.remove(pod.ref.uid)
-        self.world.journal.took(News.POD, pod, gone=True)
+        self.world.journal.took(InputKind.POD, pod, gone=True)
         self._wake(self.ledger.forget(pod.ref.uid))
 
-    def _wake(self, wakes: frozenset[Wake], how: Callable[[frozenset[Wake], float], None] | None = None) -> None:
+    def _wake(
+        self, wakes: frozenset[ClusterEvent], how: Callable[[frozenset[ClusterEvent], float], None] | None = None
+    ) -> None:
         now, news = self._clock(), self.world.cluster.candidates.news()
         if wakes:
             (how or self.backlog.wake)(wakes, now)
@@ -239,7 +241,9 @@ class Scheduler:
                 self._put_off(tracked, decision, frozenset(), began)
         return False
 
-    def _put_off(self, tracked: Tracked, decision: Wait | Refuse, wakes: frozenset[Wake], began: float) -> None:
+    def _put_off(
+        self, tracked: PodState, decision: Wait | Refuse, wakes: frozenset[ClusterEvent], began: float
+    ) -> None:
         self._teller.tell(tracked, decision)
         self.backlog.wait(decision.pod.uid, wakes, self._clock())
         reserve = decision.reserve if isinstance(decision, Wait) else None
@@ -267,11 +271,11 @@ class Scheduler:
             self._slots.release()
             self._stir.set()
 
-    def _take_off(self, tracked: Tracked, bind: Bind, began: float) -> None:
+    def _take_off(self, tracked: PodState, bind: Bind, began: float) -> None:
         tracked.flying = True
         self._launch(self._fly(tracked, bind, began))
 
-    async def _fly(self, tracked: Tracked, bind: Bind, began: float) -> None:
+    async def _fly(self, tracked: PodState, bind: Bind, began: float) -> None:
         result: BindResult = Unknown("the bind was cut short")
         try:
             await self._teller.hush(tracked)

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
-from gpu_scheduler.core.pods.pod import Condition
+from gpu_scheduler.core.pods.pod import ScheduledCondition
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.scheduler.ports import EventType, Notice
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.ledger.devices import Conflict
-    from gpu_scheduler.core.ledger.hold import Holder
-    from gpu_scheduler.scheduler.pod_states import Tracked
-    from gpu_scheduler.scheduler.ports import Announcer
+    from gpu_scheduler.core.ledger.hold import Hold
+    from gpu_scheduler.scheduler.pod_states import PodState
+    from gpu_scheduler.scheduler.ports import EventRecorder
 
 log = logging.getLogger(__name__)
 
 
-class Teller:
+class StatusWriter:
     """Remembers on each pod what was told of it last."""
 
-    def __init__(self, announcer: Announcer) -> None:
+    def __init__(self, announcer: EventRecorder) -> None:
         """It tells through `announcer`."""
         self._announcer = announcer
 
-    def tell(self, tracked: Tracked, decision: Wait | Refuse) -> None:
+    def tell(self, tracked: PodState, decision: Wait | Refuse) -> None:
         """The same reason again would only cost writes, whatever numbers in it have changed."""
         notice = notice_of(decision, tracked.pod.scheduled_condition)
         if decision.topic == tracked.topic or notice.condition == tracked.told:
@@ -39,7 +39,7 @@ class Teller:
         if self._announcer.announce(decision.pod, notice):
             tracked.told, tracked.topic = notice.condition, decision.topic
 
-    async def hush(self, tracked: Tracked) -> None:
+    async def hush(self, tracked: PodState) -> None:
         """Before a bind: what was told is soon untrue. Return when it is not being written any more."""
         if await self._announcer.withdraw(tracked.pod.ref):
             tracked.told = tracked.topic = None
@@ -50,7 +50,7 @@ _BINDING: Final = "Binding"
 _SCHEDULING: Final = "Scheduling"
 
 
-def notice_of(decision: Bind | Wait | Refuse, before: Condition | None = None) -> Notice:
+def notice_of(decision: Bind | Wait | Refuse, before: ScheduledCondition | None = None) -> Notice:
     """Make the event of a decision and, where the pod is not placed, the condition with the same text.
 
     `before` is the condition that the pod has: another reason for the same status is no transition.
@@ -60,11 +60,11 @@ def notice_of(decision: Bind | Wait | Refuse, before: Condition | None = None) -
     ours = decision.reason is Reason.BIND_FAILED
     reason = names.CONDITION_SCHEDULER_ERROR if ours else names.CONDITION_UNSCHEDULABLE
     since = before.since if before is not None and before.status == "False" else None
-    condition = Condition("False", reason, decision.message, since)
+    condition = ScheduledCondition("False", reason, decision.message, since)
     return Notice(EventType.WARNING, names.EVENT_FAILED, _SCHEDULING, decision.message, condition)
 
 
-def conflict_notice(conflict: Conflict, holder: Holder, other: Holder) -> Notice:
+def conflict_notice(conflict: Conflict, holder: Hold, other: Hold) -> Notice:
     """Make what the owner of `holder` hears when `other` holds one of its devices too, against the rules."""
     note = sentence(
         names.EVENT_CONFLICT,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class Timings:
     """The loop's times, in seconds."""
 
     interval: float = 5.0

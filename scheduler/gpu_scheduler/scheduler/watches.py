@@ -19,8 +19,8 @@ from gpu_scheduler.scheduler.config_maps import read_limits, read_strategy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.kube.http.client import Api
-    from gpu_scheduler.kube.resource import Observer
+    from gpu_scheduler.kube.http.client import ApiClient
+    from gpu_scheduler.kube.resource import EventHandler
     from gpu_scheduler.scheduler.journal import FileJournal
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler
     from gpu_scheduler.settings import RunSettings
@@ -39,7 +39,7 @@ class Watches(Reflectors):
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         scheduler: Scheduler,
         settings: RunSettings,
         clock: Callable[[], float] = time.monotonic,
@@ -72,7 +72,7 @@ class Watches(Reflectors):
         self.watch(Resource("classes", f"{storage}/storageclasses", None, read_class, by_name), world.classes)
         self.watch(Resource("pods", "/api/v1/pods", ours, read_pod, by_uid), scheduler.pods)
 
-    def watch(self, resource: Resource[T], observer: Observer[T]) -> None:
+    def watch(self, resource: Resource[T], observer: EventHandler[T]) -> None:
         """Keep `observer` level with this resource, and the journal informed of its versions."""
         if self._journal is not None:
             resource = replace(resource, read=self._journal.reading(resource.name, resource.read))

@@ -11,7 +11,7 @@ from typing import Final
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.request import read_request
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.webhook.review import AddOp, Admit, Deny, review_pod
@@ -134,7 +134,7 @@ def _without_map(given: dict[str, str], own: Mapping[str, str]) -> dict[str, str
 def _asks(pod: Pod) -> bool:
     """Replicas that ask for no GPU (a parameter server, say) would wait for ever with our scheduler."""
     request = read_request(pod)
-    return not isinstance(request, Obstacle) or request.reason is not Reason.NOTHING_REQUESTED
+    return not isinstance(request, Unschedulable) or request.reason is not Reason.NOTHING_REQUESTED
 
 
 def _annotations(job: Job, replicas: Replicas, pod: Pod) -> list[AddOp]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, wanted
+from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, required_env
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import Request, excess_of, read_request
+from gpu_scheduler.core.pods.request import PlacementRequest, excess_of, read_request
 from gpu_scheduler.core.pods.visible_devices import carried
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 _MAX_NAME: Final = 253
@@ -51,21 +51,21 @@ def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None 
     if subresource == "ephemeralcontainers":
         return _review_debugging(pod, old)
     request = read_request(pod)
-    if isinstance(request, Obstacle):
+    if isinstance(request, Unschedulable):
         return _deny(request) if request.reason in REFUSED_AT_ADMISSION else Admit()
     needed = _needed(pod, request)
     log = f"Injecting {_shown(needed)} for pod {_named(pod)} ({_known(request)})"
     return _complete(pod, pod.containers, needed, log)
 
 
-def _needed(pod: Pod, request: Request | CountRequest) -> tuple[EnvVar, EnvVar]:
+def _needed(pod: Pod, request: PlacementRequest | CountRequest) -> tuple[EnvVar, EnvVar]:
     """The devices as the line names them; by our annotation where line or devices are decided later."""
     if isinstance(request, CountRequest) or request.slot is None or pod.gpu_limits:
         return BY_FIELD
-    return wanted(request.slot.value)
+    return required_env(request.slot.value)
 
 
-def _known(request: Request | CountRequest) -> str:
+def _known(request: PlacementRequest | CountRequest) -> str:
     """What is known of the pod's place, for a log line."""
     if isinstance(request, CountRequest):
         return "devices decided by strategy when it is placed"
@@ -93,7 +93,7 @@ def _seen(pod: Pod) -> tuple[EnvVar, EnvVar]:
     if own is not None:
         return own, BY_FIELD[1]
     request = read_request(pod)
-    return BY_FIELD if isinstance(request, Obstacle) else _needed(pod, request)
+    return BY_FIELD if isinstance(request, Unschedulable) else _needed(pod, request)
 
 
 def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, ...], log: str) -> Admit | Deny:
@@ -135,5 +135,5 @@ def _json(entry: EnvVar) -> dict[str, object]:
     return {"name": entry.name, "value": entry.value}
 
 
-def _deny(obstacle: Obstacle) -> Deny:
+def _deny(obstacle: Unschedulable) -> Deny:
     return Deny(obstacle.reason, obstacle.message)

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from gpu_scheduler.cli.options import Options, Output, RefusedInputError
-from gpu_scheduler.cli.output import Column, Listing, Sheet, cell, colours, show, tabled
+from gpu_scheduler.cli.output import Column, Listing, PrintedTable, cell, colours, render, tabled
 
 Facts = dict[str, Any]
 
@@ -21,15 +21,15 @@ COLUMNS = (
 LISTING = Listing(
     "Node",
     ITEMS,
-    Sheet(COLUMNS, ITEMS),
-    Sheet((*COLUMNS, Column("FREE", lambda item: item["free"])), ITEMS),
+    PrintedTable(COLUMNS, ITEMS),
+    PrintedTable((*COLUMNS, Column("FREE", lambda item: item["free"])), ITEMS),
     lambda item: f"node/{item['name']}",
 )
 
 
 def test_a_table_has_aligned_columns_and_dashes_for_nothing() -> None:
     """As kubectl prints."""
-    assert show(LISTING, Options()).splitlines() == [
+    assert render(LISTING, Options()).splitlines() == [
         "NAME     HEALTH      CARDS",
         "node2    unhealthy   0,1",
         "node10   healthy     -",
@@ -38,29 +38,29 @@ def test_a_table_has_aligned_columns_and_dashes_for_nothing() -> None:
 
 def test_titles_can_be_left_out() -> None:
     """For scripts that cut columns."""
-    assert show(LISTING, Options(no_headers=True)).startswith("node2 ")
+    assert render(LISTING, Options(no_headers=True)).startswith("node2 ")
 
 
 def test_wide_shows_more() -> None:
     """Columns that most do not need."""
-    assert show(LISTING, Options(output=Output.WIDE)).splitlines()[0].endswith("CARDS   FREE")
+    assert render(LISTING, Options(output=Output.WIDE)).splitlines()[0].endswith("CARDS   FREE")
 
 
 def test_names_are_kubectls() -> None:
     """One a line, for xargs."""
-    assert show(LISTING, Options(output=Output.NAME)) == "node/node2\nnode/node10\n"
+    assert render(LISTING, Options(output=Output.NAME)) == "node/node2\nnode/node10\n"
 
 
 def test_what_has_no_name_is_not_named() -> None:
     """One sentence with a way out."""
     with pytest.raises(RefusedInputError, match=r'^cannot print "name": .*example: -o json'):
-        show(Listing("Status", ITEMS, Sheet((), ()), Sheet((), ())), Options(output=Output.NAME))
+        render(Listing("Status", ITEMS, PrintedTable((), ()), PrintedTable((), ())), Options(output=Output.NAME))
 
 
 @pytest.mark.parametrize(("output", "read"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
 def test_data_is_a_list_of_all_facts(output: Output, read: Any) -> None:
     """The same in both forms, and each item says what it is."""
-    found = read(show(LISTING, Options(output=output)))
+    found = read(render(LISTING, Options(output=output)))
 
     head = {"apiVersion": "cli.agentaflow.io/v1", "kind": "Node"}
     assert found == {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [{**head, **item} for item in ITEMS]}
@@ -68,12 +68,12 @@ def test_data_is_a_list_of_all_facts(output: Output, read: Any) -> None:
 
 def test_yaml_has_texts_of_several_lines_as_people_write_them() -> None:
     """A map can be read, and put into a template."""
-    assert "  map: |\n    0=node1:0\n    1=node2:1\n" in show(LISTING, Options(output=Output.YAML))
+    assert "  map: |\n    0=node1:0\n    1=node2:1\n" in render(LISTING, Options(output=Output.YAML))
 
 
 def test_nothing_is_printed_of_nothing() -> None:
     """No titles without rows."""
-    assert tabled(Sheet(COLUMNS, ())) == ""
+    assert tabled(PrintedTable(COLUMNS, ())) == ""
 
 
 CELLS = {
@@ -110,8 +110,8 @@ def test_colours(terminal: bool, environment: dict[str, str], coloured: bool) ->
 
 def test_colours_leave_the_columns_where_they_are() -> None:
     """Escape sequences have no width."""
-    plain = tabled(Sheet(COLUMNS, ITEMS)).splitlines()
-    coloured = tabled(Sheet(COLUMNS, ITEMS), coloured=True).splitlines()
+    plain = tabled(PrintedTable(COLUMNS, ITEMS)).splitlines()
+    coloured = tabled(PrintedTable(COLUMNS, ITEMS), coloured=True).splitlines()
 
     assert coloured[1] == plain[1].replace("unhealthy", "\033[31munhealthy\033[0m")
     assert "\033[32mhealthy  \033[0m" in coloured[2]

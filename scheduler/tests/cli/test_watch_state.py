@@ -16,8 +16,8 @@ from gpu_scheduler.cli.snapshot import read_node, read_pod
 from gpu_scheduler.cli.verbs import watch as watch_module
 from gpu_scheduler.cli.verbs.watch import watch
 from gpu_scheduler.cli.verbs.watch_screen import live_screen, screen
-from gpu_scheduler.cli.verbs.watch_state import Facts, Key, Scene, changes, line_of
-from gpu_scheduler.core.nodes.monitor_leases import Sighting
+from gpu_scheduler.cli.verbs.watch_state import Key, View, WatchState, changes, line_of
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.kube.objects.pods import read_resident
 from tests.cli.world import MONITORS, card, cluster, items, lease, node, pod
 from tests.kube.server import Object, Reply, Watch, until
@@ -42,15 +42,15 @@ class Clock:
         return self.now
 
 
-def scene(clock: Clock | None = None, namespace: str | None = None) -> Scene:
+def scene(clock: Clock | None = None, namespace: str | None = None) -> WatchState:
     """One node with two cards, and a pod on the first."""
-    made = Scene(Installation(), namespace, clock or Clock(), Clock())
+    made = WatchState(Installation(), namespace, clock or Clock(), Clock())
     made.nodes.feed.applied(read_node(encoded(node("node1", card(0), card(1)))))
     made.pods.feed.applied(read_pod(encoded(pod("a-0", "node1", "0"))))
     return made
 
 
-def lines(before: dict[Key, Facts], after: dict[Key, Facts]) -> list[str]:
+def lines(before: dict[Key, View], after: dict[Key, View]) -> list[str]:
     """What is told of the difference."""
     return [" ".join(line_of(*each).split()) for each in changes(before, after)]
 
@@ -100,7 +100,7 @@ def test_a_monitor_that_falls_silent_is_noticed_by_the_clock() -> None:
     """And its return too; a Lease that is taken away says nothing of the node."""
     clock = Clock()
     made = scene(clock)
-    made.monitors.applied(Sighting("node1", "1970-01-01T00:00:00Z", 15))
+    made.monitors.applied(MonitorLease("node1", "1970-01-01T00:00:00Z", 15))
     made.changed.clear()
     clock.now = 14
     made.tick()
@@ -112,15 +112,15 @@ def test_a_monitor_that_falls_silent_is_noticed_by_the_clock() -> None:
     assert lines({}, made.facts())[0] == "node node1 Ready, monitor silent, 2 GPUs, 1 held, 0 free, 10% busy, healthy"
 
     made.changed.clear()
-    made.monitors.applied(Sighting("node1", "1970-01-01T00:00:16Z", 15))
+    made.monitors.applied(MonitorLease("node1", "1970-01-01T00:00:16Z", 15))
     assert made.changed.is_set()
     clock.now = 40
     made.tick()
     made.changed.clear()
-    made.monitors.forgotten(Sighting("node1", "1970-01-01T00:00:16Z", 15))
+    made.monitors.forgotten(MonitorLease("node1", "1970-01-01T00:00:16Z", 15))
     assert made.changed.is_set()
     made.changed.clear()
-    made.monitors.forgotten(Sighting("node1", "1970-01-01T00:00:16Z", 15))
+    made.monitors.forgotten(MonitorLease("node1", "1970-01-01T00:00:16Z", 15))
     assert not made.changed.is_set()
 
 

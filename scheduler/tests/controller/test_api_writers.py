@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from gpu_scheduler.controller.api_writers import MAX_ANSWER, ApiGpuNodes, ApiPods, ApiWorkloads, pod_of
-from gpu_scheduler.controller.gpu_node_status import Occupied
-from gpu_scheduler.controller.gpu_workload import Phase, Status, Workload
+from gpu_scheduler.controller.gpu_node_status import Allocations
+from gpu_scheduler.controller.gpu_workload import GpuWorkload, Phase, WorkloadStatus
 from gpu_scheduler.controller.translation import read_template
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.count_request import CountRequest
-from gpu_scheduler.kube.http.client import Api
+from gpu_scheduler.kube.http.client import ApiClient
 from tests.kube.server import Object, Reply, connected
 from tests.waiting import limit
 
@@ -34,9 +34,9 @@ class Gate:
         return self.open
 
 
-def workload(**others: Any) -> Workload:
+def workload(**others: Any) -> GpuWorkload:
     """A workload that shares a card."""
-    made = Workload("default", "train", "uid-1", "7", 2, CountRequest(1, 8192, exclusive=False), 0)
+    made = GpuWorkload("default", "train", "uid-1", "7", 2, CountRequest(1, 8192, exclusive=False), 0)
     return replace(made, **others)
 
 
@@ -179,7 +179,9 @@ async def test_a_refusal_is_told() -> None:
 
 async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the pod was made, the next try finds out; a status is written again."""
-    monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": limit(0.2)})
+    monkeypatch.setattr(
+        ApiClient.call, "__kwdefaults__", {**(ApiClient.call.__kwdefaults__ or {}), "timeout": limit(0.2)}
+    )
     async with connected() as (server, api):
         server.on("GET", WORKLOAD, Reply(body=body()))
         server.on("POST", PODS, Reply(after=9))
@@ -188,7 +190,7 @@ async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch)
         trouble = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
         assert trouble is not None
         assert trouble.reason == "SchedulerError"
-        assert await ApiWorkloads(api, Gate()).write(workload(), Status()) is None
+        assert await ApiWorkloads(api, Gate()).write(workload(), WorkloadStatus()) is None
 
 
 async def test_nothing_is_written_by_a_replica_that_does_not_lead() -> None:
@@ -200,8 +202,8 @@ async def test_nothing_is_written_by_a_replica_that_does_not_lead() -> None:
 
         assert trouble is not None
         assert "may not write now" in trouble.message
-        assert await ApiWorkloads(api, shut).write(workload(), Status()) is None
-        assert not await ApiGpuNodes(api, shut).write("node1", Occupied(0, (), ()))
+        assert await ApiWorkloads(api, shut).write(workload(), WorkloadStatus()) is None
+        assert not await ApiGpuNodes(api, shut).write("node1", Allocations(0, (), ()))
         assert [each.method for each in server.requests] == ["GET"]
 
 
@@ -212,9 +214,11 @@ async def test_a_status_is_written_over_the_one_that_was_read() -> None:
         fresh = {"metadata": meta, "spec": {"podTemplate": {"spec": SPEC}}, "status": {"phase": "Running"}}
         server.on("PATCH", STATUS, Reply(body=fresh))
 
-        written = await ApiWorkloads(api, Gate()).write(workload(), Status(Phase.RUNNING, "node1", ("0",), attempts=1))
+        written = await ApiWorkloads(api, Gate()).write(
+            workload(), WorkloadStatus(Phase.RUNNING, "node1", ("0",), attempts=1)
+        )
         assert written is not None
-        assert (written.version, written.status) == ("8", Status(Phase.RUNNING))
+        assert (written.version, written.status) == ("8", WorkloadStatus(Phase.RUNNING))
         (sent,) = server.requests
         assert sent.headers["Content-Type"] == "application/merge-patch+json"
         assert sent.body["metadata"] == {"uid": "uid-1", "resourceVersion": "7"}
@@ -243,8 +247,8 @@ async def test_a_status_that_is_refused_is_told_as_not_written(reply: Reply) -> 
         server.on("PATCH", STATUS, reply)
         server.on("PATCH", NODE, reply)
 
-        assert await ApiWorkloads(api, Gate()).write(workload(), Status()) is None
-        assert not await ApiGpuNodes(api, Gate()).write("node1", Occupied(0, (), ()))
+        assert await ApiWorkloads(api, Gate()).write(workload(), WorkloadStatus()) is None
+        assert not await ApiGpuNodes(api, Gate()).write("node1", Allocations(0, (), ()))
 
 
 async def test_a_gpu_node_s_part_is_applied() -> None:
@@ -252,7 +256,7 @@ async def test_a_gpu_node_s_part_is_applied() -> None:
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body={}))
 
-        assert await ApiGpuNodes(api, Gate()).write("node1", Occupied(0, (), ()))
+        assert await ApiGpuNodes(api, Gate()).write("node1", Allocations(0, (), ()))
         (sent,) = server.requests
         assert sent.query == {"fieldManager": "gpu-scheduler-controller", "force": "true"}
         assert sent.headers["Content-Type"] == "application/apply-patch+yaml"
@@ -271,5 +275,5 @@ async def test_an_answer_of_megabytes_is_not_read() -> None:
         server.on("PATCH", STATUS, long)
         server.on("PATCH", NODE, long)
 
-        assert await ApiWorkloads(api, Gate()).write(workload(), Status()) is None
-        assert await ApiGpuNodes(api, Gate()).write("node1", Occupied(0, (), ()))
+        assert await ApiWorkloads(api, Gate()).write(workload(), WorkloadStatus()) is None
+        assert await ApiGpuNodes(api, Gate()).write("node1", Allocations(0, (), ()))

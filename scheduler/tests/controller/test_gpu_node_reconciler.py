@@ -3,9 +3,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpu_scheduler.controller.gpu_node_reconciler import GpuNodes
-from gpu_scheduler.controller.gpu_node_status import GpuNode, Occupied
-from gpu_scheduler.controller.reconcile_loop import LookFailedError
+from gpu_scheduler.controller.gpu_node_reconciler import GpuNodeReconciler
+from gpu_scheduler.controller.gpu_node_status import Allocations, GpuNode
+from gpu_scheduler.controller.reconcile_loop import ReconcileError
 from tests.core.build import node, pod, running
 
 TOLD = GpuNode("node1", 1)
@@ -17,16 +17,16 @@ class Cluster:
     """A GPUNode's status in memory."""
 
     deaf: bool = False
-    told: list[Occupied] = field(default_factory=list)
+    told: list[Allocations] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.nodes = GpuNodes(
+        self.nodes = GpuNodeReconciler(
             self, self.added.append, clock=lambda: self.now, wall=lambda: datetime(2026, 11, 21, tzinfo=UTC)
         )
 
-    async def write(self, name: str, occupied: Occupied) -> bool:
+    async def write(self, name: str, occupied: Allocations) -> bool:
         """See NodeWriter."""
         assert name == "node1"
         if not self.deaf:
@@ -102,5 +102,5 @@ async def test_a_busy_node_is_told_of_once_a_second(cluster: Cluster) -> None:
 async def test_a_status_that_cannot_be_written_is_a_failed_look(cluster: Cluster) -> None:
     """So it is repeated."""
     cluster.deaf = True
-    with pytest.raises(LookFailedError):
+    with pytest.raises(ReconcileError):
         await cluster.nodes.reconcile("node1")

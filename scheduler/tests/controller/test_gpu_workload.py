@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.controller.gpu_workload import Attempt, Workload, annotations_of, pod_name, short
+from gpu_scheduler.controller.gpu_workload import Attempt, GpuWorkload, annotations_of, pod_name, short
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
 from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.refs import PodRef
@@ -78,6 +78,6 @@ def test_the_number_of_a_try_stands_in_its_pod_s_name(name: str, number: int) ->
 
 def test_a_workload_s_key() -> None:
     """Namespace and name, as its pods' keys."""
-    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), 0)
+    made = GpuWorkload("default", "train", "uid-1", "7", 1, CountRequest(1), 0)
 
     assert made.key == "default/train"

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gpu_scheduler.controller import reconcile_loop
-from gpu_scheduler.controller.reconcile_loop import LookFailedError, Reconcile, Work
+from gpu_scheduler.controller.reconcile_loop import Reconcile, ReconcileError, ReconcileLoop
 from tests.kube.server import until
 from tests.waiting import limit
 
 
 @asynccontextmanager
-async def at_work(work: Work, **reconcilers: Reconcile) -> AsyncIterator[asyncio.Task[None]]:
+async def at_work(work: ReconcileLoop, **reconcilers: Reconcile) -> AsyncIterator[asyncio.Task[None]]:
     """Let it look."""
     task = asyncio.create_task(work.run(reconcilers))
     try:
@@ -31,7 +31,7 @@ async def test_every_key_is_looked_at_by_who_knows_its_kind() -> None:
     async def nodes(name: str) -> None:
         seen.append(("node", name))
 
-    work = Work()
+    work = ReconcileLoop()
     work.add("pods", "a")
     async with at_work(work, pods=pods, nodes=nodes):
         await until(lambda: seen)
@@ -52,9 +52,9 @@ async def test_a_failure_is_repeated_and_holds_up_nobody(
     async def look(name: str) -> None:
         seen.append(name)
         if seen.count(name) == 1 and name != "well":
-            raise LookFailedError("try again") if name == "told" else ZeroDivisionError
+            raise ReconcileError("try again") if name == "told" else ZeroDivisionError
 
-    work = Work()
+    work = ReconcileLoop()
     for name in ("told", "bug", "well"):
         work.add("x", name)
     async with at_work(work, x=look):
@@ -72,7 +72,7 @@ async def test_a_look_that_wants_another_gets_it() -> None:
         seen.append(name)
         return 0.01 if len(seen) < 3 else None
 
-    work = Work()
+    work = ReconcileLoop()
     work.add("x", "a")
     async with at_work(work, x=look):
         await until(lambda: len(seen) == 3)
@@ -92,7 +92,7 @@ async def test_only_so_many_looks_at_once() -> None:
         await go_on.wait()
         going -= 1
 
-    work = Work(workers=2)
+    work = ReconcileLoop(workers=2)
     for number in range(5):
         work.add("x", str(number))
     async with at_work(work, x=look):
@@ -113,7 +113,7 @@ async def test_stopping_begins_nothing_and_waits_for_what_is_under_way() -> None
         began.append(name)
         await go_on.wait()
 
-    work = Work(workers=1)
+    work = ReconcileLoop(workers=1)
     work.add("x", "a")
     work.add("x", "b")
     async with at_work(work, x=look) as task:
@@ -124,13 +124,13 @@ async def test_stopping_begins_nothing_and_waits_for_what_is_under_way() -> None
         await asyncio.wait_for(task, limit(1))
 
     assert began == ["a"]
-    assert await Work().drain(1)
+    assert await ReconcileLoop().drain(1)
 
 
 async def test_a_loop_that_does_not_come_round_has_no_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is then given up by who holds it."""
     now = [0.0]
-    work = Work(clock=lambda: now[0])
+    work = ReconcileLoop(clock=lambda: now[0])
     async with at_work(work):
         await asyncio.sleep(0)
         now[0] = 12

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpu_scheduler.controller.run import Controller, run_controller
+from gpu_scheduler.controller.run import ControllerProcess, run_controller
 from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import LeaderSettings
 from tests.kube.server import FakeServer, Object, Reply, Watch, connected, until
@@ -23,7 +23,7 @@ from tests.waiting import limit
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
 
 # The package's `controller` is the command; this is its module.
 WIRING = import_module("gpu_scheduler.controller.run")
@@ -75,11 +75,11 @@ def script(server: FakeServer, *events: Object) -> None:
 
 
 @asynccontextmanager
-async def leading(given: LeaderSettings, *events: Object) -> AsyncIterator[tuple[Controller, FakeServer, str]]:
+async def leading(given: LeaderSettings, *events: Object) -> AsyncIterator[tuple[ControllerProcess, FakeServer, str]]:
     """A replica that leads, its server, and where it serves."""
     async with connected() as (server, api):
         script(server, *events)
-        replica, stop = Controller(given, api), asyncio.Event()
+        replica, stop = ControllerProcess(given, api), asyncio.Event()
         task = asyncio.create_task(replica.serve(stop))
         try:
             await until(lambda: task.done() or replica.work._beat is not None)
@@ -165,7 +165,7 @@ async def test_a_signal_ends_the_controller_in_good_order(monkeypatch: pytest.Mo
     async with connected() as (server, api):
         script(server)
 
-        async def connect(*_: object, **__: object) -> Api:
+        async def connect(*_: object, **__: object) -> ApiClient:
             return api
 
         monkeypatch.setattr(WIRING, "connect", connect)
@@ -180,7 +180,7 @@ async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> Non
     async with connected() as (server, api):
         script(server)
 
-        async def connect(*_: object, **__: object) -> Api:
+        async def connect(*_: object, **__: object) -> ApiClient:
             return api
 
         monkeypatch.setattr(WIRING, "connect", connect)

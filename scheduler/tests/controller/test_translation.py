@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_scheduler.controller.gpu_node_status import Allocation, GpuNode, Occupied
-from gpu_scheduler.controller.gpu_workload import Condition, Phase, Status
+from gpu_scheduler.controller.gpu_node_status import Allocation, Allocations, GpuNode
+from gpu_scheduler.controller.gpu_workload import Phase, StatusCondition, WorkloadStatus
 from gpu_scheduler.controller.translation import (
     occupied_object,
     read_gpu_node,
@@ -19,8 +19,8 @@ from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
 NOW = "2026-11-21T12:00:00Z"
 META = {"name": "train", "namespace": "default", "uid": "uid-1", "resourceVersion": "7", "generation": 2}
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
-CONDITION = Condition("Scheduled", "True", "Scheduled", "pod train-0 has GPU 0 of node1", 2, NOW)
-STATUS = Status(
+CONDITION = StatusCondition("Scheduled", "True", "Scheduled", "pod train-0 has GPU 0 of node1", 2, NOW)
+STATUS = WorkloadStatus(
     phase=Phase.RUNNING,
     node="node1",
     devices=("0",),
@@ -93,8 +93,10 @@ def test_a_template_that_is_too_long_is_noted() -> None:
     assert str(found.excess).endswith("bytes, and must have at most 262144")
 
 
-@pytest.mark.parametrize("status", [STATUS, Status(), Status(reason="GpuHeld", message="x", completed_at=NOW)])
-def test_what_was_told_is_read_back(status: Status) -> None:
+@pytest.mark.parametrize(
+    "status", [STATUS, WorkloadStatus(), WorkloadStatus(reason="GpuHeld", message="x", completed_at=NOW)]
+)
+def test_what_was_told_is_read_back(status: WorkloadStatus) -> None:
     """As it was told, so that nothing is told twice."""
     told = msgspec.to_builtins(status_object(status))
 
@@ -103,7 +105,7 @@ def test_what_was_told_is_read_back(status: Status) -> None:
 
 def test_a_new_workload_has_no_status_yet() -> None:
     """An empty one is one without a phase."""
-    assert read_workload(workload(status={}))[1].status == Status()
+    assert read_workload(workload(status={}))[1].status == WorkloadStatus()
 
 
 @pytest.mark.parametrize("text", [b"{}", b'{"metadata": {}, "spec": {}}', b"[" * 30_000, b"no"])
@@ -194,8 +196,8 @@ def test_why_a_pod_failed(status: dict[str, Any], found: tuple[str, str, str]) -
 
 def test_a_gpu_node_is_read_as_it_was_told() -> None:
     """Conditions of others stay out of it."""
-    ready = Condition("Ready", "True", "NodeReady", "the node is ready", 1, NOW)
-    occupied = Occupied(3, (Allocation("default/a", "0", memory=8192), Allocation("default/b", unnamed=2)), (ready,))
+    ready = StatusCondition("Ready", "True", "NodeReady", "the node is ready", 1, NOW)
+    occupied = Allocations(3, (Allocation("default/a", "0", memory=8192), Allocation("default/b", unnamed=2)), (ready,))
     told = msgspec.to_builtins(occupied_object(occupied))
     other = {"type": "Cool", "status": "True", "reason": "x", "message": "", "lastTransitionTime": NOW}
     status = {**told, "gpus": 4, "devices": [{"index": 0, "model": "A100"}], "conditions": [other, *told["conditions"]]}
@@ -214,7 +216,7 @@ def test_a_gpu_node_that_only_its_monitor_wrote(status: object) -> None:
 
 def test_that_nobody_has_anything_is_told_too() -> None:
     """An empty list takes the last entry away."""
-    assert msgspec.to_builtins(occupied_object(Occupied(0, (), ()))) == {
+    assert msgspec.to_builtins(occupied_object(Allocations(0, (), ()))) == {
         "allocated": 0,
         "allocations": [],
         "conditions": [],

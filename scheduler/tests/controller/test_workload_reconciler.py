@@ -6,36 +6,36 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.controller.gpu_workload import Attempt, Phase, SeenPod, Status, Workload
-from gpu_scheduler.controller.reconcile_loop import LookFailedError
-from gpu_scheduler.controller.workload_reconciler import Workloads
-from gpu_scheduler.controller.workload_status import Trouble
+from gpu_scheduler.controller.gpu_workload import Attempt, GpuWorkload, Phase, WatchedPod, WorkloadStatus
+from gpu_scheduler.controller.reconcile_loop import ReconcileError
+from gpu_scheduler.controller.workload_reconciler import WorkloadReconciler
+from gpu_scheduler.controller.workload_status import CreateFailure
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.refs import PodRef
 
 KEY = "default/train"
-REFUSED = Trouble("RequestInvalid", "RequestInvalid: no")
+REFUSED = CreateFailure("RequestInvalid", "RequestInvalid: no")
 
 
 @dataclass
 class Cluster:
     """An API server in memory: it makes pods and keeps statuses, can refuse, and shows nothing by itself."""
 
-    refusals: list[Trouble | None] = field(default_factory=list)
+    refusals: list[CreateFailure | None] = field(default_factory=list)
     deaf: int = 0
     tried: list[int] = field(default_factory=list)
     pods: set[int] = field(default_factory=set)
-    told: list[Status] = field(default_factory=list)
+    told: list[WorkloadStatus] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     now: float = 100.0
 
     def __post_init__(self) -> None:
-        self.workloads = Workloads(
+        self.workloads = WorkloadReconciler(
             self, self, self.added.append, clock=lambda: self.now, wall=lambda: datetime(2026, 11, 21, tzinfo=UTC)
         )
 
-    async def make(self, workload: Workload, number: int) -> Trouble | None:
+    async def make(self, workload: GpuWorkload, number: int) -> CreateFailure | None:
         """See PodMaker."""
         assert workload.key == KEY
         self.tried.append(number)
@@ -44,7 +44,7 @@ class Cluster:
             self.pods.add(number)
         return trouble
 
-    async def write(self, workload: Workload, status: Status) -> Workload | None:
+    async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
         """See WorkloadWriter."""
         if self.deaf:
             self.deaf -= 1
@@ -52,15 +52,15 @@ class Cluster:
         self.told.append(status)
         return replace(workload, version=f"{workload.version}+", status=status)
 
-    def show(self, workload: Workload) -> Workload:
+    def show(self, workload: GpuWorkload) -> GpuWorkload:
         """Let the watch show a workload."""
         self.workloads.workloads.applied(workload)
         return workload
 
-    def show_pod(self, number: int = 0, **others: Any) -> SeenPod:
+    def show_pod(self, number: int = 0, **others: Any) -> WatchedPod:
         """Let the watch show a pod."""
         ref = PodRef("default", f"train-{number}", f"pod-{number}")
-        shown = SeenPod(Pod(ref), Attempt(**{"ref": ref, "owner": "train", "owner_uid": "uid-1", **others}))
+        shown = WatchedPod(Pod(ref), Attempt(**{"ref": ref, "owner": "train", "owner_uid": "uid-1", **others}))
         self.workloads.pods.applied(shown)
         return shown
 
@@ -69,9 +69,9 @@ class Cluster:
         return await self.workloads.reconcile(KEY)
 
 
-def workload(retries: int = 0, **others: Any) -> Workload:
+def workload(retries: int = 0, **others: Any) -> GpuWorkload:
     """A new workload."""
-    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
+    made = GpuWorkload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
     return replace(made, **others)
 
 
@@ -156,7 +156,7 @@ async def test_a_corrected_workload_is_tried_at_once() -> None:
 
 async def test_a_name_that_becomes_free_is_tried_at_once() -> None:
     """The pod of an earlier workload of this name was in the way."""
-    cluster = Cluster(refusals=[Trouble("", "still going")])
+    cluster = Cluster(refusals=[CreateFailure("", "still going")])
     earlier = cluster.show_pod(owner_uid="uid-0")
     cluster.show(workload())
     assert await cluster.look() == 1
@@ -237,7 +237,7 @@ async def test_a_status_that_cannot_be_written_is_written_later() -> None:
     cluster = Cluster(deaf=1)
     cluster.show(workload())
     cluster.show_pod()
-    with pytest.raises(LookFailedError):
+    with pytest.raises(ReconcileError):
         await cluster.look()
     await cluster.look()
 
@@ -248,7 +248,7 @@ async def test_a_newer_view_that_came_during_a_write_stands() -> None:
     """What the answer shows is older than what the watch has shown meanwhile."""
 
     class Busy(Cluster):
-        async def write(self, workload: Workload, status: Status) -> Workload | None:
+        async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
             self.show(replace(workload, retries=5))
             return await super().write(workload, status)
 

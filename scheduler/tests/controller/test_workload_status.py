@@ -3,19 +3,19 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.controller.gpu_workload import Attempt, Condition, Phase, Status, Workload
-from gpu_scheduler.controller.workload_status import Trouble, judge
+from gpu_scheduler.controller.gpu_workload import Attempt, GpuWorkload, Phase, StatusCondition, WorkloadStatus
+from gpu_scheduler.controller.workload_status import CreateFailure, reconcile_status
 from gpu_scheduler.core.pods.count_request import CountRequest
-from gpu_scheduler.core.pods.pod import Condition as Scheduling
+from gpu_scheduler.core.pods.pod import ScheduledCondition as Scheduling
 from gpu_scheduler.core.refs import PodRef
 
 NOW, EARLIER = "2026-11-21T12:00:00Z", "2026-11-21T11:00:00Z"
 HELD = "GpuHeld: GPU 3 of node4 is held by default/train-0; wait"
 
 
-def workload(retries: int = 0, **others: Any) -> Workload:
+def workload(retries: int = 0, **others: Any) -> GpuWorkload:
     """A workload that nobody has told anything of."""
-    made = Workload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
+    made = GpuWorkload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
     return replace(made, **others)
 
 
@@ -33,10 +33,10 @@ FAILED: dict[str, Any] = {
     "details": "container main ended with exit code 3",
 }
 FAULT = "Error: container main ended with exit code 3; see kubectl logs -n default train-0"
-QUOTA = Trouble("InsufficientResources", "InsufficientResources: cannot make pod default/train-0: exceeded quota")
+QUOTA = CreateFailure("InsufficientResources", "InsufficientResources: cannot make pod default/train-0: exceeded quota")
 
 # What is there → phase, reason, message, and the pod that is missing.
-ROWS: dict[str, tuple[Workload, tuple[Attempt, ...], Trouble | None, tuple[Phase, str, str, int | None]]] = {
+ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tuple[Phase, str, str, int | None]]] = {
     "a new one has no pod": (workload(), (), None, (Phase.PENDING, "", "", 0)),
     "its pod is refused": (workload(), (), QUOTA, (Phase.PENDING, QUOTA.reason, QUOTA.message, 0)),
     "nobody has looked at its pod": (workload(), (attempt(),), None, (Phase.PENDING, "", "", None)),
@@ -103,25 +103,25 @@ ROWS: dict[str, tuple[Workload, tuple[Attempt, ...], Trouble | None, tuple[Phase
         (Phase.FAILED, "Error", FAULT.replace("train-0", "train-1"), None),
     ),
     "its pod was deleted under its hands": (
-        workload(status=Status(Phase.RUNNING, "node1", ("0",), pod="train-0", attempts=1)),
+        workload(status=WorkloadStatus(Phase.RUNNING, "node1", ("0",), pod="train-0", attempts=1)),
         (),
         None,
         (Phase.PENDING, "", "", 0),
     ),
     "its second pod was deleted, and the first has gone long ago": (
-        workload(retries=3, status=Status(Phase.RUNNING, "node1", ("0",), pod="train-1", attempts=2)),
+        workload(retries=3, status=WorkloadStatus(Phase.RUNNING, "node1", ("0",), pod="train-1", attempts=2)),
         (),
         None,
         (Phase.PENDING, "", "", 1),
     ),
     "it was done, and its pod was cleaned away": (
-        workload(status=Status(Phase.SUCCEEDED, "node1", ("0",), pod="train-0", attempts=1)),
+        workload(status=WorkloadStatus(Phase.SUCCEEDED, "node1", ("0",), pod="train-0", attempts=1)),
         (),
         None,
         (Phase.SUCCEEDED, "", "", None),
     ),
     "it had failed for good, and is allowed another try": (
-        workload(retries=1, generation=2, status=Status(Phase.FAILED, attempts=1, reason="Error")),
+        workload(retries=1, generation=2, status=WorkloadStatus(Phase.FAILED, attempts=1, reason="Error")),
         (attempt(**FAILED),),
         None,
         (Phase.PENDING, "Error", f"{FAULT}; 1 more try allowed", 1),
@@ -143,13 +143,13 @@ ROWS: dict[str, tuple[Workload, tuple[Attempt, ...], Trouble | None, tuple[Phase
 
 @pytest.mark.parametrize(("given", "attempts", "trouble", "found"), ROWS.values(), ids=ROWS)
 def test_what_is_the_case(
-    given: Workload,
+    given: GpuWorkload,
     attempts: tuple[Attempt, ...],
-    trouble: Trouble | None,
+    trouble: CreateFailure | None,
     found: tuple[Phase, str, str, int | None],
 ) -> None:
     """Phase, reason, message and the missing pod follow from what is there."""
-    verdict = judge(given, attempts, trouble, NOW)
+    verdict = reconcile_status(given, attempts, trouble, NOW)
 
     told = verdict.status
     assert (told.phase, told.reason, told.message, verdict.missing) == found
@@ -159,34 +159,34 @@ def test_what_is_the_case(
 def test_a_verdict_that_was_written_down_is_reached_again() -> None:
     """What is judged anew from what was told of it is the same: nothing is written twice."""
     for given, attempts, trouble, _ in ROWS.values():
-        told = judge(given, attempts, trouble, EARLIER).status
-        again = judge(replace(given, status=told), attempts, trouble, NOW)
+        told = reconcile_status(given, attempts, trouble, EARLIER).status
+        again = reconcile_status(replace(given, status=told), attempts, trouble, NOW)
 
         assert again.status == told
 
 
 def test_where_it_is_and_since_when() -> None:
     """Node, devices and UUIDs as the Binding gave them; begin and end as the kubelet tells."""
-    running = judge(workload(), [attempt(**PLACED, phase="Running", started_at=EARLIER)], None, NOW).status
+    running = reconcile_status(workload(), [attempt(**PLACED, phase="Running", started_at=EARLIER)], None, NOW).status
 
     assert (running.node, running.devices, running.uuids) == ("node1", ("0", "1"), ("GPU-a", "GPU-b"))
     assert (running.pod, running.attempts, running.started_at, running.completed_at) == ("train-0", 1, EARLIER, "")
 
     over = attempt(**PLACED, phase="Succeeded", started_at=EARLIER, finished_at="2026-11-21T11:30:00Z")
-    assert judge(workload(status=running), [over], None, NOW).status.completed_at == "2026-11-21T11:30:00Z"
+    assert reconcile_status(workload(status=running), [over], None, NOW).status.completed_at == "2026-11-21T11:30:00Z"
 
 
 def test_an_end_that_nobody_dates_is_dated_once() -> None:
     """An evicted pod's containers may have no end of their own: the first look at it counts."""
-    told = judge(workload(), [attempt(**FAILED)], None, EARLIER).status
-    again = judge(workload(status=told), [attempt(**FAILED)], None, NOW).status
+    told = reconcile_status(workload(), [attempt(**FAILED)], None, EARLIER).status
+    again = reconcile_status(workload(status=told), [attempt(**FAILED)], None, NOW).status
 
     assert told.completed_at == again.completed_at == EARLIER
 
 
 def test_a_workload_that_waits_again_has_no_place() -> None:
     """Between two tries nothing of the failed pod's place is left, but its name."""
-    told = judge(workload(retries=1), [attempt(**FAILED)], None, NOW).status
+    told = reconcile_status(workload(retries=1), [attempt(**FAILED)], None, NOW).status
 
     assert (told.node, told.devices, told.uuids, told.pod, told.attempts) == ("", (), (), "train-0", 1)
 
@@ -225,20 +225,20 @@ def test_conditions(
     attempts: tuple[Attempt, ...], scheduled: tuple[str, str, str], completed: tuple[str, str, str]
 ) -> None:
     """That it has its place, and that it is over; both of the generation that was looked at."""
-    told = judge(workload(generation=4), attempts, None, NOW).status
+    told = reconcile_status(workload(generation=4), attempts, None, NOW).status
 
     assert told.conditions == (
-        Condition("Scheduled", *scheduled, 4, NOW),
-        Condition("Completed", *completed, 4, NOW),
+        StatusCondition("Scheduled", *scheduled, 4, NOW),
+        StatusCondition("Completed", *completed, 4, NOW),
     )
 
 
 def test_a_condition_keeps_its_time_while_its_status_stands() -> None:
     """Another reason is no other status."""
-    before = judge(workload(), (), None, EARLIER).status
+    before = reconcile_status(workload(), (), None, EARLIER).status
     waiting = attempt(scheduling=Scheduling("False", "Unschedulable", HELD))
-    after = judge(workload(status=before), [waiting], None, NOW).status
+    after = reconcile_status(workload(status=before), [waiting], None, NOW).status
 
     assert [(each.reason, each.since) for each in after.conditions] == [("GpuHeld", EARLIER), ("Pending", EARLIER)]
-    placed = judge(workload(status=after), [attempt(**PLACED)], None, NOW).status
+    placed = reconcile_status(workload(status=after), [attempt(**PLACED)], None, NOW).status
     assert [each.since for each in placed.conditions] == [NOW, EARLIER]

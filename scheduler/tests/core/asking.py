@@ -8,7 +8,7 @@ from gpu_scheduler.core.decide import Cluster, decide
 from gpu_scheduler.core.decision import Bind, Decision, Wait
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.nodes.inventory import Card, Inventory, Reading
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Inventory
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement import Placement
@@ -33,11 +33,11 @@ def having(
     name: str = "node1",
     *memory: int | None,
     model: str = "NVIDIA A100",
-    readings: Mapping[int, Reading] | None = None,
+    readings: Mapping[int, DeviceReading] | None = None,
     **others: Any,
 ) -> Node:
     """A node with a card of each of these sizes (four of 40960 MiB where none is given)."""
-    cards = tuple(Card(index, None, (), model, size) for index, size in enumerate(memory or (40960,) * 4))
+    cards = tuple(Device(index, None, (), model, size) for index, size in enumerate(memory or (40960,) * 4))
     return node(name, **{"inventory": Inventory(cards), "readings": readings or {}, **others})
 
 

@@ -8,14 +8,14 @@ from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
 from gpu_scheduler.core.decide import Cluster, decide
 from gpu_scheduler.core.decision import Decision
-from gpu_scheduler.core.filters.environment import BY_FIELD, wanted
+from gpu_scheduler.core.filters.environment import BY_FIELD, required_env
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import Request, read_request
+from gpu_scheduler.core.pods.request import PlacementRequest, read_request
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import Owner, PodRef
 
@@ -64,8 +64,8 @@ def pod(
     if "containers" in others:
         return made
     request = read_request(made)
-    slot = request.slot if isinstance(request, Request) else None
-    env = BY_FIELD if slot is None or made.gpu_limits else wanted(slot.value)
+    slot = request.slot if isinstance(request, PlacementRequest) else None
+    env = BY_FIELD if slot is None or made.gpu_limits else required_env(slot.value)
     return replace(made, containers=(container(env),))
 
 

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpu_scheduler.core.nodes.inventory import UNREAD, Card, Health
+from gpu_scheduler.core.nodes.inventory import UNREAD, Device, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
 from gpu_scheduler.core.policy import Sharing
 
 GPU = "nvidia.com/gpu"
-Key = Callable[[Card], tuple[int, ...]]
+Key = Callable[[Device], tuple[int, ...]]
 ORDER = [
     "GpuUnhealthy",
     "NotEnoughGpus",
@@ -94,14 +94,14 @@ class Cluster:
     def by_number(self, node: Node, ask: Ask) -> bool:
         return node.advertised is not None and ask.limit > 0
 
-    def look(self, node: Node, ask: Ask) -> list[Card] | str:
+    def look(self, node: Node, ask: Ask) -> list[Device] | str:
         """The cards that fit, or what is in the way."""
         every = [] if node.inventory is None else list(node.inventory.cards)
         typed = [card for card in every if ask.request.gpu_type.lower() in card.model.lower()]
         answer = self.by_plugin if self.by_number(node, ask) else self.by_name
         return answer(node, ask, every, typed)
 
-    def by_plugin(self, node: Node, ask: Ask, every: list[Card], typed: list[Card]) -> list[Card] | str:
+    def by_plugin(self, node: Node, ask: Ask, every: list[Device], typed: list[Device]) -> list[Device] | str:
         """Any of them: their number counts."""
         if typed != every or (node.advertised or 0) < ask.request.count:
             return "GpuNotFound"
@@ -111,7 +111,7 @@ class Cluster:
         named = any(each.devices and not each.limit for each in self.on(node))
         return self.barred(node, ask) or ("NotEnoughGpus" if named or left < ask.request.count else every)
 
-    def by_name(self, node: Node, ask: Ask, _: list[Card], typed: list[Card]) -> list[Card] | str:
+    def by_name(self, node: Node, ask: Ask, _: list[Device], typed: list[Device]) -> list[Device] | str:
         """Just these."""
         count = ask.request.count
         cards = [card for card in typed if not card.slices]
@@ -141,14 +141,14 @@ class Cluster:
         }
         return next((word for word, yes in questions.items() if yes), "")
 
-    def ill(self, node: Node, card: Card) -> bool:
+    def ill(self, node: Node, card: Device) -> bool:
         return node.stale or node.readings.get(card.index, UNREAD).health is Health.UNHEALTHY
 
-    def room(self, node: Node, card: Card) -> int:
+    def room(self, node: Node, card: Device) -> int:
         booked = sum(each.memory for each in self.holders(node, card.index))
         return max(0, (card.memory or 0) - max(booked, node.readings.get(card.index, UNREAD).used))
 
-    def free(self, node: Node, card: Card, ask: Ask) -> bool:
+    def free(self, node: Node, card: Device, ask: Ask) -> bool:
         if ask.observer:
             return (card.memory or 0) >= ask.request.memory
         if node.readings.get(card.index, UNREAD).utilization > self.goal or self.room(node, card) < ask.request.memory:
@@ -160,7 +160,7 @@ class Cluster:
             return self.sharing is Sharing.ANY
         return (other.shared and not ask.request.exclusive) or (other.sharing_any and ask.sharing_any)
 
-    def best(self, node: Node, cards: list[Card], ask: Ask) -> list[Card]:
+    def best(self, node: Node, cards: list[Device], ask: Ask) -> list[Device]:
         """Of one node's cards, those that the strategy takes."""
         keys: dict[Strategy, Key] = {
             Strategy.LEAST_UTILIZED: lambda card: (self.load(node, card), len(self.held(node, card, ask)), card.index),
@@ -170,7 +170,7 @@ class Cluster:
         key = keys[ask.strategy]
         return sorted(cards, key=lambda card: (self.worn(node, card), *key(card)))[: ask.request.count]
 
-    def score(self, node: Node, cards: list[Card], ask: Ask) -> tuple[int, ...]:
+    def score(self, node: Node, cards: list[Device], ask: Ask) -> tuple[int, ...]:
         """How good they are in comparison with other nodes' cards: the lowest wins."""
         worn = sum(self.worn(node, card) for card in cards)
         total, busy = self.busy(node, ask)
@@ -188,19 +188,19 @@ class Cluster:
         cards = node.inventory.cards if node.inventory is not None else ()
         return len(cards), sum(bool(self.holders(node, card.index)) for card in cards)
 
-    def left(self, node: Node, card: Card, ask: Ask) -> int:
+    def left(self, node: Node, card: Device, ask: Ask) -> int:
         return (card.memory or 0) if self.by_number(node, ask) else self.room(node, card)
 
-    def held(self, node: Node, card: Card, ask: Ask) -> list[Live]:
+    def held(self, node: Node, card: Device, ask: Ask) -> list[Live]:
         return [] if self.by_number(node, ask) else self.holders(node, card.index)
 
-    def load(self, node: Node, card: Card) -> int:
+    def load(self, node: Node, card: Device) -> int:
         return node.readings.get(card.index, UNREAD).utilization
 
-    def worn(self, node: Node, card: Card) -> bool:
+    def worn(self, node: Node, card: Device) -> bool:
         return node.readings.get(card.index, UNREAD).health is Health.DEGRADED
 
-    def in_turn(self, rooms: dict[str, tuple[Node, list[Card]]], ask: Ask) -> tuple[str, list[Card]]:
+    def in_turn(self, rooms: dict[str, tuple[Node, list[Device]]], ask: Ask) -> tuple[str, list[Device]]:
         """The first that comes behind the newest pod's last card, of those that are worn the least."""
         came = [each for each in self.live if each.devices]
         newest = max(came, key=lambda each: each.came, default=None)

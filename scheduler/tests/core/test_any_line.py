@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import GpuChanged, LineFreed
+from gpu_scheduler.core.cluster_events import AnyIndexFreed, DeviceChanged
 from gpu_scheduler.core.decide import Cluster, decide
 from gpu_scheduler.core.decision import Bind, Wait
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume, Volumes
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Nodes
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
@@ -163,7 +163,7 @@ def test_none_feasible_tells_of_the_lowest_free_line() -> None:
         "NodeNotReady: cannot use node node2: it is not Ready; see why: kubectl describe node node2"
     )
     workload = workload_of(pending, parse_placement_map(TEXT))
-    assert {LineFreed(workload), exists("node2"), exists("node3")} <= decision.wakes
+    assert {AnyIndexFreed(workload), exists("node2"), exists("node3")} <= decision.wakes
     for cure in (node("node2"), node("node3")):
         assert known.apply(cure) & decision.wakes
     assert held.forget(FIRST.ref.uid) & decision.wakes
@@ -176,7 +176,7 @@ def test_a_gpu_that_a_stranger_holds_is_waited_for_beside_all_else() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.reason is Reason.GPU_HELD
-    assert {GpuChanged("node1", "0"), exists("node1"), exists("node2"), exists("node3")} <= decision.wakes
+    assert {DeviceChanged("node1", "0"), exists("node1"), exists("node2"), exists("node3")} <= decision.wakes
 
 
 DYNAMIC = {
@@ -300,10 +300,10 @@ def test_the_gate_asks_for_our_annotation() -> None:
 
 
 SPREAD = "0=node1:0\n1=node1:1\n2=node2:0"
-CLAIM = Claim("default", "data", storage_class="local")
+CLAIM = VolumeClaim("default", "data", storage_class="local")
 
 
-def storing(*claims: Claim, volume: str | None = None) -> Volumes:
+def storing(*claims: VolumeClaim, volume: str | None = None) -> Volumes:
     """Storage with these claims, and a volume."""
     result = Volumes()
     result.class_applied(StorageClass("local", waits_for_consumer=True))
@@ -346,11 +346,11 @@ def test_a_kept_line_that_is_given_up_is_free_for_all() -> None:
 
     assert isinstance(decision, Bind)
     assert decision.placement.index == 1
-    assert held.reserve(pending.ref.uid, None) == {LineFreed(workload)}
+    assert held.reserve(pending.ref.uid, None) == {AnyIndexFreed(workload)}
     assert held.reserved(pending.ref.uid) is None
     held.reserve(pending.ref.uid, (workload, 0))
-    assert held.reserve(pending.ref.uid, (workload, 1)) == {LineFreed(workload)}
-    assert held.apply(replace(pending, deleting_since="2026-11-21T01:00:00Z")) == {LineFreed(workload)}
+    assert held.reserve(pending.ref.uid, (workload, 1)) == {AnyIndexFreed(workload)}
+    assert held.apply(replace(pending, deleting_since="2026-11-21T01:00:00Z")) == {AnyIndexFreed(workload)}
 
 
 def test_lines_of_one_node_have_one_fault() -> None:

@@ -4,26 +4,26 @@ from typing import Any
 import pytest
 
 from gpu_scheduler import names
-from gpu_scheduler.core.ledger.availability import Rack, racks
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading, counted
+from gpu_scheduler.core.ledger.availability import NodeDevices, node_devices
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.pod import Demand, Pod, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest
 from gpu_scheduler.core.refs import PodRef
 from tests.core.build import KEEP, PCI, container, ledger, node, nodes, running, visible
 
 UUID = "GPU-00000000-0000-0000-0000-00000000000"
-FOUR = Inventory(tuple(Card(index, f"{UUID}{index}", memory=40960) for index in range(4)))
+FOUR = Inventory(tuple(Device(index, f"{UUID}{index}", memory=40960) for index in range(4)))
 PLUGIN: dict[str, Any] = {"inventory": counted(4), "advertised": 4, "allocatable": {names.GPU_RESOURCE: 4}}
 
 
-def rack(node: Node, *pods: Pod, residents: int = 0) -> Rack:
+def rack(node: Node, *pods: Pod, residents: int = 0) -> NodeDevices:
     """The node's cards, with these pods on it, and a stranger that has so many cards of the device plugin."""
     known = nodes(node)
     held = ledger(*pods, known=known)
     if residents:
-        demand = Demand({names.GPU_RESOURCE: residents})
-        held.resident_applied(Resident(PodRef("other", "stranger", "1"), node.name, demand))
-    return next(racks(known, held))
+        demand = ResourceRequest({names.GPU_RESOURCE: residents})
+        held.resident_applied(ForeignPod(PodRef("other", "stranger", "1"), node.name, demand))
+    return next(node_devices(known, held))
 
 
 def holder(devices: str, name: str = "a") -> Pod:
@@ -35,8 +35,16 @@ AVAILABLE = {
     "all cards of a node are free at first": (node(inventory=FOUR), (), 4),
     "a card that somebody holds is not": (node(inventory=FOUR), (holder("1"),), 3),
     "whatever name it is held by": (node(inventory=FOUR), (holder(f"{UUID}1"), holder("1", "b")), 3),
-    "a card that is unhealthy is not": (node(inventory=FOUR, readings={2: Reading(health=Health.UNHEALTHY)}), (), 3),
-    "a card that is degraded still is": (node(inventory=FOUR, readings={2: Reading(health=Health.DEGRADED)}), (), 4),
+    "a card that is unhealthy is not": (
+        node(inventory=FOUR, readings={2: DeviceReading(health=Health.UNHEALTHY)}),
+        (),
+        3,
+    ),
+    "a card that is degraded still is": (
+        node(inventory=FOUR, readings={2: DeviceReading(health=Health.DEGRADED)}),
+        (),
+        4,
+    ),
     "a node that is not Ready has none": (node(inventory=FOUR, ready=False), (), 0),
     "a node that is cordoned has none": (node(inventory=FOUR, unschedulable=True), (), 0),
     "a node whose monitor is silent has none": (node(inventory=FOUR, stale=True), (), 0),
@@ -72,7 +80,7 @@ def test_cards_of_a_device_plugin(node: Node, residents: int, numbers: tuple[int
 def test_a_pod_with_a_limit_names_no_card_of_a_plugin() -> None:
     """What it sees counts from its container."""
     annotations = {names.COUNT: "1", names.ASSIGNED_DEVICES: "0"}
-    demand = Demand({names.GPU_RESOURCE: 1})
+    demand = ResourceRequest({names.GPU_RESOURCE: 1})
     pod = running("a", "node1", None, annotations=annotations, gpu_limits=(("main", 1),), demand=demand)
 
     found = rack(node(**PLUGIN), pod)
@@ -103,22 +111,22 @@ def test_where_no_inventory_tells_only_what_is_held_is_known() -> None:
 
 READ = {
     "a node's utilization is the mean of its cards'": (
-        {0: Reading(utilization=90), 1: Reading(utilization=5)},
+        {0: DeviceReading(utilization=90), 1: DeviceReading(utilization=5)},
         24,
         "healthy",
     ),
     "a node is as well as its worst card": (
-        {0: Reading(health=Health.DEGRADED), 1: Reading(health=Health.UNHEALTHY)},
+        {0: DeviceReading(health=Health.DEGRADED), 1: DeviceReading(health=Health.UNHEALTHY)},
         0,
         "unhealthy",
     ),
-    "one that wears is told": ({3: Reading(health=Health.DEGRADED)}, 0, "degraded"),
+    "one that wears is told": ({3: DeviceReading(health=Health.DEGRADED)}, 0, "degraded"),
     "all is well where nothing else is read": ({}, 0, "healthy"),
 }
 
 
 @pytest.mark.parametrize(("readings", "utilization", "health"), READ.values(), ids=READ)
-def test_what_is_read_of_a_node(readings: dict[int, Reading], utilization: int, health: str) -> None:
+def test_what_is_read_of_a_node(readings: dict[int, DeviceReading], utilization: int, health: str) -> None:
     """Of a node with a monitor."""
     found = rack(node(inventory=FOUR, readings=readings))
     assert (found.utilization, found.health) == (utilization, health)
@@ -128,6 +136,6 @@ def test_nodes_come_in_the_order_in_which_people_count() -> None:
     """Numbers in names are numbers."""
     many = nodes(*(replace(node(), name=name) for name in ("node10", "node2", "a", "node2b", "10.0.0.9", "10.0.0.10")))
 
-    found = [each.node.name for each in racks(many, ledger(known=many))]
+    found = [each.node.name for each in node_devices(many, ledger(known=many))]
 
     assert found == ["10.0.0.9", "10.0.0.10", "a", "node2", "node2b", "node10"]

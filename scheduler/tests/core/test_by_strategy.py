@@ -2,11 +2,11 @@
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import ShapeChanged, Storage, StorageChanged
+from gpu_scheduler.core.cluster_events import ClassChanged, Storage, StorageChanged
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
-from gpu_scheduler.core.nodes.inventory import Card, Inventory
-from gpu_scheduler.core.pods.constraints import Requirement, Term
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.nodes.inventory import Device, Inventory
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm
 from gpu_scheduler.core.pods.container_env import Container
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement import Placement
@@ -15,7 +15,7 @@ from tests.core.asking import World, asking, having, words
 from tests.core.build import FIELD_REF, PCI, container, node, pod, running, visible
 
 UUIDS = tuple(f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in range(4))
-KNOWN = Inventory(tuple(Card(index, uuid, (), "A100", 40960) for index, uuid in enumerate(UUIDS)))
+KNOWN = Inventory(tuple(Device(index, uuid, (), "A100", 40960) for index, uuid in enumerate(UUIDS)))
 
 
 def test_what_is_bound() -> None:
@@ -105,11 +105,11 @@ def test_a_bind_that_is_under_way_is_not_decided_again() -> None:
     assert world.decide(asking()) is None
 
 
-DATA = Claim("default", "data", volume="data")
-ZONE_B = Volume("data", (Term((Requirement("zone", "In", ("b",)),)),))
+DATA = VolumeClaim("default", "data", volume="data")
+ZONE_B = Volume("data", (NodeSelectorTerm((NodeSelectorRequirement("zone", "In", ("b",)),)),))
 
 
-def volumes(claim: Claim = DATA) -> World:
+def volumes(claim: VolumeClaim = DATA) -> World:
     """Nodes in zones a and b; a volume that is in zone b."""
     world = World(
         having("node1", 1, labels={"zone": "a"}),
@@ -145,7 +145,7 @@ def test_no_node_from_which_its_volumes_are_reached() -> None:
         "(and so on 1 more node with such GPUs); use a node that matches the volume's node affinity "
         "(kubectl describe pv data), or another claim"
     )
-    shapes = {wake for wake in wait.wakes if isinstance(wake, ShapeChanged)}
+    shapes = {wake for wake in wait.wakes if isinstance(wake, ClassChanged)}
     assert wait.wakes - shapes == {
         StorageChanged(Storage.CLAIM, "default/data"),
         StorageChanged(Storage.VOLUME, "data"),
@@ -166,7 +166,7 @@ def test_labels_decide_which_volumes_are_reached() -> None:
     wait = world.wait(asking(name="b", others=MOUNTS))
     world.show(having("node3", 3, labels={"zone": "b"}))
 
-    assert world.cluster.candidates.news() == {wake for wake in wait.wakes if isinstance(wake, ShapeChanged)}
+    assert world.cluster.candidates.news() == {wake for wake in wait.wakes if isinstance(wake, ClassChanged)}
     assert world.where(asking(name="b", others=MOUNTS)) == "node3:0"
 
 
@@ -179,14 +179,14 @@ def test_no_node_fits_a_pod_with_volumes() -> None:
 
 def test_volumes_are_made_where_the_pod_will_run() -> None:
     """The claim is given the best node; from then on the pod goes there and nowhere else."""
-    claim = Claim("default", "data", storage_class="local")
+    claim = VolumeClaim("default", "data", storage_class="local")
     world = volumes(claim)
     wait = world.wait(asking(others=MOUNTS))
     assert wait.selection is not None
     assert (wait.reason, wait.selection.node, wait.selection.claims) == (Reason.VOLUME_NOT_BOUND, "node1", ("data",))
     assert wait.wakes == {StorageChanged(Storage.CLAIM, "default/data")}
 
-    world.volumes.claim_applied(Claim("default", "data", storage_class="local", selected_node="node3"))
+    world.volumes.claim_applied(VolumeClaim("default", "data", storage_class="local", selected_node="node3"))
     wait = world.wait(asking(others=MOUNTS))
     assert wait.selection is not None
     assert (wait.selection.node, wait.selection.claims) == ("node3", ())

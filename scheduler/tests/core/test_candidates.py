@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.nodes import generations
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import Constraints, Taint
+from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
-from gpu_scheduler.core.pods.pod import ANY_ADDRESS, Demand, HostPort, Pod, Resident
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, ForeignPod, HostPort, Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
@@ -26,14 +26,14 @@ from tests.core.asking import World, asking, bound, having, words
 from tests.core.build import node, running
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.cluster_events import Wake
+    from gpu_scheduler.core.cluster_events import ClusterEvent
 
 GPU = "nvidia.com/gpu"
 PORT = HostPort("TCP", ANY_ADDRESS, 80)
 NAMES = ("node1", "node2", "node10")
 
 CARDS = st.builds(
-    lambda model, memory, sliced: Card(
+    lambda model, memory, sliced: Device(
         0, None, ("MIG-00000000-0000-0000-0000-000000000000",) if sliced else (), model, memory
     ),
     st.sampled_from(["NVIDIA A100", "NVIDIA L4", ""]),
@@ -41,7 +41,7 @@ CARDS = st.builds(
     st.sampled_from([False] * 9 + [True]),
 )
 READINGS = st.builds(
-    Reading,
+    DeviceReading,
     st.sampled_from([0, 0, 3000, 8000]),
     st.sampled_from([0, 0, 40, 80, 81]),
     st.sampled_from([*Health, Health.HEALTHY, Health.HEALTHY]),
@@ -114,8 +114,8 @@ def pod_of(ask: by_hand.Ask, name: str) -> Pod:
         request.count,
         name,
         others={
-            "demand": Demand(requests, frozenset({PORT} if ask.port else ())),
-            "constraints": Constraints({"zone": ask.zone} if ask.zone else {}),
+            "demand": ResourceRequest(requests, frozenset({PORT} if ask.port else ())),
+            "constraints": SchedulingConstraints({"zone": ask.zone} if ask.zone else {}),
             "gpu_limits": (("main", ask.limit),) if ask.limit else (),
         },
     )
@@ -231,7 +231,7 @@ class Lives(RuleBasedStateMachine):
         """Another scheduler's pod is seen, or in another size."""
         name = f"other-{where}"
         self.world.ledger.resident_applied(
-            Resident(PodRef("other", name, name), where, Demand({"cpu": cpu} if cpu else {}))
+            ForeignPod(PodRef("other", name, name), where, ResourceRequest({"cpu": cpu} if cpu else {}))
         )
         self.live[name] = by_hand.Live(name, where, 0, cpu=cpu)
         self.hear()
@@ -239,7 +239,7 @@ class Lives(RuleBasedStateMachine):
     def hear(self) -> None:
         """Told are exactly those for whom the model has another answer than they were given."""
         news = self.world.cluster.candidates.news()
-        told: set[Wake] = set()
+        told: set[ClusterEvent] = set()
         for name, (ask, before, wait) in list(self.waiting.items()):
             if self.model.place(ask) != before:
                 told |= wait.wakes

@@ -17,8 +17,8 @@ from gpu_scheduler.core.pods.count_request import (
 )
 from gpu_scheduler.core.pods.placement_map import Slot, parse_placement_map
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import Request, read_request
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
+from gpu_scheduler.core.pods.request import PlacementRequest, read_request
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason, Unschedulable
 from gpu_scheduler.core.refs import PodRef
 from tests.core.build import container, visible
 
@@ -218,7 +218,7 @@ def test_fault(given: Pod, sentence: str) -> None:
     """Cannot + value + rule + valid example; all of them are refused before the pod exists."""
     read = read_request(given)
 
-    assert isinstance(read, Obstacle)
+    assert isinstance(read, Unschedulable)
     assert f"RequestInvalid: {sentence}" == read.message
     assert read.reason in REFUSED_AT_ADMISSION
 
@@ -227,7 +227,7 @@ def test_fields_that_no_strategy_reads() -> None:
     """The cure names what a strategy does read."""
     read = read_request(asking("1", unsupported=("spec.resourceClaims",)))
 
-    assert isinstance(read, Obstacle)
+    assert isinstance(read, Unschedulable)
     assert read.message == (
         "Unsupported: cannot place a pod by spec.resourceClaims: this scheduler does not read it; leave it out: "
         "nodeSelector and required node affinity are read "
@@ -248,7 +248,7 @@ def test_who_does_not_ask_by_number(given: Pod) -> None:
     """What nobody asked for is no fault."""
     read = read_request(given)
 
-    assert isinstance(read, Obstacle)
+    assert isinstance(read, Unschedulable)
     assert read.reason is Reason.NOTHING_REQUESTED
     assert read_count(given) is None
 
@@ -258,7 +258,7 @@ def test_a_map_wins() -> None:
     text = "0=node1:0"
     annotations = {"gpu-scheduling-map": text, f"{PREFIX}count": "x", f"{PREFIX}memory": "x", f"{PREFIX}index": "0"}
 
-    assert Request(parse_placement_map(text), Slot(0, "node1", ("0",), 1)) == read_request(
+    assert PlacementRequest(parse_placement_map(text), Slot(0, "node1", ("0",), 1)) == read_request(
         Pod(PodRef("default", "train", ""), annotations=annotations)
     )
 
@@ -319,7 +319,7 @@ def test_any_text_is_a_number_or_a_fault(count: str | None, memory: str | None, 
     )
 
     if None in numerals:
-        assert isinstance(read, Obstacle)
+        assert isinstance(read, Unschedulable)
         assert read.reason is Reason.REQUEST_INVALID
     else:
         assert isinstance(read, CountRequest)

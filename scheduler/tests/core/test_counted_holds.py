@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.ledger.hold import Holder, claim_of, holder_of
+from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, hold_of
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from tests.core.build import FIELD_REF, KEEP, MAP, PCI, container, ledger, own, pod, running
@@ -59,14 +59,14 @@ HELD: dict[str, tuple[Pod, tuple[str, ...], int, bool]] = {
 @pytest.mark.parametrize(("given", "devices", "memory", "shared"), HELD.values(), ids=HELD)
 def test_what_a_bound_pod_holds(given: Pod, devices: tuple[str, ...], memory: int, shared: bool) -> None:  # noqa: FBT001
     """What our Binding says, and of each of them what the pod asked for."""
-    holder = holder_of(given, "node4")
+    holder = hold_of(given, "node4")
 
     assert (devices, memory, shared) == (holder.devices, holder.memory, holder.shared)
 
 
 def test_without_a_map_there_is_no_index_and_no_line() -> None:
     """Whatever its name or an annotation might say of one."""
-    holder = holder_of(bound({**ONE, **PLACED, **words(index="2", assigned_index="2")}), "node4")
+    holder = hold_of(bound({**ONE, **PLACED, **words(index="2", assigned_index="2")}), "node4")
 
     assert (holder.workload, holder.index, holder.named) == (None, None, ())
 
@@ -84,7 +84,7 @@ MOMENTS = {
 @pytest.mark.parametrize(("text", "moment"), MOMENTS.values(), ids=MOMENTS)
 def test_when_it_was_bound(text: str, moment: str) -> None:
     """A time that is written otherwise would sort wrongly: it counts as none."""
-    assert moment == holder_of(bound({**ONE, **PLACED, **words(assigned_at=text)}), "node4").assigned_at
+    assert moment == hold_of(bound({**ONE, **PLACED, **words(assigned_at=text)}), "node4").assigned_at
 
 
 CONFIRMED = {
@@ -115,7 +115,7 @@ def test_what_was_assumed_is_what_is_confirmed(pending: Pod) -> None:
 
 def test_a_claim_without_a_line_names_none() -> None:
     """A map beside it would have lines; a strategy's placement has no index."""
-    assert claim_of(pod("train-0"), Placement("node4", ("3",), None)).named == ()
+    assert assumed_hold(pod("train-0"), Placement("node4", ("3",), None)).named == ()
 
 
 def parts(*names: str) -> list[Pod]:
@@ -142,7 +142,7 @@ def test_the_newest_of_the_ledger_is_the_last_that_was_placed() -> None:
     first, second = parts("a-0", "b-0")
     later = replace(first, annotations={**first.annotations, **words(assigned_at="2026-11-21T01:00:00.000002Z")})
     held = ledger(later, second)
-    newest: list[Holder | None] = [held.devices.newest()]
+    newest: list[Hold | None] = [held.devices.newest()]
     held.assume(pod("c-0", None, annotations=ONE), Placement("node1", ("0",), None))
     newest.append(held.devices.newest())
     held.forget("uid-of-default/c-0")

@@ -4,15 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import Aspect, GpuChanged, IndexChanged, LineFreed, NodeChanged, RoomFreed, Wake
+from gpu_scheduler.core.cluster_events import (
+    AnyIndexFreed,
+    Aspect,
+    ClusterEvent,
+    DeviceChanged,
+    IndexChanged,
+    NodeChanged,
+    ResourceFreed,
+)
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.filters.environment import BY_FIELD
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.nodes.nodes import ANY_NODE, Nodes
-from gpu_scheduler.core.pods.constraints import Requirement
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
-from gpu_scheduler.core.pods.pod import Demand, Pod, workload_of
+from gpu_scheduler.core.pods.pod import Pod, ResourceRequest, workload_of
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
 from tests.core.build import ROOM, container, decided, exists, ledger, node, nodes, pod, running
@@ -30,15 +38,15 @@ def limited(name: str, number: int) -> Pod:
     return replace(
         pod(name, "0=node1:", owner=None),
         gpu_limits=(("main", number),),
-        demand=Demand({GPU: number}),
+        demand=ResourceRequest({GPU: number}),
         containers=(container(BY_FIELD),),
     )
 
 
-def of_workload(given: Pod) -> tuple[Wake, Wake]:
+def of_workload(given: Pod) -> tuple[ClusterEvent, ClusterEvent]:
     """What tells that index 0 of the pod's workload is free, for who wants it and for who takes any."""
     workload = workload_of(given, parse_placement_map(given.map_text or ""))
-    return IndexChanged(workload, 0), LineFreed(workload)
+    return IndexChanged(workload, 0), AnyIndexFreed(workload)
 
 
 DYNAMIC = pod("any-x", ONE_LINE, owner=Owner("Job", "any"))
@@ -49,13 +57,13 @@ CURES = {
         STATIC,
         nodes(node("node1")),
         ledger(ENDING),
-        {GpuChanged("node1", "2"), exists("node1"), NodeChanged("node1", Aspect.READY)},
+        {DeviceChanged("node1", "2"), exists("node1"), NodeChanged("node1", Aspect.READY)},
     ),
     "a card that is held under a name of another kind: any card of the node": (
         pod("train-0", "0=node1:GPU-00000000-0000-0000-0000-000000000001"),
         nodes(node("node1")),
         ledger(replace(ENDING, deleting_since=None)),
-        {GpuChanged("node1", ""), exists("node1")},
+        {DeviceChanged("node1", ""), exists("node1")},
     ),
     "an index that is held: that index": (
         STATIC,
@@ -82,7 +90,7 @@ CURES = {
         nodes(PLUGIN),
         ledger(known=nodes(PLUGIN)),
         {
-            RoomFreed("node1", GPU),
+            ResourceFreed("node1", GPU),
             NodeChanged("node1", Aspect.ALLOCATABLE),
             NodeChanged("node1", Aspect.INVENTORY),
             NodeChanged(ANY_NODE, Aspect.INVENTORY),
@@ -93,7 +101,7 @@ CURES = {
 
 
 @pytest.mark.parametrize(("pending", "known", "held", "cures"), CURES.values(), ids=CURES)
-def test_what_can_cure_a_wait(pending: Pod, known: Nodes, held: Ledger, cures: set[Wake]) -> None:
+def test_what_can_cure_a_wait(pending: Pod, known: Nodes, held: Ledger, cures: set[ClusterEvent]) -> None:
     """Exactly these changes give the pod another turn."""
     decision = decided(pending, held, known)
 
@@ -175,7 +183,7 @@ def test_a_no_break_space_is_no_blank(text: str) -> None:
 @pytest.mark.parametrize("number", ["9223372036854775807", "-9223372036854775808"])
 def test_the_ends_of_kubernetes_integers(number: str) -> None:
     """Gt and Lt compare 64-bit numbers, both ends included, and nothing beyond them."""
-    either = (Requirement("age", "Gt", ("0",)), Requirement("age", "Lt", ("0",)))
+    either = (NodeSelectorRequirement("age", "Gt", ("0",)), NodeSelectorRequirement("age", "Lt", ("0",)))
     beyond = number[:-1] + str(int(number[-1]) + 1)
 
     assert any(each.holds({"age": number}) for each in either)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, Wake
+from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.nodes.nodes import Nodes
@@ -305,7 +305,7 @@ NODE_FAULTS = {
 
 
 @pytest.mark.parametrize(("known", "message", "wakes"), NODE_FAULTS.values(), ids=NODE_FAULTS)
-def test_wait_for_a_node(known: Nodes, message: str, wakes: set[Wake]) -> None:
+def test_wait_for_a_node(known: Nodes, message: str, wakes: set[ClusterEvent]) -> None:
     """A pod waits for its node, says why, and is woken by that node's changes only."""
     decision = decided(pod("train-1"), known=known)
 

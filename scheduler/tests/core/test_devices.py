@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gpu_scheduler.core.cluster_events import GpuChanged, QuotaChanged
+from gpu_scheduler.core.cluster_events import DeviceChanged, QuotaChanged
 from gpu_scheduler.core.ledger.devices import Devices
-from gpu_scheduler.core.ledger.hold import Holder
-from gpu_scheduler.core.nodes.inventory import Card, Inventory, counted
+from gpu_scheduler.core.ledger.hold import Hold
+from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement_map import device_kind, parse_placement_map
 from gpu_scheduler.core.policy import Sharing
@@ -19,7 +19,7 @@ from gpu_scheduler.core.refs import PodRef, WorkloadKey
 
 GPU_0, GPU_1, GPU_9 = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1, 9))
 MIG_1A, MIG_1B, MIG_9 = (f"MIG-{number}0000000-0000-0000-0000-000000000000" for number in (1, 2, 9))
-FULL = Inventory((Card(0, GPU_0), Card(1, GPU_1, (MIG_1A, MIG_1B))))
+FULL = Inventory((Device(0, GPU_0), Device(1, GPU_1, (MIG_1A, MIG_1B))))
 COUNTED = counted(2)
 ANY, SAME, NONE = Sharing.ANY, Sharing.SAME_WORKLOAD, Sharing.NONE
 TRAIN, OTHER = (
@@ -39,10 +39,10 @@ def holder(  # noqa: PLR0913 - what a holder is made of
     named: bool = True,
     memory: int = 0,
     shared: bool = False,
-) -> Holder:
+) -> Hold:
     """A pod that holds these devices, by its map line unless it is not `named`."""
     claimed = tuple(filter(None, devices.split(",")))
-    return Holder(
+    return Hold(
         PodRef("default", name, f"uid-{name}"),
         node,
         claimed,
@@ -58,7 +58,7 @@ def holder(  # noqa: PLR0913 - what a holder is made of
     )
 
 
-def table(*holders: Holder, inventory: Inventory | None = None, plugin: int | None = None) -> Devices:
+def table(*holders: Hold, inventory: Inventory | None = None, plugin: int | None = None) -> Devices:
     """Devices with these holders; node1 has this inventory and this plugin."""
     devices = Devices()
     devices.learn(Node("node1", inventory=inventory, advertised=plugin))
@@ -121,13 +121,13 @@ LEARNED = {
     "a lost inventory makes it vague again": (FULL, None, "0", GPU_1, False, True),
     "cards that change places": (
         FULL,
-        Inventory((Card(0, GPU_1), Card(1, GPU_0))),
+        Inventory((Device(0, GPU_1), Device(1, GPU_0))),
         "0",
         GPU_1,
         False,
         True,
     ),
-    "a card that is taken out": (FULL, Inventory((Card(0, GPU_0),)), GPU_1, "0", False, True),
+    "a card that is taken out": (FULL, Inventory((Device(0, GPU_0),)), GPU_1, "0", False, True),
 }
 
 
@@ -152,9 +152,9 @@ def test_what_is_learned_wakes_who_waits_for_those_cards() -> None:
     """Every card that somebody holds, and the node as a whole; the same again wakes nobody."""
     devices = table(holder("a", "0"), holder("b", "1"))
 
-    assert devices.learn(Node("node1", inventory=FULL)) == {GpuChanged("node1", card) for card in ("", "0", "1")}
+    assert devices.learn(Node("node1", inventory=FULL)) == {DeviceChanged("node1", card) for card in ("", "0", "1")}
     assert devices.learn(Node("node1", inventory=FULL)) == frozenset()
-    assert devices.learn(Node("node1")) == {GpuChanged("node1", card) for card in ("", "0", "1")}
+    assert devices.learn(Node("node1")) == {DeviceChanged("node1", card) for card in ("", "0", "1")}
 
 
 FREED = {
@@ -168,13 +168,13 @@ FREED = {
 
 
 @pytest.mark.parametrize(("inventory", "given", "cards"), FREED.values(), ids=FREED)
-def test_what_is_freed_is_told_by_card(inventory: Inventory | None, given: Holder, cards: set[str]) -> None:
+def test_what_is_freed_is_told_by_card(inventory: Inventory | None, given: Hold, cards: set[str]) -> None:
     """Who waits for the card is woken under whichever name it asked; an observer's end wakes nobody."""
     devices = table(inventory=inventory)
     empty = dict(devices.entries())
     devices.put(given)
 
-    wakes = {GpuChanged("node1", card) for card in cards} | ({QuotaChanged("default")} if cards else set())
+    wakes = {DeviceChanged("node1", card) for card in cards} | ({QuotaChanged("default")} if cards else set())
     assert wakes == devices.drop(given)
     assert empty == dict(devices.entries())
 
@@ -220,7 +220,7 @@ def test_a_plugin_that_comes_and_goes_is_learned() -> None:
     wakes = devices.learn(Node("node1", advertised=4))
 
     assert (before, devices.named_holder("node1")) == (has, None)
-    assert wakes == {GpuChanged("node1", ""), GpuChanged("node1", "0")}
+    assert wakes == {DeviceChanged("node1", ""), DeviceChanged("node1", "0")}
     devices.learn(Node("node1"))
     assert devices.named_holder("node1") == has
 
@@ -280,8 +280,8 @@ SHARED = {
 @pytest.mark.parametrize(("inventory", "one", "other", "device", "sharing", "allowed"), SHARED.values(), ids=SHARED)
 def test_who_may_share(  # noqa: PLR0913, PLR0917 - a row of the table
     inventory: Inventory | None,
-    one: Holder,
-    other: Holder,
+    one: Hold,
+    other: Hold,
     device: str,
     sharing: Sharing,
     allowed: bool,  # noqa: FBT001
@@ -303,7 +303,7 @@ ON_A_CARD = {
 
 
 @pytest.mark.parametrize(("holders", "card", "names"), ON_A_CARD.values(), ids=ON_A_CARD)
-def test_who_has_a_card(holders: list[Holder], card: int, names: str) -> None:
+def test_who_has_a_card(holders: list[Hold], card: int, names: str) -> None:
     """By whatever name they call it; asked for one card, and for all of the node at once."""
     devices = table(*holders, inventory=FULL)
     expected = {f"uid-{name}" for name in names}
@@ -347,7 +347,7 @@ CONFLICTS = {
 
 
 @pytest.mark.parametrize(("inventory", "one", "other", "device"), CONFLICTS.values(), ids=CONFLICTS)
-def test_conflicts(inventory: Inventory | None, one: Holder, other: Holder, device: str | None) -> None:
+def test_conflicts(inventory: Inventory | None, one: Hold, other: Hold, device: str | None) -> None:
     """One device held twice against the rules, once for each pair of pods, as the first by name calls it."""
     found = table(other, one, inventory=inventory).conflicts(SAME)
 
@@ -387,11 +387,11 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.devices = Devices()
-        self.held: dict[str, Holder] = {}
+        self.held: dict[str, Hold] = {}
         self.node = Node("node1")
 
     @rule(given=HOLDERS)
-    def put(self, given: Holder) -> None:
+    def put(self, given: Hold) -> None:
         """A pod comes, perhaps in place of another of its name."""
         self.drop(given.ref.name)
         self.held[given.ref.name] = given
@@ -419,16 +419,16 @@ class Lives(RuleBasedStateMachine):
         assert waited <= wakes if changed else not wakes
         assert (QuotaChanged("default") in wakes) == (self.devices.usage.used("default") < used)
 
-    def keys(self, given: Holder) -> set[GpuChanged]:
+    def keys(self, given: Hold) -> set[DeviceChanged]:
         """By what those are woken who wait for it."""
         cards = {self.devices.card("node1", device) for device in self.names(given)}
-        return {GpuChanged("node1", card) for card in cards | {""}} if cards else set()
+        return {DeviceChanged("node1", card) for card in cards | {""}} if cards else set()
 
-    def names(self, given: Holder) -> tuple[str, ...]:
+    def names(self, given: Hold) -> tuple[str, ...]:
         """What it claims by name."""
         return () if given.limit and self.node.advertised is not None else given.devices
 
-    def counted(self, given: Iterable[Holder]) -> int:
+    def counted(self, given: Iterable[Hold]) -> int:
         """How many devices these pods hold, whatever they call them; a device that several of them hold is one."""
         names = {self.place(device) or device for each in given for device in self.names(each)}
         return len(names) + sum(each.limit for each in given if self.node.advertised is not None)
@@ -454,7 +454,7 @@ class Lives(RuleBasedStateMachine):
         vague = None in {self.place(one), self.place(other)} and device_kind(one) != device_kind(other)
         return vague or self.proven(one, other)
 
-    def share(self, one: Holder, other: Holder, device: str) -> bool:
+    def share(self, one: Hold, other: Hold, device: str) -> bool:
         """By the default policy."""
         if (one.sharing_any and other.sharing_any) or (one.shared and other.shared):
             return True

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import ShapeChanged
-from gpu_scheduler.core.nodes.inventory import Health, Reading
+from gpu_scheduler.core.cluster_events import ClassChanged
+from gpu_scheduler.core.nodes.inventory import DeviceReading, Health
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import Constraints, Taint
-from gpu_scheduler.core.pods.pod import ANY_ADDRESS, Demand, HostPort, Resident
+from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, ForeignPod, HostPort, ResourceRequest
 from gpu_scheduler.core.refs import PodRef
 from tests.core.asking import World, asking, having, words
 from tests.core.build import node, running
 
-ILL = {1: Reading(health=Health.UNHEALTHY)}
+ILL = {1: DeviceReading(health=Health.UNHEALTHY)}
 WEB = HostPort("TCP", ANY_ADDRESS, 80)
 TAINTED = (Taint("dedicated", "ml", "NoSchedule"),)
 
@@ -54,7 +54,7 @@ SENTENCES: dict[str, Row] = {
         ),
     ),
     "too few that are free on one node": (
-        (having("node1", 1, 1), having("node2", 1, 1, readings={0: Reading(0, 81)}), having("node3", 1)),
+        (having("node1", 1, 1), having("node2", 1, 1, readings={0: DeviceReading(0, 81)}), having("node3", 1)),
         {"count": 2},
         {},
         (
@@ -145,7 +145,7 @@ SENTENCES: dict[str, Row] = {
     "another zone": (
         (having("node2"),),
         {},
-        {"constraints": Constraints({"zone": "a"})},
+        {"constraints": SchedulingConstraints({"zone": "a"})},
         (
             "NodeAffinityMismatch: cannot use node node2: the pod's nodeSelector asks for "
             '"zone=a", which it does not have; '
@@ -155,7 +155,7 @@ SENTENCES: dict[str, Row] = {
     "too little processor time": (
         (having("node2"),),
         {},
-        {"demand": Demand({"cpu": 9000})},
+        {"demand": ResourceRequest({"cpu": 9000})},
         (
             "InsufficientResources: cannot fit on node node2: asks for 9 cpu, 0 of 8 are used, 8 are free; "
             "wait until pods of such nodes end, or lower the request in the pod's template"
@@ -164,7 +164,7 @@ SENTENCES: dict[str, Row] = {
     "a port that somebody has": (
         (having("node1", 1, 1),),
         {},
-        {"demand": Demand(ports=frozenset({WEB}))},
+        {"demand": ResourceRequest(ports=frozenset({WEB}))},
         (
             "PortInUse: cannot use host port 80/TCP of node node1: other/web has it; "
             "wait until the pods that have it end, or take another hostPort"
@@ -177,7 +177,9 @@ def world(*nodes: Node) -> World:
     """A cluster in which GPU 0 and port 80 of node1 are taken."""
     made = World(*nodes)
     made.ledger.apply(held("0"))
-    made.ledger.resident_applied(Resident(PodRef("other", "web", "web"), "node1", Demand(ports=frozenset({WEB}))))
+    made.ledger.resident_applied(
+        ForeignPod(PodRef("other", "web", "web"), "node1", ResourceRequest(ports=frozenset({WEB})))
+    )
     return made
 
 
@@ -187,7 +189,7 @@ def test_sentences(nodes: tuple[Node, ...], given: dict[str, Any], others: dict[
     wait = world(*nodes).wait(asking(others=others, **given))
 
     assert message == wait.message
-    assert [type(wake) for wake in wait.wakes] == [ShapeChanged]
+    assert [type(wake) for wake in wait.wakes] == [ClassChanged]
 
 
 WELL, FULL = having("node2", 8000), having("node1", 8000)
@@ -208,7 +210,7 @@ LACKING = {
 def test_what_is_told_of_many_nodes(number: int) -> None:
     """What is in the way on the nodes that are closest to fitting."""
     words = list(LACKING)[number:]
-    zone = {"constraints": Constraints({"zone": "a"})}
+    zone = {"constraints": SchedulingConstraints({"zone": "a"})}
     nodes = [LACKING[word] for word in reversed(words)]
     labelled = [each if each.labels else having_zone(each) for each in nodes]
 
@@ -229,7 +231,7 @@ def test_an_obstacle_of_the_node_comes_before_who_holds_its_gpus() -> None:
 
 def test_the_gpu_that_is_named_is_the_one_that_is_missing() -> None:
     """Of two that are ill, one is held: the other is what the pod could have."""
-    ill = {0: Reading(health=Health.UNHEALTHY), **ILL}
+    ill = {0: DeviceReading(health=Health.UNHEALTHY), **ILL}
 
     assert "GPU 1 of node1 is unhealthy" in world(having("node1", 1, 1, readings=ill)).wait(asking()).message
 
@@ -252,6 +254,6 @@ def test_numbers_do_not_make_it_another_obstacle() -> None:
 def test_cards_that_may_be_anybodys_are_not_free() -> None:
     """A device plugin gave some, and nobody can tell which."""
     made = World(having("node1", 1, 1, advertised=2, allocatable={"pods": 9, "nvidia.com/gpu": 2}))
-    made.ledger.resident_applied(Resident(PodRef("other", "a", "a"), "node1", Demand({"nvidia.com/gpu": 1})))
+    made.ledger.resident_applied(ForeignPod(PodRef("other", "a", "a"), "node1", ResourceRequest({"nvidia.com/gpu": 1})))
 
     assert "1 node has such GPUs, but none is free" in made.wait(asking()).message

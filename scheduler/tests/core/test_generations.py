@@ -6,9 +6,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.nodes.generations import Touched
+from gpu_scheduler.core.nodes.generations import NodeGenerations
 from gpu_scheduler.core.pods.placement import Placement
-from gpu_scheduler.core.pods.pod import Resident
+from gpu_scheduler.core.pods.pod import ForeignPod
 from gpu_scheduler.core.refs import PodRef
 from tests.core.asking import World, asking, bound
 from tests.core.build import node
@@ -21,7 +21,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["mark", "learn", "unlearn"]), NAMES
 @given(EVENTS, st.integers(0, 60))
 def test_what_changed_since(events: list[tuple[str, str]], when: int) -> None:
     """Every node that changed after a moment, once, the last first."""
-    touched, number = Touched(), 0
+    touched, number = NodeGenerations(), 0
     log: list[str] = []
     there: set[str] = set()
     for position, (what, name) in enumerate(events):
@@ -42,7 +42,7 @@ def test_what_changed_since(events: list[tuple[str, str]], when: int) -> None:
 
 def test_a_heartbeat_is_no_change() -> None:
     """A node that is shown again as it was costs nobody anything."""
-    touched = Touched()
+    touched = NodeGenerations()
     touched.learn(node())
     before = touched.now
     touched.learn(node())
@@ -55,7 +55,7 @@ def test_a_heartbeat_is_no_change() -> None:
 
 def test_nodes_that_are_gone_are_forgotten() -> None:
     """However many names come and go, few are kept; who looks after that has to look at all nodes."""
-    touched = Touched()
+    touched = NodeGenerations()
     touched.learn(node())
     for number in range(1000):
         touched.mark(f"gone-{number}")
@@ -74,7 +74,7 @@ def test_whatever_a_decision_reads_of_a_node_touches_it() -> None:
     """Holds, whatever pods take, and the node itself."""
     world = World(node("node1"), node("node2"))
     touched, ledger = world.ledger.touched, world.ledger
-    stranger = Resident(PodRef("other", "a", "1"), "node2", POD.demand)
+    stranger = ForeignPod(PodRef("other", "a", "1"), "node2", POD.demand)
     placement = Placement("node1", ("0",), None)
     shown = bound(POD, placement)
     events: dict[str, Event] = {
@@ -98,7 +98,7 @@ def test_whatever_a_decision_reads_of_a_node_touches_it() -> None:
 
 def test_when_a_node_changed_last() -> None:
     """Nobody takes what was forgotten for older than it may be."""
-    touched = Touched()
+    touched = NodeGenerations()
     touched.mark("node1")
     assert (touched.last("node1"), touched.last("node2")) == (1, 0)
     for number in range(100):

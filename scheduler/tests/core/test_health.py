@@ -6,11 +6,11 @@ import pytest
 
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
 from gpu_scheduler.core.filters.gpu_filters import gpu_healthy
-from gpu_scheduler.core.ledger.hold import claim_of
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading
+from gpu_scheduler.core.ledger.hold import assumed_hold
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from tests.core.build import KEEP, node, own, pod
 
 if TYPE_CHECKING:
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 GPU_2 = "GPU-20000000-0000-0000-0000-000000000000"
 MIG = "MIG-20000000-0000-0000-0000-000000000000"
-CARDS = Inventory((Card(0), Card(1), Card(2, GPU_2, (MIG,))))
-ILL = {1: Reading(health=Health.DEGRADED), 2: Reading(health=Health.UNHEALTHY)}
+CARDS = Inventory((Device(0), Device(1), Device(2, GPU_2, (MIG,))))
+ILL = {1: DeviceReading(health=Health.DEGRADED), 2: DeviceReading(health=Health.UNHEALTHY)}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
 
 
-def asked(given: Pod, devices: str, **others: Any) -> Obstacle | None:
+def asked(given: Pod, devices: str, **others: Any) -> Unschedulable | None:
     """The question for these devices of a node where card 1 is degraded and card 2 unhealthy."""
     there: Node = node("node1", **{"inventory": CARDS, "readings": ILL, **others})
     placement = Placement("node1", tuple(filter(None, devices.split(","))), 0)
-    return gpu_healthy(claim_of(given, placement), there)
+    return gpu_healthy(assumed_hold(given, placement), there)
 
 
 LINE = pod("train-0")

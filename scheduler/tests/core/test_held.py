@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import GpuChanged, IndexChanged
+from gpu_scheduler.core.cluster_events import DeviceChanged, IndexChanged
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.nodes.nodes import Nodes
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
@@ -150,7 +150,7 @@ def test_who_may_share_a_gpu(pending: Pod, holder: Pod, sharing: Sharing, free: 
     else:
         assert isinstance(decision, Wait)
         assert decision.reason is Reason.GPU_HELD
-        assert GpuChanged("node4", "3") in decision.wakes
+        assert DeviceChanged("node4", "3") in decision.wakes
 
 
 SINCE = "2026-11-21T01:00:00Z"
@@ -254,7 +254,7 @@ def test_who_waits_for_a_gpu_is_woken_by_all_that_can_help() -> None:
     )
 
     assert isinstance(decision, Wait)
-    assert {GpuChanged("node4", "3"), exists("node4"), exists("gpus")} == decision.wakes
+    assert {DeviceChanged("node4", "3"), exists("node4"), exists("gpus")} == decision.wakes
 
 
 def test_who_waits_for_an_index_is_woken_by_it() -> None:

@@ -4,27 +4,27 @@ import pytest
 
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
-from gpu_scheduler.core.nodes.inventory import Card, Inventory, Spot, counted
+from gpu_scheduler.core.nodes.inventory import Device, DevicePart, Inventory, counted
 from gpu_scheduler.core.reasons import Reason
 from tests.core.build import decided, ledger, node, nodes, pod, running
 
 GPU_0, GPU_1, GPU_9 = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1, 9))
 MIG_A, MIG_B, MIG_9 = (f"MIG-{number}0000000-0000-0000-0000-000000000000" for number in (1, 2, 9))
-FULL = Inventory((Card(0, GPU_0), Card(1, GPU_1, (MIG_A, MIG_B))))
-PARTLY = Inventory((Card(0, GPU_0), Card(1)))
+FULL = Inventory((Device(0, GPU_0), Device(1, GPU_1, (MIG_A, MIG_B))))
+PARTLY = Inventory((Device(0, GPU_0), Device(1)))
 UUIDS = "agentaflow.gpu/assigned-uuids"
 
 SPOTS = {
-    "an index": ("1", Spot(1)),
-    "a UUID": (GPU_1, Spot(1)),
-    "a slice": (MIG_B, Spot(1, MIG_B)),
+    "an index": ("1", DevicePart(1)),
+    "a UUID": (GPU_1, DevicePart(1)),
+    "a slice": (MIG_B, DevicePart(1, MIG_B)),
     "an index that is not there": ("2", None),
     "a UUID that is not there": (GPU_9, None),
 }
 
 
 @pytest.mark.parametrize(("device", "spot"), SPOTS.values(), ids=SPOTS)
-def test_where_a_device_is(device: str, spot: Spot | None) -> None:
+def test_where_a_device_is(device: str, spot: DevicePart | None) -> None:
     """By index, by UUID, or by the UUID of a slice."""
     assert spot == FULL.find(device)
 
@@ -32,7 +32,7 @@ def test_where_a_device_is(device: str, spot: Spot | None) -> None:
 def test_a_hostile_capacity_fills_no_memory() -> None:
     """A node that claims to have a million cards is believed 1,024."""
     assert len(counted(10**6).cards) == 1024
-    assert counted(2) == Inventory((Card(0), Card(1)))
+    assert counted(2) == Inventory((Device(0), Device(1)))
     assert counted(0).cards == ()
 
 

@@ -5,28 +5,28 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gpu_scheduler.core.ledger.hold import Holder
-from gpu_scheduler.core.ledger.latest import Recency
+from gpu_scheduler.core.ledger.hold import Hold
+from gpu_scheduler.core.ledger.latest import LatestHold
 from gpu_scheduler.core.refs import PodRef
 
 TIMES = [f"2026-11-21T0{hour}:00:00.00000{micros}Z" for hour in (1, 9) for micros in (0, 7)]
 
 
-def holder(name: str, when: str | None = None, devices: tuple[str, ...] = ("0",)) -> Holder:
+def holder(name: str, when: str | None = None, devices: tuple[str, ...] = ("0",)) -> Hold:
     """A pod that was bound then; assumed where that is not said."""
     ref = PodRef("default", name, f"uid-{name}")
-    bound = Holder(ref, "node1", devices, (), 0, None, None, False, None, False)
+    bound = Hold(ref, "node1", devices, (), 0, None, None, False, None, False)
     return replace(bound, assumed=when is None, assigned_at=when or "")
 
 
-def place(holder: Holder) -> tuple[str, str]:
+def place(holder: Hold) -> tuple[str, str]:
     """Where it is found."""
     return holder.node, holder.ref.uid
 
 
-def came(*holders: Holder) -> Recency:
+def came(*holders: Hold) -> LatestHold:
     """These came, in this order."""
-    recency = Recency()
+    recency = LatestHold()
     for each in holders:
         recency.put(each)
     return recency
@@ -34,7 +34,7 @@ def came(*holders: Holder) -> Recency:
 
 def test_nobody_is_nobody() -> None:
     """A cluster without our pods."""
-    assert Recency().newest() is None
+    assert LatestHold().newest() is None
 
 
 def test_the_newest_binding_counts_not_the_newest_news() -> None:
@@ -88,8 +88,8 @@ class Comings(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.recency = Recency()
-        self.there: dict[str, Holder] = {}
+        self.recency = LatestHold()
+        self.there: dict[str, Hold] = {}
 
     @rule(name=st.sampled_from("abcdef"), when=st.sampled_from([*TIMES, "", None, None]), holds=st.booleans())
     def put(self, name: str, when: str | None, holds: bool) -> None:  # noqa: FBT001

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import GpuChanged, IndexChanged, LineFreed, QuotaChanged, RoomFreed
+from gpu_scheduler.core.cluster_events import AnyIndexFreed, DeviceChanged, IndexChanged, QuotaChanged, ResourceFreed
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
@@ -185,14 +185,14 @@ def test_a_stale_view_of_a_bound_pod_releases_nothing() -> None:
 
 NEWS = frozenset(
     {
-        GpuChanged("node4", "3"),
-        GpuChanged("node4", ""),
+        DeviceChanged("node4", "3"),
+        DeviceChanged("node4", ""),
         IndexChanged(TRAIN, 3),
-        LineFreed(TRAIN),
+        AnyIndexFreed(TRAIN),
         QuotaChanged("default"),
     }
 )
-FREED = NEWS | {RoomFreed("node4", "pods")}
+FREED = NEWS | {ResourceFreed("node4", "pods")}
 
 
 def test_a_definite_failure_frees() -> None:
@@ -237,7 +237,7 @@ def test_a_pod_bound_elsewhere_than_assumed_is_booked_where_it_is() -> None:
     held.assume(pod("train-3"), placed("node4", "3", 3))
     wakes = held.apply(running("train-3", "node2", containers=own("7")))
 
-    assert GpuChanged("node4", "3") in wakes
+    assert DeviceChanged("node4", "3") in wakes
     assert (held.devices.rivals("node4", "3"), len(held.devices.rivals("node2", "7"))) == ((), 1)
 
 
@@ -282,9 +282,9 @@ def test_a_pod_without_an_index_frees_its_gpu_only(given: Pod) -> None:
     held = ledger(given)
 
     assert held.forget(given.ref.uid) == {
-        GpuChanged("node4", "3"),
-        GpuChanged("node4", ""),
-        RoomFreed("node4", "pods"),
+        DeviceChanged("node4", "3"),
+        DeviceChanged("node4", ""),
+        ResourceFreed("node4", "pods"),
         QuotaChanged("default"),
     }
     assert held.differences(ledger()) == 0
@@ -295,7 +295,7 @@ def test_a_node_that_is_gone_is_unlearned() -> None:
     held = ledger(running("train-3", "node4"), known=nodes(node("node4", inventory=counted(4))))
     wakes = held.unlearn("node4")
 
-    assert wakes == {GpuChanged("node4", "3"), GpuChanged("node4", "")}
+    assert wakes == {DeviceChanged("node4", "3"), DeviceChanged("node4", "")}
     assert len(held.devices.rivals("node4", "3")) == 1
     assert held.differences(ledger(running("train-3", "node4"))) == 0
 
@@ -327,7 +327,7 @@ def test_a_pending_pod_that_changes_its_index_gives_up_the_old_one(changed: Pod,
     held = ledger(pod("train-3"))
     wakes = held.apply(changed)
 
-    assert wakes == {LineFreed(TRAIN)}
+    assert wakes == {AnyIndexFreed(TRAIN)}
     assert list(held.indices.free(TRAIN, parse_placement_map(MAP))) == free
     assert held.differences(ledger(changed)) == 0
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gpu_scheduler.core import decide as deciding
-from gpu_scheduler.core.cluster_events import GpuChanged
+from gpu_scheduler.core.cluster_events import DeviceChanged
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading, counted
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
 from gpu_scheduler.core.pods.pod import Pod, workload_of
 from gpu_scheduler.core.policy import Policy, Sharing
@@ -28,9 +28,9 @@ SLICES = [f"MIG-11111111-0000-0000-0000-00000000000{number}" for number in (1, 2
 PLACES = {"0": (0, None), "1": (1, None), "2": (2, None), GPU_0: (0, None), **{uuid: (1, uuid) for uuid in SLICES}}
 KNOWN = Inventory(
     (
-        Card(0, GPU_0, memory=8192),
-        Card(1, "GPU-11111111-0000-0000-0000-000000000000", tuple(SLICES), memory=8192),
-        Card(2, memory=8192),
+        Device(0, GPU_0, memory=8192),
+        Device(1, "GPU-11111111-0000-0000-0000-000000000000", tuple(SLICES), memory=8192),
+        Device(2, memory=8192),
     )
 )
 INVENTORIES = [None, counted(2), KNOWN]
@@ -148,16 +148,16 @@ class Cluster(RuleBasedStateMachine):
             self.seen[uid] = value
             if value.bound or value.finished:
                 self.flying.pop(uid, None)
-        freed = {GpuChanged(node, self.ledger.devices.card(node, device)) for node, device in before - self.taken()}
+        freed = {DeviceChanged(node, self.ledger.devices.card(node, device)) for node, device in before - self.taken()}
         assert freed <= wakes
 
     @rule(
         which=st.sampled_from(INVENTORIES),
         name=st.sampled_from(["node1", "node2"]),
-        read=st.sampled_from([{}, {}, {0: Reading(used=8000)}, {0: Reading(health=Health.UNHEALTHY)}]),
+        read=st.sampled_from([{}, {}, {0: DeviceReading(used=8000)}, {0: DeviceReading(health=Health.UNHEALTHY)}]),
         stale=st.sampled_from([False, False, True]),
     )
-    def learn(self, which: Inventory | None, name: str, read: dict[int, Reading], stale: bool) -> None:  # noqa: FBT001
+    def learn(self, which: Inventory | None, name: str, read: dict[int, DeviceReading], stale: bool) -> None:  # noqa: FBT001
         """A node's monitor tells what it has and how that does, or falls silent."""
         alias = "gpus" if name == "node2" else None
         changed = node(name, inventory=which, alias=alias, readings=read, stale=stale)

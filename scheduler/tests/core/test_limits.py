@@ -6,9 +6,9 @@ import pytest
 
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.filters.environment import BY_FIELD
-from gpu_scheduler.core.nodes.inventory import Card, Inventory, counted
+from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.pod import Demand, Pod, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
 from tests.core.build import ROOM, container, decided, ledger, node, nodes, pod, running
@@ -22,7 +22,7 @@ UUID = "GPU-00000000-0000-0000-0000-000000000000"
 def limited(given: Pod, number: int, *containers: str) -> Pod:
     """The same pod with a limit of so many cards in each of these containers, as the webhook leaves it then."""
     limits = tuple((name, number) for name in containers or ("main",))
-    demand = Demand({GPU: number * len(limits)})
+    demand = ResourceRequest({GPU: number * len(limits)})
     return replace(given, gpu_limits=limits, demand=demand, containers=(container(BY_FIELD),))
 
 
@@ -34,7 +34,7 @@ def handing_out(name: str = "node1", number: int = 4, *, allocatable: int | None
 
 PLUGIN = handing_out()
 BARE = node("node1")
-KNOWN = node("node1", inventory=Inventory((Card(0, UUID), Card(1), Card(2), Card(3))))
+KNOWN = node("node1", inventory=Inventory((Device(0, UUID), Device(1), Device(2), Device(3))))
 
 BOUND = {
     "the plugin picks as many cards as the line names": (limited(pod("a-0", "0=node1:2,3"), 2), PLUGIN, "0,1"),
@@ -60,7 +60,7 @@ def test_what_a_pod_with_a_limit_sees(pending: Pod, there: Node, devices: str) -
 
 def test_uuids_of_a_plugins_choice_are_not_known() -> None:
     """The Binding names none, even where the node's inventory has them all."""
-    known = Inventory((Card(0, UUID),))
+    known = Inventory((Device(0, UUID),))
     there = replace(handing_out(number=1), inventory=known)
     decision = decided(limited(pod("a-0", "0=node1:0"), 1), known=nodes(there))
 
@@ -153,7 +153,7 @@ def test_another_schedulers_pods_use_the_plugin_too() -> None:
     """They are no holders of ours, but what the plugin gave them is gone; the pod is named."""
     known = nodes(PLUGIN)
     held = ledger(known=known)
-    foreign = Resident(PodRef("other", "web", "uid-web"), "node1", Demand({GPU: 1}))
+    foreign = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({GPU: 1}))
     held.resident_applied(foreign)
     decision = decided(WITHOUT, held, known)
 
@@ -182,7 +182,7 @@ def test_a_plugin_has_only_so_many_cards(
     """Whoever used them; who waits reads the numbers, and is woken when some come free."""
     known = nodes(handing_out("node1", number, allocatable=allocatable))
     held = ledger(known=known)
-    foreign = Resident(PodRef("other", "web", "uid-web"), "node1", Demand({GPU: used} if used else {}))
+    foreign = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({GPU: used} if used else {}))
     held.resident_applied(foreign)
     decision = decided(limited(pod("a-0", "0=node1:"), asked), held, known)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.nodes.monitor_leases import GRAIN, Freshness, Sighting
+from gpu_scheduler.core.nodes.monitor_leases import GRAIN, MonitorLease, MonitorLeases
 
 NOON = datetime(2027, 5, 1, 12, tzinfo=UTC).timestamp()
 
@@ -17,7 +17,7 @@ class Story:
     """Monitors' Leases, and a clock that only the story moves."""
 
     def __init__(self) -> None:
-        self.freshness = Freshness()
+        self.freshness = MonitorLeases()
         self.now = 1000.0
         self.told: list[str] = []
 
@@ -36,7 +36,7 @@ class Story:
     def see(self, node: str, age: int | None, lasts: float = 45) -> None:
         """Let the watch show a Lease."""
         text = None if age is None else renewal(age)
-        if self.freshness.seen(Sighting(node, text, lasts), now=self.now, wall=NOON):
+        if self.freshness.seen(MonitorLease(node, text, lasts), now=self.now, wall=NOON):
             self.told.append(node if self.freshness.stale(node) else f"({node})")
 
 
@@ -81,26 +81,26 @@ def test_story(steps: Iterable[Step], told: list[str]) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "2027-13-01T00:00:00Z"])
 def test_a_renewal_that_cannot_be_read_has_its_time(text: str) -> None:
     """A text of somebody else's making costs nobody a node at once."""
-    freshness = Freshness()
+    freshness = MonitorLeases()
 
-    assert not freshness.seen(Sighting("a", text, 45), now=0, wall=NOON)
+    assert not freshness.seen(MonitorLease("a", text, 45), now=0, wall=NOON)
     assert list(freshness.fallen_silent(45)) == ["a"]
 
 
 def test_a_renewal_without_a_zone_is_utc() -> None:
     """As Kubernetes means all its times."""
-    freshness = Freshness()
+    freshness = MonitorLeases()
 
-    assert freshness.seen(Sighting("a", "2027-05-01T11:59:00", 45), now=0, wall=NOON)
+    assert freshness.seen(MonitorLease("a", "2027-05-01T11:59:00", 45), now=0, wall=NOON)
 
 
 def test_the_timer_is_never_later_than_a_grain() -> None:
     """And nobody is woken for each renewal: five thousand of them leave two times a second to look."""
-    freshness = Freshness()
+    freshness = MonitorLeases()
     assert freshness.next_due() is None
     for number in range(5000):
         for renewed in ("2027-05-01T12:00:00Z", "2027-05-01T12:00:15Z"):
-            freshness.seen(Sighting(str(number), renewed, 45), now=number / 333, wall=NOON)
+            freshness.seen(MonitorLease(str(number), renewed, 45), now=number / 333, wall=NOON)
     looks, stale, due = 0, 0, freshness.next_due()
     while due is not None:
         looks += 1
@@ -113,9 +113,9 @@ def test_the_timer_is_never_later_than_a_grain() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([10.0, 20.0]), st.floats(0, 30)), max_size=30))
 def test_staleness_is_what_the_times_say(renewals: list[tuple[str, float, float]]) -> None:
     """However renewals and looks fall together: stale when the last is older than its time, at most a grain late."""
-    freshness, now, seen = Freshness(), 100.0, dict[str, tuple[float, float]]()
+    freshness, now, seen = MonitorLeases(), 100.0, dict[str, tuple[float, float]]()
     for number, (node, lasts, later) in enumerate(renewals):
-        freshness.seen(Sighting(node, renewal(-number), lasts), now=now, wall=NOON)
+        freshness.seen(MonitorLease(node, renewal(-number), lasts), now=now, wall=NOON)
         seen[node] = (now, lasts)
         now += later
         list(freshness.fallen_silent(now))

@@ -5,12 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, RoomFreed, Wake
+from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, ResourceFreed
 from gpu_scheduler.core.filters.node_filters import node_selected, node_usable, ports_free, room_left, taints_tolerated
-from gpu_scheduler.core.ledger.used_resources import Occupancy
+from gpu_scheduler.core.ledger.used_resources import UsedResources
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import Constraints, Requirement, Taint, Term, Toleration
-from gpu_scheduler.core.pods.pod import Demand, HostPort, Pod, Resident
+from gpu_scheduler.core.pods.constraints import (
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    SchedulingConstraints,
+    Taint,
+    Toleration,
+)
+from gpu_scheduler.core.pods.pod import ForeignPod, HostPort, Pod, ResourceRequest
 from gpu_scheduler.core.refs import PodRef
 from tests.core.build import pod
 
@@ -18,20 +24,22 @@ GI = 2**30
 
 
 def wishing(**constraints: object) -> Pod:
-    return pod(constraints=Constraints(**constraints))  # type: ignore[arg-type]
+    return pod(constraints=SchedulingConstraints(**constraints))  # type: ignore[arg-type]
 
 
 def asking(requests: Mapping[str, int] | None = None, *ports: HostPort) -> Pod:
-    return pod(demand=Demand(requests or {}, frozenset(ports)))
+    return pod(demand=ResourceRequest(requests or {}, frozenset(ports)))
 
 
-def taken(*demands: Demand) -> Occupancy:
+def taken(*demands: ResourceRequest) -> UsedResources:
     """Pods web-0, web-1 … on node1, and one on node2 that takes plenty."""
-    occupancy = Occupancy()
+    occupancy = UsedResources()
     for number, demand in enumerate(demands):
-        occupancy.put(Resident(PodRef("default", f"web-{number}", f"uid-{number}"), "node1", demand))
-    plenty = Demand({"cpu": 64000, "memory": 512 * GI, "example.com/fpga": 8}, frozenset({tcp(8080), tcp(9090)}))
-    occupancy.put(Resident(PodRef("default", "far", "uid-far"), "node2", plenty))
+        occupancy.put(ForeignPod(PodRef("default", f"web-{number}", f"uid-{number}"), "node1", demand))
+    plenty = ResourceRequest(
+        {"cpu": 64000, "memory": 512 * GI, "example.com/fpga": 8}, frozenset({tcp(8080), tcp(9090)})
+    )
+    occupancy.put(ForeignPod(PodRef("default", "far", "uid-far"), "node2", plenty))
     return occupancy
 
 
@@ -39,7 +47,7 @@ def tcp(port: int, address: str = "0.0.0.0") -> HostPort:  # noqa: S104 - every 
     return HostPort("TCP", address, port)
 
 
-def changed(aspect: Aspect) -> frozenset[Wake]:
+def changed(aspect: Aspect) -> frozenset[ClusterEvent]:
     return frozenset({NodeChanged("node1", aspect)})
 
 
@@ -87,7 +95,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize(("node", "message", "wakes"), UNUSABLE.values(), ids=UNUSABLE)
-def test_an_unusable_node(node: Node, message: str, wakes: frozenset[Wake]) -> None:
+def test_an_unusable_node(node: Node, message: str, wakes: frozenset[ClusterEvent]) -> None:
     """Why it takes no pods, and the one change that cures it."""
     obstacle = node_usable(pod(), node)
 
@@ -145,16 +153,18 @@ def test_a_taint_that_is_not_tolerated(taints: tuple[Taint, ...], message: str) 
     assert (message, changed(Aspect.TAINTS)) == (obstacle.message, obstacle.wakes)
 
 
-SSD = Requirement("disk", "In", ("ssd",))
-HDD = Requirement("disk", "In", ("hdd",))
+SSD = NodeSelectorRequirement("disk", "In", ("ssd",))
+HDD = NodeSelectorRequirement("disk", "In", ("hdd",))
 
 SELECTED = {
     "no wish": pod(),
     "a selector with the node's labels": wishing(selector={"disk": "ssd", "zone": "a"}),
-    "an affinity to the node": wishing(affinity=(Term((SSD,)),)),
-    "an affinity of which the second term matches": wishing(affinity=(Term((HDD,)), Term((SSD,)))),
+    "an affinity to the node": wishing(affinity=(NodeSelectorTerm((SSD,)),)),
+    "an affinity of which the second term matches": wishing(
+        affinity=(NodeSelectorTerm((HDD,)), NodeSelectorTerm((SSD,)))
+    ),
     "an affinity to the node's name": wishing(
-        affinity=(Term(fields=(Requirement("metadata.name", "In", ("node1",)),)),)
+        affinity=(NodeSelectorTerm(fields=(NodeSelectorRequirement("metadata.name", "In", ("node1",)),)),)
     ),
 }
 
@@ -178,11 +188,11 @@ MISMATCH = {
         'the pod\'s nodeSelector asks for "rack=7", which it does not have',
     ),
     "an affinity to other nodes": (
-        wishing(affinity=(Term((SSD, Requirement("zone", "NotIn", ("a",)))),)),
+        wishing(affinity=(NodeSelectorTerm((SSD, NodeSelectorRequirement("zone", "NotIn", ("a",)))),)),
         'the pod\'s required node affinity does not allow it, "zone NotIn a" does not hold',
     ),
     "an affinity of which no term matches": (
-        wishing(affinity=(Term(), Term((HDD,)), Term((HDD,)))),
+        wishing(affinity=(NodeSelectorTerm(), NodeSelectorTerm((HDD,)), NodeSelectorTerm((HDD,)))),
         (
             'the pod\'s required node affinity does not allow it, "disk In hdd" does not hold, '
             "and none of its other 2 matches"
@@ -209,18 +219,18 @@ def test_a_node_that_the_pod_itself_rules_out(given: Pod, why: str) -> None:
     assert obstacle.wakes == changed(Aspect.LABELS)
 
 
-HALF = Demand({"cpu": 3500, "memory": 6 * GI, "example.com/fpga": 1})
+HALF = ResourceRequest({"cpu": 3500, "memory": 6 * GI, "example.com/fpga": 1})
 
 ROOM = {
     "exactly what is left": (asking({"cpu": 500, "memory": 2 * GI, "example.com/fpga": 1}), taken(HALF)),
-    "nothing of a resource that is overbooked": (asking({"memory": GI}), taken(Demand({"cpu": 9000}))),
+    "nothing of a resource that is overbooked": (asking({"memory": GI}), taken(ResourceRequest({"cpu": 9000}))),
     "cards, which the ledger counts": (asking({"nvidia.com/gpu": 8}), taken()),
-    "the last place": (asking(), taken(HALF, Demand())),
+    "the last place": (asking(), taken(HALF, ResourceRequest())),
 }
 
 
 @pytest.mark.parametrize(("given", "occupancy"), ROOM.values(), ids=ROOM)
-def test_room_for_the_pod(given: Pod, occupancy: Occupancy) -> None:
+def test_room_for_the_pod(given: Pod, occupancy: UsedResources) -> None:
     """Only the node's own pods count, and a request of nothing never fails."""
     assert room_left(given, NODE, occupancy) is None
 
@@ -251,7 +261,7 @@ FULL = {
     ),
     "less than a kibibyte": (
         asking({"memory": 1000}),
-        taken(Demand({"memory": 8 * GI - 1})),
+        taken(ResourceRequest({"memory": 8 * GI - 1})),
         ("memory", "1000B of memory", "8Gi of 8Gi are used, 1B are free", WAIT),
     ),
     "more disk than the node has": (
@@ -271,7 +281,7 @@ FULL = {
     ),
     "more than there are units for": (
         asking({"memory": 2**63 * 2048}),
-        taken(Demand({"memory": 9 * GI})),
+        taken(ResourceRequest({"memory": 9 * GI})),
         ("memory", "16384Ei of memory", "9Gi of 8Gi are used, 0 are free", NEVER),
     ),
     "no place for another pod, which is asked first": (
@@ -283,14 +293,14 @@ FULL = {
 
 
 @pytest.mark.parametrize(("given", "occupancy", "expected"), FULL.values(), ids=FULL)
-def test_a_full_node(given: Pod, occupancy: Occupancy, expected: tuple[str, str, str, str]) -> None:
+def test_a_full_node(given: Pod, occupancy: UsedResources, expected: tuple[str, str, str, str]) -> None:
     """Asked, used and free are told in people's units; it is one obstacle while they change."""
     resource, thing, state, cure = expected
     obstacle = room_left(given, NODE, occupancy)
 
     assert obstacle is not None
     assert obstacle.message == (f"InsufficientResources: cannot fit on node node1: asks for {thing}, {state}; {cure}")
-    assert obstacle.wakes == changed(Aspect.ALLOCATABLE) | {RoomFreed("node1", resource)}
+    assert obstacle.wakes == changed(Aspect.ALLOCATABLE) | {ResourceFreed("node1", resource)}
     assert obstacle.topic == f"InsufficientResources: {thing} on node node1"
 
 
@@ -307,12 +317,12 @@ def test_room_is_plain_arithmetic(
         for resource, amount in asked.items()
     )
 
-    answer = room_left(asking(asked), Node("node1", allocatable=there), taken(*map(Demand, used)))
+    answer = room_left(asking(asked), Node("node1", allocatable=there), taken(*map(ResourceRequest, used)))
 
     assert fits is (answer is None)
 
 
-WEB = Demand(ports=frozenset({tcp(8080), tcp(53, "10.0.0.1")}))
+WEB = ResourceRequest(ports=frozenset({tcp(8080), tcp(53, "10.0.0.1")}))
 
 FREE_PORTS = {
     "no port": asking(),
@@ -326,7 +336,7 @@ FREE_PORTS = {
 @pytest.mark.parametrize("given", FREE_PORTS.values(), ids=FREE_PORTS)
 def test_ports_that_are_free(given: Pod) -> None:
     """One protocol, address and port is given once a node."""
-    assert ports_free(given, NODE, taken(Demand(), WEB)) is None
+    assert ports_free(given, NODE, taken(ResourceRequest(), WEB)) is None
 
 
 USED_PORTS = {
@@ -345,11 +355,11 @@ USED_PORTS = {
 @pytest.mark.parametrize(("given", "what"), USED_PORTS.values(), ids=USED_PORTS)
 def test_a_port_that_is_in_use(given: Pod, what: str) -> None:
     """The pod that has it is named; the wait is for a port of that node."""
-    obstacle = ports_free(given, NODE, taken(Demand(), WEB))
+    obstacle = ports_free(given, NODE, taken(ResourceRequest(), WEB))
 
     assert obstacle is not None
     assert obstacle.message == (
         f"PortInUse: cannot use host port {what}; "
         "wait until that pod ends, take another hostPort, or let the map name another node"
     )
-    assert obstacle.wakes == frozenset({RoomFreed("node1", "ports")})
+    assert obstacle.wakes == frozenset({ResourceFreed("node1", "ports")})

@@ -5,11 +5,18 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.core.decision import Bind, Wait
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading, counted
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import ANYWHERE, Constraints, Requirement, Taint, Term, Toleration
+from gpu_scheduler.core.pods.constraints import (
+    ANYWHERE,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    SchedulingConstraints,
+    Taint,
+    Toleration,
+)
 from gpu_scheduler.core.pods.count_request import Strategy
-from gpu_scheduler.core.pods.pod import ANY_ADDRESS, Demand, HostPort, Pod, Resident
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, ForeignPod, HostPort, Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.refs import PodRef
 from tests.core.asking import World, asking, having, words
@@ -55,9 +62,14 @@ CARDS: dict[str, Row] = {
         "0",
     ),
     "an observer takes no notice of who holds what": (having("node1", 1), (pinned("0"),), {"observer": "true"}, "0"),
-    "nor of the load": (having("node1", 1, readings={0: Reading(1, 100)}), (), {"observer": "true", "memory": 1}, "0"),
+    "nor of the load": (
+        having("node1", 1, readings={0: DeviceReading(1, 100)}),
+        (),
+        {"observer": "true", "memory": 1},
+        "0",
+    ),
     "but a card that is ill is not shown to it": (
-        having("node1", 1, readings={0: Reading(health=Health.UNHEALTHY)}),
+        having("node1", 1, readings={0: DeviceReading(health=Health.UNHEALTHY)}),
         (),
         {"observer": "true"},
         "GpuUnhealthy",
@@ -77,9 +89,9 @@ CARDS: dict[str, Row] = {
         "InsufficientGpuMemory",
     ),
     "memory of a card of which nobody knows it": (having("node1", None), (), {"memory": 1}, "InsufficientGpuMemory"),
-    "no memory at all of such a card": (having("node1", None, readings={0: Reading(used=7)}), (), {}, "0"),
+    "no memory at all of such a card": (having("node1", None, readings={0: DeviceReading(used=7)}), (), {}, "0"),
     "memory that somebody uses, whoever": (
-        having("node1", 8192, readings={0: Reading(used=1)}),
+        having("node1", 8192, readings={0: DeviceReading(used=1)}),
         (),
         {"memory": 8192},
         "NotEnoughGpus",
@@ -104,13 +116,13 @@ CARDS: dict[str, Row] = {
         "NotEnoughGpus",
     ),
     "shared: what is used counts where it is more than what was promised": (
-        having("node1", 8000, readings={0: Reading(used=5001)}),
+        having("node1", 8000, readings={0: DeviceReading(used=5001)}),
         (holder("0", **PART),),
         PART,
         "NotEnoughGpus",
     ),
     "shared: it is not counted twice": (
-        having("node1", 8000, readings={0: Reading(used=5000)}),
+        having("node1", 8000, readings={0: DeviceReading(used=5000)}),
         (holder("0", **PART),),
         PART,
         "0",
@@ -122,27 +134,37 @@ CARDS: dict[str, Row] = {
         "0",
     ),
     "and with nobody else": (having("node1", 8000), (pinned("0"),), SHARING, "NotEnoughGpus"),
-    "utilization up to the goal": (having("node1", 1, readings={0: Reading(0, 80)}), (), {}, "0"),
-    "utilization above the goal": (having("node1", 1, readings={0: Reading(0, 81)}), (), {}, "NotEnoughGpus"),
-    "a degraded card": (having("node1", 1, readings={0: Reading(health=Health.DEGRADED)}), (), {}, "0"),
-    "an unhealthy card": (having("node1", 1, readings={0: Reading(health=Health.UNHEALTHY)}), (), {}, "GpuUnhealthy"),
-    "beside an unhealthy card": (having("node1", 1, 1, readings={0: Reading(health=Health.UNHEALTHY)}), (), {}, "1"),
+    "utilization up to the goal": (having("node1", 1, readings={0: DeviceReading(0, 80)}), (), {}, "0"),
+    "utilization above the goal": (having("node1", 1, readings={0: DeviceReading(0, 81)}), (), {}, "NotEnoughGpus"),
+    "a degraded card": (having("node1", 1, readings={0: DeviceReading(health=Health.DEGRADED)}), (), {}, "0"),
+    "an unhealthy card": (
+        having("node1", 1, readings={0: DeviceReading(health=Health.UNHEALTHY)}),
+        (),
+        {},
+        "GpuUnhealthy",
+    ),
+    "beside an unhealthy card": (
+        having("node1", 1, 1, readings={0: DeviceReading(health=Health.UNHEALTHY)}),
+        (),
+        {},
+        "1",
+    ),
     "an unhealthy card that is held: it is not health alone": (
-        having("node1", 1, readings={0: Reading(health=Health.UNHEALTHY)}),
+        having("node1", 1, readings={0: DeviceReading(health=Health.UNHEALTHY)}),
         (pinned("0"),),
         {},
         "NotEnoughGpus",
     ),
     "a node whose monitor is silent": (having("node1", stale=True), (), {}, "GpuUnhealthy"),
-    "a card in slices": (node(inventory=Inventory((Card(0, UUIDS[0], (SLICE,)), Card(1)))), (), {}, "1"),
-    "no card but those in slices": (node(inventory=Inventory((Card(0, UUIDS[0], (SLICE,)),))), (), {}, "GpuNotFound"),
+    "a card in slices": (node(inventory=Inventory((Device(0, UUIDS[0], (SLICE,)), Device(1)))), (), {}, "1"),
+    "no card but those in slices": (node(inventory=Inventory((Device(0, UUIDS[0], (SLICE,)),))), (), {}, "GpuNotFound"),
     "a card of the type": (having("node1", model="NVIDIA A100-SXM4"), (), {"type": "a100"}, "0"),
     "no card of the type": (having("node1", model="NVIDIA A100-SXM4"), (), {"type": "H100"}, "GpuNotFound"),
     "no card that says its type": (node(inventory=counted(2)), (), {"type": "A100"}, "GpuNotFound"),
     "not so many cards": (having("node1", 1, 1), (), {"count": 3}, "GpuNotFound"),
     "a node that nobody has counted": (node(), (), {}, "GpuNotFound"),
     "a card that is known by another name": (
-        node(inventory=Inventory((Card(0, UUIDS[0]), Card(1, UUIDS[1])))),
+        node(inventory=Inventory((Device(0, UUIDS[0]), Device(1, UUIDS[1])))),
         (pinned(UUIDS[0]),),
         {},
         "1",
@@ -154,7 +176,7 @@ CARDS: dict[str, Row] = {
         "NotEnoughGpus",
     ),
     "none of them, for who does not care": (
-        node(inventory=Inventory((Card(0, UUIDS[0]),))),
+        node(inventory=Inventory((Device(0, UUIDS[0]),))),
         (pinned(UUIDS[2]),),
         {"observer": "true"},
         "0",
@@ -213,7 +235,7 @@ def test_the_operator_has_the_last_word(sharing: Sharing, there: Pod, given: dic
 
 def test_the_goal_is_the_operators() -> None:
     """GPU_UTILIZATION_GOAL: what is busier gets no pod by strategy."""
-    busy = having("node1", 1, readings={0: Reading(0, 50)})
+    busy = having("node1", 1, readings={0: DeviceReading(0, 50)})
 
     assert answer(World(busy, policy=Policy(utilization_goal=50)), asking()) == "0"
     assert answer(World(busy, policy=Policy(utilization_goal=49)), asking()) == "NotEnoughGpus"
@@ -227,13 +249,13 @@ def plugin(name: str = "node1", *memory: int, left: int = 2, **others: Any) -> N
 
 def limited(count: int = 1, **given: Any) -> Pod:
     """A pod that asks for its cards by a limit, too."""
-    others: dict[str, Any] = {"gpu_limits": (("main", count),), "demand": Demand({GPU: count})}
+    others: dict[str, Any] = {"gpu_limits": (("main", count),), "demand": ResourceRequest({GPU: count})}
     return asking(count, others=others, **given)
 
 
-def resident(count: int, where: str = "node1") -> Resident:
+def resident(count: int, where: str = "node1") -> ForeignPod:
     """Another scheduler's pod, with so many cards."""
-    return Resident(PodRef("other", "stranger", "1"), where, Demand({GPU: count}))
+    return ForeignPod(PodRef("other", "stranger", "1"), where, ResourceRequest({GPU: count}))
 
 
 BY_NUMBER: dict[str, tuple[Node, Pod, int, str]] = {
@@ -248,7 +270,7 @@ BY_NUMBER: dict[str, tuple[Node, Pod, int, str]] = {
     "a type that every card has": (plugin(model="A100"), limited(type="a100"), 0, "0"),
     "a type that not every card has": (plugin(model="A100"), limited(type="H100"), 0, "GpuNotFound"),
     "load and health are the plugin's business": (
-        plugin(readings={index: Reading(8000, 100, Health.UNHEALTHY) for index in range(2)}, stale=True),
+        plugin(readings={index: DeviceReading(8000, 100, Health.UNHEALTHY) for index in range(2)}, stale=True),
         limited(),
         0,
         "0",
@@ -284,8 +306,8 @@ def test_a_limit_keeps_away_from_cards_held_by_name() -> None:
 def test_strategies_weigh_nodes_of_a_plugin_too() -> None:
     """By number of cards, and by what is known of them."""
     small, large = plugin("node1", 8000, 8000), plugin("node2", 9000, 9000)
-    worn = plugin("node1", readings={index: Reading(health=Health.DEGRADED) for index in range(2)})
-    busy = plugin("node1", readings={index: Reading(0, 9) for index in range(2)})
+    worn = plugin("node1", readings={index: DeviceReading(health=Health.DEGRADED) for index in range(2)})
+    busy = plugin("node1", readings={index: DeviceReading(0, 9) for index in range(2)})
     found = {
         "the smaller": World(small, large, strategy=Strategy.BEST_FIT),
         "the larger": World(small, large, strategy=Strategy.PRIORITY),
@@ -307,9 +329,9 @@ def test_strategies_weigh_nodes_of_a_plugin_too() -> None:
     assert fullest.where(limited()) == "node2:0"
 
 
-ZONE_A = Constraints({"zone": "a"})
+ZONE_A = SchedulingConstraints({"zone": "a"})
 DEDICATED = Taint("dedicated", "ml", "NoSchedule")
-TOLERATES = Constraints(tolerations=(Toleration("dedicated", "Exists", "", ""),))
+TOLERATES = SchedulingConstraints(tolerations=(Toleration("dedicated", "Exists", "", ""),))
 WEB = HostPort("TCP", ANY_ADDRESS, 80)
 
 NODES: dict[str, tuple[Node, dict[str, Any], str]] = {
@@ -321,14 +343,26 @@ NODES: dict[str, tuple[Node, dict[str, Any], str]] = {
     "a selector that does not": (having(labels={"zone": "b"}), {"constraints": ZONE_A}, "NodeAffinityMismatch"),
     "an affinity that means it": (
         having(labels={"zone": "b"}),
-        {"constraints": Constraints(affinity=(Term((Requirement("zone", "Exists"),)),))},
+        {
+            "constraints": SchedulingConstraints(
+                affinity=(NodeSelectorTerm((NodeSelectorRequirement("zone", "Exists"),)),)
+            )
+        },
         "0",
     ),
-    "an affinity that does not": (having(), {"constraints": Constraints(affinity=())}, "NodeAffinityMismatch"),
-    "processor time that is there": (having(), {"demand": Demand({"cpu": 8000})}, "0"),
-    "processor time that is not": (having(), {"demand": Demand({"cpu": 8001})}, "InsufficientResources"),
-    "a port that is free": (having(), {"demand": Demand(ports=frozenset({HostPort("TCP", ANY_ADDRESS, 81)}))}, "0"),
-    "a port that somebody has": (having(), {"demand": Demand(ports=frozenset({WEB}))}, "PortInUse"),
+    "an affinity that does not": (
+        having(),
+        {"constraints": SchedulingConstraints(affinity=())},
+        "NodeAffinityMismatch",
+    ),
+    "processor time that is there": (having(), {"demand": ResourceRequest({"cpu": 8000})}, "0"),
+    "processor time that is not": (having(), {"demand": ResourceRequest({"cpu": 8001})}, "InsufficientResources"),
+    "a port that is free": (
+        having(),
+        {"demand": ResourceRequest(ports=frozenset({HostPort("TCP", ANY_ADDRESS, 81)}))},
+        "0",
+    ),
+    "a port that somebody has": (having(), {"demand": ResourceRequest(ports=frozenset({WEB}))}, "PortInUse"),
 }
 
 
@@ -336,7 +370,7 @@ NODES: dict[str, tuple[Node, dict[str, Any], str]] = {
 def test_which_nodes(node: Node, others: dict[str, Any], expected: str) -> None:
     """What a node must have beside its GPUs, it must have for these pods as well."""
     world = World(node)
-    web = Resident(PodRef("other", "web", "web"), "node1", Demand(ports=frozenset({WEB})))
+    web = ForeignPod(PodRef("other", "web", "web"), "node1", ResourceRequest(ports=frozenset({WEB})))
     world.ledger.resident_applied(web)
 
     assert answer(world, asking(others=others)) == expected
@@ -349,10 +383,10 @@ def test_shapes_are_told_apart() -> None:
     same = [asking(name=name, others=tolerant, priority=number) for number, name in enumerate("abc")]
     different = [
         asking(others={"constraints": ANYWHERE}),
-        asking(others={"constraints": Constraints({"zone": "a"}, None, TOLERATES.tolerations)}),
-        asking(others={"constraints": Constraints({}, (), TOLERATES.tolerations)}),
-        asking(others={**tolerant, "demand": Demand({"cpu": 9000})}),
-        asking(others={**tolerant, "demand": Demand(ports=frozenset({WEB}))}),
+        asking(others={"constraints": SchedulingConstraints({"zone": "a"}, None, TOLERATES.tolerations)}),
+        asking(others={"constraints": SchedulingConstraints({}, (), TOLERATES.tolerations)}),
+        asking(others={**tolerant, "demand": ResourceRequest({"cpu": 9000})}),
+        asking(others={**tolerant, "demand": ResourceRequest(ports=frozenset({WEB}))}),
         asking(2, others=tolerant),
         asking(memory=9000, others=tolerant),
         asking(type="H100", others=tolerant),

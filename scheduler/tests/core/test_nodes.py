@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
-from gpu_scheduler.core.nodes.inventory import Health, Reading, counted
+from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, counted
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.constraints import Taint
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from tests.core.build import nodes
 
 
@@ -35,10 +35,10 @@ CHANGES = {
     "more room": (replace(OLD, allocatable={"pods": 250}), only(Aspect.ALLOCATABLE)),
     "an inventory": (replace(OLD, inventory=counted(4)), only(Aspect.INVENTORY)),
     "a device plugin": (replace(OLD, advertised=4), only(Aspect.INVENTORY)),
-    "a card that is not well": (replace(OLD, readings={0: Reading(health=Health.DEGRADED)}), only(Aspect.HEALTH)),
+    "a card that is not well": (replace(OLD, readings={0: DeviceReading(health=Health.DEGRADED)}), only(Aspect.HEALTH)),
     "a monitor that fell silent": (replace(OLD, stale=True), only(Aspect.HEALTH)),
-    "a card in use": (replace(OLD, readings={0: Reading(used=512)}), only(Aspect.LOAD)),
-    "a card that works": (replace(OLD, readings={0: Reading(utilization=7)}), only(Aspect.LOAD)),
+    "a card in use": (replace(OLD, readings={0: DeviceReading(used=512)}), only(Aspect.LOAD)),
+    "a card that works": (replace(OLD, readings={0: DeviceReading(utilization=7)}), only(Aspect.LOAD)),
     "an alias that changes": (replace(OLD, alias="new"), exists("a", "old", "new")),
     "an alias that goes": (Node("a"), exists("a", "old")),
 }
@@ -50,7 +50,7 @@ def test_a_change_wakes_whom_it_may_help(changed: Node, expected: frozenset[Node
     assert expected == nodes(OLD).apply(changed)
 
 
-HEALED = (Reading(used=9, health=Health.UNHEALTHY), Reading(used=9, health=Health.HEALTHY))
+HEALED = (DeviceReading(used=9, health=Health.UNHEALTHY), DeviceReading(used=9, health=Health.HEALTHY))
 
 
 def test_a_card_that_heals_wakes_who_waits_for_that() -> None:
@@ -62,8 +62,8 @@ def test_a_card_that_heals_wakes_who_waits_for_that() -> None:
 
 def test_the_same_readings_are_no_change() -> None:
     """A monitor that writes again what it wrote before wakes nobody."""
-    assert frozenset() == nodes(replace(OLD, readings={0: Reading(9, 9)})).apply(
-        replace(OLD, readings={0: Reading(9, 9)})
+    assert frozenset() == nodes(replace(OLD, readings={0: DeviceReading(9, 9)})).apply(
+        replace(OLD, readings={0: DeviceReading(9, 9)})
     )
 
 
@@ -105,5 +105,5 @@ def test_an_alias_of_a_node_that_is_gone_is_unknown() -> None:
     known.forget("a")
     answer = known.resolve("gpus")
 
-    assert isinstance(answer, Obstacle)
+    assert isinstance(answer, Unschedulable)
     assert answer.reason is Reason.NODE_NOT_FOUND

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.nodes.inventory import Health, Reading
+from gpu_scheduler.core.nodes.inventory import DeviceReading, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
@@ -16,14 +16,14 @@ LEAST, BEST, PRIORITY, ROUND = Strategy
 ALL = tuple(Strategy)
 
 
-def load(*percent: int, used: int = 0) -> dict[int, Reading]:
+def load(*percent: int, used: int = 0) -> dict[int, DeviceReading]:
     """Readings of a node's cards, in their order."""
-    return {index: Reading(used, each) for index, each in enumerate(percent)}
+    return {index: DeviceReading(used, each) for index, each in enumerate(percent)}
 
 
-def ill(*cards: int, how: Health = Health.DEGRADED) -> dict[int, Reading]:
+def ill(*cards: int, how: Health = Health.DEGRADED) -> dict[int, DeviceReading]:
     """Readings of which these cards are not well."""
-    return {card: Reading(health=how) for card in cards}
+    return {card: DeviceReading(health=how) for card in cards}
 
 
 Row = tuple[tuple[Strategy, ...], tuple[Node, ...], dict[str, Any], str, str]

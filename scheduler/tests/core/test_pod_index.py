@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.pod_index import static_index
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.refs import Owner, PodRef
 
 INDEX = "agentaflow.gpu/index"
@@ -146,7 +146,7 @@ def test_index_unknown(given: Pod, part: str) -> None:
     """What somebody wrote as an index and is none is refused, saying where it stands; no later source is asked."""
     obstacle = static_index(given)
 
-    assert isinstance(obstacle, Obstacle)
+    assert isinstance(obstacle, Unschedulable)
     assert obstacle.reason is Reason.INDEX_UNKNOWN
     assert part in obstacle.message
 
@@ -155,7 +155,7 @@ def test_index_unknown_reads_as_one_sentence() -> None:
     """Cannot + value + rule + valid example."""
     obstacle = static_index(pod("web", annotations={INDEX: "first"}))
 
-    assert isinstance(obstacle, Obstacle)
+    assert isinstance(obstacle, Unschedulable)
     assert obstacle.message == (
         'IndexUnknown: cannot read annotation agentaflow.gpu/index: "first": an index must be a number without sign or '
         'leading zero, at most 2147483647; correct it (example: agentaflow.gpu/index: "0")'
@@ -219,7 +219,7 @@ def test_every_pod_has_the_index_of_the_rules(given_pod: Pod) -> None:
     index, expected = static_index(given_pod), model(given_pod)
 
     if isinstance(expected, str):
-        assert isinstance(index, Obstacle)
+        assert isinstance(index, Unschedulable)
         assert index.reason is Reason.INDEX_UNKNOWN
     else:
         assert expected == index

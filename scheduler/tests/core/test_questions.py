@@ -4,15 +4,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import Wake
+from gpu_scheduler.core.cluster_events import ClusterEvent
 from gpu_scheduler.core.decide import Cluster, decide
 from gpu_scheduler.core.decision import Bind, Decision, Refuse, Wait
-from gpu_scheduler.core.filters.volumes import Claim, Volume, Volumes
+from gpu_scheduler.core.filters.volumes import Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.nodes.inventory import Health, Reading, counted
+from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, counted
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
-from gpu_scheduler.core.pods.constraints import Constraints, Taint, Toleration
-from gpu_scheduler.core.pods.pod import Demand, HostPort, Pod, Resident
+from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint, Toleration
+from gpu_scheduler.core.pods.pod import ForeignPod, HostPort, Pod, ResourceRequest
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason
 from gpu_scheduler.core.refs import Owner, PodRef
 from tests.core.build import POLICY, ROOM, container, node, pod, running
@@ -66,8 +66,8 @@ class Situation:
             "nonsense" if self.has(Reason.MAP_INVALID) else "0=node1:0\n1=node1:1",
             annotations=annotations,
             unsupported=("spec.resourceClaims",) if self.has(Reason.UNSUPPORTED) else (),
-            constraints=Constraints(selector={"zone": "a"}),
-            demand=Demand({"cpu": 1000}, frozenset({PORT})),
+            constraints=SchedulingConstraints(selector={"zone": "a"}),
+            demand=ResourceRequest({"cpu": 1000}, frozenset({PORT})),
             claims=("data",),
         )
         kept = (*pod("train-1", "1=node1:1").containers,)
@@ -93,7 +93,7 @@ class Situation:
             taints=(Taint("dedicated", "", "NoSchedule"),) if self.has(Reason.TAINT_NOT_TOLERATED) else (),
             labels={} if self.has(Reason.NODE_AFFINITY_MISMATCH) else {"zone": "a"},
             inventory=counted(1 if self.has(Reason.GPU_NOT_FOUND) else 4),
-            readings={1: Reading(health=Health.UNHEALTHY)} if self.has(Reason.GPU_UNHEALTHY) else {},
+            readings={1: DeviceReading(health=Health.UNHEALTHY)} if self.has(Reason.GPU_UNHEALTHY) else {},
             allocatable={**ROOM, "cpu": 500} if self.has(Reason.INSUFFICIENT_RESOURCES) else ROOM,
         )
 
@@ -108,7 +108,7 @@ class Situation:
         if self.has(Reason.GPU_HELD):
             result.apply(running("other-0", "node1", "0=node1:1", owner=OTHER))
         if self.has(Reason.PORT_IN_USE):
-            web = Resident(PodRef("other", "web", "uid-web"), "node1", Demand(ports=frozenset({PORT})))
+            web = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest(ports=frozenset({PORT})))
             result.resident_applied(web)
         return result
 
@@ -116,7 +116,7 @@ class Situation:
         """The pod's claim, bound or not there."""
         result = Volumes()
         if not self.has(Reason.VOLUME_NOT_BOUND):
-            result.claim_applied(Claim("default", "data", volume="pv-1"))
+            result.claim_applied(VolumeClaim("default", "data", volume="pv-1"))
             result.volume_applied(Volume("pv-1"))
         return result
 
@@ -142,13 +142,13 @@ def test_the_first_fault_is_told(number: int) -> None:
         assert isinstance(decision, Refuse) == (decision.reason in REFUSED_AT_ADMISSION)
 
 
-def news(before: Situation, after: Situation) -> frozenset[Wake]:
+def news(before: Situation, after: Situation) -> frozenset[ClusterEvent]:
     """What the watches tell when the cluster's one fault goes away."""
     nodes, ledger, volumes = before.nodes(), before.ledger(before.nodes()), before.volumes()
     wakes = nodes.apply(after.node()) | ledger.learn(after.node())
     for uid in ("uid-of-default/train-a", "uid-of-default/other-0", "uid-web"):
         wakes |= ledger.forget(uid)
-    wakes |= volumes.claim_applied(Claim("default", "data", volume="pv-1"))
+    wakes |= volumes.claim_applied(VolumeClaim("default", "data", volume="pv-1"))
     return wakes | volumes.volume_applied(Volume("pv-1"))
 
 
@@ -170,7 +170,7 @@ def test_cards_of_a_plugin_are_asked_for_before_the_node_is() -> None:
     limited = replace(
         pod("train-0", "0=node1:"),
         gpu_limits=(("main", 2),),
-        demand=Demand({GPU: 2}),
+        demand=ResourceRequest({GPU: 2}),
         containers=pod(gpu_limits=(("main", 1),)).containers,
     )
     told = []

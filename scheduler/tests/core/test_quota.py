@@ -11,12 +11,12 @@ from gpu_scheduler.core.cluster_events import QuotaChanged
 from gpu_scheduler.core.decide import Cluster, decide
 from gpu_scheduler.core.decision import Bind, Decision, Wait
 from gpu_scheduler.core.filters.volumes import Volumes
-from gpu_scheduler.core.ledger.namespace_usage import Device, Held, NamespaceUsage
+from gpu_scheduler.core.ledger.namespace_usage import Held, NamespaceUsage, NodeDevice
 from gpu_scheduler.core.namespace_limits import parse_limits
-from gpu_scheduler.core.nodes.inventory import Card, Inventory, Spot
+from gpu_scheduler.core.nodes.inventory import Device, DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
-from gpu_scheduler.core.pods.pod import Demand, Pod
+from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
@@ -24,8 +24,8 @@ from tests.core.build import KEEP, ledger, node, nodes, own, pod, running
 
 GPU_A, GPU_B = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1))
 MIG_A, MIG_B = (f"MIG-{number}0000000-0000-0000-0000-000000000000" for number in (1, 2))
-SLICED: Final = Inventory((Card(0, GPU_A, (MIG_A, MIG_B)), Card(1, GPU_B)))
-CARDS: Final = Inventory(tuple(Card(index, None, memory=16384) for index in range(4)))
+SLICED: Final = Inventory((Device(0, GPU_A, (MIG_A, MIG_B)), Device(1, GPU_B)))
+CARDS: Final = Inventory(tuple(Device(index, None, memory=16384) for index in range(4)))
 SHARED: Final = {names.EXCLUSIVE: "false", names.MEMORY: "1024"}
 PLUGGED: Final = {"advertised": 4, "allocatable": {"pods": 110, names.GPU_RESOURCE: 4}}
 
@@ -53,7 +53,7 @@ def counting(name: str, count: int = 1, given: Mapping[str, str] | None = None) 
 
 def limited(name: str, count: int, text: str, **others: Any) -> Pod:
     """A pod with a limit that a device plugin answers."""
-    demand = Demand({names.GPU_RESOURCE: count})
+    demand = ResourceRequest({names.GPU_RESOURCE: count})
     return pod(name, text, gpu_limits=(("main", count),), demand=demand, **others)
 
 
@@ -224,7 +224,7 @@ def test_a_shared_count_takes_a_device_that_its_namespace_holds() -> None:
 def test_only_known_cards_are_shared_by_count() -> None:
     """A strategy places nobody where a node's cards are unknown."""
     usage = NamespaceUsage()
-    usage.put("default", Held([Device("node1", "0"), Device("node2", Spot(1))], 2))
+    usage.put("default", Held([NodeDevice("node1", "0"), NodeDevice("node2", DevicePart(1))], 2))
 
     assert usage.cards("default") == {"node2": {1}}
     assert usage.used("default") == 4

@@ -8,8 +8,8 @@ import pytest
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.placement_map import Slot, parse_placement_map
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import Request, limit_fits, read_request
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Obstacle, Reason
+from gpu_scheduler.core.pods.request import PlacementRequest, limit_fits, read_request
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason, Unschedulable
 from gpu_scheduler.core.refs import Owner, PodRef
 
 MAP = "0=node1:0,1\n1=node2:2\n5=node1:\n"
@@ -25,9 +25,9 @@ def pod(name: str = "train-0", text: str | None = MAP, more: Mapping[str, str] |
     return Pod(PodRef("default", name, ""), annotations=annotations, **others)
 
 
-def fault(given: Pod) -> Obstacle:
+def fault(given: Pod) -> Unschedulable:
     read = read_request(given)
-    assert isinstance(read, Obstacle)
+    assert isinstance(read, Unschedulable)
     return read
 
 
@@ -62,7 +62,7 @@ ASKED: dict[str, tuple[Pod, Slot | None]] = {
 @pytest.mark.parametrize(("given", "slot"), ASKED.values(), ids=ASKED)
 def test_asked(given: Pod, slot: Slot | None) -> None:
     """A map, and its line where the pod says which."""
-    assert Request(parse_placement_map(MAP), slot) == read_request(given)
+    assert PlacementRequest(parse_placement_map(MAP), slot) == read_request(given)
 
 
 FAULTS = {

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.cluster_events import Aspect, GpuChanged, NodeChanged, ShapeChanged, Wake
-from gpu_scheduler.core.scheduling_queue import Backlog
+from gpu_scheduler.core.cluster_events import Aspect, ClassChanged, ClusterEvent, DeviceChanged, NodeChanged
+from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 
-GPU = GpuChanged("node4", "3")
-OTHER = GpuChanged("node4", "2")
-SHAPE = ShapeChanged("one GPU, whichever")
-LARGER = ShapeChanged("two GPUs, whichever")
+GPU = DeviceChanged("node4", "3")
+OTHER = DeviceChanged("node4", "2")
+SHAPE = ClassChanged("one GPU, whichever")
+LARGER = ClassChanged("two GPUs, whichever")
 NODE = NodeChanged("node4", Aspect.READY)
-ALL: list[Wake] = [GPU, OTHER, NODE, SHAPE]
+ALL: list[ClusterEvent] = [GPU, OTHER, NODE, SHAPE]
 
 
 # "add a", or a tuple where a word is no text; a number lets that many seconds pass.
@@ -24,7 +24,7 @@ class Story:
     """A backlog and a clock that only the story moves."""
 
     def __init__(self) -> None:
-        self.backlog = Backlog()
+        self.backlog = SchedulingQueue()
         self.now = 1000.0
 
     def tell(self, *steps: Step) -> list[str | None]:
@@ -307,17 +307,17 @@ def test_counts() -> None:
 
 def test_a_freed_gpu_wakes_one_pod_among_ten_thousand() -> None:
     """The right pod, and the others stay quiet."""
-    backlog = Backlog()
+    backlog = SchedulingQueue()
     for number in range(10_000):
-        backlog.wait(str(number), (GpuChanged("node", str(number)),), 0)
-    backlog.wake([GpuChanged("node", "4711")], 100)
+        backlog.wait(str(number), (DeviceChanged("node", str(number)),), 0)
+    backlog.wake([DeviceChanged("node", "4711")], 100)
 
     assert [backlog.pop(100), backlog.pop(100)] == ["4711", None]
 
 
 def test_memory_does_not_grow_with_attempts() -> None:
     """A pod that is tried for weeks leaves no trail."""
-    backlog, now = Backlog(), 0.0
+    backlog, now = SchedulingQueue(), 0.0
     backlog.wait("quiet", (), now)
     for _ in range(2_000):
         backlog.wait("a", (GPU, NODE), now)
@@ -341,7 +341,7 @@ def test_memory_does_not_grow_with_attempts() -> None:
 @given(st.randoms(use_true_random=False))
 def test_no_pod_is_ever_lost(chance: random.Random) -> None:
     """Whatever happens, who was added and not removed is handed out again within five minutes and a back-off."""
-    backlog, now, known = Backlog(), 0.0, set[str]()
+    backlog, now, known = SchedulingQueue(), 0.0, set[str]()
     for _ in range(60):
         uid = chance.choice("abcd")
         now += chance.choice([0, 0, 0.5, 3, 40])
@@ -369,7 +369,7 @@ def test_no_pod_is_ever_lost(chance: random.Random) -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["add", "remove", "pop", -1, 0, 1]))))
 def test_order_is_rank_then_becoming_active(steps: list[tuple[str, str | int]]) -> None:
     """Whatever is ranked anew meanwhile: as if all who are active were sorted at each turn."""
-    backlog, ranks, known, active = Backlog(), dict[str, int](), set[str](), list[str]()
+    backlog, ranks, known, active = SchedulingQueue(), dict[str, int](), set[str](), list[str]()
     for uid, step in steps:
         if step == "add":
             backlog.add(uid)

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
-from gpu_scheduler.core.pods.pod import Demand, Pod, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest
 from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
-from gpu_scheduler.core.strategies.equivalence import shape_of
-from gpu_scheduler.core.strategies.node_fit import Lack, Scale
+from gpu_scheduler.core.strategies.equivalence import equivalence_class_of
+from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFilter
 from tests.core import by_hand
 from tests.core.asking import World, asking, having, words
 from tests.core.build import running
@@ -23,12 +23,12 @@ from tests.core.test_candidates import pod_of, some_ask, some_node
 HOLDERS = st.lists(st.tuples(st.integers(0, 3), some_ask()), max_size=4)
 
 
-def scale_of(world: World, pod: Pod) -> Scale:
+def scale_of(world: World, pod: Pod) -> NodeFilter:
     """One that has seen nothing yet."""
     request = read_request(pod)
     assert isinstance(request, CountRequest)
-    kind = shape_of(pod, request, Strategy.LEAST_UTILIZED).kind
-    return Scale(kind, pod, world.ledger, world.cluster.policy)
+    kind = equivalence_class_of(pod, request, Strategy.LEAST_UTILIZED).kind
+    return NodeFilter(kind, pod, world.ledger, world.cluster.policy)
 
 
 def bind(world: World, where: str, holders: Sequence[tuple[int, by_hand.Ask]]) -> None:
@@ -75,7 +75,7 @@ def test_a_node_is_weighed_once_until_something_changes_there() -> None:
         found.append(scale.weigh(now))
         return found[-1] is not found[-2]
 
-    world.ledger.resident_applied(Resident(PodRef("other", "a", "a"), "node2", Demand({"cpu": 1})))
+    world.ledger.resident_applied(ForeignPod(PodRef("other", "a", "a"), "node2", ResourceRequest({"cpu": 1})))
     assert not changed()
     world.ledger.apply(holder)
     assert changed()
@@ -98,8 +98,8 @@ def test_all_numbers_of_cards_have_one_answer() -> None:
     assert [scale.lack(stock, number) for number in (1, 2, 3, 4)] == [
         None,
         None,
-        Lack(Reason.INSUFFICIENT_GPU_MEMORY, 4000),
-        Lack(Reason.GPU_NOT_FOUND, 3),
+        FilterFailure(Reason.INSUFFICIENT_GPU_MEMORY, 4000),
+        FilterFailure(Reason.GPU_NOT_FOUND, 3),
     ]
 
 
@@ -108,7 +108,7 @@ def test_shapes_that_differ_in_the_number_have_one_scale() -> None:
     world = World(having("node1", 8000, 8000))
     candidates = world.cluster.candidates
     for number in (1, 2):
-        limit = {"gpu_limits": (("main", number),), "demand": Demand({"nvidia.com/gpu": number})}
+        limit = {"gpu_limits": (("main", number),), "demand": ResourceRequest({"nvidia.com/gpu": number})}
         world.decide(asking(number))
         world.decide(asking(number, others=limit))
 

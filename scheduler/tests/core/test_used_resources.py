@@ -6,9 +6,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gpu_scheduler.core.cluster_events import GpuChanged, RoomFreed, Wake
-from gpu_scheduler.core.ledger.used_resources import Occupancy
-from gpu_scheduler.core.pods.pod import ANY_ADDRESS, EVERY_PORT, Demand, HostPort, Resident
+from gpu_scheduler.core.cluster_events import ClusterEvent, DeviceChanged, ResourceFreed
+from gpu_scheduler.core.ledger.used_resources import UsedResources
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, EVERY_PORT, ForeignPod, HostPort, ResourceRequest
 from gpu_scheduler.core.refs import PodRef
 
 GPU = "nvidia.com/gpu"
@@ -22,9 +22,11 @@ def port(text: str) -> HostPort:
 
 def resident(
     name: str, node: str = "node1", requests: Mapping[str, int] | None = None, ports: tuple[str, ...] = ()
-) -> Resident:
+) -> ForeignPod:
     """A bound pod that takes this."""
-    return Resident(PodRef("other", name, f"uid-{name}"), node, Demand(requests or {}, frozenset(map(port, ports))))
+    return ForeignPod(
+        PodRef("other", name, f"uid-{name}"), node, ResourceRequest(requests or {}, frozenset(map(port, ports)))
+    )
 
 
 PORTS = {
@@ -42,7 +44,7 @@ PORTS = {
 @pytest.mark.parametrize(("taken", "wanted", "held"), PORTS.values(), ids=PORTS)
 def test_who_has_a_port(taken: str, wanted: str, held: bool) -> None:  # noqa: FBT001
     """A host gives a port once for each protocol and address; every address excludes each of them."""
-    occupancy = Occupancy()
+    occupancy = UsedResources()
     occupancy.put(resident("web", ports=(taken,)))
 
     found = occupancy.port_holder("node1", port(wanted))
@@ -62,9 +64,9 @@ def test_a_port_reads_as_people_write_it(given: str, shown: str) -> None:
     assert shown == str(port(given))
 
 
-def room(*resources: str) -> set[Wake]:
+def room(*resources: str) -> set[ClusterEvent]:
     """What a pod of node1 gave back."""
-    return {RoomFreed("node1", resource) for resource in resources}
+    return {ResourceFreed("node1", resource) for resource in resources}
 
 
 GIVEN_BACK = {
@@ -73,15 +75,15 @@ GIVEN_BACK = {
     "its ports, whichever": (resident("a", ports=("TCP 80", "UDP 53")), room("pods", "ports")),
     "its cards of a device plugin, and with them the node's cards as a whole": (
         resident("a", requests={GPU: 2}),
-        room("pods", GPU) | {GpuChanged("node1", "")},
+        room("pods", GPU) | {DeviceChanged("node1", "")},
     ),
 }
 
 
 @pytest.mark.parametrize(("given", "wakes"), GIVEN_BACK.values(), ids=GIVEN_BACK)
-def test_what_a_pod_gives_back_is_told(given: Resident, wakes: set[Wake]) -> None:
+def test_what_a_pod_gives_back_is_told(given: ForeignPod, wakes: set[ClusterEvent]) -> None:
     """Who waits for exactly that is woken; seeing a pod come, or come again as it is, wakes nobody."""
-    occupancy = Occupancy()
+    occupancy = UsedResources()
 
     assert occupancy.put(given) == occupancy.put(given) == frozenset()
     assert wakes == occupancy.drop(given.ref.uid)
@@ -91,16 +93,16 @@ def test_what_a_pod_gives_back_is_told(given: Resident, wakes: set[Wake]) -> Non
 
 def test_a_pod_that_takes_less_gives_back_the_rest() -> None:
     """A resize in place: who waits for processor time has another look."""
-    occupancy = Occupancy()
+    occupancy = UsedResources()
     occupancy.put(resident("a", requests={"cpu": 4}))
 
-    assert RoomFreed("node1", "cpu") in occupancy.put(resident("a", requests={"cpu": 1}))
+    assert ResourceFreed("node1", "cpu") in occupancy.put(resident("a", requests={"cpu": 1}))
     assert occupancy.used("node1", "cpu") == 1
 
 
 def test_the_first_user_of_a_plugin_is_named() -> None:
     """Who came first, and when it is gone the next."""
-    occupancy = Occupancy()
+    occupancy = UsedResources()
     for name in "cab":
         occupancy.put(resident(name, requests={GPU: 1} if name != "a" else {}))
     named = [occupancy.plugin_user("node1")]
@@ -112,7 +114,7 @@ def test_the_first_user_of_a_plugin_is_named() -> None:
 
 def test_a_pod_may_have_one_port_on_two_addresses() -> None:
     """As proxies do: both addresses are taken, and both are free when it ends."""
-    occupancy = Occupancy()
+    occupancy = UsedResources()
     proxy = resident("proxy", ports=("TCP 10.0.0.1 80", "TCP 10.0.0.2 80"))
     occupancy.put(proxy)
     wanted = [port("TCP 10.0.0.1 80"), port("TCP 10.0.0.2 80")]
@@ -142,11 +144,11 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.occupancy = Occupancy()
-        self.there: dict[str, Resident] = {}
+        self.occupancy = UsedResources()
+        self.there: dict[str, ForeignPod] = {}
 
     @rule(given=RESIDENTS)
-    def put(self, given: Resident) -> None:
+    def put(self, given: ForeignPod) -> None:
         """A pod is seen; whatever it no longer takes is told."""
         before = self.there.get(given.ref.uid)
         wakes = self.occupancy.put(given)
@@ -160,7 +162,7 @@ class Lives(RuleBasedStateMachine):
         before = self.there.pop(f"uid-{name}", None)
         self.check(before, None, self.occupancy.drop(f"uid-{name}"))
 
-    def check(self, before: Resident | None, after: Resident | None, wakes: frozenset[Wake]) -> None:
+    def check(self, before: ForeignPod | None, after: ForeignPod | None, wakes: frozenset[ClusterEvent]) -> None:
         """What was taken and is no longer is among the wakes, and they name nothing that was not taken."""
         had, has = taken(before), taken(after)
         assert {key for key, amount in had.items() if has.get(key, 0) < amount} <= wakes <= had.keys()
@@ -181,24 +183,24 @@ class Lives(RuleBasedStateMachine):
             users = {each.ref for each in here if GPU in each.demand.requests}
             user = self.occupancy.plugin_user(node)
             assert user in users if users else user is None
-        fresh = Occupancy()
+        fresh = UsedResources()
         for each in self.there.values():
             fresh.put(each)
         assert dict(fresh.entries()) == dict(self.occupancy.entries())
 
 
-def taken(given: Resident | None) -> dict[Wake, int]:
+def taken(given: ForeignPod | None) -> dict[ClusterEvent, int]:
     """What a pod takes, by what its end wakes."""
     if given is None:
         return {}
-    amounts: dict[Wake, int] = {
-        RoomFreed(given.node, resource): amount for resource, amount in given.demand.requests.items()
+    amounts: dict[ClusterEvent, int] = {
+        ResourceFreed(given.node, resource): amount for resource, amount in given.demand.requests.items()
     }
-    amounts[RoomFreed(given.node, "pods")] = 1
+    amounts[ResourceFreed(given.node, "pods")] = 1
     if given.demand.ports:
-        amounts[RoomFreed(given.node, "ports")] = len(given.demand.ports)
+        amounts[ResourceFreed(given.node, "ports")] = len(given.demand.ports)
     if GPU in given.demand.requests:
-        amounts[GpuChanged(given.node, "")] = 1
+        amounts[DeviceChanged(given.node, "")] = 1
     return amounts
 
 
@@ -207,8 +209,8 @@ TestLivesOfOccupancy = Lives.TestCase
 
 def test_too_many_ports_are_every_port() -> None:
     """Whoever has so many that they are not kept one by one keeps everybody else from all of them."""
-    occupancy, port = Occupancy(), HostPort("TCP", ANY_ADDRESS, 80)
-    hog = Resident(PodRef("default", "hog", "u"), "node1", Demand({}, frozenset({EVERY_PORT})))
+    occupancy, port = UsedResources(), HostPort("TCP", ANY_ADDRESS, 80)
+    hog = ForeignPod(PodRef("default", "hog", "u"), "node1", ResourceRequest({}, frozenset({EVERY_PORT})))
     occupancy.put(hog)
 
     assert occupancy.port_holder("node1", port) == (hog.ref, EVERY_PORT)
@@ -221,9 +223,9 @@ def test_too_many_ports_are_every_port() -> None:
 
 def test_a_resource_that_nobody_takes_any_more_is_forgotten() -> None:
     """Pods that come and go with ever other names must not fill the memory."""
-    occupancy = Occupancy()
-    occupancy.put(Resident(PodRef("default", "stays", "s"), "node1", Demand()))
-    occupancy.put(Resident(PodRef("default", "goes", "g"), "node1", Demand({"example.com/odd": 1})))
+    occupancy = UsedResources()
+    occupancy.put(ForeignPod(PodRef("default", "stays", "s"), "node1", ResourceRequest()))
+    occupancy.put(ForeignPod(PodRef("default", "goes", "g"), "node1", ResourceRequest({"example.com/odd": 1})))
     occupancy.drop("g")
 
     assert "example.com/odd" not in occupancy._nodes["node1"].totals

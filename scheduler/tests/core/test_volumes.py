@@ -2,18 +2,18 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, Storage, StorageChanged, Wake
-from gpu_scheduler.core.filters.volumes import Claim, Selection, StorageClass, Volume, Volumes
+from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, Storage, StorageChanged
+from gpu_scheduler.core.filters.volumes import Selection, StorageClass, Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import Requirement, Term
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.refs import PodRef
 
 NODE = Node("node1", labels={"zone": "a"})
-IN_A = Volume("in-a", (Term((Requirement("zone", "In", ("a",)),)),))
-IN_B = Volume("in-b", (Term((Requirement("zone", "In", ("b",)),)),))
-ON_NODE1 = Volume("on-node1", (Term(fields=(Requirement("metadata.name", "In", ("node1",)),)),))
+IN_A = Volume("in-a", (NodeSelectorTerm((NodeSelectorRequirement("zone", "In", ("a",)),)),))
+IN_B = Volume("in-b", (NodeSelectorTerm((NodeSelectorRequirement("zone", "In", ("b",)),)),))
+ON_NODE1 = Volume("on-node1", (NodeSelectorTerm(fields=(NodeSelectorRequirement("metadata.name", "In", ("node1",)),)),))
 NOWHERE = Volume("nowhere", ())
 ANYWHERE = Volume("anywhere")
 AT_ONCE = StorageClass("at-once", waits_for_consumer=False)
@@ -21,17 +21,17 @@ LATE = StorageClass("late", waits_for_consumer=True)
 BY_HAND = StorageClass("by-hand", waits_for_consumer=True, provisions=False)
 
 
-def claim(name: str, volume: Volume | None = None) -> Claim:
+def claim(name: str, volume: Volume | None = None) -> VolumeClaim:
     """A claim of namespace default, bound to `volume`."""
-    return Claim("default", name, volume=volume.name if volume else None)
+    return VolumeClaim("default", name, volume=volume.name if volume else None)
 
 
-def of_class(name: str, storage_class: StorageClass, selected_node: str | None = None) -> Claim:
+def of_class(name: str, storage_class: StorageClass, selected_node: str | None = None) -> VolumeClaim:
     """A claim that has no volume yet."""
-    return Claim("default", name, storage_class=storage_class.name, selected_node=selected_node)
+    return VolumeClaim("default", name, storage_class=storage_class.name, selected_node=selected_node)
 
 
-def volumes(*claims: Claim) -> Volumes:
+def volumes(*claims: VolumeClaim) -> Volumes:
     """These claims, and all volumes and classes of this file."""
     known = Volumes()
     for volume in (IN_A, IN_B, ON_NODE1, NOWHERE, ANYWHERE):
@@ -48,15 +48,15 @@ def pod(*claims: str) -> Pod:
     return Pod(PodRef("default", "train-0", "uid-0"), claims=claims)
 
 
-def look(*claims: Claim, mounts: tuple[str, ...] | None = None) -> Obstacle | Selection | None:
+def look(*claims: VolumeClaim, mounts: tuple[str, ...] | None = None) -> Unschedulable | Selection | None:
     """What is said of a pod that mounts these claims, or those named, on node1."""
     mounted = tuple(each.name for each in claims) if mounts is None else mounts
     return volumes(*claims).look(pod(*mounted), NODE)
 
 
-def changed(*claims: str, volume: str = "", storage_class: str = "", labels: bool = False) -> frozenset[Wake]:
+def changed(*claims: str, volume: str = "", storage_class: str = "", labels: bool = False) -> frozenset[ClusterEvent]:
     """Changes of these objects, and of node1's labels."""
-    wakes: set[Wake] = {StorageChanged(Storage.CLAIM, f"default/{name}") for name in claims}
+    wakes: set[ClusterEvent] = {StorageChanged(Storage.CLAIM, f"default/{name}") for name in claims}
     if volume:
         wakes.add(StorageChanged(Storage.VOLUME, volume))
     if storage_class:
@@ -76,20 +76,20 @@ FINE = {
 
 
 @pytest.mark.parametrize("claims", FINE.values(), ids=FINE)
-def test_bound_volumes_that_the_node_reaches_are_no_obstacle(claims: tuple[Claim, ...]) -> None:
+def test_bound_volumes_that_the_node_reaches_are_no_obstacle(claims: tuple[VolumeClaim, ...]) -> None:
     """Nothing is written and nothing waits."""
     assert look(*claims) is None
 
 
 DESCRIBE = "see kubectl describe pvc -n default data"
-OBSTACLES: dict[str, tuple[Claim | None, str, frozenset[Wake]]] = {
+OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = {
     "a claim that nobody made": (
         None,
         'VolumeNotBound: cannot find claim "default/data"; create it',
         changed("data"),
     ),
     "a claim of another namespace": (
-        Claim("other", "data", volume="anywhere"),
+        VolumeClaim("other", "data", volume="anywhere"),
         'VolumeNotBound: cannot find claim "default/data"; create it',
         changed("data"),
     ),
@@ -107,7 +107,7 @@ OBSTACLES: dict[str, tuple[Claim | None, str, frozenset[Wake]]] = {
         changed("data"),
     ),
     "a volume not seen": (
-        Claim("default", "data", volume="lost"),
+        VolumeClaim("default", "data", volume="lost"),
         'VolumeNotBound: cannot find volume "lost" of claim default/data; restore the volume, or create the claim anew',
         changed("data", volume="lost"),
     ),
@@ -165,11 +165,13 @@ OBSTACLES: dict[str, tuple[Claim | None, str, frozenset[Wake]]] = {
 
 
 @pytest.mark.parametrize(("known", "message", "wakes"), OBSTACLES.values(), ids=OBSTACLES)
-def test_an_obstacle_names_claim_and_cure(known: Claim | None, message: str, wakes: frozenset[Wake]) -> None:
+def test_an_obstacle_names_claim_and_cure(
+    known: VolumeClaim | None, message: str, wakes: frozenset[ClusterEvent]
+) -> None:
     """It is told in one sentence, and only what can cure it wakes the pod."""
     found = look(*(() if known is None else (known,)), mounts=("data",))
 
-    assert isinstance(found, Obstacle)
+    assert isinstance(found, Unschedulable)
     assert found.message == message
     assert found.wakes == wakes
 
@@ -206,8 +208,11 @@ def test_all_claims_that_wait_are_given_the_node_at_once() -> None:
     assert found.obstacle.wakes == changed("told", "b", "c")
 
 
-FIRST: dict[str, tuple[tuple[Claim, ...], str]] = {
-    "a missing volume before a claim that waits": ((of_class("a", LATE), Claim("default", "b", "lost")), "default/b"),
+FIRST: dict[str, tuple[tuple[VolumeClaim, ...], str]] = {
+    "a missing volume before a claim that waits": (
+        (of_class("a", LATE), VolumeClaim("default", "b", "lost")),
+        "default/b",
+    ),
     "another node before a claim that waits": ((of_class("a", LATE), of_class("b", LATE, "node2")), "default/b"),
     "a volume elsewhere before all else": ((claim("a"), claim("b", IN_B), claim("c", NOWHERE)), "default/b"),
     "the pod's order among equals": ((claim("b"), claim("a")), "default/b"),
@@ -215,11 +220,11 @@ FIRST: dict[str, tuple[tuple[Claim, ...], str]] = {
 
 
 @pytest.mark.parametrize(("claims", "named"), FIRST.values(), ids=FIRST)
-def test_no_claim_is_given_a_node_that_the_pod_cannot_have(claims: tuple[Claim, ...], named: str) -> None:
+def test_no_claim_is_given_a_node_that_the_pod_cannot_have(claims: tuple[VolumeClaim, ...], named: str) -> None:
     """A volume made on a node stays there: whatever else is in the way comes first."""
     found = look(*claims)
 
-    assert isinstance(found, Obstacle)
+    assert isinstance(found, Unschedulable)
     assert f"claim {named}" in found.message
 
 
@@ -227,7 +232,7 @@ def test_whatever_a_pod_calls_its_claim_is_quoted() -> None:
     """The API takes any text there."""
     found = look(mounts=("x\n" * 99,))
 
-    assert isinstance(found, Obstacle)
+    assert isinstance(found, Unschedulable)
     assert found.reason is Reason.VOLUME_NOT_BOUND
     assert found.message.isprintable()
     assert len(found.message) < 150
@@ -262,6 +267,6 @@ def test_what_is_gone_is_forgotten() -> None:
     assert "cannot find claim" in _what(known.look(pod("data"), NODE))
 
 
-def _what(found: Obstacle | Selection | None) -> str:
-    assert isinstance(found, Obstacle)
+def _what(found: Unschedulable | Selection | None) -> str:
+    assert isinstance(found, Unschedulable)
     return found.what

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trustme
 
-from gpu_scheduler.kube.http.pool import Connections, Route
+from gpu_scheduler.kube.http.pool import ConnectionPool, Route
 from tests.kube.server import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from gpu_scheduler.kube.http.watch_stream import Stream
+    from gpu_scheduler.kube.http.watch_stream import WatchStream
 
     Script = Callable[["Talk"], Awaitable[None]]
 
@@ -45,7 +45,7 @@ def chunk(data: bytes) -> bytes:
 END: Final = chunk(b"")
 
 
-async def broken(stream: Stream, idle_limit: float = 3.0) -> tuple[list[bytearray], OSError]:
+async def broken(stream: WatchStream, idle_limit: float = 3.0) -> tuple[list[bytearray], OSError]:
     """What comes before the error, and the error."""
     pieces = []
     try:
@@ -157,9 +157,9 @@ def watched() -> int:
 
 
 @contextmanager
-def asking(peer: Peer, limit: int = 4, **way: Any) -> Iterator[Connections]:
+def asking(peer: Peer, limit: int = 4, **way: Any) -> Iterator[ConnectionPool]:
     """Connections to it."""
-    made = Connections(Route(peer.url, **way), trusting(), limit)
+    made = ConnectionPool(Route(peer.url, **way), trusting(), limit)
     try:
         yield made
     finally:

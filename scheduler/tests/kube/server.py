@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.kube.config.kubeconfig import Reload
-from gpu_scheduler.kube.http.client import Api
+from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
+from gpu_scheduler.kube.http.client import ApiClient
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class FakeServer:
         return response
 
 
-class StaticReload(Reload):
+class StaticReload(ConfigLoader):
     """Credentials from a list, one for each time they are read."""
 
     def __init__(self, url: str, *tokens: str) -> None:
@@ -138,12 +138,12 @@ class StaticReload(Reload):
 
 
 @asynccontextmanager
-async def connected(*tokens: str) -> AsyncIterator[tuple[FakeServer, Api]]:
+async def connected(*tokens: str) -> AsyncIterator[tuple[FakeServer, ApiClient]]:
     """A server and an Api that talks to it."""
     server = FakeServer()
     await server.start()
     reload = StaticReload(server.url, *tokens)
-    api = Api(await reload(), reload=reload)
+    api = ApiClient(await reload(), reload=reload)
     try:
         yield server, api
     finally:

@@ -9,7 +9,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.pod import EVERY_PORT, Pod
 from gpu_scheduler.core.pods.request import read_request
-from gpu_scheduler.core.reasons import Obstacle
+from gpu_scheduler.core.reasons import Unschedulable
 from gpu_scheduler.kube.objects.pods import read_pod, read_resident
 
 NODE_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -127,7 +127,7 @@ def test_a_pod_that_says_too_much_is_told_of_what(given: dict[str, Any], message
     pod = read(given)
     told = read_request(pod)
 
-    assert isinstance(told, Obstacle)
+    assert isinstance(told, Unschedulable)
     assert told.message.startswith(message)
     assert len(str(pod)) < 20_000
 
@@ -141,7 +141,7 @@ def test_no_annotation_is_longer_than_it_needs(key: str) -> None:
     told = read_request(read(annotated(key, "1" * 64)))
 
     word = "IndexUnknown" if key.endswith("index") else "RequestInvalid"
-    assert isinstance(told, Obstacle)
+    assert isinstance(told, Unschedulable)
     assert told.message.startswith(f"{word}: cannot read annotation {key}: it has 64 bytes, and must have at most 63; ")
 
 
@@ -171,7 +171,7 @@ def test_what_says_nothing_to_us_may_be_long(given: dict[str, Any]) -> None:
     pod = read(given)
 
     assert pod.excess is None
-    assert not isinstance(read_request(pod), Obstacle)
+    assert not isinstance(read_request(pod), Unschedulable)
     assert len(str(pod)) < 20_000
 
 

@@ -9,11 +9,11 @@ import pytest
 import trustme
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.kube.config.client_config import AccessError, trust
-from gpu_scheduler.kube.config.kubeconfig import Reload
-from gpu_scheduler.kube.http.client import Answer, Api, NoAnswerError, status_message
+from gpu_scheduler.kube.config.client_config import ClientConfigError, trust
+from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
+from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError, status_message
 from gpu_scheduler.kube.http.pool import UNACKNOWLEDGED
-from gpu_scheduler.kube.leader_election import Timing
+from gpu_scheduler.kube.leader_election import LeaseTimings
 from tests.kube.server import Reply, connected
 from tests.waiting import limit
 
@@ -82,7 +82,7 @@ async def test_silence_ends_at_the_time_out() -> None:
     async with connected() as (server, api):
         server.on("GET", PATH, Reply(200, after=5))
 
-        with pytest.raises(NoAnswerError):
+        with pytest.raises(NoResponseError):
             await api.call("GET", PATH, timeout=0.1)
 
 
@@ -94,7 +94,7 @@ async def test_who_is_cancelled_as_the_time_is_up_ends(kind: str, cancelled: flo
         server.on("GET", "/slow", Reply(200, after=1))
 
         async def asking() -> None:
-            with suppress(NoAnswerError):
+            with suppress(NoResponseError):
                 if kind == "a call":
                     await api.call("GET", "/slow", timeout=0.1)
                 else:
@@ -120,7 +120,7 @@ async def test_what_nobody_acknowledges_is_forgotten_before_another_may_lead() -
 
         limit = connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
 
-    timing = Timing()
+    timing = LeaseTimings()
     assert limit == UNACKNOWLEDGED < timing.duration - timing.renew_deadline
 
 
@@ -129,7 +129,7 @@ async def test_a_refused_connection_is_no_answer() -> None:
     async with connected() as (server, api):
         await server.stop()
 
-        with pytest.raises(NoAnswerError, match="GET /api/v1/pods: "):
+        with pytest.raises(NoResponseError, match="GET /api/v1/pods: "):
             await api.call("GET", PATH)
 
 
@@ -137,20 +137,20 @@ async def test_a_closed_connection_is_no_answer() -> None:
     """Who is told to end while a write is under way learns that nobody knows what became of it, not of a defect."""
     async with connected() as (_, api):
         await api.close()
-        with pytest.raises(NoAnswerError, match="closed"):
+        with pytest.raises(NoResponseError, match="closed"):
             await api.call("GET", "/x")
 
 
 async def test_nowhere_to_connect_is_one_sentence_with_an_example(tmp_path: Path) -> None:
     """Outside a cluster the cure is a kubeconfig; a bad one is named."""
-    with pytest.raises(AccessError, match=r"through a service account.*example: --kubeconfig"):
-        await Reload()()
+    with pytest.raises(ClientConfigError, match=r"through a service account.*example: --kubeconfig"):
+        await ConfigLoader()()
     missing = tmp_path / "config"
-    with pytest.raises(AccessError, match=f"kubeconfig {missing}: no such file"):
-        await Reload(str(missing))()
+    with pytest.raises(ClientConfigError, match=f"kubeconfig {missing}: no such file"):
+        await ConfigLoader(str(missing))()
     missing.write_text("[]", encoding="utf-8")
-    with pytest.raises(AccessError, match=f"kubeconfig {missing}: "):
-        await Reload(str(missing))()
+    with pytest.raises(ClientConfigError, match=f"kubeconfig {missing}: "):
+        await ConfigLoader(str(missing))()
 
 
 def test_a_rotated_ca_is_learnt_by_the_live_context(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_rotated_ca_is_learnt_by_the_live_context(tmp_path: Path) -> None:
 
 def test_a_body_that_is_no_status_is_shown_as_it_came() -> None:
     """Proxies answer with pages; their beginning is better than nothing."""
-    assert status_message(Answer(502, b"<html>bad gateway")) == "<html>bad gateway"
+    assert status_message(ApiResponse(502, b"<html>bad gateway")) == "<html>bad gateway"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ async def test_the_environments_proxy_is_used(
         monkeypatch.setenv(name, value)
     configuration = Configuration(host="https://api.example.com:6443")
     configuration.proxy = None
-    api = Api(configuration, reload=Reload("nowhere"))
+    api = ApiClient(configuration, reload=ConfigLoader("nowhere"))
     try:
         assert api._proxy == way
     finally:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_scheduler.kube.http.connection import Connection, Reply
+from gpu_scheduler.kube.http.connection import Connection, HttpReply
 from tests.kube.peers import CREATED, LARGE, Talk, asking, obliging, post, schemes, serving
 from tests.kube.server import until
 
@@ -16,23 +16,25 @@ CHUNKED = (
     b'6;why=so\r\n{"kind\r\n9\r\n":"Status\r\n2\r\n"}\r\n0\r\n\r\n'
 )
 ANSWERS = {
-    "with a length": (CREATED, Reply(201, b"{}", "")),
-    "in chunks": (CHUNKED, Reply(409, b'{"kind":"Status"}', "7")),
-    "without a body": (b"HTTP/1.1 204 No Content\r\n\r\n", Reply(204, b"", "")),
+    "with a length": (CREATED, HttpReply(201, b"{}", "")),
+    "in chunks": (CHUNKED, HttpReply(409, b'{"kind":"Status"}', "7")),
+    "without a body": (b"HTTP/1.1 204 No Content\r\n\r\n", HttpReply(204, b"", "")),
     "asking for patience": (
         b"HTTP/1.1 429 Too Many Requests\r\nRETRY-AFTER: 1\r\nContent-Length: 0\r\n\r\n",
-        Reply(429, b"", "1"),
+        HttpReply(429, b"", "1"),
     ),
     "after a word on the way": (
         b"HTTP/1.1 100 Continue\r\nRetry-After: 9\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + CREATED,
-        Reply(201, b"{}", ""),
+        HttpReply(201, b"{}", ""),
     ),
 }
 
 
 @schemes
 @pytest.mark.parametrize(("said", "reply"), ANSWERS.values(), ids=ANSWERS)
-async def test_an_answer_is_read_whole_and_the_connection_used_again(scheme: str, said: bytes, reply: Reply) -> None:
+async def test_an_answer_is_read_whole_and_the_connection_used_again(
+    scheme: str, said: bytes, reply: HttpReply
+) -> None:
     """In one piece or each byte by itself; nothing of one answer is left for the next."""
 
     async def script(talk: Talk) -> None:
@@ -48,7 +50,7 @@ async def test_an_answer_is_read_whole_and_the_connection_used_again(scheme: str
         with asking(peer) as connections:
             replies = [await connections.ask(post(), None) for _ in range(3)]
 
-    assert replies == [reply, reply, Reply(201, b"{}", "")]
+    assert replies == [reply, reply, HttpReply(201, b"{}", "")]
     assert len(peer.talks) == 1
 
 
@@ -65,7 +67,7 @@ async def test_a_long_answer_is_read_whole(scheme: str) -> None:
 
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
-            assert await connections.ask(post(), None) == Reply(200, body, "")
+            assert await connections.ask(post(), None) == HttpReply(200, body, "")
             assert (await connections.ask(post(), None)).status == 201
 
     assert len(peer.talks) == 1
@@ -124,7 +126,7 @@ async def test_nobody_gets_an_answer_that_nobody_asked_for(scheme: str, parts: t
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
             for count in (1, 2):
-                assert await connections.ask(post(), None) == Reply(201, b"{}", "")
+                assert await connections.ask(post(), None) == HttpReply(201, b"{}", "")
                 await until(lambda count=count: len(peer.ended) == count)
 
     assert len(peer.talks) == 2
@@ -157,7 +159,7 @@ BODIES = st.binary(max_size=40)
 
 
 @st.composite
-def answers(draw: st.DrawFn) -> tuple[bytes, Reply]:
+def answers(draw: st.DrawFn) -> tuple[bytes, HttpReply]:
     """One as a server may send it, and what it says."""
     status = draw(st.sampled_from([200, 201, 401, 404, 409, 429, 500, 503]))
     patience = draw(st.sampled_from(["", "1", "30"]))
@@ -171,10 +173,10 @@ def answers(draw: st.DrawFn) -> tuple[bytes, Reply]:
         lines.append(f"Content-Length: {sum(map(len, parts))}")
         said = b"".join(parts)
     early = draw(st.sampled_from([b"", b"HTTP/1.1 100 Continue\r\n\r\n"]))
-    return early + "\r\n".join([*lines, "", ""]).encode() + said, Reply(status, b"".join(parts), patience)
+    return early + "\r\n".join([*lines, "", ""]).encode() + said, HttpReply(status, b"".join(parts), patience)
 
 
-async def asked_in_pieces(said: bytes, cuts: list[int]) -> Reply:
+async def asked_in_pieces(said: bytes, cuts: list[int]) -> HttpReply:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with theirs:
@@ -191,7 +193,7 @@ async def asked_in_pieces(said: bytes, cuts: list[int]) -> Reply:
 
 @given(data=st.data(), answer=answers())
 @settings(max_examples=60, deadline=None)
-def test_where_an_answer_is_cut_changes_nothing(data: st.DataObject, answer: tuple[bytes, Reply]) -> None:
+def test_where_an_answer_is_cut_changes_nothing(data: st.DataObject, answer: tuple[bytes, HttpReply]) -> None:
     """Whatever the pieces are in which it arrives."""
     said, reply = answer
     cuts = sorted(data.draw(st.sets(st.integers(1, len(said) - 1), max_size=12)))

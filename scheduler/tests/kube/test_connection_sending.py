@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpu_scheduler.kube.http.connection import HeldBackError
+from gpu_scheduler.kube.http.connection import GuardRefusedError
 from tests.kube.peers import CREATED, LARGE, Talk, asking, obliging, post, schemes, serving
 from tests.kube.server import until
 from tests.waiting import limit
@@ -50,7 +50,7 @@ async def test_who_may_not_send_sends_nothing(scheme: str) -> None:
 
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
-            with pytest.raises(HeldBackError):
+            with pytest.raises(GuardRefusedError):
                 await connections.ask(post(), lambda: False)
             await until(lambda: heard)
 
@@ -81,7 +81,7 @@ async def test_who_may_no_longer_send_has_sent_something(scheme: str) -> None:
                 await asyncio.wait_for(connections.ask(whole, lambda: gate.open), limit(3))
             await until(lambda: heard)
 
-    assert not isinstance(raised.value, HeldBackError)
+    assert not isinstance(raised.value, GuardRefusedError)
     assert 0 < len(heard[0]) < LARGE
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_scheduler.kube.config.in_cluster import InCluster
+from gpu_scheduler.kube.config.in_cluster import InClusterConfig
 
 HERE = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
@@ -20,15 +20,15 @@ def test_the_address_comes_from_the_kubelet(account: Path) -> None:
     """With brackets where it is one of IPv6."""
     six = {**HERE, "KUBERNETES_SERVICE_HOST": "fd00::1"}
 
-    assert InCluster(account, HERE).host == "https://10.96.0.1:443"
-    assert InCluster(account, six).host == "https://[fd00::1]:443"
-    assert InCluster(account, HERE).ssl_ca_cert == str(account / "ca.crt")
+    assert InClusterConfig(account, HERE).host == "https://10.96.0.1:443"
+    assert InClusterConfig(account, six).host == "https://[fd00::1]:443"
+    assert InClusterConfig(account, HERE).ssl_ca_cert == str(account / "ca.crt")
 
 
 async def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
     """The kubelet renews it in its place; while the file can't be read, the old one serves on."""
     clock = [0.0]
-    cluster = InCluster(account, HERE, clock=lambda: clock[0])
+    cluster = InClusterConfig(account, HERE, clock=lambda: clock[0])
     token = account / "token"
     seen = []
     for clock[0], text in (
@@ -57,7 +57,7 @@ async def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
 def test_outside_a_cluster_is_told(account: Path, missing: str, sentence: str) -> None:
     """The variables are the first that is looked for."""
     with pytest.raises(ValueError, match=sentence):
-        InCluster(account, {**HERE, missing: ""})
+        InClusterConfig(account, {**HERE, missing: ""})
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "token"])
@@ -65,7 +65,7 @@ def test_half_a_service_account_is_told(account: Path, name: str) -> None:
     """An empty file, or none."""
     (account / name).write_text(" \n")
     with pytest.raises(ValueError, match=f"{name} is empty"):
-        InCluster(account, HERE)
+        InClusterConfig(account, HERE)
     (account / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
-        InCluster(account, HERE)
+        InClusterConfig(account, HERE)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_scheduler.kube.config.client_config import AccessError
-from gpu_scheduler.kube.config.kubeconfig import Reload
+from gpu_scheduler.kube.config.client_config import ClientConfigError
+from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from tests.kube.server import Object
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ async def test_a_context_says_server_credentials_and_namespace(tmp_path: Path) -
     """The one that is named, else the current one."""
     paths = written(tmp_path, config("a", "b", current="a", namespace="ml"))
 
-    chosen, current = Reload(paths, "b"), Reload(paths)
+    chosen, current = ConfigLoader(paths, "b"), ConfigLoader(paths)
     access = await chosen()
     assert (access.host, await access.get_api_key_with_prefix("BearerToken")) == ("http://b", "Bearer of-b")
     assert (await current()).host == "http://a"
@@ -47,7 +47,7 @@ async def test_a_context_says_server_credentials_and_namespace(tmp_path: Path) -
 
 async def test_a_context_without_a_namespace_means_default(tmp_path: Path) -> None:
     """As kubectl takes it."""
-    reload = Reload(written(tmp_path, config("a", current="a")))
+    reload = ConfigLoader(written(tmp_path, config("a", current="a")))
     await reload()
 
     assert reload.namespace == "default"
@@ -57,13 +57,13 @@ async def test_several_files_are_one(tmp_path: Path) -> None:
     """The first that says what is current wins; files that are not there are none."""
     paths = written(tmp_path, config("a"), config("b", current="b"), config("c", current="c"))
 
-    assert (await Reload(f"/nowhere{os.pathsep}{paths}")()).host == "http://b"
+    assert (await ConfigLoader(f"/nowhere{os.pathsep}{paths}")()).host == "http://b"
 
 
 async def test_what_was_chosen_stays_chosen(tmp_path: Path) -> None:
     """Credentials are read again; another current context is another cluster."""
     paths = written(tmp_path, config("a", "b", current="a"))
-    reload = Reload(paths)
+    reload = ConfigLoader(paths)
     await reload()
     written(tmp_path, config("a", "b", current="b"))
 
@@ -92,8 +92,8 @@ async def test_a_kubeconfig_that_cannot_be_used(
 ) -> None:
     """One sentence that names the file."""
     paths = written(tmp_path, body)
-    with pytest.raises(AccessError, match=f"^cannot reach a cluster through kubeconfig {paths}: {why}") as raised:
-        await Reload(paths, context)()
+    with pytest.raises(ClientConfigError, match=f"^cannot reach a cluster through kubeconfig {paths}: {why}") as raised:
+        await ConfigLoader(paths, context)()
 
     assert "\n" not in str(raised.value)
 

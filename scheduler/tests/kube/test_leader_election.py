@@ -5,13 +5,13 @@ from copy import deepcopy
 
 import pytest
 
-from gpu_scheduler.kube.http.client import NoAnswerError
-from gpu_scheduler.kube.leader_election import ApiLeases, Leadership, LeadershipLostError, Timing
+from gpu_scheduler.kube.http.client import NoResponseError
+from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseLostError, LeaseTimings
 from gpu_scheduler.kube.objects.leases import Lease, LeaseMeta, LeaseSpec
 from tests.kube.server import Reply, connected, until
 
 pytestmark = pytest.mark.clock("virtual")
-QUICK = Timing(duration=0.6, renew_deadline=0.3, retry_period=0.05)
+QUICK = LeaseTimings(duration=0.6, renew_deadline=0.3, retry_period=0.05)
 
 
 class FakeLeases:
@@ -37,7 +37,7 @@ class FakeLeases:
         await self._trouble()
         present = self.lease.metadata.resource_version if self.lease else None
         if lease.metadata.resource_version != present:
-            raise NoAnswerError("somebody else was first")
+            raise NoResponseError("somebody else was first")
         self._version += 1
         self.writes += 1
         self.lease = deepcopy(lease)
@@ -72,17 +72,17 @@ class FakeLeases:
 
 
 def candidate(
-    leases: FakeLeases, identity: str = "me", pulse: Callable[[], float] = lambda: 0.0, timing: Timing = QUICK
-) -> Leadership:
+    leases: FakeLeases, identity: str = "me", pulse: Callable[[], float] = lambda: 0.0, timing: LeaseTimings = QUICK
+) -> LeaderElector:
     """A replica that competes."""
     clock = asyncio.get_running_loop().time
-    return Leadership(
+    return LeaderElector(
         leases, name="gpu-scheduler", namespace="system", identity=identity, timing=timing, pulse=pulse, clock=clock
     )
 
 
 @asynccontextmanager
-async def running(*candidates: Leadership) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def running(*candidates: LeaderElector) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Let them compete."""
     tasks = [asyncio.create_task(each.run()) for each in candidates]
     try:
@@ -163,7 +163,7 @@ async def test_a_standby_tries_at_the_moment_that_the_lease_ends() -> None:
     """However far off its next look would be: nobody waits longer than the lease."""
     leases = FakeLeases()
     leases.held_by("the dead")
-    me = candidate(leases, timing=Timing(duration=0.8, renew_deadline=0.5, retry_period=60))
+    me = candidate(leases, timing=LeaseTimings(duration=0.8, renew_deadline=0.5, retry_period=60))
     async with running(me):
         await asyncio.sleep(0.6)
         assert not me.leading
@@ -287,7 +287,7 @@ async def test_a_leader_that_cannot_renew_ends_at_its_deadline(trouble: str) -> 
         leases.silent = trouble == "silent"
         leases.broken = ConnectionRefusedError("refused")
 
-        with pytest.raises(LeadershipLostError, match="could not be renewed"):
+        with pytest.raises(LeaseLostError, match="could not be renewed"):
             await asyncio.wait_for(task, QUICK.duration)
         assert not me.may_bind()
 
@@ -315,7 +315,7 @@ async def test_a_leader_that_finds_another_holder_ends() -> None:
         await me.elected.wait()
         leases.held_by("the successor")
 
-        with pytest.raises(LeadershipLostError, match="another replica"):
+        with pytest.raises(LeaseLostError, match="another replica"):
             await asyncio.wait_for(task, 1)
         assert leases.holder == "the successor"
 
@@ -329,7 +329,7 @@ async def test_a_leader_whose_decider_died_steps_down() -> None:
         await me.elected.wait()
         pulse[0] = QUICK.renew_deadline + 1
 
-        with pytest.raises(LeadershipLostError, match="no sign of life"):
+        with pytest.raises(LeaseLostError, match="no sign of life"):
             await asyncio.wait_for(task, 1)
         assert not me.may_bind()
         assert leases.holder == "me"
@@ -339,7 +339,7 @@ async def test_a_leader_that_wakes_up_too_late_writes_nothing() -> None:
     """A renewal past the window would make the successor wait a whole lease for a process that ends."""
     now = [0.0]
     leases = FakeLeases()
-    me = Leadership(
+    me = LeaderElector(
         leases,
         name="gpu-scheduler",
         namespace="system",
@@ -353,7 +353,7 @@ async def test_a_leader_that_wakes_up_too_late_writes_nothing() -> None:
         written = leases.writes
         now[0] = QUICK.renew_deadline
 
-        with pytest.raises(LeadershipLostError, match="could not be renewed"):
+        with pytest.raises(LeaseLostError, match="could not be renewed"):
             await asyncio.wait_for(task, 1)
         assert leases.writes == written
 
@@ -368,8 +368,8 @@ async def test_the_window_counts_from_the_start_of_the_renewal() -> None:
             return await super().write(lease)
 
     leases = SlowLeases()
-    timing = Timing(duration=15, renew_deadline=10, retry_period=2)
-    me = Leadership(
+    timing = LeaseTimings(duration=15, renew_deadline=10, retry_period=2)
+    me = LeaderElector(
         leases,
         name="gpu-scheduler",
         namespace="system",
@@ -392,7 +392,7 @@ async def test_the_lease_in_the_api_server() -> None:
     """Made when missing, replaced by resourceVersion, and a conflict is told."""
     path = "/apis/coordination.k8s.io/v1/namespaces/system/leases"
     async with connected() as (server, api):
-        leases = ApiLeases(api, namespace="system", name="gpu-scheduler")
+        leases = LeaseLock(api, namespace="system", name="gpu-scheduler")
         made = {"metadata": {"name": "gpu-scheduler", "namespace": "system", "resourceVersion": "5"}, "spec": {}}
         server.on("GET", f"{path}/gpu-scheduler", Reply(404))
         server.on("POST", path, Reply(201, made))
@@ -404,7 +404,7 @@ async def test_the_lease_in_the_api_server() -> None:
         assert lease.metadata.resource_version == "5"
         sent = server.asked("POST")[0].body
         assert sent["spec"] == {"holderIdentity": "me", "leaseDurationSeconds": 15}
-        with pytest.raises(NoAnswerError, match="somebody else"):
+        with pytest.raises(NoResponseError, match="somebody else"):
             await leases.write(lease)
         assert server.asked("PUT")[0].body["metadata"]["resourceVersion"] == "5"
         await until(lambda: len(server.requests) == 3)

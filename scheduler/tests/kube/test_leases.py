@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_scheduler.core.nodes.monitor_leases import Sighting
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.kube.objects.leases import read_sighting
 from gpu_scheduler.scheduler.config_maps import read_limits, read_strategy
 
@@ -19,16 +19,19 @@ LEASE = {
         "leaseTransitions": None,
     },
 }
-LEASES: dict[str, tuple[Any, Sighting]] = {
-    "as a monitor writes it": (LEASE, Sighting("node1", "2027-05-01T12:00:00.000000Z", 30)),
-    "never renewed": ({**LEASE, "spec": {"leaseDurationSeconds": 30, "renewTime": None}}, Sighting("node1", None, 30)),
-    "without a duration": ({**LEASE, "spec": {}}, Sighting("node1", None, 45)),
-    "with nothing at all": ({**LEASE, "spec": None}, Sighting("node1", None, 45)),
+LEASES: dict[str, tuple[Any, MonitorLease]] = {
+    "as a monitor writes it": (LEASE, MonitorLease("node1", "2027-05-01T12:00:00.000000Z", 30)),
+    "never renewed": (
+        {**LEASE, "spec": {"leaseDurationSeconds": 30, "renewTime": None}},
+        MonitorLease("node1", None, 30),
+    ),
+    "without a duration": ({**LEASE, "spec": {}}, MonitorLease("node1", None, 45)),
+    "with nothing at all": ({**LEASE, "spec": None}, MonitorLease("node1", None, 45)),
 }
 
 
 @pytest.mark.parametrize(("lease", "sighting"), LEASES.values(), ids=LEASES)
-def test_a_lease_is_a_sighting_of_its_node(lease: Any, sighting: Sighting) -> None:
+def test_a_lease_is_a_sighting_of_its_node(lease: Any, sighting: MonitorLease) -> None:
     """By name, whatever else it carries."""
     assert read_sighting(json.dumps(lease).encode()) == ("node1", sighting)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_scheduler.kube.http.client import Answer, TooLongError
+from gpu_scheduler.kube.http.client import ApiResponse, TooLongError
 from gpu_scheduler.kube.http.watch_stream import LONG, lines
 from gpu_scheduler.kube.lists import pages
 from tests.kube.server import Reply, connected
@@ -22,7 +22,7 @@ class Collection:
         self._sizes = sizes
         self.asked: list[int] = []
 
-    async def call(self, _method: str, _path: str, *, query: dict[str, str], most: int = 0, **_: Any) -> Answer:
+    async def call(self, _method: str, _path: str, *, query: dict[str, str], most: int = 0, **_: Any) -> ApiResponse:
         """See Api."""
         limit, start = int(query["limit"]), int(query.get("continue", "0"))
         self.asked.append(limit)
@@ -32,7 +32,7 @@ class Collection:
         body = msgspec.json.encode({"metadata": {"resourceVersion": "7", "continue": more}, "items": items})
         if 0 < most < len(body):
             raise TooLongError("it is too long")
-        return Answer(200, body)
+        return ApiResponse(200, body)
 
 
 async def listed(collection: Collection, large: asyncio.Lock) -> list[int]:

@@ -8,12 +8,27 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.nodes.inventory import Card, Inventory, counted
+from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.bounds import Excess
-from gpu_scheduler.core.pods.constraints import ANYWHERE, Constraints, Requirement, Taint, Term, Toleration
+from gpu_scheduler.core.pods.constraints import (
+    ANYWHERE,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    SchedulingConstraints,
+    Taint,
+    Toleration,
+)
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
-from gpu_scheduler.core.pods.pod import EVERY_PORT, NOTHING, Condition, Demand, HostPort, Pod, Resident
+from gpu_scheduler.core.pods.pod import (
+    EVERY_PORT,
+    NOTHING,
+    ForeignPod,
+    HostPort,
+    Pod,
+    ResourceRequest,
+    ScheduledCondition,
+)
 from gpu_scheduler.core.refs import Owner, PodRef
 from gpu_scheduler.kube.objects import meta, storage
 from gpu_scheduler.kube.objects.nodes import read_node
@@ -54,9 +69,11 @@ def test_a_stateful_sets_pod() -> None:
             Container(ContainerKind.CONTAINER, 0, "check", literal),
             Container(ContainerKind.INIT, 0, "prepare", literal),
         ),
-        constraints=Constraints(tolerations=(Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),)),
+        constraints=SchedulingConstraints(
+            tolerations=(Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),)
+        ),
     )
-    assert pod.scheduled_condition == Condition("True", "", "")
+    assert pod.scheduled_condition == ScheduledCondition("True", "", "")
 
 
 def test_a_waiting_pod_that_terminates() -> None:
@@ -66,7 +83,7 @@ def test_a_waiting_pod_that_terminates() -> None:
     assert (pod.node, pod.phase, pod.gated) == (None, "Pending", True)
     assert pod.deleting_since == "2026-11-20T09:00:00Z"
     assert pod.owner is None
-    assert pod.scheduled_condition == Condition("False", "Unschedulable", "GpuHeld: GPU 3 of node4 is held")
+    assert pod.scheduled_condition == ScheduledCondition("False", "Unschedulable", "GpuHeld: GPU 3 of node4 is held")
     by_name = {container.name: container.env for container in pod.containers}
     field_path = "metadata.annotations['agentaflow.gpu/assigned-devices']"
     assert by_name == {
@@ -110,7 +127,7 @@ def test_nulls_are_absent() -> None:
 
     assert key == "u"
     assert pod == Pod(ref=PodRef("", "a", "u"), scheduler_name="")
-    assert pod.scheduled_condition == Condition("False", "", "")
+    assert pod.scheduled_condition == ScheduledCondition("False", "", "")
 
 
 STRUCTS: list[type[msgspec.Struct]] = [
@@ -343,7 +360,7 @@ def test_requests(spec: Mapping[str, Any], requests: Mapping[str, int]) -> None:
     """A pod takes of its node what kube-scheduler would count, and what cannot be read is left out."""
     pod = pod_of(spec)
 
-    assert pod.demand == Demand(requests)
+    assert pod.demand == ResourceRequest(requests)
     assert (pod.constraints, pod.claims, pod.unsupported) == (ANYWHERE, (), ())
 
 
@@ -408,10 +425,10 @@ def test_huge_texts_are_read_and_not_remembered() -> None:
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-NOWHERE = Constraints(affinity=())
+NOWHERE = SchedulingConstraints(affinity=())
 
-CONSTRAINTS: Mapping[str, tuple[Mapping[str, Any], Constraints]] = {
-    "a node selector": ({"nodeSelector": {"disk": "ssd"}}, Constraints({"disk": "ssd"})),
+CONSTRAINTS: Mapping[str, tuple[Mapping[str, Any], SchedulingConstraints]] = {
+    "a node selector": ({"nodeSelector": {"disk": "ssd"}}, SchedulingConstraints({"disk": "ssd"})),
     "required node affinity": (
         {
             "affinity": {
@@ -432,13 +449,13 @@ CONSTRAINTS: Mapping[str, tuple[Mapping[str, Any], Constraints]] = {
                 }
             }
         },
-        Constraints(
+        SchedulingConstraints(
             affinity=(
-                Term(
-                    (Requirement("zone", "In", ("a", "b")), Requirement("gpu", "Exists")),
-                    (Requirement("metadata.name", "NotIn", ("node9",)),),
+                NodeSelectorTerm(
+                    (NodeSelectorRequirement("zone", "In", ("a", "b")), NodeSelectorRequirement("gpu", "Exists")),
+                    (NodeSelectorRequirement("metadata.name", "NotIn", ("node9",)),),
                 ),
-                Term(),
+                NodeSelectorTerm(),
             )
         ),
     ),
@@ -450,7 +467,9 @@ CONSTRAINTS: Mapping[str, tuple[Mapping[str, Any], Constraints]] = {
     "affinity that is null": ({"affinity": {"nodeAffinity": None, "podAffinity": None}}, ANYWHERE),
     "tolerations, with Kubernetes' defaults": (
         {"tolerations": [{"key": "a", "value": "b"}, {"operator": "Exists", "effect": "NoExecute"}]},
-        Constraints(tolerations=(Toleration("a", "Equal", "b", ""), Toleration("", "Exists", "", "NoExecute"))),
+        SchedulingConstraints(
+            tolerations=(Toleration("a", "Equal", "b", ""), Toleration("", "Exists", "", "NoExecute"))
+        ),
     ),
     "affinity that cannot be read is granted by no node": ({"affinity": {"nodeAffinity": "node1"}}, NOWHERE),
     "a selector that cannot be read is granted by no node": ({"nodeSelector": {"disk": 5}}, NOWHERE),
@@ -458,7 +477,7 @@ CONSTRAINTS: Mapping[str, tuple[Mapping[str, Any], Constraints]] = {
 
 
 @pytest.mark.parametrize(("spec", "constraints"), CONSTRAINTS.values(), ids=CONSTRAINTS)
-def test_constraints(spec: Mapping[str, Any], constraints: Constraints) -> None:
+def test_constraints(spec: Mapping[str, Any], constraints: SchedulingConstraints) -> None:
     """Where a pod may go, as it says so itself."""
     assert constraints == pod_of(spec).constraints
 
@@ -545,9 +564,9 @@ def test_a_pod_of_another_scheduler() -> None:
             "status": 5,
         }
     )
-    demand = Demand({"cpu": 3000, "memory": 1024}, frozenset({HostPort("TCP", "0.0.0.0", 80)}))  # noqa: S104 - every address of the host
+    demand = ResourceRequest({"cpu": 3000, "memory": 1024}, frozenset({HostPort("TCP", "0.0.0.0", 80)}))  # noqa: S104 - every address of the host
 
-    assert read_resident(raw) == ("u", Resident(PodRef("team-a", "web", "u"), "node1", demand))
+    assert read_resident(raw) == ("u", ForeignPod(PodRef("team-a", "web", "u"), "node1", demand))
 
 
 def test_another_schedulers_pod_that_is_none_is_an_error() -> None:
@@ -574,12 +593,12 @@ INVENTORIES = {
             f'[{{"index": 1, "uuid": "{GPU_A}", "health": "healthy", "migDevices": [{{"uuid": "{MIG_A}", "x": 5}}]}},'
             ' {"index": 0, "uuid": null, "migDevices": null}]'
         ),
-        Inventory((Card(1, GPU_A, (MIG_A,)), Card(0))),
+        Inventory((Device(1, GPU_A, (MIG_A,)), Device(0))),
     ),
-    "UUIDs in capitals": (f'[{{"index": 0, "uuid": "GPU-{GPU_A[4:].upper()}"}}]', Inventory((Card(0, GPU_A),))),
+    "UUIDs in capitals": (f'[{{"index": 0, "uuid": "GPU-{GPU_A[4:].upper()}"}}]', Inventory((Device(0, GPU_A),))),
     "ids that no map can name": (
         '[{"index": 0, "uuid": "1", "migDevices": [{"uuid": "MIG-GPU-1/2/0"}, {"uuid": ""}]}]',
-        Inventory((Card(0),)),
+        Inventory((Device(0),)),
     ),
     "a node without cards": ("[]", Inventory(())),
 }

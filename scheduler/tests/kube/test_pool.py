@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.kube.http import pool as module
-from gpu_scheduler.kube.http.pool import Connections, Route
+from gpu_scheduler.kube.http.pool import ConnectionPool, Route
 from tests.kube.peers import (
     CREATED,
     Talk,
@@ -84,7 +84,7 @@ async def test_only_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch, host: s
     monkeypatch.setattr(loop, "getaddrinfo", look_up)
     async with serving(obliging) as peer:
         port = peer.url.rpartition(":")[2]
-        connections = Connections(Route(f"http://{host}:{port}"), ssl.create_default_context(), 1)
+        connections = ConnectionPool(Route(f"http://{host}:{port}"), ssl.create_default_context(), 1)
         try:
             assert (await connections.ask(post(), None)).status == 201
         finally:
@@ -127,8 +127,8 @@ async def test_a_place_is_given_back_whatever_happens() -> None:
             for guard in (None, lambda: False, None):
                 with pytest.raises(ConnectionError):
                     await connections.ask(post(), guard)
-        given_up = Connections(Route(peer.url.replace("http", "https")), trusting(), 1)
-        nowhere = Connections(Route("http://127.0.0.1:1"), trusting(), 1)
+        given_up = ConnectionPool(Route(peer.url.replace("http", "https")), trusting(), 1)
+        nowhere = ConnectionPool(Route("http://127.0.0.1:1"), trusting(), 1)
         for _ in range(2):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.02):
@@ -184,7 +184,7 @@ async def test_a_server_that_nobody_vouches_for_hears_nothing() -> None:
         heard.append(await talk.rest())
 
     async with serving(script, "https") as peer:
-        connections = Connections(Route(peer.url), ssl.create_default_context(), 1)
+        connections = ConnectionPool(Route(peer.url), ssl.create_default_context(), 1)
         with pytest.raises(ssl.SSLCertVerificationError):
             await connections.ask(post(), None)
 
@@ -236,6 +236,6 @@ WRONG = [
 def test_who_cannot_be_spoken_to_is_named_at_once(host: str, proxy: str | None, why: str) -> None:
     """One sentence with an example, and without a password."""
     with pytest.raises(ValueError, match=rf"^cannot speak to {why}.*\(example: http") as raised:
-        Connections(Route(host, proxy=proxy), trusting(), 1)
+        ConnectionPool(Route(host, proxy=proxy), trusting(), 1)
 
     assert "sec" not in str(raised.value)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading, counted
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.kube.objects.nodes import read_node
 
@@ -23,7 +23,7 @@ A100 = {
     "power": 61,
     "health": "degraded",
 }
-CARD = Card(0, "GPU-0a0a0a0a-0000-4000-8000-00000000000a", (), "NVIDIA A100-SXM4-40GB", 40960)
+CARD = Device(0, "GPU-0a0a0a0a-0000-4000-8000-00000000000a", (), "NVIDIA A100-SXM4-40GB", 40960)
 
 
 def told(text: str) -> Node:
@@ -43,7 +43,7 @@ def test_all_that_a_monitor_tells() -> None:
     node = of()
 
     assert node.inventory == Inventory((CARD,))
-    assert node.readings == {0: Reading(512, 37, Health.DEGRADED)}
+    assert node.readings == {0: DeviceReading(512, 37, Health.DEGRADED)}
     assert node == of()
     assert node != of(utilization=38)
 
@@ -52,30 +52,30 @@ def test_what_is_not_told_is_not_known() -> None:
     """Every metric is optional; a card that nobody reads has no reading."""
     node = told('[{"index": 3}, {"index": 1, "memoryUsedMiB": 0, "health": "healthy"}]')
 
-    assert node.inventory == Inventory((Card(3), Card(1)))
+    assert node.inventory == Inventory((Device(3), Device(1)))
     assert node.readings == {}
 
 
 READ = {
-    "healthy": ({"health": "healthy"}, Reading(512, 37)),
-    "unhealthy": ({"health": "unhealthy"}, Reading(512, 37, Health.UNHEALTHY)),
-    "a word for health that nobody knows": ({"health": "tired"}, Reading(512, 37)),
-    "a number for health": ({"health": 1}, Reading(512, 37)),
-    "no health": ({"health": None}, Reading(512, 37)),
-    "memory in use below nothing": ({"memoryUsedMiB": -1}, Reading(0, 37, Health.DEGRADED)),
-    "memory in use beyond belief": ({"memoryUsedMiB": 2**40 + 1}, Reading(0, 37, Health.DEGRADED)),
-    "memory in use as a word": ({"memoryUsedMiB": "512"}, Reading(0, 37, Health.DEGRADED)),
-    "memory in use of no value": ({"memoryUsedMiB": None}, Reading(0, 37, Health.DEGRADED)),
-    "work below nothing": ({"utilization": -1}, Reading(512, 0, Health.DEGRADED)),
-    "work beyond all": ({"utilization": 101}, Reading(512, 0, Health.DEGRADED)),
-    "all work": ({"utilization": 100}, Reading(512, 100, Health.DEGRADED)),
-    "half a percent": ({"utilization": 0.5}, Reading(512, 0, Health.DEGRADED)),
-    "a list of work": ({"utilization": [[37]]}, Reading(512, 0, Health.DEGRADED)),
+    "healthy": ({"health": "healthy"}, DeviceReading(512, 37)),
+    "unhealthy": ({"health": "unhealthy"}, DeviceReading(512, 37, Health.UNHEALTHY)),
+    "a word for health that nobody knows": ({"health": "tired"}, DeviceReading(512, 37)),
+    "a number for health": ({"health": 1}, DeviceReading(512, 37)),
+    "no health": ({"health": None}, DeviceReading(512, 37)),
+    "memory in use below nothing": ({"memoryUsedMiB": -1}, DeviceReading(0, 37, Health.DEGRADED)),
+    "memory in use beyond belief": ({"memoryUsedMiB": 2**40 + 1}, DeviceReading(0, 37, Health.DEGRADED)),
+    "memory in use as a word": ({"memoryUsedMiB": "512"}, DeviceReading(0, 37, Health.DEGRADED)),
+    "memory in use of no value": ({"memoryUsedMiB": None}, DeviceReading(0, 37, Health.DEGRADED)),
+    "work below nothing": ({"utilization": -1}, DeviceReading(512, 0, Health.DEGRADED)),
+    "work beyond all": ({"utilization": 101}, DeviceReading(512, 0, Health.DEGRADED)),
+    "all work": ({"utilization": 100}, DeviceReading(512, 100, Health.DEGRADED)),
+    "half a percent": ({"utilization": 0.5}, DeviceReading(512, 0, Health.DEGRADED)),
+    "a list of work": ({"utilization": [[37]]}, DeviceReading(512, 0, Health.DEGRADED)),
 }
 
 
 @pytest.mark.parametrize(("changes", "reading"), READ.values(), ids=READ)
-def test_a_reading_that_cannot_be_read_costs_itself_alone(changes: dict[str, Any], reading: Reading) -> None:
+def test_a_reading_that_cannot_be_read_costs_itself_alone(changes: dict[str, Any], reading: DeviceReading) -> None:
     """An unhealthy card stays so whatever else is said of it, and the inventory stays."""
     node = of(**changes)
 
@@ -99,7 +99,7 @@ KNOWN = {
 @pytest.mark.parametrize(("changes", "model", "memory"), KNOWN.values(), ids=KNOWN)
 def test_what_a_card_is_may_be_unknown(changes: dict[str, Any], model: str, memory: int | None) -> None:
     """Then it has no model, and no memory that anybody could promise."""
-    assert of(**changes).inventory == Inventory((Card(0, CARD.uuid, (), model, memory),))
+    assert of(**changes).inventory == Inventory((Device(0, CARD.uuid, (), model, memory),))
 
 
 def test_readings_of_a_list_that_cannot_be_believed_are_none() -> None:
@@ -120,7 +120,7 @@ def test_hostile_values_cost_themselves_alone(card: str) -> None:
     """However long or deep they are."""
     node = told(f"[{card}]")
 
-    assert (node.inventory, node.readings) == (Inventory((Card(5),)), {})
+    assert (node.inventory, node.readings) == (Inventory((Device(5),)), {})
 
 
 def test_text_that_is_none_costs_the_list() -> None:
@@ -140,7 +140,7 @@ METRICS = ("model", "memoryTotalMiB", "memoryUsedMiB", "utilization", "health")
 def test_no_value_costs_the_card(values: dict[str, Any]) -> None:
     """Whatever stands there, the card is known, and what is read of it is within bounds."""
     node = told(msgspec.json.encode([{"index": 7, **values}]).decode())
-    reading = node.readings.get(7, Reading())
+    reading = node.readings.get(7, DeviceReading())
 
     assert node.inventory is not None
     assert [card.index for card in node.inventory.cards] == [7]

@@ -6,9 +6,9 @@ import socket
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.kube.config.kubeconfig import Reload
-from gpu_scheduler.kube.http.client import Api, Method, NoAnswerError
-from gpu_scheduler.kube.http.connection import Reply
+from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
+from gpu_scheduler.kube.http.client import ApiClient, Method, NoResponseError
+from gpu_scheduler.kube.http.connection import HttpReply
 from tests.kube.peers import CREATED, END, HEAD, Talk, asking, chunk, post, schemes, serving
 from tests.kube.server import until
 
@@ -56,7 +56,7 @@ async def test_a_packed_answer_is_unpacked(scheme: str, said: bytes, body: bytes
         with asking(peer) as connections:
             replies = [await connections.ask(GET, None, harmless=True) for _ in range(3)]
 
-    assert replies == [Reply(200, body, ""), Reply(201, b"{}", ""), Reply(200, body, "")]
+    assert replies == [HttpReply(200, body, ""), HttpReply(201, b"{}", ""), HttpReply(200, body, "")]
     assert len(peer.talks) == 1
 
 
@@ -94,7 +94,7 @@ async def test_calls_may_be_answered_packed_and_watches_not() -> None:
         await talk.say(HEAD + END if "watch" in asked[-1] else parted(PACKED, gzip.compress(TEXT), 2**12))
 
     async with serving(script) as peer:
-        api = Api(Configuration(host=peer.url), reload=Reload("nowhere"))
+        api = ApiClient(Configuration(host=peer.url), reload=ConfigLoader("nowhere"))
         answer = await api.call("GET", "/pods")
         async with api.stream("/pods", query={"watch": "true"}, limit=3, idle_limit=3) as (_, chunks):
             assert [piece async for piece in chunks] == []
@@ -118,7 +118,7 @@ async def test_a_list_of_many_megabytes_is_read_whole(scheme: str) -> None:
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
             for _ in range(2):
-                assert await connections.ask(GET, None, harmless=True) == Reply(200, body, "")
+                assert await connections.ask(GET, None, harmless=True) == HttpReply(200, body, "")
 
     assert len(peer.talks) == 1
 
@@ -135,11 +135,11 @@ async def test_without_a_length_an_answer_ends_with_its_connection(scheme: str, 
 
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
-            assert await connections.ask(GET, None, harmless=True) == Reply(200, TEXT, "")
+            assert await connections.ask(GET, None, harmless=True) == HttpReply(200, TEXT, "")
             for _ in range(2):
                 with pytest.raises(ConnectionResetError, match="the server closed the connection"):
                     await connections.ask(GET, None, harmless=True)
-            assert await connections.ask(GET, None, harmless=True) == Reply(200, b"", "")
+            assert await connections.ask(GET, None, harmless=True) == HttpReply(200, b"", "")
 
     assert len(peer.talks) == 4
 
@@ -214,11 +214,11 @@ async def test_only_what_changes_nothing_is_asked_again(method: Method) -> None:
         await talk.head()
 
     async with serving(script) as peer:
-        api = Api(Configuration(host=peer.url), reload=Reload("nowhere"))
+        api = ApiClient(Configuration(host=peer.url), reload=ConfigLoader("nowhere"))
         assert (await api.call(method, "/pods")).status == 201
         if method == "GET":
             assert (await api.call(method, "/pods")).status == 201
         else:
-            with pytest.raises(NoAnswerError, match="the server closed the connection"):
+            with pytest.raises(NoResponseError, match="the server closed the connection"):
                 await api.call(method, "/pods")
         await api.close()

@@ -11,12 +11,12 @@ from gpu_scheduler.kube.http.watch_stream import lines
 from gpu_scheduler.kube.lists import pages
 from gpu_scheduler.kube.objects.meta import Identity
 from gpu_scheduler.kube.reflector import Reflector
-from gpu_scheduler.kube.resource import Pace, Resource
+from gpu_scheduler.kube.resource import ReflectorTimings, Resource
 from tests.kube.server import FakeServer, Object, Reply, Watch, connected, until
 from tests.waiting import limit
 
 PATH = "/api/v1/things"
-QUICK = Pace(idle_limit=5, backoff_first=0.01, backoff_longest=0.05, quick=0.2)
+QUICK = ReflectorTimings(idle_limit=5, backoff_first=0.01, backoff_longest=0.05, quick=0.2)
 
 
 class Thing(msgspec.Struct):
@@ -74,7 +74,7 @@ EXPIRED: Object = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "m
 
 @asynccontextmanager
 async def reflecting(
-    pace: Pace = QUICK, *, optional: bool = False
+    pace: ReflectorTimings = QUICK, *, optional: bool = False
 ) -> AsyncIterator[tuple[FakeServer, Reflector[str], Notes]]:
     """A reflector that is running, its observer, and the server that it watches."""
     async with connected() as (server, api):
@@ -145,7 +145,7 @@ async def test_after_410_a_list_tells_what_went_meanwhile(expiry: Watch | Reply)
 
 async def test_only_410_after_410_slows_down() -> None:
     """A watch in between that brings something is progress: what expired before it costs the next list no pause."""
-    pace = Pace(idle_limit=5, backoff_first=0.02, backoff_longest=60, quick=5)
+    pace = ReflectorTimings(idle_limit=5, backoff_first=0.02, backoff_longest=60, quick=5)
     async with reflecting(pace) as (server, _, notes):
         server.on("GET", PATH, page(7))
         told = [Watch((event("ADDED", f"a{number}", 8),), close=True) for number in range(12)]
@@ -197,7 +197,7 @@ async def test_the_next_page_is_asked_for_before_this_one_is_read() -> None:
 
 async def test_errors_are_met_with_patience() -> None:
     """500, 403 and a closed connection are asked again with growing pauses, never in a hot loop."""
-    pace = Pace(idle_limit=5, backoff_first=0.05, backoff_longest=0.4, quick=1)
+    pace = ReflectorTimings(idle_limit=5, backoff_first=0.05, backoff_longest=0.4, quick=1)
     async with reflecting(pace) as (server, reflector, _):
         server.on("GET", PATH, Reply(500), Reply(403), Reply(200, "no list"), page(7))
         server.on("WATCH", PATH, Watch(close=True))
@@ -227,7 +227,7 @@ async def test_retry_after_is_honoured() -> None:
 
 async def test_a_silent_watch_is_opened_anew() -> None:
     """A half-open connection never speaks: after the idle limit the watch goes on from the last version."""
-    pace = Pace(idle_limit=0.1, backoff_first=0.01, backoff_longest=0.02)
+    pace = ReflectorTimings(idle_limit=0.1, backoff_first=0.01, backoff_longest=0.02)
     async with reflecting(pace) as (server, _, _notes):
         server.on("GET", PATH, page(7))
         server.on("WATCH", PATH, Watch())
@@ -415,7 +415,7 @@ async def test_what_is_denied_later_is_gone() -> None:
 
 async def test_what_is_denied_does_not_seem_silent() -> None:
     """It is asked for again before its silence counts: readiness would take an answer for none."""
-    slow = Pace(idle_limit=limit(0.2), backoff_first=0.05, backoff_longest=60)
+    slow = ReflectorTimings(idle_limit=limit(0.2), backoff_first=0.05, backoff_longest=60)
     async with reflecting(slow, optional=True) as (server, reflector, _):
         server.on("GET", PATH, Reply(403))
         async with asyncio.timeout(limit(5)):
@@ -426,7 +426,7 @@ async def test_what_is_denied_does_not_seem_silent() -> None:
 
 async def test_a_list_on_request_does_not_wait_for_what_is_denied() -> None:
     """A new leader goes on at once: the back-off is the server's rest, not ours."""
-    slow = Pace(backoff_first=60, backoff_longest=60)
+    slow = ReflectorTimings(backoff_first=60, backoff_longest=60)
     async with reflecting(slow, optional=True) as (server, reflector, _):
         server.on("GET", PATH, Reply(403))
         await reflector.synced.wait()
@@ -440,7 +440,7 @@ async def test_a_list_on_request_does_not_wait_for_what_is_denied() -> None:
 @pytest.mark.parametrize(("asked", "soon"), [({}, True), ({"Retry-After": "60"}, False)])
 async def test_a_list_on_request_ends_a_back_off_that_nobody_asked_for(asked: dict[str, str], *, soon: bool) -> None:
     """A new leader goes on as soon as the server is back; what a Retry-After asks for is kept."""
-    slow = Pace(idle_limit=60, backoff_first=60, backoff_longest=60)
+    slow = ReflectorTimings(idle_limit=60, backoff_first=60, backoff_longest=60)
     async with reflecting(slow) as (server, reflector, _):
         server.on("GET", PATH, Reply(503, headers=asked), page(7))
         server.on("WATCH", PATH, Watch())

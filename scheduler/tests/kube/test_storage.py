@@ -3,8 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
-from gpu_scheduler.core.pods.constraints import Requirement, Term
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm
 from gpu_scheduler.kube.objects.storage import read_claim, read_class, read_volume
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
@@ -15,7 +15,7 @@ def raw(**parts: Any) -> bytes:
     return msgspec.json.encode(parts)
 
 
-def claim_of(annotations: dict[str, str] | None = None, **spec: Any) -> Claim:
+def claim_of(annotations: dict[str, str] | None = None, **spec: Any) -> VolumeClaim:
     """What is read of a claim."""
     key, claim = read_claim(
         raw(metadata={"namespace": "default", "name": "data", "annotations": annotations}, spec=spec)
@@ -25,35 +25,35 @@ def claim_of(annotations: dict[str, str] | None = None, **spec: Any) -> Claim:
 
 
 CLAIMS = {
-    "a claim that asks for nothing": (claim_of(), Claim("default", "data")),
-    "a claim of a class": (claim_of(storageClassName="fast"), Claim("default", "data", storage_class="fast")),
-    "a claim that wants no class": (claim_of(storageClassName=""), Claim("default", "data")),
+    "a claim that asks for nothing": (claim_of(), VolumeClaim("default", "data")),
+    "a claim of a class": (claim_of(storageClassName="fast"), VolumeClaim("default", "data", storage_class="fast")),
+    "a claim that wants no class": (claim_of(storageClassName=""), VolumeClaim("default", "data")),
     "a class where it stood before it had a field": (
         claim_of({"volume.beta.kubernetes.io/storage-class": "old"}, storageClassName="new"),
-        Claim("default", "data", storage_class="old"),
+        VolumeClaim("default", "data", storage_class="old"),
     ),
     "a claim that has its volume": (
         claim_of(BOUND, volumeName="pv1", storageClassName="fast"),
-        Claim("default", "data", volume="pv1", storage_class="fast"),
+        VolumeClaim("default", "data", volume="pv1", storage_class="fast"),
     ),
     "a claim whose author only names a volume": (
         claim_of(volumeName="pv1"),
-        Claim("default", "data", volume="pv1", complete=False),
+        VolumeClaim("default", "data", volume="pv1", complete=False),
     ),
-    "a claim that lost its volume's name": (claim_of(BOUND, volumeName=""), Claim("default", "data")),
+    "a claim that lost its volume's name": (claim_of(BOUND, volumeName=""), VolumeClaim("default", "data")),
     "a claim that was given a node": (
         claim_of({"volume.kubernetes.io/selected-node": "node1"}, storageClassName="late"),
-        Claim("default", "data", storage_class="late", selected_node="node1"),
+        VolumeClaim("default", "data", storage_class="late", selected_node="node1"),
     ),
     "a claim that was given an empty node": (
         claim_of({"volume.kubernetes.io/selected-node": ""}),
-        Claim("default", "data"),
+        VolumeClaim("default", "data"),
     ),
 }
 
 
 @pytest.mark.parametrize(("found", "expected"), CLAIMS.values(), ids=CLAIMS)
-def test_of_a_claim_only_what_a_decision_asks_is_kept(found: Claim, expected: Claim) -> None:
+def test_of_a_claim_only_what_a_decision_asks_is_kept(found: VolumeClaim, expected: VolumeClaim) -> None:
     """Sizes, modes and conditions change without anybody noticing."""
     assert found == expected
 
@@ -64,7 +64,7 @@ def test_a_claim_that_is_being_deleted() -> None:
         raw(metadata={"namespace": "a", "name": "b", "deletionTimestamp": "2026-11-20T09:00:00Z"}, spec={})
     )
 
-    assert (key, claim) == ("a/b", Claim("a", "b", deleting=True))
+    assert (key, claim) == ("a/b", VolumeClaim("a", "b", deleting=True))
 
 
 def affine(terms: Any) -> dict[str, Any]:
@@ -75,25 +75,28 @@ def affine(terms: Any) -> dict[str, Any]:
 ON_NODE1 = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node1"]}]}]
 BY_NAME = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node1"]}]}, {}]
 
-VOLUMES: dict[str, tuple[Any, tuple[Term, ...] | None]] = {
+VOLUMES: dict[str, tuple[Any, tuple[NodeSelectorTerm, ...] | None]] = {
     "no spec": (None, None),
     "no affinity": ({"nodeAffinity": None}, None),
     "an affinity that requires nothing": ({"nodeAffinity": {"required": None}}, None),
     "no terms": (affine(None), ()),
-    "a host's name": (affine(ON_NODE1), (Term((Requirement("kubernetes.io/hostname", "In", ("node1",)),)),)),
+    "a host's name": (
+        affine(ON_NODE1),
+        (NodeSelectorTerm((NodeSelectorRequirement("kubernetes.io/hostname", "In", ("node1",)),)),),
+    ),
     "a field, and an empty term": (
         affine(BY_NAME),
-        (Term(fields=(Requirement("metadata.name", "In", ("node1",)),)), Term()),
+        (NodeSelectorTerm(fields=(NodeSelectorRequirement("metadata.name", "In", ("node1",)),)), NodeSelectorTerm()),
     ),
     "an expression without values": (
         affine([{"matchExpressions": [{"key": "ssd", "operator": "Exists", "values": None}], "matchFields": None}]),
-        (Term((Requirement("ssd", "Exists"),)),),
+        (NodeSelectorTerm((NodeSelectorRequirement("ssd", "Exists"),)),),
     ),
 }
 
 
 @pytest.mark.parametrize(("spec", "affinity"), VOLUMES.values(), ids=VOLUMES)
-def test_of_a_volume_only_its_affinity_is_kept(spec: Any, affinity: tuple[Term, ...] | None) -> None:
+def test_of_a_volume_only_its_affinity_is_kept(spec: Any, affinity: tuple[NodeSelectorTerm, ...] | None) -> None:
     """None can be reached from everywhere; no terms from nowhere."""
     assert read_volume(raw(metadata={"name": "pv1"}, spec=spec)) == ("pv1", Volume("pv1", affinity))
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_scheduler.kube.http import watch_stream as module
-from gpu_scheduler.kube.http.connection import Reply
-from gpu_scheduler.kube.http.watch_stream import Stream
+from gpu_scheduler.kube.http.connection import HttpReply
+from gpu_scheduler.kube.http.watch_stream import WatchStream
 from tests.kube.peers import CREATED, END, HEAD, WATCH, Talk, asking, broken, chunk, schemes, serving
 from tests.kube.server import until
 
 
 @asynccontextmanager
-async def begun(*said: bytes, scheme: str = "http", pause: float = 0.0) -> AsyncIterator[tuple[Stream, Reply]]:
+async def begun(*said: bytes, scheme: str = "http", pause: float = 0.0) -> AsyncIterator[tuple[WatchStream, HttpReply]]:
     """A stream from a server that says this, in pieces, and then closes."""
 
     async def script(talk: Talk) -> None:
@@ -31,7 +31,7 @@ async def begun(*said: bytes, scheme: str = "http", pause: float = 0.0) -> Async
         await until(lambda: peer.open == 0)
 
 
-async def heard(stream: Stream) -> list[bytearray]:
+async def heard(stream: WatchStream) -> list[bytearray]:
     """All that comes until the end."""
     return [piece async for piece in stream.chunks(3)]
 
@@ -51,7 +51,7 @@ async def test_the_head_comes_first_and_then_what_there_is(scheme: str) -> None:
     async with serving(script, scheme) as peer:
         with asking(peer) as connections:
             async with connections.stream(0.0) as stream:
-                assert await stream.begin(WATCH) == Reply(200, b"", "")
+                assert await stream.begin(WATCH) == HttpReply(200, b"", "")
                 pieces = []
                 go_on.release()
                 async for piece in stream.chunks(3):
@@ -65,31 +65,31 @@ async def test_the_head_comes_first_and_then_what_there_is(scheme: str) -> None:
 REFUSALS = {
     "gone": (
         b"HTTP/1.1 410 Gone\r\nContent-Length: 15\r\n\r\n" + b'{"code":   410}',
-        Reply(410, b'{"code":   410}', ""),
+        HttpReply(410, b'{"code":   410}', ""),
     ),
     "asking for patience": (
         b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n",
-        Reply(429, b"", "3"),
+        HttpReply(429, b"", "3"),
     ),
     "in chunks": (
         b"HTTP/1.1 500 Oh\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b"a") + chunk(b"b") + END,
-        Reply(500, b"ab", ""),
+        HttpReply(500, b"ab", ""),
     ),
     "long": (
         b"HTTP/1.1 500 Oh\r\nContent-Length: %d\r\n\r\n" % (3 * 2**20) + bytes(3 * 2**20),
-        Reply(500, bytes(3 * 2**20), ""),
+        HttpReply(500, bytes(3 * 2**20), ""),
     ),
-    "until the server closes": (b"HTTP/1.0 403 Forbidden\r\n\r\nno", Reply(403, b"no", "")),
+    "until the server closes": (b"HTTP/1.0 403 Forbidden\r\n\r\nno", HttpReply(403, b"no", "")),
     "after a word on the way": (
         b"HTTP/1.1 103 Early Hints\r\nRetry-After: 9\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\n?",
-        Reply(404, b"?", ""),
+        HttpReply(404, b"?", ""),
     ),
 }
 
 
 @schemes
 @pytest.mark.parametrize(("said", "reply"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_refusal_is_an_answer_with_its_body_whole(scheme: str, said: bytes, reply: Reply) -> None:
+async def test_a_refusal_is_an_answer_with_its_body_whole(scheme: str, said: bytes, reply: HttpReply) -> None:
     """Its words tell what to do."""
     async with begun(said, scheme=scheme) as (_, answer):
         assert answer == reply
@@ -163,7 +163,7 @@ async def pieced(parts: list[bytes], cuts: list[int], pause: float) -> bytes:
     ours.setblocking(False)
     said = HEAD + b"".join(map(chunk, parts)) + END
     with theirs:
-        stream = Stream(ours, pause)
+        stream = WatchStream(ours, pause)
         beginning = asyncio.create_task(stream.begin(WATCH))
         hearing = asyncio.create_task(whole(beginning, stream))
         for start, end in zip([0, *cuts], [*cuts, len(said)], strict=True):
@@ -172,9 +172,9 @@ async def pieced(parts: list[bytes], cuts: list[int], pause: float) -> bytes:
         return await hearing
 
 
-async def whole(beginning: asyncio.Task[Reply], stream: Stream) -> bytes:
+async def whole(beginning: asyncio.Task[HttpReply], stream: WatchStream) -> bytes:
     """All of a stream that ends itself, and with it its connection."""
-    assert await beginning == Reply(200, b"", "")
+    assert await beginning == HttpReply(200, b"", "")
     pieces = await heard(stream)
     assert all(pieces)
     assert not stream.usable

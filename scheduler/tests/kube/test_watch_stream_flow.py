@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from gpu_scheduler.kube.http import watch_stream as module
-from gpu_scheduler.kube.http.watch_stream import Stream
+from gpu_scheduler.kube.http.watch_stream import WatchStream
 from tests.kube.peers import (
     CREATED,
     END,
@@ -74,14 +74,14 @@ async def test_nothing_more_is_read_than_somebody_wants(
 def readings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """When a stream is woken to read."""
     times: list[float] = []
-    wake = Stream._readable
+    wake = WatchStream._readable
 
-    def woken(stream: Stream) -> None:
+    def woken(stream: WatchStream) -> None:
         times.append(time.monotonic())
         wake(stream)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stream, "_readable", woken)
+        patch.setattr(WatchStream, "_readable", woken)
         yield times
 
 

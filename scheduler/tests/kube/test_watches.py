@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.kube.config.kubeconfig import Reload
+from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http import client as module
-from gpu_scheduler.kube.http.client import Answer, Api, NoAnswerError
+from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError
 from tests.kube.peers import END, HEAD, Talk, chunk, serving
 from tests.kube.server import Reply, Watch, connected, until
 from tests.waiting import limit
@@ -27,17 +27,17 @@ QUERY = {"watch": "true", "fieldSelector": "spec.x=a&b"}
 
 
 @asynccontextmanager
-async def speaking(script: Script) -> AsyncIterator[tuple[Peer, Api]]:
+async def speaking(script: Script) -> AsyncIterator[tuple[Peer, ApiClient]]:
     """A server that plays a script, and an Api that talks to it."""
     async with serving(script) as peer:
-        api = Api(Configuration(host=peer.url), reload=Reload("nowhere"))
+        api = ApiClient(Configuration(host=peer.url), reload=ConfigLoader("nowhere"))
         try:
             yield peer, api
         finally:
             await api.close()
 
 
-async def watched(api: Api, *, limit: float = 3.0, idle_limit: float = 3.0) -> tuple[Answer, bytes]:
+async def watched(api: ApiClient, *, limit: float = 3.0, idle_limit: float = 3.0) -> tuple[ApiResponse, bytes]:
     """One watch until its end."""
     async with api.stream(PATH, query=QUERY, limit=limit, idle_limit=idle_limit) as (answer, chunks):
         return answer, b"".join([piece async for piece in chunks] if answer.ok else [])
@@ -52,7 +52,7 @@ async def test_a_watch_is_asked_for_as_a_list_is() -> None:
         await talk.say(HEAD + chunk(b"{}\n") + END)
 
     async with speaking(script) as (peer, api):
-        assert await watched(api) == (Answer(200, b""), b"{}\n")
+        assert await watched(api) == (ApiResponse(200, b""), b"{}\n")
         await until(lambda: peer.open == 0)
 
     line, *headers = asked[0].split("\r\n")
@@ -69,7 +69,7 @@ async def test_a_name_and_a_password_in_the_address_are_no_part_of_the_hosts_nam
         await talk.say(HEAD + END)
 
     async with serving(script) as peer:
-        api = Api(Configuration(host=peer.url.replace("//", "//me:secret@")), reload=Reload("nowhere"))
+        api = ApiClient(Configuration(host=peer.url.replace("//", "//me:secret@")), reload=ConfigLoader("nowhere"))
         await watched(api)
         await api.close()
 
@@ -79,12 +79,12 @@ async def test_a_name_and_a_password_in_the_address_are_no_part_of_the_hosts_nam
 @pytest.mark.parametrize(
     ("reply", "answer"),
     [
-        (Reply(410, '{"code":410}'), Answer(410, b'{"code":410}')),
-        (Reply(429, "slow down", {"Retry-After": "7"}), Answer(429, b"slow down", 7.0)),
+        (Reply(410, '{"code":410}'), ApiResponse(410, b'{"code":410}')),
+        (Reply(429, "slow down", {"Retry-After": "7"}), ApiResponse(429, b"slow down", 7.0)),
     ],
     ids=["gone", "asking for patience"],
 )
-async def test_a_refused_watch_is_an_answer(reply: Reply, answer: Answer) -> None:
+async def test_a_refused_watch_is_an_answer(reply: Reply, answer: ApiResponse) -> None:
     """With its words and the patience that it asks for."""
     async with connected() as (server, api):
         server.on("WATCH", PATH, reply)
@@ -95,7 +95,7 @@ async def test_a_401_reads_the_credentials_again_and_watches() -> None:
     """A rotated token costs a watch one request."""
     async with connected("old", "new") as (server, api):
         server.on("WATCH", PATH, Reply(401), Watch(({"a": 1},), close=True))
-        assert await watched(api) == (Answer(200, b""), b'{"a": 1}\n')
+        assert await watched(api) == (ApiResponse(200, b""), b'{"a": 1}\n')
 
     assert [each.headers["Authorization"] for each in server.requests] == ["Bearer old", "Bearer new"]
 
@@ -104,7 +104,7 @@ async def test_a_401_that_stays_is_a_watchs_answer() -> None:
     """No loop, and no place lost."""
     async with connected("old", "new") as (server, api):
         server.on("WATCH", PATH, Reply(401, "who are you"))
-        assert await watched(api) == (Answer(401, b"who are you"), b"")
+        assert await watched(api) == (ApiResponse(401, b"who are you"), b"")
         assert len(server.requests) == 2
         assert api._connections._places._value == module.CONNECTIONS
 
@@ -119,7 +119,7 @@ async def test_silence_ends_a_watch() -> None:
 
     async with speaking(script) as (peer, api):
         for _ in range(2):
-            with pytest.raises(NoAnswerError, match=f"^watch {PATH}: TimeoutError$"):
+            with pytest.raises(NoResponseError, match=f"^watch {PATH}: TimeoutError$"):
                 await watched(api, idle_limit=0.1)
             await until(lambda: peer.open == 0)
 
@@ -138,7 +138,7 @@ async def test_a_watch_has_a_limit_as_a_whole() -> None:
 
     async with speaking(script) as (peer, api):
         began = time.monotonic()
-        with pytest.raises(NoAnswerError, match=f"^watch {PATH}: TimeoutError$"):
+        with pytest.raises(NoResponseError, match=f"^watch {PATH}: TimeoutError$"):
             await watched(api, limit=0.2)
         assert time.monotonic() - began >= 0.2
         await until(lambda: peer.open == 0)
@@ -152,7 +152,7 @@ async def test_a_cut_watch_says_so() -> None:
         await talk.say(HEAD + chunk(b"{}\n"))
 
     async with speaking(script) as (_, api):
-        with pytest.raises(NoAnswerError, match=f"^watch {PATH}: the server closed the connection$"):
+        with pytest.raises(NoResponseError, match=f"^watch {PATH}: the server closed the connection$"):
             await watched(api)
 
 
@@ -166,9 +166,9 @@ async def test_a_server_that_nobody_reaches_costs_no_more_than_a_call(monkeypatc
         heard.append(await talk.rest())
 
     async with serving(script) as peer:
-        api = Api(Configuration(host=peer.url.replace("http", "https")), reload=Reload("nowhere"))
+        api = ApiClient(Configuration(host=peer.url.replace("http", "https")), reload=ConfigLoader("nowhere"))
         began = time.monotonic()
-        with pytest.raises(NoAnswerError, match=f"^watch {PATH}: TimeoutError$"):
+        with pytest.raises(NoResponseError, match=f"^watch {PATH}: TimeoutError$"):
             await watched(api, limit=60, idle_limit=60)
         assert time.monotonic() - began < limit(1)
         await until(lambda: heard)

@@ -11,23 +11,23 @@ from urllib.parse import urlsplit
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.kube.config.client_config import Access, AccessError
-from gpu_scheduler.kube.config.kubeconfig import Reload
-from gpu_scheduler.kube.http.client import Api, NoAnswerError, NotSentError
+from gpu_scheduler.kube.config.client_config import ClientConfig, ClientConfigError
+from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
+from gpu_scheduler.kube.http.client import ApiClient, NoResponseError, NotSentError
 from tests.kube.peers import CREATED, LARGE, Talk, authority, obliging, presenting, serving
 from tests.kube.server import until
 
 REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
 
-class Rotating(Reload):
+class Rotating(ConfigLoader):
     """The second of two configurations is the one after the first was refused."""
 
-    def __init__(self, *configurations: Access) -> None:
+    def __init__(self, *configurations: ClientConfig) -> None:
         super().__init__()
         self._configurations = list(configurations)
 
-    async def __call__(self) -> Access:
+    async def __call__(self) -> ClientConfig:
         """See Reload."""
         return self._configurations.pop(0)
 
@@ -51,7 +51,7 @@ async def test_a_query_is_encoded_and_a_gateways_path_stands_before_ours(tmp_pat
         await talk.say(CREATED)
 
     async with serving(script) as peer:
-        api = Api(configured(peer.url + "/k8s/clusters/c-1", tmp_path), reload=Rotating())
+        api = ApiClient(configured(peer.url + "/k8s/clusters/c-1", tmp_path), reload=Rotating())
         query = {"fieldManager": "gpu scheduler&co", "force": "true"}
         answer = await api.call("PATCH", "/api/v1/pods/a%2Fb", query=query, body=b"[]", content_type="x/y")
         await api.close()
@@ -75,8 +75,8 @@ async def test_what_was_not_sent_is_told_from_what_was_not_answered(tmp_path: Pa
 
     gate = [True]
     async with serving(script, "https") as peer:
-        api = Api(configured(peer.url, tmp_path), reload=Rotating())
-        with pytest.raises(NoAnswerError, match="may not send") as raised:
+        api = ApiClient(configured(peer.url, tmp_path), reload=Rotating())
+        with pytest.raises(NoResponseError, match="may not send") as raised:
             await api.call("POST", "/bind", body=bytes(LARGE), guard=lambda: gate[-1])
         with pytest.raises(NotSentError, match=r"^POST /bind: .*may not send"):
             await api.call("POST", "/bind", body=b"{}", guard=lambda: gate[-1])
@@ -109,7 +109,7 @@ async def test_a_changed_client_certificate_is_shown(tmp_path: Path) -> None:
 
     async with serving(script, "https", tls=tls) as peer:
         old, new = (configured(peer.url, tmp_path, **shown(tmp_path, name)) for name in ("old", "new"))
-        api = Api(old, reload=Rotating(new))
+        api = ApiClient(old, reload=Rotating(new))
         statuses = [(await api.call("POST", "/x", body=b"{}")).status for _ in range(3)]
         await until(lambda: peer.open == 1)
         await api.close()
@@ -129,8 +129,8 @@ async def test_new_credentials_that_lead_nowhere_change_nothing(tmp_path: Path) 
 
     async with serving(script) as peer:
         nowhere = configured(peer.url, tmp_path, proxy="https://proxy")
-        api = Api(configured(peer.url, tmp_path), reload=Rotating(nowhere))
-        with pytest.raises(NoAnswerError, match=r"cannot read credentials again: cannot speak to https://proxy"):
+        api = ApiClient(configured(peer.url, tmp_path), reload=Rotating(nowhere))
+        with pytest.raises(NoResponseError, match=r"cannot read credentials again: cannot speak to https://proxy"):
             await api.call("POST", "/x", body=b"{}")
         assert (await api.call("POST", "/x", body=b"{}")).status == 201
         await api.close()
@@ -138,8 +138,8 @@ async def test_new_credentials_that_lead_nowhere_change_nothing(tmp_path: Path) 
 
 async def test_a_proxy_that_cannot_be_spoken_to_is_one_sentence(tmp_path: Path) -> None:
     """With the cure, and nothing left open behind it."""
-    with pytest.raises(AccessError, match=r"^cannot speak to https://proxy: .*example: http://proxy:3128"):
-        Api(configured("https://api", tmp_path, proxy="https://proxy"), reload=Rotating())
+    with pytest.raises(ClientConfigError, match=r"^cannot speak to https://proxy: .*example: http://proxy:3128"):
+        ApiClient(configured("https://api", tmp_path, proxy="https://proxy"), reload=Rotating())
     gc.collect()
 
 
@@ -165,7 +165,7 @@ async def test_a_proxy_lays_through_what_it_cannot_read(tmp_path: Path) -> None:
     async with serving(obliging, "https", tls=presenting("api.internal")) as peer, serving(proxy) as between:
         way = between.url.replace("//", "//me%40home:p%3Ass@")
         url = peer.url.replace("127.0.0.1", "api.internal")
-        api = Api(configured(url, tmp_path, proxy=way, proxy_headers={"X-Team": "ml"}), reload=Rotating())
+        api = ApiClient(configured(url, tmp_path, proxy=way, proxy_headers={"X-Team": "ml"}), reload=Rotating())
         statuses = [(await api.call("POST", "/x", body=b"{}")).status for _ in range(2)]
         await api.close()
 
@@ -199,8 +199,8 @@ async def test_a_proxys_refusal_is_told_in_its_own_words(tmp_path: Path, said: b
         await talk.say(said)
 
     async with serving(proxy) as between:
-        api = Api(configured("https://[fd00::1]", tmp_path, proxy=between.url), reload=Rotating())
-        with pytest.raises(NoAnswerError, match=f"^POST /x: the proxy {why}"):
+        api = ApiClient(configured("https://[fd00::1]", tmp_path, proxy=between.url), reload=Rotating())
+        with pytest.raises(NoResponseError, match=f"^POST /x: the proxy {why}"):
             await api.call("POST", "/x", body=b"{}")
         await api.close()
 

@@ -4,12 +4,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.monitor.metrics import GpuCollector
-from gpu_scheduler.monitor.readings import Gpu
+from gpu_scheduler.monitor.readings import GpuReading
 
 
 def test_each_gpu_has_its_samples() -> None:
     """Memory in bytes; what could not be read has no sample, and a GPU that went has none at all."""
-    gpus = [Gpu(0, "GPU-0", "bus", "A100", 40960, 8192, 70, 41, 250), Gpu(1, health=Health.UNHEALTHY)]
+    gpus = [GpuReading(0, "GPU-0", "bus", "A100", 40960, 8192, 70, 41, 250), GpuReading(1, health=Health.UNHEALTHY)]
     registry = CollectorRegistry()
     GpuCollector(registry, "node1", lambda: gpus)
 

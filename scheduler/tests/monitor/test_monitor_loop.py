@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import pytest
 
 from gpu_scheduler.core.nodes.inventory import Health
-from gpu_scheduler.monitor.monitor_loop import Cadence, Monitor
+from gpu_scheduler.monitor.monitor_loop import Monitor, MonitorTimings
 from gpu_scheduler.monitor.ports import UnreadableError
-from gpu_scheduler.monitor.readings import Gpu, Report
+from gpu_scheduler.monitor.readings import GpuReading, Report
 from tests.waiting import limit
 
-IDLE = Gpu(0, "GPU-0", total=40960, used=0, utilization=0)
+IDLE = GpuReading(0, "GPU-0", total=40960, used=0, utilization=0)
 BUSY = replace(IDLE, used=40960, utilization=70)
 SICK = replace(IDLE, health=Health.UNHEALTHY, why="it is lost")
 
@@ -24,7 +24,7 @@ SICK = replace(IDLE, health=Health.UNHEALTHY, why="it is lost")
 class World:
     """A source, two places to write, a heart, and a clock that only this moves."""
 
-    readings: list[tuple[Gpu, ...] | Exception] = field(default_factory=lambda: [(IDLE,)])
+    readings: list[tuple[GpuReading, ...] | Exception] = field(default_factory=lambda: [(IDLE,)])
     refusals: list[str] = field(default_factory=list)
     mirror_refusals: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class World:
             _Place(self.mirror, self.mirror_refusals),
             _Heart(self),
             goal=80,
-            cadence=Cadence(**cadence),
+            cadence=MonitorTimings(**cadence),
             clock=lambda: self.now,
             wall=lambda: datetime.fromtimestamp(self.now, UTC),
         )
@@ -51,7 +51,7 @@ class World:
 class _Source:
     world: World
 
-    async def read(self) -> tuple[Gpu, ...]:
+    async def read(self) -> tuple[GpuReading, ...]:
         readings = self.world.readings
         reading = readings.pop(0) if len(readings) > 1 else readings[0]
         if isinstance(reading, Exception):

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gpu_scheduler.monitor.nvml import NvmlSource
-from gpu_scheduler.monitor.run import NodeMonitor, run_monitor
+from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
 from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import MonitorSettings
 from tests.kube.server import FakeServer, Object, Reply, Watch, connected, until
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
 
 # The package's `monitor` is the command; this is its module.
 WIRING = import_module("gpu_scheduler.monitor.run")
@@ -86,11 +86,11 @@ def script(server: FakeServer, *, lease: int = 200) -> None:
 
 
 @asynccontextmanager
-async def monitoring(given: MonitorSettings, **scripted: int) -> AsyncIterator[tuple[FakeServer, NodeMonitor, str]]:
+async def monitoring(given: MonitorSettings, **scripted: int) -> AsyncIterator[tuple[FakeServer, MonitorProcess, str]]:
     """A monitor that runs, and where it serves."""
     async with connected() as (server, api):
         script(server, **scripted)
-        node, stop = NodeMonitor(given, api), asyncio.Event()
+        node, stop = MonitorProcess(given, api), asyncio.Event()
         task = asyncio.create_task(node.serve(stop))
         try:
             yield server, node, f"http://127.0.0.1:{given.http_port}"
@@ -149,7 +149,7 @@ async def test_a_stuck_loop_is_not_alive(inventory: Path, monkeypatch: pytest.Mo
 async def test_the_source_is_what_the_settings_say(inventory: Path) -> None:
     """With NVML nothing is watched."""
     async with connected() as (_, api):
-        source, feeds = NodeMonitor(settings(inventory, monitor_source="nvml"), api)._source()
+        source, feeds = MonitorProcess(settings(inventory, monitor_source="nvml"), api)._source()
 
     assert isinstance(source, NvmlSource)
     assert feeds == {}
@@ -160,7 +160,7 @@ async def test_a_signal_ends_the_monitor(inventory: Path, monkeypatch: pytest.Mo
     async with connected() as (server, api):
         script(server)
 
-        async def connect(*_: object, **__: object) -> Api:
+        async def connect(*_: object, **__: object) -> ApiClient:
             return api
 
         monkeypatch.setattr(WIRING, "connect", connect)
@@ -177,7 +177,7 @@ async def test_a_taken_port_is_bad_input(inventory: Path, monkeypatch: pytest.Mo
     async with connected() as (server, api):
         script(server)
 
-        async def connect(*_: object, **__: object) -> Api:
+        async def connect(*_: object, **__: object) -> ApiClient:
             return api
 
         monkeypatch.setattr(WIRING, "connect", connect)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import pytest
 
 from gpu_scheduler.core.nodes.inventory import Health
-from gpu_scheduler.kube.http.client import Api
+from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.monitor import sinks
-from gpu_scheduler.monitor.readings import Gpu, Report, Slice
-from gpu_scheduler.monitor.sinks import ApiGpuNode, ApiHeart, ApiNode
+from gpu_scheduler.monitor.readings import GpuReading, MigDevice, Report
+from gpu_scheduler.monitor.sinks import ApiGpuNodeSink, ApiNodeLease, ApiNodeSink
 from tests.kube.server import FakeServer, Object, Reply, connected
 
 NODE = "/api/v1/nodes/node1"
@@ -18,9 +18,9 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/monitors/leases/node1"
 KNOWN: Object = {"metadata": {"name": "node1", "uid": "uid-1"}}
 OWNERS = [{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": "uid-1"}]
 
-WHOLE = Gpu(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960, 8192, 70, 41, 250)
-BARE = Gpu(1, health=Health.UNHEALTHY, why="it is lost")
-SLICED = Gpu(2, "GPU-2", slices=(Slice("MIG-0", 4864), Slice("MIG-1")))
+WHOLE = GpuReading(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960, 8192, 70, 41, 250)
+BARE = GpuReading(1, health=Health.UNHEALTHY, why="it is lost")
+SLICED = GpuReading(2, "GPU-2", slices=(MigDevice("MIG-0", 4864), MigDevice("MIG-1")))
 REPORT = Report((WHOLE, BARE, SLICED), "2026-11-21T12:00:00Z")
 DEVICES: list[Object] = [
     {
@@ -45,10 +45,10 @@ DEVICES: list[Object] = [
 ]
 
 
-def heart(api: Api, node: ApiNode) -> ApiHeart:
+def heart(api: ApiClient, node: ApiNodeSink) -> ApiNodeLease:
     """A heart that beats every 0.4 s."""
     wall = lambda: datetime(2026, 11, 21, 12, 0, 0, 5, UTC)  # noqa: E731 - one line of a test
-    return ApiHeart(api, node, "node1", namespace="monitors", holder="monitor-x", interval=0.4, wall=wall)
+    return ApiNodeLease(api, node, "node1", namespace="monitors", holder="monitor-x", interval=0.4, wall=wall)
 
 
 def bodies(server: FakeServer, path: str) -> list[Object]:
@@ -63,7 +63,7 @@ async def test_the_node_is_told_in_labels_and_annotations() -> None:
     """Only what is ours stands in what is applied; what could not be read is left out."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body=KNOWN))
-        node = ApiNode(api, "node1", 80)
+        node = ApiNodeSink(api, "node1", 80)
 
         assert await node.report(REPORT) is None
 
@@ -89,7 +89,7 @@ async def test_a_node_without_a_usable_gpu_says_so() -> None:
     """By its label, which people and their selectors read."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body=KNOWN))
-        await ApiNode(api, "node1", 80).report(Report((BARE,), ""))
+        await ApiNodeSink(api, "node1", 80).report(Report((BARE,), ""))
 
         assert bodies(server, NODE)[0]["metadata"]["labels"]["agentaflow.gpu/schedulable"] == "false"
 
@@ -97,10 +97,10 @@ async def test_a_node_without_a_usable_gpu_says_so() -> None:
 async def test_a_refusal_is_a_sentence() -> None:
     """So is silence; neither is an exception."""
     async with connected() as (server, api):
-        node = ApiNode(api, "node1", 80)
+        node = ApiNodeSink(api, "node1", 80)
         for path in (NODE, GPUNODE, LEASE):
             server.on("PATCH", path, Reply(403, {"message": "not yours"}))
-        reporters = (node, ApiGpuNode(api, node, "node1"))
+        reporters = (node, ApiGpuNodeSink(api, node, "node1"))
 
         assert [await each.report(REPORT) for each in reporters] == ["HTTP 403: not yours"] * 2
         assert await heart(api, node).beat() == "HTTP 403: not yours"
@@ -113,7 +113,7 @@ async def test_an_answer_that_is_no_node_is_no_reason_to_fail() -> None:
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body="what"))
         server.on("PATCH", LEASE, Reply())
-        node = ApiNode(api, "node1", 80)
+        node = ApiNodeSink(api, "node1", 80)
 
         assert await node.report(REPORT) is None
         assert await heart(api, node).beat() is None
@@ -126,9 +126,9 @@ async def test_the_gpunode_is_made_and_its_status_told() -> None:
         server.on("PATCH", NODE, Reply(body=KNOWN))
         server.on("PATCH", GPUNODE, Reply(201))
         server.on("PATCH", f"{GPUNODE}/status", Reply(), Reply(500, {"message": "not now"}))
-        node = ApiNode(api, "node1", 80)
+        node = ApiNodeSink(api, "node1", 80)
         await node.report(REPORT)
-        mirror = ApiGpuNode(api, node, "node1")
+        mirror = ApiGpuNodeSink(api, node, "node1")
 
         assert await mirror.report(REPORT) is None
         assert await mirror.report(REPORT) == "HTTP 500: not now"
@@ -153,8 +153,8 @@ async def test_without_the_kind_the_monitor_goes_on(monkeypatch: pytest.MonkeyPa
     async with connected() as (server, api):
         server.on("PATCH", GPUNODE, *map(Reply, (404, 404, 200, 404)))
         server.on("PATCH", f"{GPUNODE}/status", Reply())
-        node = ApiNode(api, "node1", 80)
-        mirror = ApiGpuNode(api, node, "node1")
+        node = ApiNodeSink(api, "node1", 80)
+        mirror = ApiGpuNodeSink(api, node, "node1")
 
         assert [await mirror.report(REPORT) for _ in range(4)] == [None] * 4
         assert len(server.asked("PATCH", f"{GPUNODE}/status")) == 1
@@ -166,7 +166,7 @@ async def test_the_lease_lasts_three_intervals() -> None:
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body=KNOWN))
         server.on("PATCH", LEASE, Reply())
-        node = ApiNode(api, "node1", 80)
+        node = ApiNodeSink(api, "node1", 80)
         await node.report(REPORT)
 
         assert await heart(api, node).beat() is None
@@ -191,12 +191,12 @@ async def test_what_an_earlier_monitor_wrote_is_read_back() -> None:
     odd = {"metadata": {"annotations": {"agentaflow.gpu/devices": '{"index": 0}'}}}
     async with connected() as (server, api):
         server.on("GET", NODE, Reply(body=annotated), Reply(body=odd), Reply(body={"metadata": {}}), Reply(500))
-        node = ApiNode(api, "node1", 80)
+        node = ApiNodeSink(api, "node1", 80)
 
         assert await node.written() == (
-            Gpu(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960),
-            Gpu(1),
-            Gpu(2, "GPU-2", slices=SLICED.slices),
+            GpuReading(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960),
+            GpuReading(1),
+            GpuReading(2, "GPU-2", slices=SLICED.slices),
         )
         assert [await node.written() for _ in range(3)] == [(), (), None]
         await server.stop()

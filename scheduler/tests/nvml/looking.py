@@ -9,14 +9,14 @@ from dataclasses import asdict
 
 from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.ports import UnreadableError
-from gpu_scheduler.monitor.readings import Gpu
+from gpu_scheduler.monitor.readings import GpuReading
 
 
 async def main(deadline: float, remembered: str) -> None:
     """Look as often as asked."""
-    last = [tuple(Gpu(**gpu) for gpu in each) if each is not None else None for each in json.loads(remembered)]
+    last = [tuple(GpuReading(**gpu) for gpu in each) if each is not None else None for each in json.loads(remembered)]
 
-    async def remember() -> tuple[Gpu, ...] | None:
+    async def remember() -> tuple[GpuReading, ...] | None:
         return last.pop(0)
 
     source = NvmlSource(deadline=deadline, remember=remember)

@@ -6,7 +6,7 @@ import pytest
 from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.refs import PodRef
-from gpu_scheduler.kube.http.client import Api
+from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.kube.lists import USUAL_OBJECT
 from gpu_scheduler.scheduler.binder import ApiBinder
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
@@ -45,7 +45,7 @@ class Shutting(Gate):
         return self.looks >= 0
 
 
-def binder(api: Api, gate: Gate | None = None) -> ApiBinder:
+def binder(api: ApiClient, gate: Gate | None = None) -> ApiBinder:
     """One that writes at a known time."""
     when = datetime(2026, 11, 20, 8, 30, 0, 1234, tzinfo=UTC)
     return ApiBinder(api, gate or Gate(), "replica-0_ab12", lambda: when)
@@ -191,7 +191,9 @@ async def test_every_kind_of_answer_is_told_apart(
 ) -> None:
     """Unknown is never failed, and what a GET can settle is settled."""
     if posts[0].after:
-        monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": limit(0.5)})
+        monkeypatch.setattr(
+            ApiClient.call, "__kwdefaults__", {**(ApiClient.call.__kwdefaults__ or {}), "timeout": limit(0.5)}
+        )
     async with connected() as (server, api):
         _script(server, posts, gets)
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
-from gpu_scheduler.scheduler.audit import Audit
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.scheduler.audit import LedgerAudit
 from gpu_scheduler.scheduler.ports import Result, Unknown
 from tests.core.build import pod
 from tests.scheduler.test_scheduling_loop import ONE_GPU, SAME_GPU, Loop, looping
@@ -80,7 +80,7 @@ async def test_a_refused_pod_is_told_and_left_alone() -> None:
         assert loop.scheduler.backlog.counts() == {"active": 0, "backoff": 0, "unschedulable": 1}
 
 
-def storing(loop: Loop, *claims: Claim) -> None:
+def storing(loop: Loop, *claims: VolumeClaim) -> None:
     """A class whose volumes are made where the first pod runs, and these claims."""
     loop.scheduler.world.classes.applied(StorageClass("local", waits_for_consumer=True))
     for each in claims:
@@ -90,7 +90,7 @@ def storing(loop: Loop, *claims: Claim) -> None:
 async def test_a_line_is_kept_while_its_volume_is_made() -> None:
     """A pod that takes any line waits for its volume; the next takes another line, and each is bound to its own."""
     async with looping() as loop:
-        claim = Claim("default", "data", storage_class="local")
+        claim = VolumeClaim("default", "data", storage_class="local")
         storing(loop, claim)
         first = replace(pod("train", TWO_LINES, owner=None), claims=("data",))
         loop.see(first)
@@ -112,7 +112,7 @@ async def test_a_line_is_kept_while_its_volume_is_made() -> None:
 async def test_a_pod_that_is_gone_gives_up_the_line_that_was_kept() -> None:
     """The next pod has it."""
     async with looping() as loop:
-        storing(loop, Claim("default", "data", storage_class="local"))
+        storing(loop, VolumeClaim("default", "data", storage_class="local"))
         first = replace(pod("train", TWO_LINES, owner=None), claims=("data",))
         loop.see(first)
         await loop.settle()
@@ -129,7 +129,7 @@ async def test_an_audit_that_fails_stops_nobody(monkeypatch: pytest.MonkeyPatch)
     def bug(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Audit, "run", bug)
+    monkeypatch.setattr(LedgerAudit, "run", bug)
     async with looping() as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()

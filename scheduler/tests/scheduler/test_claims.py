@@ -2,8 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpu_scheduler.kube.http.client import Api
-from gpu_scheduler.scheduler.binder import ApiClaims
+from gpu_scheduler.kube.http.client import ApiClient
+from gpu_scheduler.scheduler.binder import ApiVolumeBinder
 from tests.kube.server import Reply, connected
 from tests.waiting import limit
 
@@ -26,7 +26,7 @@ async def test_one_annotation_is_all_that_is_written() -> None:
     async with connected() as (server, api):
         server.on("PATCH", CLAIM, Reply(200, {"kind": "PersistentVolumeClaim"}))
 
-        assert await ApiClaims(api, Gate()).select("default", "data", "node1") is None
+        assert await ApiVolumeBinder(api, Gate()).select("default", "data", "node1") is None
 
         (sent,) = server.requests
         assert sent.body == {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "node1"}}}
@@ -36,7 +36,7 @@ async def test_one_annotation_is_all_that_is_written() -> None:
 async def test_nothing_is_written_outside_the_leaders_window() -> None:
     """The fence is asked right before the write, and the answer says why nothing was done."""
     async with connected() as (server, api):
-        why = await ApiClaims(api, Gate(open=False)).select("default", "data", "node1")
+        why = await ApiVolumeBinder(api, Gate(open=False)).select("default", "data", "node1")
 
         assert why == "the time in which this replica may bind is over"
         assert server.requests == []
@@ -58,17 +58,19 @@ async def test_a_refusal_is_told_and_never_raised(reply: Reply, why: str) -> Non
     async with connected() as (server, api):
         server.on("PATCH", CLAIM, reply)
 
-        assert await ApiClaims(api, Gate()).select("default", "data", "node1") == why
+        assert await ApiVolumeBinder(api, Gate()).select("default", "data", "node1") == why
         assert len(server.requests) == 1
 
 
 async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it was written will show in the watch; to write it again is harmless."""
-    monkeypatch.setattr(Api.call, "__kwdefaults__", {**(Api.call.__kwdefaults__ or {}), "timeout": limit(0.2)})
+    monkeypatch.setattr(
+        ApiClient.call, "__kwdefaults__", {**(ApiClient.call.__kwdefaults__ or {}), "timeout": limit(0.2)}
+    )
     async with connected() as (server, api):
         server.on("PATCH", CLAIM, Reply(200, after=9))
 
-        why = await ApiClaims(api, Gate()).select("default", "data", "node1")
+        why = await ApiVolumeBinder(api, Gate()).select("default", "data", "node1")
 
         assert why is not None
         assert CLAIM in why
@@ -77,7 +79,7 @@ async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch)
 async def test_no_name_leads_to_another_path() -> None:
     """A name comes from a pod's author."""
     async with connected() as (server, api):
-        await ApiClaims(api, Gate()).select("default", "../secrets/x", "node1")
+        await ApiVolumeBinder(api, Gate()).select("default", "../secrets/x", "node1")
 
         (sent,) = server.requests
         assert sent.path.startswith("/api/v1/namespaces/default/persistentvolumeclaims/")

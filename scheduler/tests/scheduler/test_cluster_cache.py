@@ -1,33 +1,41 @@
 from typing import TYPE_CHECKING, TypeVar
 
-from gpu_scheduler.core.cluster_events import Aspect, GpuChanged, NodeChanged, RoomFreed, Storage, StorageChanged, Wake
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.core.cluster_events import (
+    Aspect,
+    ClusterEvent,
+    DeviceChanged,
+    NodeChanged,
+    ResourceFreed,
+    Storage,
+    StorageChanged,
+)
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.core.nodes.inventory import counted
-from gpu_scheduler.core.nodes.monitor_leases import Sighting
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
-from gpu_scheduler.core.pods.pod import Demand, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, ResourceRequest
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import PodRef
-from gpu_scheduler.kube.resource import Feed
-from gpu_scheduler.scheduler.cluster_cache import World
-from gpu_scheduler.scheduler.pod_states import Tracked, Tracker
+from gpu_scheduler.kube.resource import EventHandlerFuncs
+from gpu_scheduler.scheduler.cluster_cache import ClusterCache
+from gpu_scheduler.scheduler.pod_states import PodState, PodStates
 from tests.core.build import exists, node, pod, running
 
 if TYPE_CHECKING:
     import pytest
 
 T = TypeVar("T")
-WEB = Resident(PodRef("other", "web", "uid-web"), "node1", Demand({"cpu": 1000}))
+WEB = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({"cpu": 1000}))
 
 
-def world() -> tuple[World, set[Wake]]:
+def world() -> tuple[ClusterCache, set[ClusterEvent]]:
     """A world, and all that it has told."""
-    told: set[Wake] = set()
-    return World(Policy(), told.update), told
+    told: set[ClusterEvent] = set()
+    return ClusterCache(Policy(), told.update), told
 
 
-def news(told: set[Wake], feed: Feed[T], value: T) -> list[set[Wake]]:
+def news(told: set[ClusterEvent], feed: EventHandlerFuncs[T], value: T) -> list[set[ClusterEvent]]:
     """What is told when the value comes, and when it goes."""
     found = []
     for tell in (feed.applied, feed.forgotten):
@@ -42,11 +50,11 @@ def test_each_watch_tells_what_it_may_cure() -> None:
     given, told = world()
 
     assert news(told, given.nodes, node("node1")) == [{exists("node1")}] * 2
-    claim, volume, kind = Claim("default", "data"), Volume("pv-1"), StorageClass("local", waits_for_consumer=True)
+    claim, volume, kind = VolumeClaim("default", "data"), Volume("pv-1"), StorageClass("local", waits_for_consumer=True)
     assert news(told, given.claims, claim) == [{StorageChanged(Storage.CLAIM, "default/data")}] * 2
     assert news(told, given.volumes, volume) == [{StorageChanged(Storage.VOLUME, "pv-1")}] * 2
     assert news(told, given.classes, kind) == [{StorageChanged(Storage.CLASS, "local")}] * 2
-    assert news(told, given.residents, WEB) == [set(), {RoomFreed("node1", "cpu"), RoomFreed("node1", "pods")}]
+    assert news(told, given.residents, WEB) == [set(), {ResourceFreed("node1", "cpu"), ResourceFreed("node1", "pods")}]
 
 
 def test_what_a_node_has_is_learned_and_unlearned() -> None:
@@ -57,7 +65,7 @@ def test_what_a_node_has_is_learned_and_unlearned() -> None:
     for tell in (given.nodes.applied, given.nodes.forgotten):
         told.clear()
         tell(known)
-        assert {GpuChanged("node4", "3"), GpuChanged("node4", "")} <= told
+        assert {DeviceChanged("node4", "3"), DeviceChanged("node4", "")} <= told
     given.nodes.applied(known)
     told.clear()
     given.nodes.applied(node("node4"))
@@ -67,12 +75,12 @@ def test_what_a_node_has_is_learned_and_unlearned() -> None:
 def test_a_ledger_made_anew_is_the_same() -> None:
     """From nodes, pods of others, our pods, kept lines and promises; what is gone is in none of them."""
     given, _ = world()
-    tracker = Tracker()
+    tracker = PodStates()
     given.nodes.applied(node("node4", inventory=counted(4)))
     given.residents.applied(WEB)
     for each in (running("train-3", "node4"), pod("train-2")):
         given.cluster.ledger.apply(each)
-        tracker[each.ref.uid] = Tracked(each, 0.0, None)
+        tracker[each.ref.uid] = PodState(each, 0.0, None)
     assert given.cluster.ledger.differences(given.rebuilt(tracker)) == 0
 
     given.residents.forgotten(WEB)
@@ -88,9 +96,9 @@ def test_a_ledger_made_anew_is_the_same() -> None:
 def test_more_maps_than_are_remembered_are_not_read_anew(monkeypatch: "pytest.MonkeyPatch") -> None:
     """It would stop the loop for seconds at each audit: such a cluster goes on with the ledger that it has."""
     given, _ = world()
-    tracker = Tracker()
+    tracker = PodStates()
     first = pod("train-2")
-    tracker[first.ref.uid] = Tracked(first, 0.0, None)
+    tracker[first.ref.uid] = PodState(first, 0.0, None)
     monkeypatch.setattr("gpu_scheduler.scheduler.cluster_cache.REMEMBERED", 0)
 
     assert given.rebuilt(tracker) is given.cluster.ledger
@@ -101,13 +109,13 @@ class Monitored:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.told: set[Wake] = set()
-        self.world = World(Policy(), self.told.update, clock=lambda: self.now, wall=lambda: 1809172800.0)
+        self.told: set[ClusterEvent] = set()
+        self.world = ClusterCache(Policy(), self.told.update, clock=lambda: self.now, wall=lambda: 1809172800.0)
         self.world.nodes.applied(node("node1", inventory=counted(4)))
 
     def speaks(self, renewed: str = "2027-05-01T12:00:00Z", name: str = "node1") -> None:
         """The monitor's Lease is renewed."""
-        self.world.monitors.applied(Sighting(name, renewed, 45))
+        self.world.monitors.applied(MonitorLease(name, renewed, 45))
 
     def later(self, seconds: float) -> None:
         """Let time pass, and listen."""
@@ -163,12 +171,12 @@ def test_a_monitor_that_is_taken_away_leaves_no_stale_node() -> None:
     story = Monitored()
     story.speaks()
     story.later(45)
-    story.world.monitors.forgotten(Sighting("node1", "2027-05-01T12:00:00Z", 45))
+    story.world.monitors.forgotten(MonitorLease("node1", "2027-05-01T12:00:00Z", 45))
     assert not story.stale
 
     story.speaks("2027-05-01T12:00:15Z")
     story.told.clear()
-    story.world.monitors.forgotten(Sighting("node1", "2027-05-01T12:00:15Z", 45))
+    story.world.monitors.forgotten(MonitorLease("node1", "2027-05-01T12:00:15Z", 45))
     assert story.told == set()
 
 
@@ -190,7 +198,7 @@ def test_another_strategy_or_ledger_changes_nothing_else() -> None:
     given, _ = world()
     before = given.cluster
     given.steer(Strategy.BEST_FIT)
-    given.replace(given.rebuilt(Tracker()))
+    given.replace(given.rebuilt(PodStates()))
 
     assert (before.strategy, given.cluster.strategy) == (Strategy.LEAST_UTILIZED, Strategy.BEST_FIT)
     assert given.cluster.nodes is before.nodes

@@ -9,7 +9,7 @@ import pytest
 from gpu_scheduler import names
 from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.core.pods.count_request import Strategy
-from gpu_scheduler.scheduler.dynamic_config import Steering
+from gpu_scheduler.scheduler.dynamic_config import DynamicConfig
 from tests.core.build import MAP, pod
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ STEPS = {
 def test_the_strategy_that_holds(steps: Iterable[object], turned: list[str]) -> None:
     """Told after each change, and only then."""
     told: list[str] = []
-    steering = Steering(Strategy.LEAST_UTILIZED, lambda: told.append(steering.strategy))
+    steering = DynamicConfig(Strategy.LEAST_UTILIZED, lambda: told.append(steering.strategy))
     for step in steps:
         if step is GONE:
             steering.forgotten(None)
@@ -50,7 +50,7 @@ def test_the_strategy_that_holds(steps: Iterable[object], turned: list[str]) -> 
 
 def test_a_wrong_word_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """With the list, what stays, and an example, however often the same settings are listed; the next is told too."""
-    steering = Steering(Strategy.ROUND_ROBIN, lambda: None)
+    steering = DynamicConfig(Strategy.ROUND_ROBIN, lambda: None)
     for word in ("fastest", "fastest", "priority", "fastest"):
         steering.applied(word)
 
@@ -79,7 +79,7 @@ RANKS = {
 def test_a_priority_ranks_as_the_maximum_of_its_namespace_at_most() -> None:
     """Who asks for a billion stands where the maximum stands."""
     limits, _ = parse_limits("default: priority=7")
-    steering = Steering(Strategy.PRIORITY, lambda: None, lambda: limits)
+    steering = DynamicConfig(Strategy.PRIORITY, lambda: None, lambda: limits)
 
     assert steering.rank(pod("a-0", None, annotations={**TEN, names.PRIORITY: "1000000000"})) == 7
     assert steering.rank(pod("a-0", None, annotations=TEN, namespace="team-b")) == 10
@@ -88,4 +88,4 @@ def test_a_priority_ranks_as_the_maximum_of_its_namespace_at_most() -> None:
 @pytest.mark.parametrize(("strategy", "annotations", "text", "rank"), RANKS.values(), ids=RANKS)
 def test_rank(strategy: Strategy, annotations: dict[str, str], text: str | None, rank: int) -> None:
     """How far before the others a pod is looked at."""
-    assert Steering(strategy, lambda: None).rank(pod("a-0", text, annotations=annotations)) == rank
+    assert DynamicConfig(strategy, lambda: None).rank(pod("a-0", text, annotations=annotations)) == rank

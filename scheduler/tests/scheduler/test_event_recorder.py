@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpu_scheduler.core.pods.pod import Condition
+from gpu_scheduler.core.pods.pod import ScheduledCondition
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.scheduler import event_recorder
-from gpu_scheduler.scheduler.event_recorder import ApiAnnouncer
+from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.ports import EventType, Notice
 from tests.kube.server import FakeServer, Reply, connected, until
 
@@ -20,16 +20,16 @@ SCHEDULED = Notice(EventType.NORMAL, "Scheduled", "Binding", "Successfully assig
 
 def waiting(note: str) -> Notice:
     """A pod that waits."""
-    condition = Condition("False", "Unschedulable", note)
+    condition = ScheduledCondition("False", "Unschedulable", note)
     return Notice(EventType.WARNING, "FailedScheduling", "Scheduling", note, condition)
 
 
 @asynccontextmanager
-async def announcing_to(*, busy: bool = False) -> AsyncIterator[tuple[FakeServer, ApiAnnouncer]]:
+async def announcing_to(*, busy: bool = False) -> AsyncIterator[tuple[FakeServer, ApiEventRecorder]]:
     """An announcer at work, beside binds that are as many as may be where they are `busy`."""
     async with connected() as (server, api):
         when = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
-        announcer = ApiAnnouncer(
+        announcer = ApiEventRecorder(
             api, controller="gpu-scheduler", instance="replica-0_ab12", wall=lambda: when, busy=lambda: busy
         )
         task = asyncio.create_task(announcer.run())
@@ -225,7 +225,7 @@ async def test_a_full_queue_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever announces then asks again later; nothing grows without bound."""
     monkeypatch.setattr(event_recorder, "QUEUE", 1)
     async with connected() as (_, api):
-        announcer = ApiAnnouncer(api, controller="gpu-scheduler", instance="replica-0")
+        announcer = ApiEventRecorder(api, controller="gpu-scheduler", instance="replica-0")
 
         assert announcer.announce(POD, SCHEDULED)
         assert announcer.announce(POD, SCHEDULED)

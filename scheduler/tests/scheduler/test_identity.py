@@ -2,8 +2,8 @@
 
 from unittest.mock import Mock
 
-from gpu_scheduler.kube.http.client import Api
-from gpu_scheduler.scheduler.run import Replica
+from gpu_scheduler.kube.http.client import ApiClient
+from gpu_scheduler.scheduler.run import SchedulerProcess
 from gpu_scheduler.settings import RunSettings
 
 
@@ -11,7 +11,7 @@ def test_a_restarted_container_is_another_lease_holder() -> None:
     """It keeps its pod's name, yet nobody may take it for the process that led before it died."""
     settings = RunSettings(pod_name="gpu-scheduler-6d5f-x2x4z", kubernetes_namespace="gpu-scheduler-system")
     # Nothing is asked of the API server before the replica serves.
-    before, after = (Replica(settings, Mock(spec=Api)).leadership.identity for _ in range(2))
+    before, after = (SchedulerProcess(settings, Mock(spec=ApiClient)).leadership.identity for _ in range(2))
 
     assert before != after
     assert before.startswith("gpu-scheduler-6d5f-x2x4z_")

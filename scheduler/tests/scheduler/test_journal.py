@@ -15,19 +15,19 @@ import msgspec
 import pytest
 
 from gpu_scheduler.core.decision import Bind, Refuse
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading
-from gpu_scheduler.core.nodes.monitor_leases import Sighting
-from gpu_scheduler.core.pods.constraints import Taint, Term
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
+from gpu_scheduler.core.pods.constraints import NodeSelectorTerm, Taint
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement import Placement
-from gpu_scheduler.core.pods.pod import Pod, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.scheduler.journal import FileJournal, JournalError
-from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, News, NotSent, Ports, Unknown
+from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, InputKind, NotSent, Ports, Unknown
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
-from gpu_scheduler.scheduler.timings import Rhythm
+from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import FIELD_REF, PCI, container, node, pod
 from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
 from tests.replaying import differences, whole
@@ -52,8 +52,8 @@ def test_a_line_for_everything(tmp_path: Path) -> None:
     reading = journal.reading("pods", lambda _: ("key", asker))
 
     assert reading(msgspec.Raw(b'{"metadata":{"resourceVersion":"7"}}')) == ("key", asker)
-    journal.took(News.NODE, node("node1", taints=(Taint("dedicated", "ml", "NoSchedule"),)))
-    journal.took(News.POD, asker, gone=True)
+    journal.took(InputKind.NODE, node("node1", taints=(Taint("dedicated", "ml", "NoSchedule"),)))
+    journal.took(InputKind.POD, asker, gone=True)
     journal.decided(asker.ref, Bind(asker.ref, Placement("node1", ("0", "1"), 0), "Successfully assigned"))
     journal.decided(asker.ref, Refuse(asker.ref, Reason.MAP_INVALID, "MapInvalid: line 1", "MapInvalid"))
     journal.decided(asker.ref, None)
@@ -86,7 +86,7 @@ def test_a_journal_ends_at_its_limit(tmp_path: Path) -> None:
     journal = FileJournal(path, Policy(), limit=1000)
 
     for _ in range(100):
-        journal.took(News.STRATEGY, Strategy.BEST_FIT)
+        journal.took(InputKind.STRATEGY, Strategy.BEST_FIT)
 
     assert 800 < path.stat().st_size <= 1000
     assert read(path)[-1]["value"] == "best_fit"
@@ -97,15 +97,15 @@ def test_what_cannot_be_written_ends_the_journal_and_nothing_else(tmp_path: Path
     """A full disk, a line that is written in part, a value that is no text: no line follows one that is missing."""
     full = FileJournal(Path("/dev/full"), Policy())
     odd = FileJournal(tmp_path / "odd", Policy())
-    odd.took(News.STRATEGY, "\ud800")
+    odd.took(InputKind.STRATEGY, "\ud800")
     cut = FileJournal(tmp_path / "cut", Policy())
     assert cut._file is not None
     cut._file.close()
     cut._file = Cut(tmp_path / "cut", "ab")
-    cut.took(News.STRATEGY, Strategy.BEST_FIT)
+    cut.took(InputKind.STRATEGY, Strategy.BEST_FIT)
 
     for journal in (full, odd, cut):
-        journal.took(News.STRATEGY, Strategy.BEST_FIT)
+        journal.took(InputKind.STRATEGY, Strategy.BEST_FIT)
         assert journal._file is None
         journal.close()
     assert [len(whole((tmp_path / name).read_bytes())) for name in ("odd", "cut")] == [1, 1]
@@ -136,7 +136,7 @@ class Chance:
         self.loop = Scheduler(
             Policy(),
             Ports(self.binder, FakeClaims(), FakeAnnouncer(), recorder, recorder, self.journal),
-            rhythm=Rhythm(interval=60, audit=40, resync=20),
+            rhythm=Timings(interval=60, audit=40, resync=20),
             clock=lambda: self.now,
             wall=lambda: 1809172800.0,
         )
@@ -209,11 +209,13 @@ class Chance:
 
     def change_node(self) -> None:
         name, world = self.dice.choice(("node1", "node2")), self.loop.world
-        cards = tuple(Card(index, f"GPU-{name}-{index}", (), "A100", 40960) for index in range(3))
-        readings = {0: Reading(self.dice.randrange(40000), self.dice.randrange(100), self.dice.choice(list(Health)))}
+        cards = tuple(Device(index, f"GPU-{name}-{index}", (), "A100", 40960) for index in range(3))
+        readings = {
+            0: DeviceReading(self.dice.randrange(40000), self.dice.randrange(100), self.dice.choice(list(Health)))
+        }
         changed = node(name, ready=self.dice.random() < 0.9, inventory=Inventory(cards), readings=readings)
         if self.dice.random() < 0.3:
-            world.monitors.applied(Sighting(name, f"2027-05-01T00:00:{self.dice.randrange(60):02d}Z", 10.0))
+            world.monitors.applied(MonitorLease(name, f"2027-05-01T00:00:{self.dice.randrange(60):02d}Z", 10.0))
         elif self.dice.random() < 0.1:
             world.nodes.forgotten(changed)
         else:
@@ -222,11 +224,11 @@ class Chance:
     def change_storage(self) -> None:
         world = self.loop.world
         world.classes.applied(StorageClass("fast", waits_for_consumer=True))
-        world.volumes.applied(Volume("disk", (Term(),) if self.dice.random() < 0.5 else None))
-        world.claims.applied(Claim("default", "data", self.dice.choice((None, "disk")), "fast"))
+        world.volumes.applied(Volume("disk", (NodeSelectorTerm(),) if self.dice.random() < 0.5 else None))
+        world.claims.applied(VolumeClaim("default", "data", self.dice.choice((None, "disk")), "fast"))
         resident = pod("other", None, containers=())
         (world.residents.applied if self.dice.random() < 0.5 else world.residents.forgotten)(
-            Resident(resident.ref, "node1", resident.demand)
+            ForeignPod(resident.ref, "node1", resident.demand)
         )
 
     def steer(self) -> None:
@@ -251,5 +253,5 @@ async def test_a_journal_is_enough_to_decide_again(tmp_path: Path, seed: int) ->
     lines = read(path)
     verdicts = {line["verdict"] for line in lines if "verdict" in line}
     assert {"bind", "wait", "refuse"} <= verdicts
-    assert {line["took"] for line in lines if "took" in line} == {*News}
+    assert {line["took"] for line in lines if "took" in line} == {*InputKind}
     assert list(differences(whole(path.read_bytes()))) == []

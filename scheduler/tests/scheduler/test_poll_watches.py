@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gpu_scheduler.core.pods.pod import Demand, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, ResourceRequest
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.scheduler.ports import Ports
@@ -43,7 +43,7 @@ async def test_a_decision_is_made_by_what_was_left_lying() -> None:
     """A pod of another scheduler that came just before ours has its room."""
     binder, recorder, lying = FakeBinder([]), FakeRecorder(), [True]
     ports = Ports(binder, FakeClaims(), FakeAnnouncer(), recorder, recorder)
-    theirs = Resident(PodRef("default", "theirs", "uid-theirs"), "node1", Demand({"cpu": 1000}))
+    theirs = ForeignPod(PodRef("default", "theirs", "uid-theirs"), "node1", ResourceRequest({"cpu": 1000}))
 
     def hurry() -> bool:
         if not lying:
@@ -54,7 +54,7 @@ async def test_a_decision_is_made_by_what_was_left_lying() -> None:
 
     scheduler = Scheduler(Policy(), ports, hurry=hurry)
     scheduler.world.nodes.applied(node("node1", allocatable={"cpu": 1000, "pods": 10}))
-    scheduler.pods.applied(pod("ours-0", "0=node1:0\n", demand=Demand({"cpu": 1000})))
+    scheduler.pods.applied(pod("ours-0", "0=node1:0\n", demand=ResourceRequest({"cpu": 1000})))
     task = asyncio.create_task(scheduler.run())
     for _ in range(60):
         await asyncio.sleep(0)

@@ -10,7 +10,7 @@ import pytest
 from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.refs import Owner
-from gpu_scheduler.scheduler.rejection_backoff import LONGEST, Damping
+from gpu_scheduler.scheduler.rejection_backoff import LONGEST, RejectionBackoff
 from tests.core.build import pod
 from tests.scheduler.test_scheduling_loop import looping
 
@@ -27,7 +27,7 @@ def rejected(given: Pod, node: str = "node1", why: str = WHY) -> tuple[Pod, Pod]
     return bound, replace(bound, phase="Failed", rejected=why)
 
 
-def rest(damping: Damping, of: Pod, now: float, node: str = "node1") -> float:
+def rest(damping: RejectionBackoff, of: Pod, now: float, node: str = "node1") -> float:
     """Seconds for which the pod has to wait; 0 where it may be bound."""
     damped = damping.damped(of, Bind(of.ref, Placement(node, ("0",), 0), "assigned"), now)
     return 0.0 if damped is None else damped[1]
@@ -35,7 +35,7 @@ def rest(damping: Damping, of: Pod, now: float, node: str = "node1") -> float:
 
 def test_each_rejection_doubles_the_rest_up_to_a_minute() -> None:
     """Each next pod is tried as soon as it may be, and rejected."""
-    damping, now, rests = Damping(), 100.0, []
+    damping, now, rests = RejectionBackoff(), 100.0, []
     for _ in range(9):
         damping.shown(*rejected(pod()), now)
         rests.append(rest(damping, pod(), now))
@@ -47,7 +47,7 @@ def test_each_rejection_doubles_the_rest_up_to_a_minute() -> None:
 
 def test_replicas_that_are_rejected_together_count_once() -> None:
     """Eight of them, while the first one's rest lasts."""
-    damping = Damping()
+    damping = RejectionBackoff()
     for number in range(8):
         damping.shown(*rejected(pod(f"train-{number}")), 100 + number / 10)
 
@@ -65,7 +65,7 @@ def test_replicas_that_are_rejected_together_count_once() -> None:
 )
 def test_who_has_nothing_to_do_with_it_does_not_rest(other: Pod, node: str) -> None:
     """A rejection says something of this workload on this node, and of nothing else."""
-    damping = Damping()
+    damping = RejectionBackoff()
     damping.shown(*rejected(pod()), 100)
 
     assert rest(damping, other, 100, node) == 0
@@ -73,7 +73,7 @@ def test_who_has_nothing_to_do_with_it_does_not_rest(other: Pod, node: str) -> N
 
 def test_a_pod_that_runs_ends_the_matter() -> None:
     """What was wrong with the node is mended."""
-    damping = Damping()
+    damping = RejectionBackoff()
     damping.shown(*rejected(pod()), 100)
     bound = replace(pod(), node="node1")
     damping.shown(bound, replace(bound, phase="Running"), 100.5)
@@ -83,7 +83,7 @@ def test_a_pod_that_runs_ends_the_matter() -> None:
 
 def test_after_long_the_first_rest_is_short_again() -> None:
     """A rejection of yesterday says nothing of today."""
-    damping = Damping()
+    damping = RejectionBackoff()
     for now in (100.0, 101.0, 103.0):
         damping.shown(*rejected(pod()), now)
     assert rest(damping, pod(), 103) == 4
@@ -94,7 +94,7 @@ def test_after_long_the_first_rest_is_short_again() -> None:
 
 def test_a_rejected_pod_that_changes_again_counts_once() -> None:
     """Its owner may label it, and each list shows it again."""
-    damping = Damping()
+    damping = RejectionBackoff()
     _, failed = rejected(pod())
     damping.shown(failed, failed, 100)
 
@@ -103,7 +103,7 @@ def test_a_rejected_pod_that_changes_again_counts_once() -> None:
 
 def test_what_is_long_over_is_forgotten() -> None:
     """There is never more than what was rejected in the last minutes."""
-    damping = Damping()
+    damping = RejectionBackoff()
     for number in range(1000):
         damping.shown(*rejected(pod(owner=Owner("Job", f"job{number}"))), 100 + number)
 

@@ -19,7 +19,7 @@ import trustme
 
 from gpu_scheduler.process import lifecycle
 from gpu_scheduler.process.lifecycle import FatalError, UsageError
-from gpu_scheduler.scheduler.run import Replica, run_scheduler
+from gpu_scheduler.scheduler.run import SchedulerProcess, run_scheduler
 from gpu_scheduler.settings import RunSettings, WebhookSettings
 from gpu_scheduler.webhook.run import run_webhook
 from tests.kube.server import FakeServer, Object, Reply, Watch, connected, until
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
     from pathlib import Path
 
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
 
 # The package's `run` is the command; this is its module.
 WIRING = import_module("gpu_scheduler.scheduler.run")
@@ -99,11 +99,11 @@ def script(server: FakeServer, *pods: Object) -> None:
 
 
 @asynccontextmanager
-async def leading(given: RunSettings, *pods: Object) -> AsyncIterator[tuple[Replica, str]]:
+async def leading(given: RunSettings, *pods: Object) -> AsyncIterator[tuple[SchedulerProcess, str]]:
     """A replica that decides, and where it serves."""
     async with connected() as (server, api):
         script(server, *pods)
-        replica, stop = Replica(given, api), asyncio.Event()
+        replica, stop = SchedulerProcess(given, api), asyncio.Event()
         task = asyncio.create_task(replica.serve(stop))
         try:
             await until(lambda: task.done() or replica.scheduler._beat is not None)
@@ -176,7 +176,7 @@ async def test_what_is_taken_in_is_written_where_a_journal_is_wanted(tmp_path: P
 async def test_a_silent_server_is_told() -> None:
     """Readiness names the resources of which nothing was heard, and at the start what was never listed."""
     async with connected() as (_, api):
-        watches = Replica(settings(), api).watches
+        watches = SchedulerProcess(settings(), api).watches
         missing = "nodes, monitors, settings, limits, residents, claims, volumes, classes, pods"
         assert watches.unlisted() == f"not listed yet: {missing}"
 
@@ -284,7 +284,7 @@ async def test_a_signal_ends_the_scheduler_in_good_order(monkeypatch: pytest.Mon
     async with connected() as (server, api):
         script(server)
 
-        async def connect(*_: object, **__: object) -> Api:
+        async def connect(*_: object, **__: object) -> ApiClient:
             return api
 
         monkeypatch.setattr(WIRING, "connect", connect)
@@ -299,7 +299,7 @@ async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_pa
     async with connected() as (server, api):
         script(server)
 
-        async def connect(*_: object, **__: object) -> Api:
+        async def connect(*_: object, **__: object) -> ApiClient:
             return api
 
         monkeypatch.setattr(WIRING, "connect", connect)

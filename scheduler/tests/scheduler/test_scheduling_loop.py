@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_scheduler.core.decide import decide
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.pods.pod import Condition, Demand, Pod, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest, ScheduledCondition
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.scheduler import scheduling_loop
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, Notice, NotSent, Ports, Result, Unknown
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
-from gpu_scheduler.scheduler.timings import Rhythm
+from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import node, pod
 from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
 
@@ -69,7 +69,7 @@ async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
     scheduler = Scheduler(
         Policy(),
         Ports(binder, claims, announcer, recorder, recorder),
-        rhythm=Rhythm(interval=60),
+        rhythm=Timings(interval=60),
         clock=lambda: now[0],
         binders=binders,
     )
@@ -286,7 +286,7 @@ async def test_a_definite_failure_frees_the_gpu_and_tells_the_owner() -> None:
         await loop.settle()
 
         ((_, notice),) = loop.announcer.told
-        assert notice.condition == Condition("False", "SchedulerError", failed.message)
+        assert notice.condition == ScheduledCondition("False", "SchedulerError", failed.message)
         loop.see(pod("b-0", SAME_GPU))
         await loop.settle()
         assert loop.binder.names() == ["a-0", "b-0"]
@@ -560,7 +560,7 @@ async def test_a_sound_ledger_is_left_alone() -> None:
         assert loop.recorder.repairs == []
 
 
-CLAIM = Claim("default", "data", storage_class="local")
+CLAIM = VolumeClaim("default", "data", storage_class="local")
 
 
 async def test_a_claim_is_told_its_node_while_the_pod_waits() -> None:
@@ -623,9 +623,9 @@ async def test_an_error_of_our_own_costs_one_pod_its_turn(monkeypatch: pytest.Mo
 async def test_what_others_take_of_a_node_counts() -> None:
     """A pod of another scheduler fills the node; when it goes, ours is placed."""
     async with looping() as loop:
-        full = Resident(PodRef("other", "web", "uid-web"), "node1", Demand({"cpu": 8000}))
+        full = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({"cpu": 8000}))
         loop.scheduler.world.residents.applied(full)
-        loop.see(replace(pod("a-0", ONE_GPU), demand=Demand({"cpu": 1000})))
+        loop.see(replace(pod("a-0", ONE_GPU), demand=ResourceRequest({"cpu": 1000})))
         await loop.settle()
         assert loop.binder.names() == []
         assert loop.announcer.notes("a-0")[0].startswith("InsufficientResources: ")
@@ -639,9 +639,11 @@ async def test_what_others_take_of_a_node_counts() -> None:
 async def test_numbers_that_change_are_not_told_again() -> None:
     """The reason is the same; rewriting its numbers would cost two writes for each pod that comes or goes."""
     async with looping() as loop:
-        loop.see(replace(pod("a-0", ONE_GPU), demand=Demand({"cpu": 9000})))
+        loop.see(replace(pod("a-0", ONE_GPU), demand=ResourceRequest({"cpu": 9000})))
         for number in range(3):
-            other = Resident(PodRef("other", f"web-{number}", f"uid-{number}"), "node1", Demand({"cpu": 100 * number}))
+            other = ForeignPod(
+                PodRef("other", f"web-{number}", f"uid-{number}"), "node1", ResourceRequest({"cpu": 100 * number})
+            )
             loop.scheduler.world.residents.applied(other)
             await loop.later(301)
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
-from gpu_scheduler.core.nodes.inventory import Card, Health, Inventory, Reading
-from gpu_scheduler.core.nodes.monitor_leases import Sighting
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.scheduler.ports import Result, Unknown
 from tests.core.build import node, pod
 from tests.scheduler.test_scheduling_loop import bound, looping
@@ -24,9 +24,9 @@ def asking(name: str, count: int = 1, **annotations: str) -> Pod:
     return pod(name, None, annotations={names.COUNT: str(count), **said})
 
 
-def cards(name: str, count: int = 1, **readings: Reading) -> Node:
+def cards(name: str, count: int = 1, **readings: DeviceReading) -> Node:
     """A node with A100s, and what its monitor read: `gpu0=Reading(…)`."""
-    inventory = Inventory(tuple(Card(index, model="A100", memory=40960) for index in range(count)))
+    inventory = Inventory(tuple(Device(index, model="A100", memory=40960) for index in range(count)))
     return node(
         name, inventory=inventory, readings={int(key.removeprefix("gpu")): each for key, each in readings.items()}
     )
@@ -140,7 +140,7 @@ async def test_a_strategy_that_changes_leaves_binds_in_the_air_alone() -> None:
 async def test_a_pod_waits_until_any_node_fits() -> None:
     """A card that heals, a card that is busy no longer, a node that comes: each binds who waits for no node by name."""
     async with looping() as loop:
-        sick, busy = Reading(health=Health.UNHEALTHY), Reading(utilization=95)
+        sick, busy = DeviceReading(health=Health.UNHEALTHY), DeviceReading(utilization=95)
         rack(loop, cards("node1", gpu0=sick), cards("node2", gpu0=busy))
         loop.see(asking("a"), asking("b"), asking("c"))
         await loop.later(100)
@@ -149,7 +149,7 @@ async def test_a_pod_waits_until_any_node_fits() -> None:
 
         rack(loop, cards("node1"))
         await loop.later(100)
-        rack(loop, cards("node2", gpu0=Reading(utilization=10)))
+        rack(loop, cards("node2", gpu0=DeviceReading(utilization=10)))
         await loop.later(100)
         rack(loop, cards("node3"))
         await loop.later(100)
@@ -161,7 +161,7 @@ async def test_a_silent_monitor_is_noticed_by_time_alone() -> None:
     """Its node gets no pod; who waits is told, within a second; it heals with the next renewal."""
     async with looping() as loop:
         rack(loop, cards("node1"))
-        loop.scheduler.world.monitors.applied(Sighting("node1", None, 45))
+        loop.scheduler.world.monitors.applied(MonitorLease("node1", None, 45))
         await loop.settle()
         assert loop.scheduler.pulse == 0
         loop.now[0] += 45.5
@@ -172,7 +172,7 @@ async def test_a_silent_monitor_is_noticed_by_time_alone() -> None:
         await loop.settle()
         assert loop.announcer.notes("a")[0].startswith("GpuUnhealthy: ")
 
-        loop.scheduler.world.monitors.applied(Sighting("node1", "2027-05-01T12:00:00Z", 45))
+        loop.scheduler.world.monitors.applied(MonitorLease("node1", "2027-05-01T12:00:00Z", 45))
         await loop.settle()
 
         assert placed(loop) == ["a=node1:0"]
@@ -182,7 +182,7 @@ async def test_the_loop_rests_no_longer_than_a_monitor_may_be_silent() -> None:
     """The beat tells how long it means to rest."""
     async with looping() as loop:
         rack(loop, cards("node1"))
-        loop.scheduler.world.monitors.applied(Sighting("node1", None, 45))
+        loop.scheduler.world.monitors.applied(MonitorLease("node1", None, 45))
         await loop.later(0)
         assert loop.scheduler._beat == 1045
 

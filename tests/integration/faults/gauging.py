@@ -7,12 +7,12 @@ import signal
 
 from gpu_scheduler.cli.main import main
 from gpu_scheduler.process.logs import get_logger
-from gpu_scheduler.scheduler.run import Replica
+from gpu_scheduler.scheduler.run import SchedulerProcess
 
-plain = Replica.serve
+plain = SchedulerProcess.serve
 
 
-async def serve(replica: Replica, stop: asyncio.Event) -> None:
+async def serve(replica: SchedulerProcess, stop: asyncio.Event) -> None:
     """Serve, with the gauge ready."""
 
     def tell() -> None:
@@ -23,5 +23,5 @@ async def serve(replica: Replica, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    Replica.serve = serve  # type: ignore[method-assign, assignment]  # the gauge
+    SchedulerProcess.serve = serve  # type: ignore[method-assign, assignment]  # the gauge
     main()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpu_scheduler.cli.options import Options
-    from gpu_scheduler.core.ledger.availability import Rack
+    from gpu_scheduler.core.ledger.availability import NodeDevices
     from gpu_scheduler.core.nodes.nodes import Nodes
 
 TEMPLATE: Final = """\
@@ -83,12 +83,12 @@ async def generate_gpu_mapping(
     From the nodes that exist and the GPUs they have, for kubectl annotate; with -o yaml, as a template's annotation.
     """
     from gpu_scheduler.cli.installation import read_installation
-    from gpu_scheduler.cli.snapshot import survey
+    from gpu_scheduler.cli.snapshot import take_snapshot
     from gpu_scheduler.core.text import number_of
 
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
-        seen = await survey(api, installation.policy)
+        seen = await take_snapshot(api, installation.policy)
     racks = list(_chosen(nodes, seen.nodes, seen.racks))
     lines = list(mapping_lines(racks, per_pod, free=free))
     if not lines or len(lines) < indices:
@@ -101,7 +101,7 @@ async def generate_gpu_mapping(
     return 0
 
 
-def mapping_lines(racks: Sequence[Rack], per_pod: int, *, free: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+def mapping_lines(racks: Sequence[NodeDevices], per_pod: int, *, free: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Node and devices of each pod, node by node; cards that are too few for a pod stay out."""
     for rack in racks:
         devices = _devices(rack, free=free)
@@ -109,16 +109,16 @@ def mapping_lines(racks: Sequence[Rack], per_pod: int, *, free: bool) -> Iterato
             yield rack.node.name, tuple(devices[start : start + per_pod])
 
 
-def _devices(rack: Rack, *, free: bool) -> list[str]:
+def _devices(rack: NodeDevices, *, free: bool) -> list[str]:
     return [seat.name for seat in rack.seats if seat.card is not None and (seat.available or not free)]
 
 
-def _there(racks: Sequence[Rack], *, free: bool) -> str:
+def _there(racks: Sequence[NodeDevices], *, free: bool) -> str:
     counted = [f"{rack.node.name} has {len(_devices(rack, free=free))}" for rack in racks]
     return ", ".join(counted) or "there is no node"
 
 
-def _chosen(wanted: str, nodes: Nodes, racks: Sequence[Rack]) -> Iterator[Rack]:
+def _chosen(wanted: str, nodes: Nodes, racks: Sequence[NodeDevices]) -> Iterator[NodeDevices]:
     """The racks of the nodes that are named, else all."""
     from gpu_scheduler.core.nodes.nodes import Node
     from gpu_scheduler.core.reasons import Reason
@@ -142,7 +142,7 @@ def _chosen(wanted: str, nodes: Nodes, racks: Sequence[Rack]) -> Iterator[Rack]:
 
 def _written(lines: Sequence[tuple[str, tuple[str, ...]]], options: Options) -> str:
     """The map alone, or as an annotation, or as data."""
-    from gpu_scheduler.cli.output import Listing, Sheet, as_yaml, show
+    from gpu_scheduler.cli.output import Listing, PrintedTable, as_yaml, render
     from gpu_scheduler.core.pods.placement_map import parse_placement_map
 
     text = "".join(f"{index}={node}:{','.join(devices)}\n" for index, (node, devices) in enumerate(lines))
@@ -155,4 +155,4 @@ def _written(lines: Sequence[tuple[str, tuple[str, ...]]], options: Options) -> 
         case _:
             slots = [{"index": index, "node": node, "devices": each} for index, (node, each) in enumerate(lines)]
             items = [{"map": text, "lines": slots}]
-            return show(Listing("PlacementMap", items, Sheet((), ()), Sheet((), ())), options)
+            return render(Listing("PlacementMap", items, PrintedTable((), ()), PrintedTable((), ())), options)

@@ -12,7 +12,7 @@ from gpu_scheduler.cli.options import FAILED, Output
 
 if TYPE_CHECKING:
     from gpu_scheduler.cli.options import Options
-    from gpu_scheduler.cli.output import Facts, Listing
+    from gpu_scheduler.cli.output import Listing, View
 
 
 async def status(options: Options) -> int:
@@ -25,23 +25,23 @@ async def status(options: Options) -> int:
     from gpu_scheduler.cli import output
     from gpu_scheduler.cli.columns import status_listing, status_screen
     from gpu_scheduler.cli.installation import read_installation, read_leader
-    from gpu_scheduler.cli.snapshot import survey
-    from gpu_scheduler.cli.views import limits_facts, status_facts
+    from gpu_scheduler.cli.snapshot import take_snapshot
+    from gpu_scheduler.cli.views import limits_view, status_view
 
     now = datetime.now(UTC)
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
         seen, leader = await asyncio.gather(
-            survey(api, installation.policy), read_leader(api, options.system_namespace, now)
+            take_snapshot(api, installation.policy), read_leader(api, options.system_namespace, now)
         )
-        facts = status_facts(
+        facts = status_view(
             api=(api.context, api.host),
             installation=installation,
             leader=leader,
             racks=seen.racks,
             pods=[pod for pod in seen.pods if options.namespace in {None, pod.ref.namespace}],
             conflicts=seen.ledger.conflicts(),
-            limits=limits_facts(installation.limits, seen.ledger.devices.usage, options.namespace),
+            limits=limits_view(installation.limits, seen.ledger.devices.usage, options.namespace),
         )
     if options.output in {Output.TABLE, Output.WIDE}:
         text = status_screen(
@@ -52,7 +52,7 @@ async def status(options: Options) -> int:
             coloured=output.colours(sys.stdout.isatty(), os.environ),
         )
     else:
-        text = output.show(status_listing(facts), options)
+        text = output.render(status_listing(facts), options)
     sys.stdout.write(text)
     return FAILED if leader is None or facts["conflicts"] else 0
 
@@ -77,7 +77,7 @@ async def workloads(options: Options) -> int:
     from gpu_scheduler.cli.columns import workloads_listing
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.snapshot import pods_of, workloads_of
-    from gpu_scheduler.cli.views import pod_facts, workload_facts
+    from gpu_scheduler.cli.views import pod_view, workload_view
 
     async with reached(options) as api:
         namespace = namespace_of(options, api)
@@ -86,8 +86,8 @@ async def workloads(options: Options) -> int:
             pods_of(api, installation.policy.scheduler_name, namespace), workloads_of(api, namespace)
         )
     items = [
-        *(workload_facts(each, installation.strategy) for each in wished),
-        *(pod_facts(each, installation.strategy) for each in pods),
+        *(workload_view(each, installation.strategy) for each in wished),
+        *(pod_view(each, installation.strategy) for each in pods),
     ]
     items.sort(key=lambda item: (item["namespace"], item["objectKind"], item["name"]))
     listing = workloads_listing(items, namespaces=namespace is None, now=datetime.now(UTC))
@@ -106,22 +106,22 @@ async def health(options: Options) -> int:
     return FAILED if any(card["health"] != "healthy" or card["stale"] for card in cards) else 0
 
 
-async def _nodes(options: Options) -> list[Facts]:
+async def _nodes(options: Options) -> list[View]:
     from gpu_scheduler.cli.installation import read_installation
-    from gpu_scheduler.cli.snapshot import survey
-    from gpu_scheduler.cli.views import node_facts
+    from gpu_scheduler.cli.snapshot import take_snapshot
+    from gpu_scheduler.cli.views import node_view
 
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
-        seen = await survey(api, installation.policy)
-    return [node_facts(rack, seen.devices.get(rack.node.name, {})) for rack in seen.racks]
+        seen = await take_snapshot(api, installation.policy)
+    return [node_view(rack, seen.devices.get(rack.node.name, {})) for rack in seen.racks]
 
 
 def _print(listing: Listing, options: Options, nothing: str) -> int:
     """Print what was found; for people also that nothing was."""
-    from gpu_scheduler.cli.output import show
+    from gpu_scheduler.cli.output import render
 
-    sys.stdout.write(show(listing, options))
+    sys.stdout.write(render(listing, options))
     if not listing.items and options.output in {Output.TABLE, Output.WIDE}:
         print(nothing, file=sys.stderr)  # noqa: T201 - not part of the output
     return 0

@@ -15,7 +15,7 @@ from gpu_scheduler.cli.verbs.submit import _said
 
 if TYPE_CHECKING:
     from gpu_scheduler.cli.options import Options
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.kube.http.client import ApiClient
 
 CHOOSER: Final = "gpu-scheduler-strategy"
 
@@ -42,7 +42,7 @@ async def strategy(
     """
     from gpu_scheduler.cli.columns import strategy_listing
     from gpu_scheduler.cli.installation import read_installation
-    from gpu_scheduler.cli.output import show
+    from gpu_scheduler.cli.output import render
     from gpu_scheduler.core.pods.count_request import Strategy
 
     if name is not None and name not in tuple(Strategy):
@@ -54,11 +54,11 @@ async def strategy(
         if name is not None:
             await _set_strategy(api, options.system_namespace, name)
         found = await read_installation(api, options.system_namespace)
-    sys.stdout.write(show(strategy_listing(found.strategy, found.source), options))
+    sys.stdout.write(render(strategy_listing(found.strategy, found.source), options))
     return 0
 
 
-async def _set_strategy(api: Api, namespace: str, name: str) -> None:
+async def _set_strategy(api: ApiClient, namespace: str, name: str) -> None:
     """One key under a manager of its own: the play that installs leaves it alone."""
     from gpu_scheduler.kube.http.client import APPLY, segment
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.options import Options
     from gpu_scheduler.cli.verbs.manifests import Document
-    from gpu_scheduler.kube.http.client import Answer, Api
+    from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
 
-Facts = dict[str, Any]
+View = dict[str, Any]
 
 SUBMITTER: Final = "gpu-scheduler-cli"
 _CREATED, _NOT_FOUND, _CONFLICT = 201, 404, 409
@@ -62,7 +62,7 @@ async def submit(
     return 0
 
 
-async def _apply(api: Api, document: Document, namespace: str, *, trial: bool = False) -> tuple[Facts, str]:
+async def _apply(api: ApiClient, document: Document, namespace: str, *, trial: bool = False) -> tuple[View, str]:
     """Send one document; the object as it is now, and what became of it. A `trial` changes nothing."""
     from gpu_scheduler.kube.http.client import APPLY
 
@@ -80,7 +80,7 @@ async def _apply(api: Api, document: Document, namespace: str, *, trial: bool = 
     raise _refused(answer, document, namespace)
 
 
-def _refused(answer: Answer, document: Document, namespace: str) -> FailedError:
+def _refused(answer: ApiResponse, document: Document, namespace: str) -> FailedError:
     said, kind = _said(answer), FailedError
     if answer.status == _NOT_FOUND and "namespaces" in said:
         cure = f"create it (example: kubectl create namespace {namespace})"
@@ -95,11 +95,11 @@ def _refused(answer: Answer, document: Document, namespace: str) -> FailedError:
     return kind(f"cannot submit {document}: {said}; {cure}")
 
 
-async def _placed(api: Api, document: Document, namespace: str, seconds: float) -> tuple[Facts, str]:
+async def _placed(api: ApiClient, document: Document, namespace: str, seconds: float) -> tuple[View, str]:
     """Ask until it has its node and GPUs; FailedError where it failed, is gone, or the time is over."""
     from gpu_scheduler.cli.output import gpus_of
 
-    last: Facts = {}
+    last: View = {}
     try:
         async with asyncio.timeout(seconds):
             while True:
@@ -122,8 +122,8 @@ async def _placed(api: Api, document: Document, namespace: str, seconds: float) 
         ) from None
 
 
-def _report(done: Sequence[tuple[Facts, str]], options: Options) -> None:
-    from gpu_scheduler.cli.output import Column, Listing, Sheet, show
+def _report(done: Sequence[tuple[View, str]], options: Options) -> None:
+    from gpu_scheduler.cli.output import Column, Listing, PrintedTable, render
 
     items = [
         {
@@ -142,9 +142,9 @@ def _report(done: Sequence[tuple[Facts, str]], options: Options) -> None:
         Column("NAME", lambda item: item["name"]),
         Column("RESULT", lambda item: item["result"]),
     )
-    sheet = Sheet(columns, items)
+    sheet = PrintedTable(columns, items)
     listing = Listing("Submission", items, sheet, sheet, lambda item: f"gpuworkload.agentaflow.io/{item['name']}")
-    sys.stdout.write(show(listing, options))
+    sys.stdout.write(render(listing, options))
 
 
 def _read(file: str) -> str:
@@ -157,7 +157,7 @@ def _read(file: str) -> str:
         ) from error
 
 
-def _home(document: Document, options: Options, api: Api) -> str:
+def _home(document: Document, options: Options, api: ApiClient) -> str:
     """Its own namespace, else the one that is meant; both must agree where both are said."""
     if document.namespace and options.namespace and document.namespace != options.namespace:
         raise RefusedInputError(
@@ -189,12 +189,12 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: ApiResponse) -> str:
     from gpu_scheduler.kube.http.client import status_message
 
     return f"HTTP {answer.status}: {' '.join(status_message(answer).split())}"
 
 
-def _reason(told: Facts) -> str:
+def _reason(told: View) -> str:
     message, reason = told.get("message"), told.get("reason")
     return str(message or reason or "the controller has not looked at it yet (gpu-scheduler status)")

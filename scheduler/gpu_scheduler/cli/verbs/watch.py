@@ -17,12 +17,12 @@ from gpu_scheduler.cli.options import Options, Output, RefusedInputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gpu_scheduler.cli.snapshot import SeenNode, SeenPod
-    from gpu_scheduler.cli.verbs.watch_state import Facts, Key, Scene
-    from gpu_scheduler.kube.http.client import Api
+    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
+    from gpu_scheduler.cli.verbs.watch_state import Key, View, WatchState
+    from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.process.reflectors import Reflectors
 
-    Show = Callable[[Mapping[Key, Facts]], None]
+    Show = Callable[[Mapping[Key, View]], None]
 
 # Changes that come together are shown together.
 _BREATH: Final = 0.2
@@ -37,8 +37,8 @@ async def watch(options: Options) -> int:
     A live screen on a terminal; a line for each change on a pipe, or with -o json an object. Ctrl-C ends it.
     """
     from gpu_scheduler.cli.installation import read_installation
-    from gpu_scheduler.cli.snapshot import survey
-    from gpu_scheduler.cli.verbs.watch_state import Scene
+    from gpu_scheduler.cli.snapshot import take_snapshot
+    from gpu_scheduler.cli.verbs.watch_state import WatchState
     from gpu_scheduler.process.lifecycle import cancel, stop_on_signals
 
     if options.output in {Output.YAML, Output.NAME}:
@@ -51,8 +51,8 @@ async def watch(options: Options) -> int:
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
         # What may not be listed is told now, and not tried for ever.
-        first = await survey(api, installation.policy)
-        scene = Scene(installation, options.namespace)
+        first = await take_snapshot(api, installation.policy)
+        scene = WatchState(installation, options.namespace)
         watches = _watches(api, scene, installation.policy.scheduler_name, plugins=bool(first.nodes.advertising))
         tasks: set[asyncio.Task[Any]] = {stop, *(asyncio.create_task(part) for part in watches.parts().values())}
         try:
@@ -69,7 +69,7 @@ async def watch(options: Options) -> int:
     return 0
 
 
-async def _follow(scene: Scene, watches: Reflectors, show: Show) -> None:
+async def _follow(scene: WatchState, watches: Reflectors, show: Show) -> None:
     """Show what there is once all is listed, and then whatever changes."""
     while True:
         try:
@@ -84,7 +84,7 @@ async def _follow(scene: Scene, watches: Reflectors, show: Show) -> None:
             show(scene.facts())
 
 
-def _watches(api: Api, scene: Scene, scheduler_name: str, *, plugins: bool) -> Reflectors:
+def _watches(api: ApiClient, scene: WatchState, scheduler_name: str, *, plugins: bool) -> Reflectors:
     """Others' pods are watched only where device plugins give them cards."""
     from gpu_scheduler.cli.snapshot import LEASES, others, read_node, read_pod
     from gpu_scheduler.kube.objects.leases import read_sighting
@@ -92,11 +92,11 @@ def _watches(api: Api, scene: Scene, scheduler_name: str, *, plugins: bool) -> R
     from gpu_scheduler.kube.resource import Resource
     from gpu_scheduler.process.reflectors import Reflectors, by_name, by_uid
 
-    def node(raw: Any) -> tuple[str, SeenNode]:
+    def node(raw: Any) -> tuple[str, ListedNode]:
         seen = read_node(raw)
         return seen.node.name, seen
 
-    def pod(raw: Any) -> tuple[str, SeenPod]:
+    def pod(raw: Any) -> tuple[str, ListedPod]:
         seen = read_pod(raw)
         return seen.pod.ref.uid, seen
 
@@ -128,10 +128,10 @@ def _printer(*, as_json: bool) -> Show:
     from gpu_scheduler.cli.output import item_of
     from gpu_scheduler.cli.verbs.watch_state import changes, line_of
 
-    before: Mapping[Key, Facts] = {}
+    before: Mapping[Key, View] = {}
     told: dict[Key, str] = {}
 
-    def show(after: Mapping[Key, Facts]) -> None:
+    def show(after: Mapping[Key, View]) -> None:
         nonlocal before
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for change, key, facts in changes(before, after):

@@ -19,22 +19,22 @@ from gpu_scheduler.core.text import number_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gpu_scheduler.cli.output import Sheet
+    from gpu_scheduler.cli.output import PrintedTable
     from gpu_scheduler.cli.verbs.watch_state import Key
 
-Facts = dict[str, Any]
+View = dict[str, Any]
 
 _STYLES: Final = {"bad": "red", "odd": "yellow", "good": "green"}
 
 
 @contextmanager
-def live_screen(*, wide: bool) -> Iterator[Callable[[Mapping[Key, Facts]], None]]:
+def live_screen(*, wide: bool) -> Iterator[Callable[[Mapping[Key, View]], None]]:
     """Something to show facts with; the last of them stay on the terminal."""
     with Live(console=Console(), auto_refresh=False) as live:
         yield lambda facts: live.update(screen(facts, datetime.now(UTC), wide=wide), refresh=True)
 
 
-def screen(facts: Mapping[Key, Facts], now: datetime, *, wide: bool = False) -> Group:
+def screen(facts: Mapping[Key, View], now: datetime, *, wide: bool = False) -> Group:
     """The whole of it."""
     nodes = [each for (kind, _, _), each in facts.items() if kind == NODE]
     workloads = [each for (kind, _, _), each in facts.items() if kind != NODE]
@@ -47,7 +47,7 @@ def screen(facts: Mapping[Key, Facts], now: datetime, *, wide: bool = False) -> 
     )
 
 
-def _headline(nodes: list[Facts], workloads: list[Facts], now: datetime) -> str:
+def _headline(nodes: list[View], workloads: list[View], now: datetime) -> str:
     total, held, free = (sum(node["gpus"][key] or 0 for node in nodes) for key in ("total", "held", "available"))
     waiting = sum(each["phase"] == "Pending" for each in workloads)
     return (
@@ -56,7 +56,7 @@ def _headline(nodes: list[Facts], workloads: list[Facts], now: datetime) -> str:
     )
 
 
-def _table(sheet: Sheet) -> Table:
+def _table(sheet: PrintedTable) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     for column in sheet.columns:
         table.add_column(column.title, overflow="ellipsis", no_wrap=True)

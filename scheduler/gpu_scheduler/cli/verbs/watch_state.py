@@ -8,23 +8,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpu_scheduler.cli.output import gpus_of, marked
-from gpu_scheduler.cli.snapshot import surveyed
-from gpu_scheduler.cli.views import node_facts, pod_facts
-from gpu_scheduler.core.ledger.availability import racks
-from gpu_scheduler.core.nodes.monitor_leases import Freshness
+from gpu_scheduler.cli.snapshot import ledger_of
+from gpu_scheduler.cli.views import node_view, pod_view
+from gpu_scheduler.core.ledger.availability import node_devices
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.text import number_of
-from gpu_scheduler.kube.resource import Feed
+from gpu_scheduler.kube.resource import EventHandlerFuncs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gpu_scheduler.cli.installation import Installation
-    from gpu_scheduler.cli.snapshot import SeenNode, SeenPod
-    from gpu_scheduler.core.nodes.monitor_leases import Sighting
-    from gpu_scheduler.core.pods.pod import Resident
+    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
+    from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
+    from gpu_scheduler.core.pods.pod import ForeignPod
 
 T = TypeVar("T")
-Facts = dict[str, Any]
+View = dict[str, Any]
 Key = tuple[str, str, str]
 """Kind, namespace, name: in this order they are shown."""
 
@@ -38,7 +38,7 @@ class _Table(dict[str, T], Generic[T]):
         super().__init__()
         self._key = key
         self._changed = changed
-        self.feed = Feed(self._applied, self._forgotten)
+        self.feed = EventHandlerFuncs(self._applied, self._forgotten)
 
     def _applied(self, value: T) -> None:
         self[self._key(value)] = value
@@ -49,7 +49,7 @@ class _Table(dict[str, T], Generic[T]):
         self._changed.set()
 
 
-class Scene:
+class WatchState:
     """Nodes, pods and monitors as the watches show them."""
 
     def __init__(
@@ -64,29 +64,29 @@ class Scene:
         self._installation = installation
         self._namespace = namespace
         self._clock, self._wall = clock, wall
-        self._freshness = Freshness()
-        self.nodes: _Table[SeenNode] = _Table(lambda seen: seen.node.name, self.changed)
-        self.pods: _Table[SeenPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
-        self.residents: _Table[Resident] = _Table(lambda resident: resident.ref.uid, self.changed)
-        self.monitors = Feed(self._heard, self._gone)
+        self._freshness = MonitorLeases()
+        self.nodes: _Table[ListedNode] = _Table(lambda seen: seen.node.name, self.changed)
+        self.pods: _Table[ListedPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
+        self.residents: _Table[ForeignPod] = _Table(lambda resident: resident.ref.uid, self.changed)
+        self.monitors = EventHandlerFuncs(self._heard, self._gone)
 
     def tick(self) -> None:
         """Notice whose monitor has fallen silent."""
         if list(self._freshness.fallen_silent(self._clock())):
             self.changed.set()
 
-    def facts(self) -> dict[Key, Facts]:
+    def facts(self) -> dict[Key, View]:
         """Nodes and workloads as the other verbs tell them, in the order in which they are shown."""
         strategy = self._installation.strategy
         nodes = [replace(each.node, stale=self._freshness.stale(name)) for name, each in self.nodes.items()]
         pods = [each.pod for each in self.pods.values()]
-        known, ledger = surveyed(self._installation.policy, nodes, pods, self.residents.values())
-        told = [pod_facts(each, strategy) for each in self.pods.values()]
+        known, ledger = ledger_of(self._installation.policy, nodes, pods, self.residents.values())
+        told = [pod_view(each, strategy) for each in self.pods.values()]
         mine = [each for each in told if self._namespace in {None, each["namespace"]}]
         return {
             **{
-                (NODE, "", rack.node.name): node_facts(rack, self.nodes[rack.node.name].devices)
-                for rack in racks(known, ledger)
+                (NODE, "", rack.node.name): node_view(rack, self.nodes[rack.node.name].devices)
+                for rack in node_devices(known, ledger)
             },
             **{
                 (WORKLOAD, each["namespace"], each["name"]): each
@@ -94,16 +94,16 @@ class Scene:
             },
         }
 
-    def _heard(self, sighting: Sighting) -> None:
+    def _heard(self, sighting: MonitorLease) -> None:
         if self._freshness.seen(sighting, now=self._clock(), wall=self._wall()):
             self.changed.set()
 
-    def _gone(self, sighting: Sighting) -> None:
+    def _gone(self, sighting: MonitorLease) -> None:
         if self._freshness.gone(sighting.node):
             self.changed.set()
 
 
-def changes(before: Mapping[Key, Facts], after: Mapping[Key, Facts]) -> Iterator[tuple[str, Key, Facts]]:
+def changes(before: Mapping[Key, View], after: Mapping[Key, View]) -> Iterator[tuple[str, Key, View]]:
     """What is new, other, or gone, in kubectl's words for it."""
     for key, facts in after.items():
         if before.get(key) != facts:
@@ -113,7 +113,7 @@ def changes(before: Mapping[Key, Facts], after: Mapping[Key, Facts]) -> Iterator
             yield "DELETED", key, facts
 
 
-def line_of(change: str, key: Key, facts: Facts) -> str:
+def line_of(change: str, key: Key, facts: View) -> str:
     """One change in one line: of what, and how it is now."""
     kind, namespace, name = key
     called = f"{namespace}/{name}" if namespace else name
@@ -123,7 +123,7 @@ def line_of(change: str, key: Key, facts: Facts) -> str:
     return f"{start}  {_node_line(facts) if kind == NODE else _workload_line(facts)}"
 
 
-def _node_line(facts: Facts) -> str:
+def _node_line(facts: View) -> str:
     gpus = facts["gpus"]
     total = "GPUs unknown" if gpus["total"] is None else number_of(gpus["total"], "GPU")
     words = [
@@ -136,7 +136,7 @@ def _node_line(facts: Facts) -> str:
     return ", ".join(words)
 
 
-def _workload_line(facts: Facts) -> str:
+def _workload_line(facts: View) -> str:
     if facts["node"]:
         return f"{facts['phase']} on {facts['node']}, {marked(facts, gpus_of(facts['devices']))}"
     return f"{marked(facts, facts['phase'])}: {facts['message'] or 'not looked at yet'}"

@@ -12,7 +12,7 @@ from gpu_scheduler.core.pods.bounds import MAX_VALUE
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.visible_devices import FIELD_ENTRY, carried, keepable
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 _BY_BUS: Final = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
@@ -26,7 +26,7 @@ BY_FIELD: Final = (FIELD_ENTRY, _BY_BUS)
 """What a container needs to see the devices that are decided when its pod is placed."""
 
 
-def wanted(value: str) -> tuple[EnvVar, EnvVar]:
+def required_env(value: str) -> tuple[EnvVar, EnvVar]:
     """What a container needs to see the devices `value`, numbered as the map numbers them."""
     return EnvVar(names.VISIBLE_DEVICES, value), _BY_BUS
 
@@ -37,7 +37,7 @@ def missing(container: Container, needed: tuple[EnvVar, ...]) -> tuple[EnvVar, .
     return tuple(entry for entry in needed if entry.name not in names_set)
 
 
-def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Obstacle | None:
+def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | None:
     """What the container sets to something else than `needed`, and may not keep.
 
     Of two entries with one name the last wins, so every one is looked at.
@@ -59,25 +59,25 @@ def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Obst
     return None
 
 
-def lacks(container: Container, needed: tuple[EnvVar, ...]) -> Obstacle | None:
+def lacks(container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | None:
     """What the container does not carry although the webhook adds it to every one."""
     gaps = missing(container, needed)
     if not gaps:
         return None
-    return Obstacle(
+    return Unschedulable(
         Reason.ENV_NOT_INJECTED,
         f"cannot start container {quote(container.name)} without {_shown(gaps[0])}: it would not see its GPUs",
         "delete the pod: its controller makes it anew and admission completes it; a bare pod must be created again",
     )
 
 
-def _other(container: Container, entry: EnvVar, need: EnvVar, cure: str) -> Obstacle:
+def _other(container: Container, entry: EnvVar, need: EnvVar, cure: str) -> Unschedulable:
     own = "takes it from elsewhere (valueFrom)" if entry.value is None else f"says {quote(entry.value)}"
     what = f"cannot set {_shown(need)} in container {quote(container.name)}: it {own} itself"
-    return Obstacle(Reason.ENV_CONFLICT, what, cure)
+    return Unschedulable(Reason.ENV_CONFLICT, what, cure)
 
 
-def _not_kept(container: Container, entry: EnvVar) -> Obstacle:
+def _not_kept(container: Container, entry: EnvVar) -> Unschedulable:
     if entry.name == names.DEVICE_ORDER:
         rule = f"it must be {quote(names.PCI_BUS_ID)}, the order by which GPUs are numbered and booked"
         cure = "leave the variable out, and create the pod anew"
@@ -85,20 +85,20 @@ def _not_kept(container: Container, entry: EnvVar) -> Obstacle:
         rule = _KEPT_RULE
         cure = f'correct it (example: {names.VISIBLE_DEVICES}: "0,1"), or leave it out, and create the pod anew'
     own = f"{entry.name} from elsewhere (valueFrom)" if entry.value is None else _shown(entry)
-    return Obstacle(Reason.ENV_CONFLICT, f"cannot keep {own} in container {quote(container.name)}: {rule}", cure)
+    return Unschedulable(Reason.ENV_CONFLICT, f"cannot keep {own} in container {quote(container.name)}: {rule}", cure)
 
 
 def _shown(entry: EnvVar) -> str:
     return entry.name if entry.value is None else f"{entry.name}={quote(entry.value)}"
 
 
-def gate_open(pod: Pod, value: str | None, *, by_field: bool) -> Obstacle | None:
+def environment_complete(pod: Pod, value: str | None, *, by_field: bool) -> Unschedulable | None:
     """Every container carries the devices `value`, or reads them from our annotation. After the bind it is too late.
 
     `by_field`: the webhook had to write the annotation's name, because it could not know the value. Where nobody can
     know it yet, it is None, and no literal is right.
     """
-    needed = BY_FIELD if value is None else wanted(value)
+    needed = BY_FIELD if value is None else required_env(value)
     written = BY_FIELD if by_field else needed
     if all(container.env == written for container in pod.containers):
         return None

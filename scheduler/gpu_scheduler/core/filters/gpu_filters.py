@@ -7,16 +7,24 @@ GPUs is asked in fitting.py.
 from collections.abc import Iterable
 
 from gpu_scheduler import names
-from gpu_scheduler.core.cluster_events import Aspect, GpuChanged, IndexChanged, LineFreed, NodeChanged, RoomFreed, Wake
-from gpu_scheduler.core.ledger.hold import Holder
+from gpu_scheduler.core.cluster_events import (
+    AnyIndexFreed,
+    Aspect,
+    ClusterEvent,
+    DeviceChanged,
+    IndexChanged,
+    NodeChanged,
+    ResourceFreed,
+)
+from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.ledger.used_resources import Occupancy
+from gpu_scheduler.core.ledger.used_resources import UsedResources
 from gpu_scheduler.core.nodes.inventory import UNREAD, Health
 from gpu_scheduler.core.nodes.nodes import ANY_NODE, Node, Nodes
 from gpu_scheduler.core.pods.placement_map import PlacementMap, device_kind
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.refs import PodRef, WorkloadKey
 
 _ROLLING = (
@@ -25,7 +33,7 @@ _ROLLING = (
 )
 
 
-def cards_exist(devices: Iterable[str], node: Node) -> Obstacle | None:
+def cards_exist(devices: Iterable[str], node: Node) -> Unschedulable | None:
     """The node has these devices, as far as its inventory can tell."""
     inventory = node.inventory
     if inventory is None:
@@ -34,7 +42,7 @@ def cards_exist(devices: Iterable[str], node: Node) -> Obstacle | None:
         checked = inventory.has_uuids or device_kind(device) == "number"
         if checked and inventory.find(device) is None:
             have = f"cards 0 to {len(inventory.cards) - 1}" if inventory.cards else "no cards"
-            return Obstacle(
+            return Unschedulable(
                 Reason.GPU_NOT_FOUND,
                 f"cannot find GPU {device} on node {node.name}: its inventory has {have}",
                 f"name one that it has: kubectl get node {node.name} -o jsonpath="
@@ -44,7 +52,7 @@ def cards_exist(devices: Iterable[str], node: Node) -> Obstacle | None:
     return None
 
 
-def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) -> Obstacle | None:
+def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) -> Unschedulable | None:
     """No other pod of the workload has this index, terminating ones included."""
     holder = ledger.index_holder(workload, index)
     if holder is None:
@@ -54,7 +62,7 @@ def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) 
     return _held(Reason.INDEX_HELD, thing, holder, cure, nodes, IndexChanged(workload, index))
 
 
-def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Ledger, nodes: Nodes) -> Obstacle:
+def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Ledger, nodes: Nodes) -> Unschedulable:
     """Why a pod that would take any line of the map finds none."""
     lines = len(placement_map.slots)
     every = f"every index of the map ({lines} line{'s' if lines > 1 else ''}) is held or claimed"
@@ -62,18 +70,18 @@ def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Led
     holder = next((each for each in holders if each is not None), None)
     if holder is None:
         cure = "add a line to the map, or run fewer replicas"
-        return Obstacle(Reason.NO_FREE_INDEX, every, cure, frozenset({LineFreed(workload)}))
+        return Unschedulable(Reason.NO_FREE_INDEX, every, cure, frozenset({AnyIndexFreed(workload)}))
     return _held(
         Reason.NO_FREE_INDEX,
         f"{every}, and index {holder.index}",
         holder,
         f"run fewer replicas than the map has lines; {_ROLLING}",
         nodes,
-        LineFreed(workload),
+        AnyIndexFreed(workload),
     )
 
 
-def gpu_free(claim: Holder, ledger: Ledger, nodes: Nodes, policy: Policy) -> Obstacle | None:
+def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unschedulable | None:
     """Nobody else holds the devices, except those that may share them."""
     for device in claim.devices:
         for holder in ledger.devices.rivals(claim.node, device):
@@ -84,12 +92,12 @@ def gpu_free(claim: Holder, ledger: Ledger, nodes: Nodes, policy: Policy) -> Obs
             else:
                 thing = f"GPU {device} of {claim.node}, as {','.join(holder.devices)},"
             card = ledger.devices.card(claim.node, device) if device in holder.devices else ""
-            wake = GpuChanged(claim.node, card)
+            wake = DeviceChanged(claim.node, card)
             return _held(Reason.GPU_HELD, thing, holder, _cure(claim, holder, policy), nodes, wake)
     return None
 
 
-def gpu_healthy(claim: Holder, node: Node) -> Obstacle | None:
+def gpu_healthy(claim: Hold, node: Node) -> Unschedulable | None:
     """The monitor calls no card of the claim unhealthy; its silence binds nobody who named the card."""
     plugin_chooses = node.advertised is not None and claim.limit
     if node.inventory is None or plugin_chooses:
@@ -97,7 +105,7 @@ def gpu_healthy(claim: Holder, node: Node) -> Obstacle | None:
     for device in claim.devices:
         spot = node.inventory.find(device)
         if spot is not None and node.readings.get(spot.card, UNREAD).health is Health.UNHEALTHY:
-            return Obstacle(
+            return Unschedulable(
                 Reason.GPU_UNHEALTHY,
                 f"cannot use GPU {device} of {node.name}: its monitor reports it unhealthy",
                 f"name another GPU in the map, or repair it and wait for the monitor; it says why: "
@@ -107,7 +115,7 @@ def gpu_healthy(claim: Holder, node: Node) -> Obstacle | None:
     return None
 
 
-def plugin_apart(claim: Holder, node: Node, ledger: Ledger) -> Obstacle | None:
+def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | None:
     """Where a device plugin hands out cards, nobody may hold one by name: the plugin would not know of it."""
     if node.advertised is None:
         return None
@@ -120,15 +128,15 @@ def plugin_apart(claim: Holder, node: Node, ledger: Ledger) -> Obstacle | None:
     if other is None:
         return None
     held = "by its name" if claim.limit else "of the device plugin's choice"
-    return Obstacle(
+    return Unschedulable(
         Reason.GPU_HELD,
         f"GPUs of {node.name} are held by {other} {held}, and nobody can tell whether they are this pod's",
         f"wait until it ends, name another node, or give all pods of a node a limit of {names.GPU_RESOURCE}, or none",
-        frozenset({GpuChanged(node.name, "")}),
+        frozenset({DeviceChanged(node.name, "")}),
     )
 
 
-def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: Occupancy) -> Obstacle | None:
+def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: UsedResources) -> Unschedulable | None:
     """The device plugin has as many cards left as the pod's limit asks for."""
     asked = pod.gpu_limit
     if not asked or (node.advertised is None and (node.inventory is not None or not nodes.advertising)):
@@ -138,14 +146,14 @@ def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: Occupancy) -> Obst
     used = occupancy.used(node.name, names.GPU_RESOURCE)
     if asked <= total - used:
         return None
-    return Obstacle(
+    return Unschedulable(
         Reason.NOT_ENOUGH_GPUS,
         f"cannot get {asked} {names.GPU_RESOURCE} on node {node.name}: "
         f"{used} of {total} are used, {max(total - used, 0)} are free",
         "wait until pods there end, or name another node",
         frozenset(
             {
-                RoomFreed(node.name, names.GPU_RESOURCE),
+                ResourceFreed(node.name, names.GPU_RESOURCE),
                 NodeChanged(node.name, Aspect.ALLOCATABLE),
                 NodeChanged(node.name, Aspect.INVENTORY),
                 NodeChanged(ANY_NODE, Aspect.INVENTORY),
@@ -156,12 +164,12 @@ def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: Occupancy) -> Obst
 
 
 def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
-    reason: Reason, thing: str, holder: Holder, cure: str, nodes: Nodes, freed: Wake
-) -> Obstacle:
+    reason: Reason, thing: str, holder: Hold, cure: str, nodes: Nodes, freed: ClusterEvent
+) -> Unschedulable:
     """`thing` is held; by whom, and what helps."""
     what = f"{thing} is held by {holder.ref}"
     if holder.deleting_since is None:
-        return Obstacle(reason, what, cure, frozenset({freed}))
+        return Unschedulable(reason, what, cure, frozenset({freed}))
     what = f"{what}, terminating since {holder.deleting_since}"
     wakes = frozenset(
         {freed, NodeChanged(holder.node, Aspect.IDENTITY), NodeChanged(holder.node, Aspect.READY)},
@@ -172,9 +180,9 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
             f"it is free when that pod is gone; if it hangs, see its finalizers and events: "
             f"kubectl describe pod -n {holder.ref.namespace} {holder.ref.name}"
         )
-        return Obstacle(reason, what, cure, wakes)
+        return Unschedulable(reason, what, cure, wakes)
     state = "is not Ready" if isinstance(node, Node) else "does not exist any more"
-    return Obstacle(
+    return Unschedulable(
         reason,
         f"{what}, and its node {holder.node} {state}, so nothing confirms its end",
         f"bring {holder.node} back or, when its machine is certainly off, let Kubernetes give it up: "
@@ -183,7 +191,7 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     )
 
 
-def _cure(claim: Holder, holder: Holder, policy: Policy) -> str:
+def _cure(claim: Hold, holder: Hold, policy: Policy) -> str:
     """What helps against a holder that is alive."""
     if _one_owner(claim, holder):
         return _ROLLING
@@ -193,7 +201,7 @@ def _cure(claim: Holder, holder: Holder, policy: Policy) -> str:
     return cure
 
 
-def _one_owner(one: Holder, other: Holder) -> bool:
+def _one_owner(one: Hold, other: Hold) -> bool:
     """Whether one controller made both, though maybe from two versions of its map."""
     if one.workload is None or other.workload is None or not one.workload.owner_kind:
         return False

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, RoomFreed
-from gpu_scheduler.core.ledger.used_resources import PODS, PORTS, Occupancy
+from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, ResourceFreed
+from gpu_scheduler.core.ledger.used_resources import PODS, PORTS, UsedResources
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import Taint, Term
+from gpu_scheduler.core.pods.constraints import NodeSelectorTerm, Taint
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -32,17 +32,17 @@ _UNITS: Final = ("B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _ELSEWHERE: Final = "let the map name another node"
 
 
-def node_usable(pod: Pod, node: Node) -> Obstacle | None:
+def node_usable(pod: Pod, node: Node) -> Unschedulable | None:
     """The node is Ready, and pods may be put on it."""
     if not node.ready:
-        return Obstacle(
+        return Unschedulable(
             Reason.NODE_NOT_READY,
             f"cannot use node {node.name}: it is not Ready",
             f"see why: kubectl describe node {node.name}",
             frozenset({NodeChanged(node.name, Aspect.READY)}),
         )
     if node.unschedulable and not pod.constraints.tolerates(_CORDON):
-        return Obstacle(
+        return Unschedulable(
             Reason.NODE_UNSCHEDULABLE,
             f"cannot use node {node.name}: it is cordoned",
             f"kubectl uncordon {node.name}",
@@ -51,11 +51,11 @@ def node_usable(pod: Pod, node: Node) -> Obstacle | None:
     return None
 
 
-def taints_tolerated(pod: Pod, node: Node) -> Obstacle | None:
+def taints_tolerated(pod: Pod, node: Node) -> Unschedulable | None:
     """The pod tolerates every taint that keeps pods off the node."""
     for taint in node.taints:
         if taint.effect in _BARRING and taint not in _CONDITIONS and not pod.constraints.tolerates(taint):
-            return Obstacle(
+            return Unschedulable(
                 Reason.TAINT_NOT_TOLERATED,
                 f"cannot use node {node.name}: the pod does not tolerate its taint {quote(str(taint))}",
                 "add a toleration for it to the pod's template, "
@@ -65,7 +65,7 @@ def taints_tolerated(pod: Pod, node: Node) -> Obstacle | None:
     return None
 
 
-def node_selected(pod: Pod, node: Node) -> Obstacle | None:
+def node_selected(pod: Pod, node: Node) -> Unschedulable | None:
     """The pod's node selector and required node affinity mean the node that its map line names."""
     for key, value in pod.constraints.selector.items():
         if node.labels.get(key) != value:
@@ -76,16 +76,16 @@ def node_selected(pod: Pod, node: Node) -> Obstacle | None:
     return _mismatch(node, f"required node affinity does not allow it, {_closest(node, terms)}")
 
 
-def room_left(pod: Pod, node: Node, occupancy: Occupancy) -> Obstacle | None:
+def room_left(pod: Pod, node: Node, occupancy: UsedResources) -> Unschedulable | None:
     """What the pod asks for is there beside what all pods of the node take; cards of a plugin are not asked here."""
-    for resource, asked, there in wanted(pod, node):
+    for resource, asked, there in requested_of(pod, node):
         used = occupancy.used(node.name, resource)
         if asked > there - used:
             return _short(node, resource, (asked, used, there))
     return None
 
 
-def wanted(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
+def requested_of(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
     """Each resource that the pod asks for and the node counts: how much is asked, and how much is there in all."""
     requests = {PODS: 1, **pod.demand.requests}
     for resource in (*_COMMON, *sorted(requests.keys() - {*_COMMON, names.GPU_RESOURCE})):
@@ -94,24 +94,24 @@ def wanted(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
             yield resource, asked, there
 
 
-def ports_free(pod: Pod, node: Node, occupancy: Occupancy) -> Obstacle | None:
+def ports_free(pod: Pod, node: Node, occupancy: UsedResources) -> Unschedulable | None:
     """No pod of the node has a host port that this one needs."""
     for port in sorted(pod.demand.ports, key=str):
         holder = occupancy.port_holder(node.name, port)
         if holder is not None:
             ref, taken = holder
             how = "" if taken == port else f" as {taken}"
-            return Obstacle(
+            return Unschedulable(
                 Reason.PORT_IN_USE,
                 f"cannot use host port {port} of node {node.name}: {ref} has it{how}",
                 f"wait until that pod ends, take another hostPort, or {_ELSEWHERE}",
-                frozenset({RoomFreed(node.name, PORTS)}),
+                frozenset({ResourceFreed(node.name, PORTS)}),
             )
     return None
 
 
-def _mismatch(node: Node, why: str) -> Obstacle:
-    return Obstacle(
+def _mismatch(node: Node, why: str) -> Unschedulable:
+    return Unschedulable(
         Reason.NODE_AFFINITY_MISMATCH,
         f"cannot use node {node.name}: the pod's {why}",
         f"{_ELSEWHERE}, correct the pod's template, or label the node: kubectl label node {node.name} KEY=VALUE",
@@ -124,7 +124,7 @@ def _label(node: Node, key: str) -> str:
     return "which it does not have" if value is None else f"and it has {quote(f'{key}={value}')}"
 
 
-def _closest(node: Node, terms: tuple[Term, ...]) -> str:
+def _closest(node: Node, terms: tuple[NodeSelectorTerm, ...]) -> str:
     """Why the first term that says anything does not match."""
     for term in terms:
         unmet = term.unmet(node.labels, node.name)
@@ -139,7 +139,7 @@ def _allocatable(node: Node, resource: str) -> int | None:
     return node.allocatable.get(PODS) if resource == PODS else node.allocatable.get(resource, 0)
 
 
-def _short(node: Node, resource: str, amounts: tuple[int, int, int]) -> Obstacle:
+def _short(node: Node, resource: str, amounts: tuple[int, int, int]) -> Unschedulable:
     """Too little of a resource is free; `amounts` are asked, used and there in all."""
     asked, used, there = amounts
     left = max(there - used, 0)
@@ -148,12 +148,12 @@ def _short(node: Node, resource: str, amounts: tuple[int, int, int]) -> Obstacle
     else:
         cure = f"wait until pods of that node end, delete some, lower the request, or {_ELSEWHERE}"
     thing = _called(asked, resource)
-    return Obstacle(
+    return Unschedulable(
         Reason.INSUFFICIENT_RESOURCES,
         f"cannot fit on node {node.name}: asks for {thing}, {_shown(used, resource, up=True)} of "
         f"{_shown(there, resource)} are used, {_shown(left, resource)} are free",
         cure,
-        frozenset({RoomFreed(node.name, resource), NodeChanged(node.name, Aspect.ALLOCATABLE)}),
+        frozenset({ResourceFreed(node.name, resource), NodeChanged(node.name, Aspect.ALLOCATABLE)}),
         about=f"{thing} on node {node.name}",
     )
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpu_scheduler import names
-from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, Storage, StorageChanged, Wake
+from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, Storage, StorageChanged
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import Term
+from gpu_scheduler.core.pods.constraints import NodeSelectorTerm
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class VolumeClaim:
     """A PersistentVolumeClaim. `str()` gives `default/data`."""
 
     namespace: str
@@ -43,7 +43,7 @@ class Volume:
     """A PersistentVolume; `affinity` None can be reached from every node."""
 
     name: str
-    affinity: tuple[Term, ...] | None = None
+    affinity: tuple[NodeSelectorTerm, ...] | None = None
 
     def is_reached_from(self, node: Node) -> bool:
         """Whether one of its terms means `node`."""
@@ -69,7 +69,7 @@ class Selection:
 
     claims: tuple[str, ...]
     node: str
-    obstacle: Obstacle
+    obstacle: Unschedulable
 
 
 class Volumes:
@@ -79,49 +79,49 @@ class Volumes:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, VolumeClaim] = {}
         self._volumes: dict[str, Volume] = {}
         self._classes: dict[str, StorageClass] = {}
 
-    def claim_applied(self, claim: Claim) -> frozenset[Wake]:
+    def claim_applied(self, claim: VolumeClaim) -> frozenset[ClusterEvent]:
         """Take the claim as it is now; answers who may want to know."""
         return _take(self._claims, Storage.CLAIM, str(claim), claim)
 
-    def claim_forgotten(self, claim: Claim) -> frozenset[Wake]:
+    def claim_forgotten(self, claim: VolumeClaim) -> frozenset[ClusterEvent]:
         """Take the claim as gone; answers who may want to know."""
         return _drop(self._claims, Storage.CLAIM, str(claim))
 
-    def volume_applied(self, volume: Volume) -> frozenset[Wake]:
+    def volume_applied(self, volume: Volume) -> frozenset[ClusterEvent]:
         """Take the volume as it is now; answers who may want to know."""
         return _take(self._volumes, Storage.VOLUME, volume.name, volume)
 
-    def volume_forgotten(self, volume: Volume) -> frozenset[Wake]:
+    def volume_forgotten(self, volume: Volume) -> frozenset[ClusterEvent]:
         """Take the volume as gone; answers who may want to know."""
         return _drop(self._volumes, Storage.VOLUME, volume.name)
 
-    def class_applied(self, storage_class: StorageClass) -> frozenset[Wake]:
+    def class_applied(self, storage_class: StorageClass) -> frozenset[ClusterEvent]:
         """Take the class as it is now; answers who may want to know."""
         return _take(self._classes, Storage.CLASS, storage_class.name, storage_class)
 
-    def class_forgotten(self, storage_class: StorageClass) -> frozenset[Wake]:
+    def class_forgotten(self, storage_class: StorageClass) -> frozenset[ClusterEvent]:
         """Take the class as gone; answers who may want to know."""
         return _drop(self._classes, Storage.CLASS, storage_class.name)
 
-    def look(self, pod: Pod, node: Node) -> Obstacle | Selection | None:
+    def look(self, pod: Pod, node: Node) -> Unschedulable | Selection | None:
         """What keeps the pod's volumes from `node`, or what must be done first; None when all are there."""
         answers = [self._ask(f"{pod.ref.namespace}/{name}", node) for name in dict.fromkeys(pod.claims)]
-        obstacles = [answer for answer in answers if isinstance(answer, Obstacle)]
+        obstacles = [answer for answer in answers if isinstance(answer, Unschedulable)]
         if obstacles:
             # A volume that is elsewhere stays there, whatever becomes of the others: that is told first.
             return min(obstacles, key=lambda obstacle: obstacle.reason is not Reason.NODE_AFFINITY_MISMATCH)
-        awaited = [answer for answer in answers if isinstance(answer, Claim)]
+        awaited = [answer for answer in answers if isinstance(answer, VolumeClaim)]
         if not awaited:
             return None
         obstacle = _awaited(awaited, node)
         unselected = tuple(claim.name for claim in awaited if claim.selected_node is None)
         return Selection(unselected, node.name, obstacle)
 
-    def _ask(self, key: str, node: Node) -> Obstacle | Claim | None:
+    def _ask(self, key: str, node: Node) -> Unschedulable | VolumeClaim | None:
         """None when its volume is there for `node`; the claim itself when its volume is yet to be made there."""
         claim = self._claims.get(key)
         if claim is None:
@@ -138,7 +138,7 @@ class Volumes:
             )
         return self._ask_bound(claim, claim.volume, node)
 
-    def _ask_bound(self, claim: Claim, name: str, node: Node) -> Obstacle | None:
+    def _ask_bound(self, claim: VolumeClaim, name: str, node: Node) -> Unschedulable | None:
         volume = self._volumes.get(name)
         wakes = StorageChanged(Storage.VOLUME, name)
         if volume is None:
@@ -146,14 +146,14 @@ class Volumes:
             return _not_bound(str(claim), what, "restore the volume, or create the claim anew", wakes)
         if volume.is_reached_from(node):
             return None
-        return Obstacle(
+        return Unschedulable(
             Reason.NODE_AFFINITY_MISMATCH,
             f"volume {name} of claim {claim} cannot be reached from node {node.name}",
             f"use a node that matches the volume's node affinity (kubectl describe pv {name}), or another claim",
             frozenset({_claim_changed(str(claim)), wakes, NodeChanged(node.name, Aspect.LABELS)}),
         )
 
-    def _ask_unbound(self, claim: Claim, node: Node) -> Obstacle | Claim:
+    def _ask_unbound(self, claim: VolumeClaim, node: Node) -> Unschedulable | VolumeClaim:
         key = str(claim)
         if claim.storage_class is None:
             return _not_bound(key, f"claim {claim} is not bound to a volume", f"see {_describe(claim)}")
@@ -177,13 +177,13 @@ class Volumes:
         return claim
 
 
-def _awaited(claims: list[Claim], node: Node) -> Obstacle:
+def _awaited(claims: list[VolumeClaim], node: Node) -> Unschedulable:
     """Told in the same words before and after a claim is given its node, so that it is told once.
 
     A provisioner that gives up takes the annotation back: every claim counts as a cure, not only the one named.
     """
     first = claims[0]
-    return Obstacle(
+    return Unschedulable(
         Reason.VOLUME_NOT_BOUND,
         f"claim {first} waits for its provisioner to make a volume on node {node.name}",
         f"it comes by itself; see {_describe(first)}",
@@ -191,24 +191,24 @@ def _awaited(claims: list[Claim], node: Node) -> Obstacle:
     )
 
 
-def _not_bound(claim: str, what: str, cure: str, *wakes: Wake) -> Obstacle:
-    return Obstacle(Reason.VOLUME_NOT_BOUND, what, cure, frozenset({_claim_changed(claim), *wakes}))
+def _not_bound(claim: str, what: str, cure: str, *wakes: ClusterEvent) -> Unschedulable:
+    return Unschedulable(Reason.VOLUME_NOT_BOUND, what, cure, frozenset({_claim_changed(claim), *wakes}))
 
 
 def _claim_changed(key: str) -> StorageChanged:
     return StorageChanged(Storage.CLAIM, key)
 
 
-def _describe(claim: Claim) -> str:
+def _describe(claim: VolumeClaim) -> str:
     return f"kubectl describe pvc -n {claim.namespace} {claim.name}"
 
 
-def _take(known: dict[str, T], kind: Storage, name: str, value: T) -> frozenset[Wake]:
+def _take(known: dict[str, T], kind: Storage, name: str, value: T) -> frozenset[ClusterEvent]:
     if known.get(name) == value:
         return frozenset()
     known[name] = value
     return frozenset({StorageChanged(kind, name)})
 
 
-def _drop(known: dict[str, T], kind: Storage, name: str) -> frozenset[Wake]:
+def _drop(known: dict[str, T], kind: Storage, name: str) -> frozenset[ClusterEvent]:
     return frozenset() if known.pop(name, None) is None else frozenset({StorageChanged(kind, name)})

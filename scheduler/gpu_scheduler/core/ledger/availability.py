@@ -5,32 +5,32 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.ledger.hold import Holder
+from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.nodes.inventory import UNREAD, Card, Health, Reading
+from gpu_scheduler.core.nodes.inventory import UNREAD, Device, DeviceReading, Health
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.text import natural
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class DeviceState:
     """A card of a node, or a device that somebody holds though no inventory knows it (then `card` is None)."""
 
     name: str
-    card: Card | None
-    reading: Reading
-    holders: tuple[Holder, ...]
+    card: Device | None
+    reading: DeviceReading
+    holders: tuple[Hold, ...]
     """In order of name."""
     available: bool
     """Whether the next pod may have it, where cards are taken by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rack:
+class NodeDevices:
     """A node's cards."""
 
     node: Node
-    seats: tuple[Seat, ...]
+    seats: tuple[DeviceState, ...]
     unnamed: int
     """How many its device plugin has handed out; nobody can tell which."""
 
@@ -71,43 +71,43 @@ class Rack:
         return next(worst, Health.HEALTHY) if self.monitored else None
 
 
-def racks(nodes: Iterable[Node], ledger: Ledger) -> Iterator[Rack]:
+def node_devices(nodes: Iterable[Node], ledger: Ledger) -> Iterator[NodeDevices]:
     """Every node's, node2 before node10. Costs what there is, so not for decisions."""
-    held: dict[str, list[Holder]] = {}
+    held: dict[str, list[Hold]] = {}
     for holder in ledger:
         held.setdefault(holder.node, []).append(holder)
     for node in sorted(nodes, key=lambda node: (natural(node.name), node.name)):
         unnamed = 0 if node.advertised is None else ledger.occupancy.used(node.name, names.GPU_RESOURCE)
         known = _known(node, ledger)
-        yield Rack(node, (*known, *_strange(node, held.get(node.name, ()), ledger)), unnamed)
+        yield NodeDevices(node, (*known, *_strange(node, held.get(node.name, ()), ledger)), unnamed)
 
 
-def _known(node: Node, ledger: Ledger) -> Iterator[Seat]:
+def _known(node: Node, ledger: Ledger) -> Iterator[DeviceState]:
     takes_pods = node.ready and not node.unschedulable and not node.stale
     for card in () if node.inventory is None else node.inventory.cards:
         reading = node.readings.get(card.index, UNREAD)
         holders = _ordered(ledger.devices.holders_of(node.name, card.index))
         available = takes_pods and not holders and reading.health is not Health.UNHEALTHY
-        yield Seat(str(card.index), card, reading, holders, available)
+        yield DeviceState(str(card.index), card, reading, holders, available)
 
 
-def _strange(node: Node, held: Iterable[Holder], ledger: Ledger) -> Iterator[Seat]:
+def _strange(node: Node, held: Iterable[Hold], ledger: Ledger) -> Iterator[DeviceState]:
     """Devices that somebody holds by a name that no inventory knows."""
-    found: dict[str, dict[str, Holder]] = {}
+    found: dict[str, dict[str, Hold]] = {}
     for holder in held:
         for device in () if ledger.devices.unnamed(holder) else holder.devices:
             if node.inventory is None or node.inventory.find(device) is None:
                 found.setdefault(device, {})[holder.ref.uid] = holder
     for device in sorted(found, key=lambda device: (natural(device), device)):
-        yield Seat(device, None, UNREAD, _ordered(found[device]), available=False)
+        yield DeviceState(device, None, UNREAD, _ordered(found[device]), available=False)
 
 
-def _ordered(holders: Mapping[str, Holder]) -> tuple[Holder, ...]:
+def _ordered(holders: Mapping[str, Hold]) -> tuple[Hold, ...]:
     return tuple(sorted(holders.values(), key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class GpuCount:
     """Of one node's cards, or of all."""
 
     total: int = 0
@@ -124,10 +124,10 @@ class Count:
         return self.utilization / self.read if self.read else 0.0
 
 
-_NONE: Final = Count()
+_NONE: Final = GpuCount()
 
 
-class Totals:
+class GpuTotals:
     """Sums over all cards."""
 
     __slots__ = ("_counts", "_ledger", "_number", "_sum")
@@ -135,10 +135,10 @@ class Totals:
     def __init__(self) -> None:
         self._ledger: Ledger | None = None
         self._number = 0
-        self._counts: dict[str, Count] = {}
+        self._counts: dict[str, GpuCount] = {}
         self._sum = _NONE
 
-    def take(self, nodes: Nodes, ledger: Ledger) -> Count:
+    def take(self, nodes: Nodes, ledger: Ledger) -> GpuCount:
         """All cards as they are now; costs what changed since the last time."""
         changed = ledger.touched.since(self._number) if ledger is self._ledger else None
         if changed is None:
@@ -154,7 +154,7 @@ class Totals:
         count = _count_of(node, ledger) if isinstance(node, Node) and node.name == name else _NONE
         if count != _NONE:
             self._counts[name] = count
-        self._sum = Count(
+        self._sum = GpuCount(
             self._sum.total - before.total + count.total,
             self._sum.available - before.available + count.available,
             self._sum.read - before.read + count.read,
@@ -162,12 +162,12 @@ class Totals:
         )
 
 
-def _count_of(node: Node, ledger: Ledger) -> Count:
+def _count_of(node: Node, ledger: Ledger) -> GpuCount:
     """The same numbers as a Rack of cards.py gives, without telling who holds what."""
     cards = () if node.inventory is None else node.inventory.cards
     readings = [node.readings.get(card.index, UNREAD) for card in cards]
     monitored = any(card.memory is not None for card in cards)
-    return Count(
+    return GpuCount(
         total=len(cards),
         available=_available(node, ledger) if node.ready and not node.unschedulable and not node.stale else 0,
         read=len(cards) if monitored else 0,

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations
 from typing import Final
 
-from gpu_scheduler.core.cluster_events import GpuChanged, QuotaChanged, Wake
-from gpu_scheduler.core.ledger.hold import Holder
-from gpu_scheduler.core.ledger.latest import Recency
-from gpu_scheduler.core.ledger.namespace_usage import NOTHING_HELD, Device, Held, NamespaceUsage
-from gpu_scheduler.core.nodes.inventory import Inventory, Spot
+from gpu_scheduler.core.cluster_events import ClusterEvent, DeviceChanged, QuotaChanged
+from gpu_scheduler.core.ledger.hold import Hold
+from gpu_scheduler.core.ledger.latest import LatestHold
+from gpu_scheduler.core.ledger.namespace_usage import NOTHING_HELD, Held, NamespaceUsage, NodeDevice
+from gpu_scheduler.core.nodes.inventory import DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement_map import device_kind
 from gpu_scheduler.core.policy import Sharing
 
-_NOBODY: Final[frozenset[Wake]] = frozenset()
+_NOBODY: Final[frozenset[ClusterEvent]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,40 +28,40 @@ class Conflict:
 
     node: str
     device: str
-    first: Holder
-    second: Holder
+    first: Hold
+    second: Hold
 
 
 @dataclass(slots=True)
-class _Rack:
+class _NodeDevices:
     """The cards of one node."""
 
     inventory: Inventory | None = None
     plugin: bool = False
     """Whether a device plugin hands out cards here."""
-    holders: dict[str, Holder] = field(default_factory=dict)
-    cards: dict[str, dict[str, Holder]] = field(default_factory=dict)
-    kinds: dict[str, dict[str, Holder]] = field(default_factory=dict)
+    holders: dict[str, Hold] = field(default_factory=dict)
+    cards: dict[str, dict[str, Hold]] = field(default_factory=dict)
+    kinds: dict[str, dict[str, Hold]] = field(default_factory=dict)
     """By kind of name: who uses such names."""
-    loose: dict[str, dict[str, Holder]] = field(default_factory=dict)
+    loose: dict[str, dict[str, Hold]] = field(default_factory=dict)
     """Likewise, but only names that the inventory does not know."""
     crowded: dict[str, None] = field(default_factory=dict)
     """Keys of cards that two pods hold."""
 
-    def spot(self, device: str) -> tuple[str, Spot | None]:
+    def spot(self, device: str) -> tuple[str, DevicePart | None]:
         """The card's key, and where the inventory has it; a device unknown to it is a card of its own."""
         spot = None if self.inventory is None else self.inventory.find(device)
         return (device if spot is None else sys.intern(str(spot.card))), spot
 
-    def named(self, holder: Holder) -> tuple[str, ...]:
+    def named(self, holder: Hold) -> tuple[str, ...]:
         """What it claims by name: nothing where the device plugin chooses its cards."""
         return () if self.plugin and holder.limit else holder.devices
 
-    def held(self, holder: Holder) -> Held:
+    def held(self, holder: Hold) -> Held:
         """What counts against the limit of its namespace."""
         if not (holder.devices or holder.limit):
             return NOTHING_HELD
-        named = [Device(holder.node, self.spot(device)[1] or device) for device in self.named(holder)]
+        named = [NodeDevice(holder.node, self.spot(device)[1] or device) for device in self.named(holder)]
         return Held(named, holder.limit if self.plugin else 0)
 
     def same(self, device: str, other: str) -> bool:
@@ -69,7 +69,7 @@ class _Rack:
         (key, spot), (other_key, other_spot) = self.spot(device), self.spot(other)
         return key == other_key and (spot is None or other_spot is None or spot.overlaps(other_spot))
 
-    def insert(self, holder: Holder) -> None:
+    def insert(self, holder: Hold) -> None:
         self.holders[holder.ref.uid] = holder
         for table, key in self._places(holder):
             table.setdefault(key, {})[holder.ref.uid] = holder
@@ -91,7 +91,7 @@ class _Rack:
                     self.crowded.pop(key, None)
         return keys
 
-    def _places(self, holder: Holder) -> Iterator[tuple[dict[str, dict[str, Holder]], str]]:
+    def _places(self, holder: Hold) -> Iterator[tuple[dict[str, dict[str, Hold]], str]]:
         for device in self.named(holder):
             key, spot = self.spot(device)
             kind = device_kind(device) or ""
@@ -100,7 +100,7 @@ class _Rack:
             if spot is None:
                 yield self.loose, kind
 
-    def strangers(self, device: str) -> Iterator[dict[str, Holder]]:
+    def strangers(self, device: str) -> Iterator[dict[str, Hold]]:
         """Who uses names of another kind, where nobody can tell whether they mean this device."""
         tables = self.kinds if self.spot(device)[1] is None else self.loose
         kind = device_kind(device) if tables else None
@@ -113,23 +113,23 @@ class Devices:
     __slots__ = ("_crowded", "_found", "_racks", "_recency", "usage")
 
     def __init__(self) -> None:
-        self._racks: dict[str, _Rack] = {}
-        self._recency = Recency()
+        self._racks: dict[str, _NodeDevices] = {}
+        self._recency = LatestHold()
         self.usage = NamespaceUsage()
         self._crowded: set[str] = set()
         """Nodes with a card that two pods hold."""
         self._found: dict[str, dict[Sharing, tuple[Conflict, ...]]] = {}
         """The conflicts of crowded nodes, as far as nothing has changed there since."""
 
-    def learn(self, node: Node) -> frozenset[Wake]:
+    def learn(self, node: Node) -> frozenset[ClusterEvent]:
         """Take the node's inventory as it is now; answers whose question may have another answer."""
-        rack = self._racks.setdefault(node.name, _Rack())
+        rack = self._racks.setdefault(node.name, _NodeDevices())
         plugin = node.advertised is not None
         if (rack.inventory, rack.plugin) == (node.inventory, plugin):
             self._tidy(node.name)
             return _NOBODY
         keys = {"", *rack.cards}
-        fresh = self._racks[node.name] = _Rack(node.inventory, plugin)
+        fresh = self._racks[node.name] = _NodeDevices(node.inventory, plugin)
         used = {holder.ref.namespace: self.usage.used(holder.ref.namespace) for holder in rack.holders.values()}
         for holder in rack.holders.values():
             fresh.insert(holder)
@@ -138,44 +138,44 @@ class Devices:
         self._tidy(node.name)
         # Two names may have turned out to mean one device.
         fewer = [QuotaChanged(namespace) for namespace, count in used.items() if self.usage.used(namespace) < count]
-        return frozenset((*(GpuChanged(node.name, key) for key in keys), *fewer))
+        return frozenset((*(DeviceChanged(node.name, key) for key in keys), *fewer))
 
-    def put(self, holder: Holder) -> None:
+    def put(self, holder: Hold) -> None:
         """The pod holds its devices from now on."""
-        rack = self._racks.setdefault(holder.node, _Rack())
+        rack = self._racks.setdefault(holder.node, _NodeDevices())
         rack.insert(holder)
         self.usage.put(holder.ref.namespace, rack.held(holder))
         self._recency.put(holder)
         self._tidy(holder.node)
 
-    def confirm(self, holder: Holder) -> None:
+    def confirm(self, holder: Hold) -> None:
         """The pod, which is here already, holds the same; only when it came is known better now."""
         self._racks[holder.node].insert(holder)
         self._recency.put(holder)
         self._found.pop(holder.node, None)
 
-    def drop(self, holder: Holder) -> frozenset[Wake]:
+    def drop(self, holder: Hold) -> frozenset[ClusterEvent]:
         """The pod holds them no longer; answers what is free."""
         rack = self._racks[holder.node]
         held, keys = rack.held(holder), rack.remove(holder.ref.uid)
         self.usage.drop(holder.ref.namespace, held)
         self._recency.drop(holder.ref.uid)
         self._tidy(holder.node)
-        freed = (GpuChanged(holder.node, key) for key in {"", *keys}) if keys else ()
+        freed = (DeviceChanged(holder.node, key) for key in {"", *keys}) if keys else ()
         quota = (QuotaChanged(holder.ref.namespace),) if held.named or held.unnamed else ()
         return frozenset((*freed, *quota))
 
-    def asks(self, claim: Holder) -> tuple[int, int]:
+    def asks(self, claim: Hold) -> tuple[int, int]:
         """How many devices a pod asks for there, and how many of them no pod of its namespace holds yet."""
-        held = self._racks.get(claim.node, _Rack()).held(claim)
+        held = self._racks.get(claim.node, _NodeDevices()).held(claim)
         return len(set(held.named)) + held.unnamed, self.usage.more(claim.ref.namespace, held)
 
     def card(self, node: str, device: str) -> str:
-        """The key by which GpuChanged names the card of a device."""
+        """The key by which DeviceChanged names the card of a device."""
         rack = self._racks.get(node)
         return device if rack is None else rack.spot(device)[0]
 
-    def rivals(self, node: str, device: str) -> tuple[Holder, ...]:
+    def rivals(self, node: str, device: str) -> tuple[Hold, ...]:
         """Who claims this device, or one that may be the same, in order of name."""
         rack = self._racks.get(node)
         if rack is None:
@@ -189,7 +189,7 @@ class Devices:
             found.update(holders)
         return _ordered(found)
 
-    def holders_of(self, node: str, card: int) -> Mapping[str, Holder]:
+    def holders_of(self, node: str, card: int) -> Mapping[str, Hold]:
         """Who claims the card, a part of it, or something that may be it; by uid. Costs what that card has of them."""
         rack = self._racks.get(node)
         if rack is None:
@@ -198,7 +198,7 @@ class Devices:
         strangers = [holders for holders in rack.strangers(str(card)) if holders]
         return dict(chain.from_iterable(each.items() for each in (known, *strangers))) if strangers else known
 
-    def held(self, node: str) -> Mapping[str, Mapping[str, Holder]]:
+    def held(self, node: str) -> Mapping[str, Mapping[str, Hold]]:
         """The same for all cards of the node that anybody claims, by the card's key; beside them maybe other keys."""
         rack = self._racks.get(node)
         if rack is None:
@@ -208,18 +208,18 @@ class Devices:
         found = {str(card.index): self.holders_of(node, card.index) for card in rack.inventory.cards}
         return {key: holders for key, holders in found.items() if holders}
 
-    def newest(self) -> Holder | None:
+    def newest(self) -> Hold | None:
         """Who came last of those who still hold devices: assumed ones, then by the time that their Binding wrote."""
         newest = self._recency.newest()
         return None if newest is None else self._racks[newest[0]].holders[newest[1]]
 
-    def named_holder(self, node: str) -> Holder | None:
+    def named_holder(self, node: str) -> Hold | None:
         """Who claims a device of the node by its name (the first by name)."""
         rack = self._racks.get(node)
         holders = {} if rack is None else {uid: each for uses in rack.cards.values() for uid, each in uses.items()}
         return next(iter(_ordered(holders)), None)
 
-    def may_share(self, one: Holder, other: Holder, device: str, sharing: Sharing) -> bool:
+    def may_share(self, one: Hold, other: Hold, device: str, sharing: Sharing) -> bool:
         """Whether `other` may hold `device` of its node beside `one`."""
         if sharing is Sharing.NONE:
             return False
@@ -227,7 +227,7 @@ class Devices:
             return True
         if one.workload is None or one.workload != other.workload or one.index == other.index:
             return False
-        rack = self._racks.get(other.node) or _Rack()
+        rack = self._racks.get(other.node) or _NodeDevices()
         return all(any(rack.spot(name) == rack.spot(device) for name in holder.named) for holder in (one, other))
 
     def conflicts(self, sharing: Sharing) -> tuple[Conflict, ...]:
@@ -238,7 +238,7 @@ class Devices:
                 found[sharing] = tuple(self._conflicts_of(node, sharing))
         return tuple(conflict for node in sorted(self._crowded) for conflict in self._found[node][sharing])
 
-    def unnamed(self, holder: Holder) -> int:
+    def unnamed(self, holder: Hold) -> int:
         """How many cards it has of the device plugin's choice."""
         rack = self._racks.get(holder.node)
         return holder.limit if rack is not None and rack.plugin else 0
@@ -280,7 +280,7 @@ class Devices:
             del self._racks[node]
 
 
-def _ordered(holders: dict[str, Holder]) -> tuple[Holder, ...]:
+def _ordered(holders: dict[str, Hold]) -> tuple[Hold, ...]:
     if len(holders) < 2:  # noqa: PLR2004 - one alone is in order
         return tuple(holders.values())
     return tuple(sorted(holders.values(), key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))

@@ -21,7 +21,7 @@ _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class Hold:
     """What one pod holds."""
 
     ref: PodRef
@@ -48,14 +48,14 @@ class Holder:
     """When it was bound (RFC 3339, UTC, microseconds); empty while assumed: nothing is newer."""
 
 
-def claim_of(pod: Pod, placement: Placement) -> Holder:
+def assumed_hold(pod: Pod, placement: Placement) -> Hold:
     """What `pod` will hold at `placement`, the place that its map line or a strategy gives it."""
     kept = literals(pod) if pod.keep_env else None
     devices = placement.devices + tuple(device for device in kept or () if device not in placement.devices)
     placement_map = _map_of(pod)
     slot = _slot(placement_map, placement.index)
     memory, shared = _share_of(pod)
-    return Holder(
+    return Hold(
         pod.ref,
         placement.node,
         () if pod.observer else devices,
@@ -72,7 +72,7 @@ def claim_of(pod: Pod, placement: Placement) -> Holder:
     )
 
 
-def holder_of(pod: Pod, node: str) -> Holder:
+def hold_of(pod: Pod, node: str) -> Hold:
     """What a live pod holds that is bound to `node`."""
     placement_map = _map_of(pod)
     index = _index_of(pod)
@@ -84,7 +84,7 @@ def holder_of(pod: Pod, node: str) -> Holder:
     agrees = slot is not None and node in {slot.node, pod.annotations.get(names.ASSIGNED_NODE)}
     line = slot.devices if slot is not None and agrees else ()
     devices = () if pod.observer else _devices_of(pod, line)
-    return Holder(
+    return Hold(
         pod.ref,
         node,
         devices,
@@ -106,7 +106,7 @@ def drifts(pod: Pod) -> bool:
     return names.ASSIGNED_DEVICES not in pod.annotations and literals(pod) is None and reads_annotation(pod)
 
 
-def static_claim(pod: Pod) -> tuple[WorkloadKey, int] | None:
+def own_index(pod: Pod) -> tuple[WorkloadKey, int] | None:
     """The one index that a pending pod can use, where its own text says which."""
     index, placement_map = static_index(pod), _map_of(pod)
     return (workload_of(pod, placement_map), index) if placement_map is not None and isinstance(index, int) else None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from gpu_scheduler.core.ledger.hold import Holder
+from gpu_scheduler.core.ledger.hold import Hold
 
 _SLACK: Final = 16
 """Outlived entries that a short heap may have before it is made anew."""
@@ -17,7 +17,7 @@ _Key = tuple[int, int, str, str]
 """How it sorts, then its uid and its node."""
 
 
-class Recency:
+class LatestHold:
     """Holders by when they came, newest first."""
 
     __slots__ = ("_came", "_heap", "_live")
@@ -28,7 +28,7 @@ class Recency:
         self._heap: list[_Key] = []
         """Keys of the living, and of some who are gone."""
 
-    def put(self, holder: Holder) -> None:
+    def put(self, holder: Hold) -> None:
         """It came; who claims no device takes no turn."""
         if not holder.devices:
             return

@@ -9,19 +9,19 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from gpu_scheduler.core.cluster_events import IndexChanged, LineFreed, Wake
+from gpu_scheduler.core.cluster_events import AnyIndexFreed, ClusterEvent, IndexChanged
 from gpu_scheduler.core.ledger.devices import Conflict, Devices
-from gpu_scheduler.core.ledger.hold import Holder, claim_of, drifts, holder_of, static_claim
+from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, drifts, hold_of, own_index
 from gpu_scheduler.core.ledger.indices import Indices
-from gpu_scheduler.core.ledger.used_resources import Occupancy
-from gpu_scheduler.core.nodes.generations import Touched
+from gpu_scheduler.core.ledger.used_resources import UsedResources
+from gpu_scheduler.core.nodes.generations import NodeGenerations
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement import Placement
-from gpu_scheduler.core.pods.pod import Pod, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import WorkloadKey
 
-_NOBODY: Final[frozenset[Wake]] = frozenset()
+_NOBODY: Final[frozenset[ClusterEvent]] = frozenset()
 
 
 class Ledger:
@@ -41,17 +41,17 @@ class Ledger:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._by_uid: dict[str, Holder] = {}
+        self._by_uid: dict[str, Hold] = {}
         self._claims: dict[str, tuple[WorkloadKey, int]] = {}
         self._drifting: set[str] = set()
         self._reserved: set[str] = set()
         """Whose claim is a line that is kept for them, and does not follow from their own text."""
-        self.touched = Touched()
+        self.touched = NodeGenerations()
         self.devices = Devices()
         self.indices = Indices()
-        self.occupancy = Occupancy(self.touched)
+        self.occupancy = UsedResources(self.touched)
 
-    def apply(self, pod: Pod) -> frozenset[Wake]:
+    def apply(self, pod: Pod) -> frozenset[ClusterEvent]:
         """Take `pod` as the watch shows it (added or modified); answers what changed for those who wait."""
         uid = pod.ref.uid
         if pod.scheduler_name != self._policy.scheduler_name:
@@ -61,7 +61,7 @@ class Ledger:
         if pod.node is None:
             # Older than our own bind, or before any: what is assumed stays so, since no pod ever loses its node.
             return _NOBODY if uid in self._by_uid else self._claim(uid, self._claim_while_pending(pod))
-        holder = holder_of(pod, pod.node)
+        holder = hold_of(pod, pod.node)
         before = self._by_uid.get(uid)
         if before is not None and replace(before, assumed=False, assigned_at=holder.assigned_at) == holder:
             return self._confirm(holder, pod)
@@ -71,17 +71,17 @@ class Ledger:
         self.touched.mark(holder.node)
         return wakes
 
-    def forget(self, uid: str) -> frozenset[Wake]:
+    def forget(self, uid: str) -> frozenset[ClusterEvent]:
         """The pod is gone, or its bind definitely failed; answers what became free."""
         return self._remove(uid) | self.occupancy.drop(uid)
 
     def assume(self, pod: Pod, placement: Placement) -> None:
         """Book `placement` before its bind is sent; it stays booked until apply or forget settles it."""
         self._remove(pod.ref.uid)
-        self._insert(claim_of(pod, placement), pod)
+        self._insert(assumed_hold(pod, placement), pod)
         self.touched.mark(placement.node)
 
-    def reserve(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[Wake]:
+    def reserve(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
         """Keep a line for a waiting pod that takes any, because its volumes are being made there; None gives it up."""
         wakes = self._claim(uid, claim)
         if claim is not None:
@@ -93,20 +93,20 @@ class Ledger:
         claim = self._claims.get(uid)
         return None if claim is None else claim[1]
 
-    def resident_applied(self, resident: Resident) -> frozenset[Wake]:
+    def resident_applied(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
         """Take note of a bound pod of another scheduler."""
         return self.occupancy.put(resident)
 
-    def resident_forgotten(self, resident: Resident) -> frozenset[Wake]:
+    def resident_forgotten(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
         """It is gone or finished."""
         return self.occupancy.drop(resident.ref.uid)
 
-    def learn(self, node: Node) -> frozenset[Wake]:
+    def learn(self, node: Node) -> frozenset[ClusterEvent]:
         """Take the node's cards as they are known now."""
         self.touched.learn(node)
         return self.devices.learn(node)
 
-    def unlearn(self, name: str) -> frozenset[Wake]:
+    def unlearn(self, name: str) -> frozenset[ClusterEvent]:
         """The node is gone; who was bound there still holds what it held."""
         self.touched.unlearn(name)
         return self.devices.learn(Node(name))
@@ -115,7 +115,7 @@ class Ledger:
         """Whether this pod holds a place, assumed or bound: a bind for it is under way or done."""
         return uid in self._by_uid
 
-    def index_holder(self, workload: WorkloadKey, index: int) -> Holder | None:
+    def index_holder(self, workload: WorkloadKey, index: int) -> Hold | None:
         """Who holds this index of the workload (the first by name)."""
         holders = (self._by_uid[uid] for uid in self.indices.holders(workload, index))
         return min(holders, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid), default=None)
@@ -128,7 +128,7 @@ class Ledger:
         """How many bound pods read their devices from an annotation they do not have: they see no GPU and hold none."""
         return len(self._drifting)
 
-    def __iter__(self) -> Iterator[Holder]:
+    def __iter__(self) -> Iterator[Hold]:
         """All holders, in the order in which they came."""
         return iter(self._by_uid.values())
 
@@ -146,21 +146,21 @@ class Ledger:
             yield ("drift", uid), True
         yield from chain(self.devices.entries(), self.indices.entries(), self.occupancy.entries())
 
-    def _insert(self, holder: Holder, pod: Pod) -> frozenset[Wake]:
+    def _insert(self, holder: Hold, pod: Pod) -> frozenset[ClusterEvent]:
         """Answers what the pod no longer takes of a node; its claim, if any, is now a hold."""
         uid = holder.ref.uid
         self._by_uid[uid] = holder
         self.devices.put(holder)
         if holder.workload is not None and holder.index is not None:
             self.indices.hold(holder.workload, holder.index, uid)
-        return self.occupancy.put(Resident(holder.ref, holder.node, pod.demand))
+        return self.occupancy.put(ForeignPod(holder.ref, holder.node, pod.demand))
 
-    def _confirm(self, holder: Holder, pod: Pod) -> frozenset[Wake]:
+    def _confirm(self, holder: Hold, pod: Pod) -> frozenset[ClusterEvent]:
         """The pod holds the cards that it held; answers what else it gave back, as where it was resized in place."""
         self._by_uid[holder.ref.uid] = holder
         self.devices.confirm(holder)
         self._note_drift(pod)
-        return self.occupancy.put(Resident(holder.ref, holder.node, pod.demand))
+        return self.occupancy.put(ForeignPod(holder.ref, holder.node, pod.demand))
 
     def _note_drift(self, pod: Pod) -> None:
         if drifts(pod):
@@ -168,7 +168,7 @@ class Ledger:
         else:
             self._drifting.discard(pod.ref.uid)
 
-    def _remove(self, uid: str) -> frozenset[Wake]:
+    def _remove(self, uid: str) -> frozenset[ClusterEvent]:
         """Take the pod out of every table but the occupancy's; answers what others may be waiting for."""
         self._drifting.discard(uid)
         wakes = self._claim(uid, None)
@@ -179,9 +179,9 @@ class Ledger:
         if holder.workload is None or holder.index is None:
             return wakes
         self.indices.release(holder.workload, holder.index, uid)
-        return wakes | {IndexChanged(holder.workload, holder.index), LineFreed(holder.workload)}
+        return wakes | {IndexChanged(holder.workload, holder.index), AnyIndexFreed(holder.workload)}
 
-    def _claim(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[Wake]:
+    def _claim(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
         before = self._claims.get(uid)
         if before == claim:
             return _NOBODY
@@ -194,11 +194,11 @@ class Ledger:
         if claim is None:
             del self._claims[uid]
             self._reserved.discard(uid)
-        return frozenset({LineFreed(before[0])})
+        return frozenset({AnyIndexFreed(before[0])})
 
     def _claim_while_pending(self, pod: Pod) -> tuple[WorkloadKey, int] | None:
         """A pod that is being deleted will never be bound, and claims nothing."""
         if pod.deleting_since is not None:
             return None
         kept = self._claims.get(pod.ref.uid) if pod.ref.uid in self._reserved else None
-        return static_claim(pod) or kept
+        return own_index(pod) or kept

@@ -6,20 +6,20 @@ LAW: counted as holders come and go: a question costs what one pod asks for, nev
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from gpu_scheduler.core.nodes.inventory import Spot
+from gpu_scheduler.core.nodes.inventory import DevicePart
 
 
-class Device(NamedTuple):
+class NodeDevice(NamedTuple):
     """One device of a node: where its inventory has it or, unknown to it, by the name that a pod uses."""
 
     node: str
-    device: Spot | str
+    device: DevicePart | str
 
 
 class Held(NamedTuple):
     """What one pod holds of its node: devices by name, and how many of a device plugin's choice."""
 
-    named: Collection[Device]
+    named: Collection[NodeDevice]
     unnamed: int = 0
 
 
@@ -32,7 +32,7 @@ class NamespaceUsage:
     __slots__ = ("_named", "_unnamed")
 
     def __init__(self) -> None:
-        self._named: dict[str, dict[Device, int]] = {}
+        self._named: dict[str, dict[NodeDevice, int]] = {}
         """How many pods of the namespace hold each device."""
         self._unnamed: dict[str, int] = {}
 
@@ -71,7 +71,7 @@ class NamespaceUsage:
         """By node, the cards of its inventory that the namespace's pods hold, or a slice of them."""
         found: dict[str, set[int]] = {}
         for node, device in self._named.get(namespace, ()):
-            if isinstance(device, Spot):
+            if isinstance(device, DevicePart):
                 found.setdefault(node, set()).add(device.card)
         return found
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.cluster_events import GpuChanged, RoomFreed, Wake
-from gpu_scheduler.core.nodes.generations import Touched
-from gpu_scheduler.core.pods.pod import EVERY_PORT, HostPort, Resident
+from gpu_scheduler.core.cluster_events import ClusterEvent, DeviceChanged, ResourceFreed
+from gpu_scheduler.core.nodes.generations import NodeGenerations
+from gpu_scheduler.core.pods.pod import EVERY_PORT, ForeignPod, HostPort
 from gpu_scheduler.core.refs import PodRef
 
 PODS: Final = "pods"
 """The resource that every pod takes one of."""
 
 PORTS: Final = "ports"
-"""What RoomFreed calls any port of the host."""
+"""What ResourceFreed calls any port of the host."""
 
-_NOBODY: Final[frozenset[Wake]] = frozenset()
+_NOBODY: Final[frozenset[ClusterEvent]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -33,18 +33,18 @@ class _Use:
     plugin_users: dict[str, None] = field(default_factory=dict)
 
 
-class Occupancy:
+class UsedResources:
     """All bound pods by uid, and what they take of their nodes."""
 
     __slots__ = ("_nodes", "_residents", "_touched")
 
-    def __init__(self, touched: Touched | None = None) -> None:
+    def __init__(self, touched: NodeGenerations | None = None) -> None:
         """`touched` is told of every node where something changed."""
-        self._touched = Touched() if touched is None else touched
-        self._residents: dict[str, Resident] = {}
+        self._touched = NodeGenerations() if touched is None else touched
+        self._residents: dict[str, ForeignPod] = {}
         self._nodes: dict[str, _Use] = {}
 
-    def put(self, resident: Resident) -> frozenset[Wake]:
+    def put(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
         """Take note that the pod takes this now; answers what it no longer takes."""
         before = self._residents.get(resident.ref.uid)
         if before == resident:
@@ -61,27 +61,27 @@ class Occupancy:
             use.plugin_users[resident.ref.uid] = None
         return freed
 
-    def drop(self, uid: str) -> frozenset[Wake]:
+    def drop(self, uid: str) -> frozenset[ClusterEvent]:
         """Take note that the pod is gone or finished; answers what it gave back."""
         resident = self._residents.pop(uid, None)
         if resident is None:
             return _NOBODY
         node, use = resident.node, self._nodes[resident.node]
         self._touched.mark(node)
-        wakes: set[Wake] = set()
+        wakes: set[ClusterEvent] = set()
         for resource, amount in _taken(resident):
             use.totals[resource] -= amount
             if not use.totals[resource]:
                 del use.totals[resource]
-            wakes.add(RoomFreed(node, resource))
+            wakes.add(ResourceFreed(node, resource))
         for port in resident.demand.ports:
             bearers = use.ports[port.protocol, port.port]
             del bearers[uid, port]
             if not bearers:
                 del use.ports[port.protocol, port.port]
-            wakes.add(RoomFreed(node, PORTS))
+            wakes.add(ResourceFreed(node, PORTS))
         if use.plugin_users.pop(uid, uid) is None:
-            wakes.add(GpuChanged(node, ""))
+            wakes.add(DeviceChanged(node, ""))
         if PODS not in use.totals:
             del self._nodes[node]
         return frozenset(wakes)
@@ -121,6 +121,6 @@ class Occupancy:
             yield ("plugin", node), frozenset(use.plugin_users)
 
 
-def _taken(resident: Resident) -> Iterator[tuple[str, int]]:
+def _taken(resident: ForeignPod) -> Iterator[tuple[str, int]]:
     yield PODS, 1
     yield from resident.demand.requests.items()

@@ -13,7 +13,7 @@ _SLACK: Final = 64
 """How many names there may be beyond that, of nodes that are gone."""
 
 
-class Touched:
+class NodeGenerations:
     """The nodes in the order in which they changed last; each change has a number."""
 
     __slots__ = ("_forgotten", "_last", "_nodes", "now")

@@ -21,7 +21,7 @@ class Health(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class Device:
     """One GPU: its index as CUDA numbers it by PCI bus, and where they are known its UUID and its MIG slices' UUIDs."""
 
     index: int
@@ -33,7 +33,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DeviceReading:
     """What a monitor last read of one card: changes by the minute, so no part of the inventory."""
 
     used: int = 0
@@ -43,18 +43,18 @@ class Reading:
     health: Health = Health.HEALTHY
 
 
-UNREAD: Final = Reading()
+UNREAD: Final = DeviceReading()
 """Of a card that nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class DevicePart:
     """A device found: on which card, and which slice of it; `slice` None is the whole card."""
 
     card: int
     slice: str | None = None
 
-    def overlaps(self, other: "Spot") -> bool:
+    def overlaps(self, other: "DevicePart") -> bool:
         """Whether two devices have silicon in common."""
         return self.card == other.card and (self.slice == other.slice or None in {self.slice, other.slice})
 
@@ -63,15 +63,15 @@ class Spot:
 class Inventory:
     """The cards of a node."""
 
-    cards: tuple[Card, ...]
-    _spots: dict[str, Spot] = field(init=False, repr=False, compare=False)
+    cards: tuple[Device, ...]
+    _spots: dict[str, DevicePart] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        spots = {str(card.index): Spot(card.index) for card in self.cards}
+        spots = {str(card.index): DevicePart(card.index) for card in self.cards}
         for card in self.cards:
             if card.uuid is not None:
-                spots[card.uuid] = Spot(card.index)
-            spots.update({uuid: Spot(card.index, uuid) for uuid in card.slices})
+                spots[card.uuid] = DevicePart(card.index)
+            spots.update({uuid: DevicePart(card.index, uuid) for uuid in card.slices})
         object.__setattr__(self, "_spots", spots)
 
     @property
@@ -79,7 +79,7 @@ class Inventory:
         """Whether a UUID that is not here does not exist; a bare count of cards tells nothing of UUIDs."""
         return any(card.uuid is not None for card in self.cards)
 
-    def find(self, device: str) -> Spot | None:
+    def find(self, device: str) -> DevicePart | None:
         """Where a device of a map is; None when the inventory does not know it."""
         return self._spots.get(device)
 
@@ -94,4 +94,4 @@ class Inventory:
 @lru_cache(maxsize=16)
 def counted(number: int) -> Inventory:
     """An inventory of which only the number of cards is known: one value for all nodes with so many."""
-    return Inventory(tuple(Card(index) for index in range(min(number, MAX_CARDS))))
+    return Inventory(tuple(Device(index) for index in range(min(number, MAX_CARDS))))

@@ -16,7 +16,7 @@ GRAIN: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class MonitorLease:
     """A monitor's Lease as the API shows it; `renewed` is its renewTime as read, `lasts` its duration in seconds."""
 
     node: str
@@ -28,14 +28,14 @@ class Sighting:
 class _Watched:
     """One node's Lease."""
 
-    last: Sighting
+    last: MonitorLease
     expires: float
     queued: float
     """When it is looked at next; never later than it expires, unless it is stale."""
     stale: bool = False
 
 
-class Freshness:
+class MonitorLeases:
     """All Leases by node. A node without one is never stale: somebody listed its cards by hand."""
 
     __slots__ = ("_due", "_watched")
@@ -50,7 +50,7 @@ class Freshness:
         watched = self._watched.get(node)
         return watched is not None and watched.stale
 
-    def seen(self, sighting: Sighting, *, now: float, wall: float) -> bool:
+    def seen(self, sighting: MonitorLease, *, now: float, wall: float) -> bool:
         """Take a Lease as it is now; answers whether the node is stale no longer, or from the start.
 
         `now` is monotonic, `wall` the seconds since the epoch.

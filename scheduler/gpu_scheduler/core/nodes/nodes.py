@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, Wake
-from gpu_scheduler.core.nodes.inventory import Health, Inventory, Reading
+from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
+from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, Inventory
 from gpu_scheduler.core.pods.constraints import Taint
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 
@@ -33,7 +33,7 @@ class Node:
     advertised: int | None = None
     """How many cards a device plugin hands out there (`nvidia.com/gpu` in its capacity): 0 while it restarts, None
     where there is none."""
-    readings: Mapping[int, Reading] = field(default_factory=dict, hash=False)
+    readings: Mapping[int, DeviceReading] = field(default_factory=dict, hash=False)
     """What its monitor last read, by card index."""
     stale: bool = False
     """Its monitor has been silent for too long: nobody knows how its cards are."""
@@ -71,7 +71,7 @@ class Nodes:
         self.advertising = 0
         """How many nodes have a device plugin that hands out cards."""
 
-    def apply(self, node: Node) -> frozenset[Wake]:
+    def apply(self, node: Node) -> frozenset[ClusterEvent]:
         """Take `node` as it is now; answers who may want to know."""
         before = self._nodes.get(node.name)
         if before == node:
@@ -84,7 +84,7 @@ class Nodes:
         changed = _known_as(node) if before is None else _changed(before, node)
         return changed | self._count_plugins(before, node)
 
-    def forget(self, name: str) -> frozenset[Wake]:
+    def forget(self, name: str) -> frozenset[ClusterEvent]:
         """Take the node as gone; answers who may want to know."""
         before = self._nodes.pop(name, None)
         if before is None:
@@ -92,7 +92,7 @@ class Nodes:
         self._drop_alias(before)
         return _known_as(before) | self._count_plugins(before, None)
 
-    def _count_plugins(self, before: Node | None, node: Node | None) -> frozenset[Wake]:
+    def _count_plugins(self, before: Node | None, node: Node | None) -> frozenset[ClusterEvent]:
         """What a limit of cards means is a question to the whole cluster while nobody hands out any."""
         had = self.advertising
         self.advertising += _has_plugin(node) - _has_plugin(before)
@@ -102,7 +102,7 @@ class Nodes:
         """All nodes."""
         return iter(self._nodes.values())
 
-    def resolve(self, name: str) -> Node | Obstacle:
+    def resolve(self, name: str) -> Node | Unschedulable:
         """The node that a map calls `name`: by its real name, else by its alias, which must be on one node only."""
         node = self._nodes.get(name)
         if node is not None:
@@ -112,7 +112,7 @@ class Nodes:
             return self._nodes[next(iter(aliased))]
         wakes = frozenset({NodeChanged(name, Aspect.IDENTITY)})
         if not aliased:
-            return Obstacle(
+            return Unschedulable(
                 Reason.NODE_NOT_FOUND,
                 f"cannot find node {quote(name)} of the map: "
                 f"no node has that name, nor the label {names.NODE_ALIAS}={name}",
@@ -121,7 +121,7 @@ class Nodes:
             )
         first, second, *others = sorted(aliased)
         also = f" and {len(others)} more" if others else ""
-        return Obstacle(
+        return Unschedulable(
             Reason.NODE_AMBIGUOUS,
             f"cannot tell which node {quote(name)} of the map is: "
             f"label {names.NODE_ALIAS}={name} is on {first}, {second}{also}",
@@ -141,15 +141,15 @@ def _has_plugin(node: Node | None) -> bool:
     return node is not None and node.advertised is not None
 
 
-def _known_as(*views: Node) -> frozenset[Wake]:
+def _known_as(*views: Node) -> frozenset[ClusterEvent]:
     """It came or went, or its name means another node: whoever asks for it asks anew."""
     called = {name for view in views for name in (view.name, view.alias) if name is not None}
     return frozenset(NodeChanged(name, Aspect.IDENTITY) for name in called)
 
 
-def _changed(before: Node, node: Node) -> frozenset[Wake]:
+def _changed(before: Node, node: Node) -> frozenset[ClusterEvent]:
     """What is different about it, told under its real name; an alias is resolved before anything else is asked."""
-    wakes: frozenset[Wake] = frozenset(
+    wakes: frozenset[ClusterEvent] = frozenset(
         NodeChanged(node.name, aspect) for aspect, ask in _ASKED.items() if ask(before) != ask(node)
     )
     return wakes if before.alias == node.alias else wakes | _known_as(before, node)

@@ -41,7 +41,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class NodeSelectorRequirement:
     """One expression of a node selector term: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
@@ -77,13 +77,13 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class NodeSelectorTerm:
     """All of its expressions must hold; one without any matches no node."""
 
-    labels: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
+    labels: tuple[NodeSelectorRequirement, ...] = ()
+    fields: tuple[NodeSelectorRequirement, ...] = ()
 
-    def unmet(self, labels: Mapping[str, str], name: str) -> Requirement | None:
+    def unmet(self, labels: Mapping[str, str], name: str) -> NodeSelectorRequirement | None:
         """The first expression that does not hold for the node `name` with these labels."""
         for requirement in self.labels:
             if not requirement.holds(labels):
@@ -98,11 +98,11 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraints:
+class SchedulingConstraints:
     """`affinity` None is no wish; else one of its terms must match (none of zero ever does)."""
 
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
-    affinity: tuple[Term, ...] | None = None
+    affinity: tuple[NodeSelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
 
     def tolerates(self, taint: Taint) -> bool:
@@ -110,7 +110,7 @@ class Constraints:
         return any(toleration.covers(taint) for toleration in self.tolerations)
 
 
-ANYWHERE: Final = Constraints()
+ANYWHERE: Final = SchedulingConstraints()
 
 
 def _integer(text: str | None) -> int | None:

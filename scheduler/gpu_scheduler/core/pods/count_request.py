@@ -11,7 +11,7 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 MAX_PRIORITY: Final = 10**9
@@ -46,15 +46,15 @@ class CountRequest:
     priority: int = 0
 
 
-class _OddError(ValueError):
+class _BadAnnotationError(ValueError):
     """The pod's author wrote something that cannot be read."""
 
     def __init__(self, what: str, rule: str, cure: str) -> None:
-        self.obstacle = Obstacle(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", cure)
+        self.obstacle = Unschedulable(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", cure)
         super().__init__(self.obstacle.message)
 
 
-def read_count(pod: Pod) -> CountRequest | Obstacle | None:
+def read_count(pod: Pod) -> CountRequest | Unschedulable | None:
     """What `pod` asks for by number, or what is wrong with the asking; None when it does not ask that way."""
     given = pod.annotations
     if names.COUNT not in given and not (pod.gpu_limits and names.STRATEGY in given):
@@ -69,7 +69,7 @@ def read_count(pod: Pod) -> CountRequest | Obstacle | None:
             priority=_number(given, names.PRIORITY, (-MAX_PRIORITY, MAX_PRIORITY), "10"),
         )
         _measured(request)
-    except _OddError as error:
+    except _BadAnnotationError as error:
         return error.obstacle
     return request
 
@@ -82,10 +82,12 @@ def _count(pod: Pod) -> int:
     fault = f"read limit {names.GPU_RESOURCE}: {limit} of container {quote(container)}"
     if count > MAX_CARDS:
         cure = f"correct it (example: {names.GPU_RESOURCE}: 1)"
-        raise _OddError(fault, f"it must be a number from 1 to {MAX_CARDS}", cure)
+        raise _BadAnnotationError(fault, f"it must be a number from 1 to {MAX_CARDS}", cure)
     if limit and limit != count:
         cure = f"correct it (example: {names.GPU_RESOURCE}: {count}), or leave one of the two out"
-        raise _OddError(fault, f"it must be as many as annotation {names.COUNT} says, which are {count}", cure)
+        raise _BadAnnotationError(
+            fault, f"it must be as many as annotation {names.COUNT} says, which are {count}", cure
+        )
     return count
 
 
@@ -123,16 +125,16 @@ def _gpu_type(given: Mapping[str, str]) -> str:
 def _measured(request: CountRequest) -> None:
     """Who shares says how much it takes; else nobody could tell what it leaves to others."""
     if not request.exclusive and not request.memory:
-        raise _OddError(
+        raise _BadAnnotationError(
             f'share GPUs by annotation {names.EXCLUSIVE}: "false"',
             f"annotation {names.MEMORY} must say how many MiB of each the pod takes",
             f'write it (example: {names.MEMORY}: "8192"), or leave out {names.EXCLUSIVE}',
         )
 
 
-def _odd(given: Mapping[str, str], key: str, rule: str, example: str) -> _OddError:
+def _odd(given: Mapping[str, str], key: str, rule: str, example: str) -> _BadAnnotationError:
     cure = "write a map instead" if key == names.COUNT else "leave it out"
-    return _OddError(
+    return _BadAnnotationError(
         f"read annotation {key}: {quote(given[key])}", rule, f'correct it (example: {key}: "{example}"), or {cure}'
     )
 

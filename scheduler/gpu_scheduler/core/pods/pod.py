@@ -10,7 +10,7 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
-from gpu_scheduler.core.pods.constraints import ANYWHERE, Constraints
+from gpu_scheduler.core.pods.constraints import ANYWHERE, SchedulingConstraints
 from gpu_scheduler.core.pods.container_env import Container
 from gpu_scheduler.core.pods.placement_map import PlacementMap
 from gpu_scheduler.core.refs import Owner, PodRef, WorkloadKey
@@ -47,18 +47,18 @@ EVERY_PORT: Final = HostPort("", ANY_ADDRESS, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class ResourceRequest:
     """What one pod takes: `requests` by resource name, without zeroes, and ports of the host."""
 
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)
     ports: frozenset[HostPort] = frozenset()
 
 
-NOTHING: Final = Demand()
+NOTHING: Final = ResourceRequest()
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ScheduledCondition:
     """The pod's `PodScheduled` condition; `since` is its lastTransitionTime, as read."""
 
     status: str
@@ -87,15 +87,15 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     containers: tuple[Container, ...] = ()
-    demand: Demand = NOTHING
-    constraints: Constraints = ANYWHERE
+    demand: ResourceRequest = NOTHING
+    constraints: SchedulingConstraints = ANYWHERE
     claims: tuple[str, ...] = ()
     """Names of the PersistentVolumeClaims that it mounts, in its own namespace; of generic ephemeral volumes too."""
     gpu_limits: tuple[tuple[str, int], ...] = ()
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
     unsupported: tuple[str, ...] = ()
     """Fields that ask for something we do not decide, by their path in the pod."""
-    scheduled_condition: Condition | None = field(default=None, compare=False)
+    scheduled_condition: ScheduledCondition | None = field(default=None, compare=False)
     excess: Excess | None = None
     """What it has too much of to be kept whole; such a pod is never placed."""
     rejected: str = ""
@@ -138,12 +138,12 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class ForeignPod:
     """A bound pod of another scheduler: not ours to touch, but what it takes is gone."""
 
     ref: PodRef
     node: str
-    demand: Demand
+    demand: ResourceRequest
 
 
 def workload_of(pod: Pod, placement_map: PlacementMap) -> WorkloadKey:

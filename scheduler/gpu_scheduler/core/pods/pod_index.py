@@ -9,7 +9,7 @@ from typing import Final
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.placement_map import MAX_NUMBER, parse_number
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 # k8s.io/apimachinery/pkg/util/rand: no vowels, and no digits that look like them.
@@ -19,7 +19,7 @@ _SUFFIX_LENGTH: Final = 5
 _MAX_PREFIX: Final = 63 - _SUFFIX_LENGTH
 
 
-def static_index(pod: Pod) -> int | Obstacle | None:
+def static_index(pod: Pod) -> int | Unschedulable | None:
     """The index that `pod` brings along; None when it brings none, an Obstacle when what it brings is no number."""
     written = _written(pod)
     if written is None:
@@ -27,7 +27,7 @@ def static_index(pod: Pod) -> int | Obstacle | None:
     source, text = written
     index = parse_number(text)
     if index is None:
-        return Obstacle(
+        return Unschedulable(
             Reason.INDEX_UNKNOWN,
             f"cannot read {source}: {quote(text)}: "
             f"an index must be a number without sign or leading zero, at most {MAX_NUMBER}",

@@ -12,10 +12,10 @@ from gpu_scheduler.core.pods.placement_map import TOO_LARGE, MapError, Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.pod_index import static_index
 from gpu_scheduler.core.pods.visible_devices import kept
-from gpu_scheduler.core.reasons import Obstacle, Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
-__all__ = ["CountRequest", "Request", "excess_of", "limit_fits", "read_request"]
+__all__ = ["CountRequest", "PlacementRequest", "excess_of", "limit_fits", "read_request"]
 
 _EXAMPLE: Final = f'annotation {names.MAP}, example: "0=node1:0,1"'
 _MAX_RANGES: Final = 8
@@ -37,14 +37,14 @@ _EXCESSIVE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlacementRequest:
     """A pod's map, and the line of it that is the pod's; without a `slot` any free line will do."""
 
     map: PlacementMap
     slot: Slot | None
 
 
-def read_request(pod: Pod) -> Request | CountRequest | Obstacle:
+def read_request(pod: Pod) -> PlacementRequest | CountRequest | Unschedulable:
     """What `pod` asks for, or what is wrong with the asking."""
     excess = excess_of(pod)
     if excess is not None:
@@ -60,7 +60,7 @@ def read_request(pod: Pod) -> Request | CountRequest | Obstacle:
     return _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod, said) or _on_map(pod, placement_map)
 
 
-def excess_of(pod: Pod) -> Obstacle | None:
+def excess_of(pod: Pod) -> Unschedulable | None:
     """What no honest pod has so much of: nobody knows any more what the pod asks for."""
     excess = pod.excess
     if excess is None:
@@ -68,17 +68,17 @@ def excess_of(pod: Pod) -> Obstacle | None:
     if excess.what == f"annotation {names.MAP}":
         return _wrong_map(TOO_LARGE)
     reason = _EXCESSIVE.get(excess.what, Reason.REQUEST_INVALID)
-    return Obstacle(reason, str(excess), "write less of it, and create the pod anew")
+    return Unschedulable(reason, str(excess), "write less of it, and create the pod anew")
 
 
-def _wrong_map(error: MapError) -> Obstacle:
-    return Obstacle(Reason.MAP_INVALID, str(error), f"correct annotation {names.MAP} in the pod's template")
+def _wrong_map(error: MapError) -> Unschedulable:
+    return Unschedulable(Reason.MAP_INVALID, str(error), f"correct annotation {names.MAP} in the pod's template")
 
 
-def _without_map(pod: Pod) -> CountRequest | Obstacle:
+def _without_map(pod: Pod) -> CountRequest | Unschedulable:
     request = read_count(pod)
     if request is None:
-        return Obstacle(
+        return Unschedulable(
             Reason.NOTHING_REQUESTED,
             f"cannot place a pod that asks for nothing: it has schedulerName {quote(pod.scheduler_name)} "
             "but neither a map nor a count",
@@ -88,24 +88,24 @@ def _without_map(pod: Pod) -> CountRequest | Obstacle:
     return _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod, said) or _kept(pod) or request
 
 
-def _on_map(pod: Pod, placement_map: PlacementMap) -> Request | Obstacle:
+def _on_map(pod: Pod, placement_map: PlacementMap) -> PlacementRequest | Unschedulable:
     """The line of the map that is the pod's by its index; a pod without one takes any."""
     index = static_index(pod)
-    if isinstance(index, Obstacle):
+    if isinstance(index, Unschedulable):
         return index
     if index is None:
-        return Request(placement_map, None)
+        return PlacementRequest(placement_map, None)
     slot = placement_map.get(index)
     if slot is None:
-        return Obstacle(
+        return Unschedulable(
             Reason.INDEX_NOT_IN_MAP,
             f"cannot find index {index} in the map: it has lines for {_ranges(placement_map)}",
             f"add a line (example: {index}=node1:0), or run fewer replicas",
         )
-    return limit_fits(pod, slot) or Request(placement_map, slot)
+    return limit_fits(pod, slot) or PlacementRequest(placement_map, slot)
 
 
-def limit_fits(pod: Pod, slot: Slot) -> Obstacle | None:
+def limit_fits(pod: Pod, slot: Slot) -> Unschedulable | None:
     """A limit of cards, where there is one, is as many as the line names; a line may leave the choice to the plugin."""
     named = len(slot.devices)
     if not pod.gpu_limits or not named or pod.gpu_limit == named:
@@ -119,13 +119,13 @@ def limit_fits(pod: Pod, slot: Slot) -> Obstacle | None:
     )
 
 
-def _odd_choice(pod: Pod) -> Obstacle | None:
+def _odd_choice(pod: Pod) -> Unschedulable | None:
     """An annotation that knows a few words says another one."""
     for key, words in _CHOICES:
         given = pod.annotations.get(key)
         if given is not None and given not in words:
             rule = " or ".join(f'"{word}"' for word in words)
-            return Obstacle(
+            return Unschedulable(
                 Reason.REQUEST_INVALID,
                 f"cannot read annotation {key}: {quote(given)}: it must be {rule}",
                 f'correct it (example: {key}: "{words[0]}"), or leave it out',
@@ -133,7 +133,7 @@ def _odd_choice(pod: Pod) -> Obstacle | None:
     return None
 
 
-def _scattered_limit(pod: Pod) -> Obstacle | None:
+def _scattered_limit(pod: Pod) -> Unschedulable | None:
     """Two containers have a limit of cards; but all containers of a pod see the same ones."""
     if len(pod.gpu_limits) <= 1:
         return None
@@ -146,28 +146,28 @@ def _scattered_limit(pod: Pod) -> Obstacle | None:
     )
 
 
-def _wrong_limit(container: str, limit: int, rule: str, cure: str) -> Obstacle:
+def _wrong_limit(container: str, limit: int, rule: str, cure: str) -> Unschedulable:
     what = f"cannot read limit {names.GPU_RESOURCE}: {limit} of container {quote(container)}: {rule}"
-    return Obstacle(Reason.REQUEST_INVALID, what, cure)
+    return Unschedulable(Reason.REQUEST_INVALID, what, cure)
 
 
-def _unsupported(pod: Pod, said: str) -> Obstacle | None:
+def _unsupported(pod: Pod, said: str) -> Unschedulable | None:
     """The pod asks for something that we do not decide."""
     if not pod.unsupported:
         return None
-    return Obstacle(
+    return Unschedulable(
         Reason.UNSUPPORTED,
         f"cannot place a pod by {', '.join(pod.unsupported)}: this scheduler does not read it",
         f"leave it out: {said}",
     )
 
 
-def _kept(pod: Pod) -> Obstacle | None:
+def _kept(pod: Pod) -> Unschedulable | None:
     """A container of a pod without a map keeps GPUs of its own: which node has them free, only a map could say."""
     devices = kept(pod)
     if not devices:
         return None
-    return Obstacle(
+    return Unschedulable(
         Reason.REQUEST_INVALID,
         f"cannot keep {names.VISIBLE_DEVICES}={quote(','.join(devices))}: "
         "the GPUs of a pod without a map are chosen when it is placed",

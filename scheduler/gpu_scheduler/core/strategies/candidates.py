@@ -7,17 +7,17 @@ from collections import OrderedDict
 from typing import Final
 from weakref import WeakValueDictionary
 
-from gpu_scheduler.core.cluster_events import ShapeChanged, Wake
+from gpu_scheduler.core.cluster_events import ClassChanged, ClusterEvent
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.count_request import MAX_CARDS, CountRequest, Strategy
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
-from gpu_scheduler.core.reasons import Obstacle
-from gpu_scheduler.core.strategies.diagnosis import Places, shortfall
-from gpu_scheduler.core.strategies.equivalence import Kind, Shape, shape_of
-from gpu_scheduler.core.strategies.node_fit import Scale
-from gpu_scheduler.core.strategies.orderings import Turn
+from gpu_scheduler.core.reasons import Unschedulable
+from gpu_scheduler.core.strategies.diagnosis import NodeNumbers, shortfall
+from gpu_scheduler.core.strategies.equivalence import EquivalenceClass, PlacementRequirements, equivalence_class_of
+from gpu_scheduler.core.strategies.node_fit import NodeFilter
+from gpu_scheduler.core.strategies.orderings import LastAssigned
 from gpu_scheduler.core.strategies.ranking import Ranking
 
 MAX_SHAPES: Final = 16
@@ -27,7 +27,7 @@ MAX_RANKED: Final = 80_000
 """Nodes that all of them together may rank, where that is more: who comes with one more shape pays a look at all nodes,
 and processor and memory are part of a shape."""
 
-_NOBODY: Final[frozenset[Wake]] = frozenset()
+_NOBODY: Final[frozenset[ClusterEvent]] = frozenset()
 
 
 class Candidates:
@@ -39,19 +39,19 @@ class Candidates:
         self._ledger = ledger
         self._nodes = nodes
         self._policy = policy
-        self._places = Places()
-        self._rankings: OrderedDict[Shape, Ranking] = OrderedDict()
+        self._places = NodeNumbers()
+        self._rankings: OrderedDict[EquivalenceClass, Ranking] = OrderedDict()
         """The one that was asked for last is the last."""
-        self._scales: WeakValueDictionary[Kind, Scale] = WeakValueDictionary()
+        self._scales: WeakValueDictionary[PlacementRequirements, NodeFilter] = WeakValueDictionary()
         """Those of the rankings; shapes that differ in nothing but the count have one."""
-        self._waiting: dict[Shape, Ranking] = {}
+        self._waiting: dict[EquivalenceClass, Ranking] = {}
         self._looked = 0
         """Up to which change those who wait have been told."""
 
     def ranking(self, pod: Pod, request: CountRequest, strategy: Strategy) -> Ranking:
         """Where the pod fits, as things are now; `strategy` counts where the pod names none."""
         self._tidy()
-        shape = shape_of(pod, request, strategy)
+        shape = equivalence_class_of(pod, request, strategy)
         ranking = self._rankings.get(shape)
         if ranking is None:
             self._drop_oldest()
@@ -62,25 +62,25 @@ class Candidates:
             ranking.turn = self._turn()
         return ranking
 
-    def wait(self, ranking: Ranking) -> ShapeChanged:
+    def wait(self, ranking: Ranking) -> ClassChanged:
         """What wakes a pod that can have none of these nodes; as long as somebody has it, there is news about them."""
         self._waiting[ranking.shape] = ranking
         return ranking.wait()
 
-    def shortfall(self, ranking: Ranking) -> Obstacle:
+    def shortfall(self, ranking: Ranking) -> Unschedulable:
         """Why no node fits."""
         reason = ranking.lacking
         count = ranking.count(reason)
         node = self._node(count.node) or Node(count.node)
         return shortfall(ranking.shape, ranking.scale, reason, count, node)
 
-    def news(self) -> frozenset[Wake]:
+    def news(self) -> frozenset[ClusterEvent]:
         """For whose pods a node begins to fit, or something else is in the way. Costs what changed for who waits."""
         if self._looked == self._ledger.touched.now:
             return _NOBODY
         self._tidy()
         self._looked = self._ledger.touched.now
-        told: set[Wake] = set()
+        told: set[ClusterEvent] = set()
         for shape, ranking in list(self._waiting.items()):
             wake = ranking.waiting
             if wake is not None:
@@ -91,10 +91,10 @@ class Candidates:
             del self._waiting[shape]
         return frozenset(told)
 
-    def _scale(self, kind: Kind, pod: Pod) -> Scale:
+    def _scale(self, kind: PlacementRequirements, pod: Pod) -> NodeFilter:
         scale = self._scales.get(kind)
         if scale is None:
-            scale = self._scales[kind] = Scale(kind, pod, self._ledger, self._policy)
+            scale = self._scales[kind] = NodeFilter(kind, pod, self._ledger, self._policy)
         return scale
 
     def _catch_up(self, ranking: Ranking) -> None:
@@ -110,7 +110,7 @@ class Candidates:
     def _tidy(self) -> None:
         """Numbers are kept of nodes that are gone; when they are too many, everything begins anew."""
         if self._ledger.touched.crowded(len(self._places)):
-            self._places = Places()
+            self._places = NodeNumbers()
             for ranking in self._rankings.values():
                 ranking.clear(self._places)
 
@@ -126,7 +126,7 @@ class Candidates:
         node = self._nodes.resolve(name)
         return node if isinstance(node, Node) and node.name == name else None
 
-    def _turn(self) -> Turn | None:
+    def _turn(self) -> LastAssigned | None:
         """The last card of who came last; where a device plugin chose, or nobody knows which it is, the node's last."""
         devices = self._ledger.devices
         holder = devices.newest()
@@ -135,5 +135,5 @@ class Candidates:
         keys = [devices.card(holder.node, device) for device in holder.devices]
         cards = [int(key) for key in keys if key.isdecimal()]
         if cards and not devices.unnamed(holder):
-            return Turn(holder.node, max(cards), f"GPU {max(cards)} of {holder.node}")
-        return Turn(holder.node, MAX_CARDS, holder.node)
+            return LastAssigned(holder.node, max(cards), f"GPU {max(cards)} of {holder.node}")
+        return LastAssigned(holder.node, MAX_CARDS, holder.node)

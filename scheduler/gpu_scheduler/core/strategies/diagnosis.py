@@ -11,9 +11,9 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.reasons import Obstacle, Reason
-from gpu_scheduler.core.strategies.equivalence import Shape
-from gpu_scheduler.core.strategies.node_fit import Lack, Scale
+from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.strategies.equivalence import EquivalenceClass
+from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFilter
 from gpu_scheduler.core.text import number_of, quote
 
 _LEADING: Final = (
@@ -31,7 +31,7 @@ _LEADING: Final = (
 """What is told of many lacks: that of the nodes which are closest to fitting."""
 
 
-class Places:
+class NodeNumbers:
     """A number for each node that was ever met."""
 
     __slots__ = ("_names", "_numbers")
@@ -57,7 +57,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class FailureCount:
     """How many nodes lack one thing, the most that any of them has of it, and one of those that have the most."""
 
     nodes: int
@@ -65,23 +65,23 @@ class Count:
     node: str
 
 
-class Tally:
+class Diagnosis:
     """The lacks of the nodes that do not fit."""
 
     __slots__ = ("_codes", "_counts", "_lacks", "_marks", "_places", "_unused")
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: NodeNumbers) -> None:
         """Several tallies may have the same places."""
         self._places = places
         self._marks = array("I")
         """By the node's number, the code of what it lacks; 0 is nothing."""
-        self._codes: dict[Lack, int] = {}
-        self._lacks: list[Lack] = []
+        self._codes: dict[FilterFailure, int] = {}
+        self._lacks: list[FilterFailure] = []
         """By code, beginning with 1."""
         self._counts: list[int] = []
         self._unused: list[int] = []
 
-    def put(self, name: str, lack: Lack | None) -> None:
+    def put(self, name: str, lack: FilterFailure | None) -> None:
         """The node lacks this now; nothing when it fits or is gone."""
         number = self._places.number(name)
         self._marks.extend([0] * (number + 1 - len(self._marks)))
@@ -96,16 +96,16 @@ class Tally:
         """What is lacked where the least is missing; without any node, the last of all."""
         return min((lack.reason for lack in self._codes), key=_LEADING.index, default=_LEADING[-1])
 
-    def count(self, reason: Reason) -> Count:
+    def count(self, reason: Reason) -> FailureCount:
         """Of the nodes that lack this."""
         codes = [(lack.offer, code) for lack, code in self._codes.items() if lack.reason is reason]
         if not codes:
-            return Count(0, 0, "")
+            return FailureCount(0, 0, "")
         offer, code = max(codes)
         nodes = sum(self._counts[each - 1] for _, each in codes)
-        return Count(nodes, offer, self._places.name(self._marks.index(code)))
+        return FailureCount(nodes, offer, self._places.name(self._marks.index(code)))
 
-    def _code(self, lack: Lack) -> int:
+    def _code(self, lack: FilterFailure) -> int:
         code = self._codes.get(lack)
         if code is not None:
             return code
@@ -134,18 +134,20 @@ _CURES: Final[Mapping[Reason, str]] = {
 """Where what helps is something else than for the author of a map."""
 
 
-def shortfall(shape: Shape, scale: Scale, reason: Reason, count: Count, node: Node) -> Obstacle:
+def shortfall(
+    shape: EquivalenceClass, scale: NodeFilter, reason: Reason, count: FailureCount, node: Node
+) -> Unschedulable:
     """What to tell of the nodes that lack this; `node` stands for all of them."""
     what, cure = _of_node(scale, reason, count, node) or _of_cards(shape, scale, reason, count, node)
-    return Obstacle(reason, what, cure, about=_wish(shape))
+    return Unschedulable(reason, what, cure, about=_wish(shape))
 
 
-def barred(obstacle: Obstacle, nodes: int) -> Obstacle:
+def barred(obstacle: Unschedulable, nodes: int) -> Unschedulable:
     """What is in the way of one pod alone on the nodes that fit its shape, as told of the first of them."""
     return replace(obstacle, what=obstacle.what + _and_more(nodes), about="volumes")
 
 
-def _of_node(scale: Scale, reason: Reason, count: Count, node: Node) -> tuple[str, str] | None:
+def _of_node(scale: NodeFilter, reason: Reason, count: FailureCount, node: Node) -> tuple[str, str] | None:
     """What bars the pods from nodes that have the GPUs."""
     obstacle = scale.bar(node)
     if obstacle is None or obstacle.reason is not reason:
@@ -157,7 +159,9 @@ def _and_more(nodes: int) -> str:
     return f" (and so on {number_of(nodes - 1, 'more node')} with such GPUs)" if nodes > 1 else ""
 
 
-def _of_cards(shape: Shape, scale: Scale, reason: Reason, count: Count, node: Node) -> tuple[str, str]:
+def _of_cards(
+    shape: EquivalenceClass, scale: NodeFilter, reason: Reason, count: FailureCount, node: Node
+) -> tuple[str, str]:
     """What the GPUs of the nodes lack."""
     several, offer = shape.gpus > 1, count.offer
     cannot = f"cannot get {_wish(shape)}{' on one node' if several else ''}: "
@@ -180,7 +184,7 @@ def _of_cards(shape: Shape, scale: Scale, reason: Reason, count: Count, node: No
     return cannot + what, cure
 
 
-def _wish(shape: Shape) -> str:
+def _wish(shape: EquivalenceClass) -> str:
     """What is asked for: `2 GPUs of type "A100" with 8192 MiB each`."""
     kind = f" of type {quote(shape.kind.gpu_type)}" if shape.kind.gpu_type else ""
     each = " each" if shape.gpus > 1 else ""

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from gpu_scheduler import names
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import Term, Toleration
+from gpu_scheduler.core.pods.constraints import NodeSelectorTerm, Toleration
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
 from gpu_scheduler.core.pods.pod import HostPort, Pod
 
 
-class Kind(NamedTuple):
+class PlacementRequirements(NamedTuple):
     """All that decides which cards of a node a pod can have, and in which order."""
 
     memory: int
@@ -24,7 +24,7 @@ class Kind(NamedTuple):
     limited: bool
     """It has a limit of cards: a device plugin chooses them where there is one."""
     selector: frozenset[tuple[str, str]]
-    affinity: tuple[Term, ...] | None
+    affinity: tuple[NodeSelectorTerm, ...] | None
     tolerations: tuple[Toleration, ...]
     requests: frozenset[tuple[str, int]]
     """Those for other things than cards."""
@@ -35,18 +35,18 @@ class Kind(NamedTuple):
         return node.advertised is not None and self.limited
 
 
-class Shape(NamedTuple):
+class EquivalenceClass(NamedTuple):
     """All that decides which nodes fit a pod, and in which order."""
 
     gpus: int
     """How many."""
-    kind: Kind
+    kind: PlacementRequirements
 
 
-def shape_of(pod: Pod, request: CountRequest, strategy: Strategy) -> Shape:
+def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) -> EquivalenceClass:
     """That of a pod; `strategy` counts where it names none."""
     constraints, demand = pod.constraints, pod.demand
-    kind = Kind(
+    kind = PlacementRequirements(
         request.memory,
         request.exclusive,
         request.gpu_type,
@@ -60,4 +60,4 @@ def shape_of(pod: Pod, request: CountRequest, strategy: Strategy) -> Shape:
         frozenset([each for each in demand.requests.items() if each[0] != names.GPU_RESOURCE]),
         demand.ports,
     )
-    return Shape(request.count, kind)
+    return EquivalenceClass(request.count, kind)

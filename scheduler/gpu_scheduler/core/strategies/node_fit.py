@@ -11,19 +11,19 @@ from typing import Final, NamedTuple
 
 from gpu_scheduler import names
 from gpu_scheduler.core.filters import gpu_filters, node_filters
-from gpu_scheduler.core.ledger.hold import Holder, claim_of
+from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.nodes.inventory import UNREAD, Card, Health, Reading
+from gpu_scheduler.core.nodes.inventory import UNREAD, Device, DeviceReading, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
-from gpu_scheduler.core.reasons import Obstacle, Reason
-from gpu_scheduler.core.strategies.equivalence import Kind
-from gpu_scheduler.core.strategies.orderings import ORDERINGS, FreeCard
+from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.strategies.equivalence import PlacementRequirements
+from gpu_scheduler.core.strategies.orderings import ORDERINGS, FreeDevice
 
 
-class Stock(NamedTuple):
+class NodeFit(NamedTuple):
     """What a node has for the pods of one kind."""
 
     node: Node
@@ -31,7 +31,7 @@ class Stock(NamedTuple):
     """How many of its cards would do, were all of them free."""
     bar: Reason | None
     """What keeps the pods off the node apart from its GPUs."""
-    cards: tuple[FreeCard, ...]
+    cards: tuple[FreeDevice, ...]
     """Those that the pods can have, in the order in which their strategy takes them."""
     left: int
     """How many they can have; any of `cards`, where a device plugin chooses."""
@@ -44,14 +44,14 @@ class Stock(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class FilterFailure:
     """What a node lacks first, and how much of it there is."""
 
     reason: Reason
     offer: int = 0
 
 
-class _Face(NamedTuple):
+class _StaticFit(NamedTuple):
     """What of a node no pod changes."""
 
     node: Node
@@ -61,7 +61,7 @@ class _Face(NamedTuple):
     """How much may be used of a resource, so that there is enough for one more pod."""
     every: tuple[str, ...]
     """The keys of all cards."""
-    cards: tuple[FreeCard, ...]
+    cards: tuple[FreeDevice, ...]
     """Those that the pods could have if nobody held any, in order."""
     keys: tuple[str, ...]
     """Theirs."""
@@ -69,11 +69,11 @@ class _Face(NamedTuple):
     """The keys of those that they could have likewise, were they well."""
 
 
-_NOBODY: Final[Mapping[str, Holder]] = {}
-_NOTHING: Final[Mapping[str, Mapping[str, Holder]]] = {}
+_NOBODY: Final[Mapping[str, Hold]] = {}
+_NOTHING: Final[Mapping[str, Mapping[str, Hold]]] = {}
 
 
-class Scale:
+class NodeFilter:
     """Weighs nodes for the pods of one kind, and remembers what it found."""
 
     __slots__ = (
@@ -90,7 +90,7 @@ class Scale:
         "kind",
     )
 
-    def __init__(self, kind: Kind, sample: Pod, ledger: Ledger, policy: Policy) -> None:
+    def __init__(self, kind: PlacementRequirements, sample: Pod, ledger: Ledger, policy: Policy) -> None:
         """`sample` is one of the pods."""
         self.kind = kind
         self._sample = sample
@@ -100,13 +100,13 @@ class Scale:
         self._type = kind.gpu_type.lower()
         self._order = ORDERINGS[kind.strategy].card
         # What one of them would hold, wherever it goes.
-        self._claim = claim_of(sample, Placement("", ("0",), None))
+        self._claim = assumed_hold(sample, Placement("", ("0",), None))
         self.alone = kind.exclusive and not (kind.sharing_any or kind.observer or policy.sharing is Sharing.ANY)
         """Whether they can have no card that anybody holds, whoever that is."""
-        self._known: dict[str, tuple[int, _Face, Stock]] = {}
+        self._known: dict[str, tuple[int, _StaticFit, NodeFit]] = {}
         """By node, and up to which change it holds."""
 
-    def weigh(self, node: Node) -> Stock:
+    def weigh(self, node: Node) -> NodeFit:
         """What there is for them; costs next to nothing where nothing has changed since."""
         touched = self._ledger.touched
         seen, face, stock = self._known.get(node.name, (-1, None, None))
@@ -127,18 +127,19 @@ class Scale:
         for name in self._known.keys() - nodes:
             del self._known[name]
 
-    def lack(self, stock: Stock, count: int) -> Lack | None:
+    def lack(self, stock: NodeFit, count: int) -> FilterFailure | None:
         """What the node lacks for those who ask for so many; what no waiting changes is asked first."""
         if stock.suited < count:
             return self._never(stock.node, count)
         if stock.bar is not None:
-            return Lack(stock.bar)
+            return FilterFailure(stock.bar)
         if stock.left >= count:
             return None
         # Health is in the way where nothing else is.
-        return Lack(Reason.GPU_UNHEALTHY) if stock.free >= count else Lack(Reason.NOT_ENOUGH_GPUS, stock.left)
+        unhealthy = stock.free >= count
+        return FilterFailure(Reason.GPU_UNHEALTHY) if unhealthy else FilterFailure(Reason.NOT_ENOUGH_GPUS, stock.left)
 
-    def bar(self, node: Node) -> Obstacle | None:
+    def bar(self, node: Node) -> Unschedulable | None:
         """What keeps them off the node apart from its GPUs."""
         pod, occupancy = self._sample, self._ledger.occupancy
         return (
@@ -154,7 +155,7 @@ class Scale:
         _, ill = self._judged(node, self._ledger.devices.held(node.name))
         return f"GPU {ill[0]} of {node.name} is unhealthy"
 
-    def _closed(self, node: Node) -> Obstacle | None:
+    def _closed(self, node: Node) -> Unschedulable | None:
         """What keeps them off the node, whoever is there."""
         pod = self._sample
         return (
@@ -163,7 +164,7 @@ class Scale:
             or node_filters.node_selected(pod, node)
         )
 
-    def _face(self, node: Node) -> _Face:
+    def _face(self, node: Node) -> _StaticFit:
         closed, every, (there, sizes) = self._closed(node), _cards(node), self._sizes(node)
         enough = sum([size >= self.kind.memory for size in sizes])
         if self.kind.by_number(node):
@@ -172,18 +173,18 @@ class Scale:
             ill: list[int] = []
         else:
             well, ill = self._judged(node, _NOTHING)
-        return _Face(
+        return _StaticFit(
             node,
             there if enough == len(sizes) else enough,
             None if closed is None else closed.reason,
-            tuple([(resource, there - asked) for resource, asked, there in node_filters.wanted(self._sample, node)]),
+            tuple([(name, there - asked) for name, asked, there in node_filters.requested_of(self._sample, node)]),
             _keys(tuple([card.index for card in every])),
             tuple(well),
             _keys(tuple([card.index for card in well])),
             _keys(tuple(ill)),
         )
 
-    def _by_card(self, face: _Face) -> Stock:
+    def _by_card(self, face: _StaticFit) -> NodeFit:
         node, every = face.node, len(face.every)
         held = self._ledger.devices.held(node.name)
         cards, ill = face.cards, len(face.ill)
@@ -197,9 +198,9 @@ class Scale:
             cards, ill = tuple(well), len(sick)
         taken = sum([key in held for key in face.every]) if held else 0
         busy = 1000 * taken // every if taken else 0
-        return Stock(node, face.suited, self._bar(face), cards, len(cards), len(cards) + ill, every - taken, busy)
+        return NodeFit(node, face.suited, self._bar(face), cards, len(cards), len(cards) + ill, every - taken, busy)
 
-    def _by_plugin(self, face: _Face) -> Stock:
+    def _by_plugin(self, face: _StaticFit) -> NodeFit:
         """As many as the plugin has left; which cards it gives nobody knows, so all of them must do."""
         node = face.node
         total = node.allocatable.get(names.GPU_RESOURCE, 0)
@@ -207,9 +208,9 @@ class Scale:
         if gpu_filters.plugin_apart(self._claim, node, self._ledger) is not None:
             left = 0
         busy = 1000 * (total - left) // total if left else 1000
-        return Stock(node, face.suited, self._bar(face), face.cards, left, left, left, busy)
+        return NodeFit(node, face.suited, self._bar(face), face.cards, left, left, left, busy)
 
-    def _bar(self, face: _Face) -> Reason | None:
+    def _bar(self, face: _StaticFit) -> Reason | None:
         """The reason of `bar`."""
         name, occupancy = face.node.name, self._ledger.occupancy
         if face.bar is not None:
@@ -220,11 +221,11 @@ class Scale:
         port = node_filters.ports_free(self._sample, face.node, occupancy) if self.kind.ports else None
         return None if port is None else port.reason
 
-    def _suited(self, node: Node) -> list[Card]:
+    def _suited(self, node: Node) -> list[Device]:
         """The cards of the type that is asked for. One that is cut into slices is nobody's as a whole."""
         return [card for card in _cards(node) if not card.slices and self._is_typed(card)]
 
-    def _is_typed(self, card: Card) -> bool:
+    def _is_typed(self, card: Device) -> bool:
         return not self._type or self._type in card.model.lower()
 
     def _sizes(self, node: Node) -> tuple[int, list[int]]:
@@ -239,14 +240,14 @@ class Scale:
         there = (node.advertised or 0) if all(map(self._is_typed, cards)) else 0
         return there, [min([card.memory or 0 for card in cards], default=0)]
 
-    def _never(self, node: Node, count: int) -> Lack:
+    def _never(self, node: Node, count: int) -> FilterFailure:
         """Were all cards free, there would be too few, or too small ones."""
         there, sizes = self._sizes(node)
         if there < count:
-            return Lack(Reason.GPU_NOT_FOUND, there)
-        return Lack(Reason.INSUFFICIENT_GPU_MEMORY, sizes[min(count, len(sizes)) - 1])
+            return FilterFailure(Reason.GPU_NOT_FOUND, there)
+        return FilterFailure(Reason.INSUFFICIENT_GPU_MEMORY, sizes[min(count, len(sizes)) - 1])
 
-    def _judged(self, node: Node, held: Mapping[str, Mapping[str, Holder]]) -> tuple[list[FreeCard], list[int]]:
+    def _judged(self, node: Node, held: Mapping[str, Mapping[str, Hold]]) -> tuple[list[FreeDevice], list[int]]:
         """What they could have of each card that is well, in order, and which are ill that they could have else."""
         well, ill = [], []
         for card in self._suited(node):
@@ -259,7 +260,7 @@ class Scale:
                 well.append(free)
         return sorted(well, key=self._order), ill
 
-    def _free(self, card: Card, reading: Reading, holders: Mapping[str, Holder]) -> FreeCard | None:
+    def _free(self, card: Device, reading: DeviceReading, holders: Mapping[str, Hold]) -> FreeDevice | None:
         """The card, if they could have it as far as its holders, its load and its memory go."""
         kind, total = self.kind, card.memory or 0
         booked = sum([holder.memory for holder in holders.values()]) if holders else 0
@@ -276,12 +277,12 @@ class Scale:
             return None
         return _free_card(card.index, free, reading.utilization, len(holders), reading.health is Health.DEGRADED)
 
-    def _shares(self, holder: Holder, card: Card) -> bool:
+    def _shares(self, holder: Hold, card: Device) -> bool:
         return self._ledger.devices.may_share(self._claim, holder, str(card.index), self._sharing)
 
 
 # Most cards that are free are as idle as those of other nodes: one value serves them all.
-_free_card: Final = lru_cache(maxsize=4096)(FreeCard)
+_free_card: Final = lru_cache(maxsize=4096)(FreeDevice)
 
 
 @lru_cache(maxsize=64)
@@ -290,10 +291,10 @@ def _keys(indices: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(map(str, indices))
 
 
-def _as_read(node: Node, card: Card) -> FreeCard:
+def _as_read(node: Node, card: Device) -> FreeDevice:
     reading = node.readings.get(card.index, UNREAD)
     return _free_card(card.index, card.memory or 0, reading.utilization, 0, reading.health is Health.DEGRADED)
 
 
-def _cards(node: Node) -> tuple[Card, ...]:
+def _cards(node: Node) -> tuple[Device, ...]:
     return () if node.inventory is None else node.inventory.cards

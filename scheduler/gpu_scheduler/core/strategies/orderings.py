@@ -15,7 +15,7 @@ from gpu_scheduler.core.text import number_of
 
 
 @dataclass(frozen=True, slots=True)
-class FreeCard:
+class FreeDevice:
     """A card that a pod could have, as it is now."""
 
     index: int
@@ -31,7 +31,7 @@ class Choice(NamedTuple):
     """The cards that a pod would get on a node."""
 
     node: Node
-    cards: tuple[FreeCard, ...]
+    cards: tuple[FreeDevice, ...]
     spare: int = 0
     """How many cards that nobody holds stay on the node beside them."""
     busy: int = 0
@@ -39,7 +39,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class LastAssigned:
     """The card that was given last: whoever takes turns goes on behind it."""
 
     node: str
@@ -48,7 +48,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Criterion:
     """One number by which choices are compared: the least comes first or, `turned`, the most."""
 
     name: str
@@ -66,16 +66,16 @@ class Term:
 class Ordering:
     """A strategy: which cards of a node it takes first, and by which terms it compares nodes, the first before all."""
 
-    card: Callable[[FreeCard], tuple[int, ...]]
-    terms: tuple[Term, ...]
-    telling: Term | None = None
+    card: Callable[[FreeDevice], tuple[int, ...]]
+    terms: tuple[Criterion, ...]
+    telling: Criterion | None = None
     """The term that is told where none decides; None where it takes turns: then it goes on behind the last card."""
 
     def score(self, choice: Choice) -> tuple[int, ...]:
         """What the choice is sorted by: whose score is lower comes first."""
         return tuple([-term.measure(choice) if term.turned else term.measure(choice) for term in self.terms])
 
-    def reason(self, choice: Choice, rival: Choice | None, turn: Turn | None) -> str:
+    def reason(self, choice: Choice, rival: Choice | None, turn: LastAssigned | None) -> str:
         """Why this choice and not `rival`, the next best: the first term in which they differ, in people's words."""
         for term in self.terms:
             if rival is not None and term.measure(choice) != term.measure(rival):
@@ -92,7 +92,7 @@ def _sum(field: str) -> Callable[[Choice], int]:
     return lambda choice: sum(map(read, choice.cards))
 
 
-_WORN: Final = Term(
+_WORN: Final = Criterion(
     "degraded cards",
     "the fewest",
     _sum("degraded"),
@@ -101,19 +101,19 @@ _WORN: Final = Term(
 
 
 def _least_utilized() -> Ordering:
-    load = Term(
+    load = Criterion(
         "utilization",
         "the least",
         _sum("utilization"),
         lambda percent: f"{percent} % utilized",
     )
-    company = Term(
+    company = Criterion(
         "pods on the cards",
         "the fewest",
         _sum("holders"),
         lambda number: f"shared with {number_of(number, 'pod')}",
     )
-    busy = Term(
+    busy = Criterion(
         "busy cards of the node",
         "the least",
         lambda choice: choice.busy,
@@ -124,14 +124,14 @@ def _least_utilized() -> Ordering:
 
 def _by_room(*, turned: bool) -> Ordering:
     """The room that fits best or, turned round, the roomiest."""
-    room = Term(
+    room = Criterion(
         "free memory",
         "the most" if turned else "the least that fits",
         _sum("free"),
         lambda amount: f"{amount} MiB free",
         turned,
     )
-    spare = Term(
+    spare = Criterion(
         "spare cards of the node",
         "the most" if turned else "the fewest",
         lambda choice: choice.spare,

@@ -10,13 +10,13 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 from weakref import ReferenceType, ref
 
-from gpu_scheduler.core.cluster_events import ShapeChanged
+from gpu_scheduler.core.cluster_events import ClassChanged
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.core.strategies.diagnosis import Count, Places, Tally
-from gpu_scheduler.core.strategies.equivalence import Shape
-from gpu_scheduler.core.strategies.node_fit import Scale, Stock
-from gpu_scheduler.core.strategies.orderings import ORDERINGS, Choice, FreeCard, Turn
+from gpu_scheduler.core.strategies.diagnosis import Diagnosis, FailureCount, NodeNumbers
+from gpu_scheduler.core.strategies.equivalence import EquivalenceClass
+from gpu_scheduler.core.strategies.node_fit import NodeFilter, NodeFit
+from gpu_scheduler.core.strategies.orderings import ORDERINGS, Choice, FreeDevice, LastAssigned
 from gpu_scheduler.core.text import natural
 
 _Key = tuple[int | str, ...]
@@ -27,11 +27,11 @@ _FOR_GOOD: Final = frozenset(
 """What nodes lack that no other pod's end gives them."""
 
 
-class _Entry(NamedTuple):
+class _RankedNode(NamedTuple):
     """A node that fits, and where it stands."""
 
     key: _Key
-    stock: Stock
+    stock: NodeFit
     choice: Choice
 
 
@@ -52,24 +52,24 @@ class Ranking:
         "turn",
     )
 
-    def __init__(self, shape: Shape, scale: Scale, places: Places) -> None:
+    def __init__(self, shape: EquivalenceClass, scale: NodeFilter, places: NodeNumbers) -> None:
         self.shape = shape
         self.scale = scale
-        self.turn: Turn | None = None
+        self.turn: LastAssigned | None = None
         """Where a strategy that takes turns goes on."""
         self._ordering = ORDERINGS[shape.kind.strategy]
         self.clear(places)
-        self._waiting: ReferenceType[ShapeChanged] | None = None
+        self._waiting: ReferenceType[ClassChanged] | None = None
         self._told: Reason | None = None
         self._begun = False
 
-    def clear(self, places: Places) -> None:
+    def clear(self, places: NodeNumbers) -> None:
         """Begin anew, without nodes."""
         self.seen = -1
         """The number of the last change that it was shown."""
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _RankedNode] = {}
         self._order: list[_Key] = []
-        self._tally = Tally(places)
+        self._tally = Diagnosis(places)
 
     @property
     def takes_turns(self) -> bool:
@@ -123,20 +123,20 @@ class Ranking:
         """What is told of where no node fits."""
         return self._tally.leading()
 
-    def count(self, reason: Reason) -> Count:
+    def count(self, reason: Reason) -> FailureCount:
         """The nodes that lack this."""
         return self._tally.count(reason)
 
-    def wait(self) -> ShapeChanged:
+    def wait(self) -> ClassChanged:
         """Somebody waits; what is no news to the first who does is none to whoever joins."""
         wake = self.waiting
         if wake is None:
-            wake = ShapeChanged(self.shape)
+            wake = ClassChanged(self.shape)
             self._waiting, self._told, self._begun = ref(wake), self._leading(), False
         return wake
 
     @property
-    def waiting(self) -> ShapeChanged | None:
+    def waiting(self) -> ClassChanged | None:
         """What wakes those who wait, as long as somebody does."""
         return None if self._waiting is None else self._waiting()
 
@@ -150,16 +150,16 @@ class Ranking:
     def _leading(self) -> Reason | None:
         return None if self._order else self.lacking
 
-    def _entry(self, stock: Stock) -> _Entry:
+    def _entry(self, stock: NodeFit) -> _RankedNode:
         choice, name = self._choice(stock, stock.cards), stock.node.name
-        return _Entry((*self._ordering.score(choice), natural(name), name), stock, choice)
+        return _RankedNode((*self._ordering.score(choice), natural(name), name), stock, choice)
 
-    def _choice(self, stock: Stock, cards: Sequence[FreeCard]) -> Choice:
+    def _choice(self, stock: NodeFit, cards: Sequence[FreeDevice]) -> Choice:
         """The first of these cards, as many as are asked for."""
         chosen = tuple(cards[: self.shape.gpus])
         return Choice(stock.node, chosen, stock.whole - sum([not card.holders for card in chosen]), stock.busy)
 
-    def _in_turn(self, turn: Turn) -> Iterator[Choice]:
+    def _in_turn(self, turn: LastAssigned) -> Iterator[Choice]:
         """All nodes that are equally worn, beginning behind the card, then those that are worn more."""
         order, here, first = self._order, (natural(turn.node), turn.node), 0
         while first < len(order):
@@ -177,7 +177,7 @@ class Ranking:
             yield from last
             first = end
 
-    def _behind(self, stock: Stock, index: int) -> Choice:
+    def _behind(self, stock: NodeFit, index: int) -> Choice:
         """What the node gives to whoever goes on behind one of its cards."""
         cards = sorted(stock.cards, key=lambda card: (card.degraded, card.index <= index, card.index))
         return self._choice(stock, cards)

@@ -6,12 +6,12 @@ import ssl
 from typing import Any, Protocol
 
 
-class AccessError(Exception):
+class ClientConfigError(Exception):
     """Neither a kubeconfig nor a service account leads to an API server; the text says what to do."""
 
 
-class Access(Protocol):
-    """How a cluster is reached, as the client's Configuration says it, and InCluster for the pod's own cluster."""
+class ClientConfig(Protocol):
+    """How a cluster is reached: the client's Configuration fits, and InClusterConfig for the pod's own cluster."""
 
     host: str
     ssl_ca_cert: str | None
@@ -27,7 +27,7 @@ class Access(Protocol):
         """What goes into the Authorization header, read again where it has aged."""
 
 
-def tls_of(configuration: Access) -> ssl.SSLContext:
+def tls_of(configuration: ClientConfig) -> ssl.SSLContext:
     """Make a context of what a configuration trusts and shows."""
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
     # Python 3.13 turned on checks that Kubernetes' own clients do not make and that many clusters' CAs fail.
@@ -40,7 +40,7 @@ def tls_of(configuration: Access) -> ssl.SSLContext:
     return context
 
 
-def trust(context: ssl.SSLContext, configuration: Access) -> None:
+def trust(context: ssl.SSLContext, configuration: ClientConfig) -> None:
     """Teach the live context a new CA and client certificate; connections that are open live on."""
     if configuration.ssl_ca_cert or configuration.ca_cert_data:
         context.load_verify_locations(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)

@@ -18,7 +18,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_AGE = 60.0
 
 
-class InCluster:
+class InClusterConfig:
     """How a pod reaches its API server; ValueError or OSError where it can't."""
 
     ca_cert_data: str | bytes | None = None

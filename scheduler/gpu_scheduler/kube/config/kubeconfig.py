@@ -15,24 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_scheduler.core.text import quote
-from gpu_scheduler.kube.config.client_config import AccessError
-from gpu_scheduler.kube.config.in_cluster import InCluster
+from gpu_scheduler.kube.config.client_config import ClientConfigError
+from gpu_scheduler.kube.config.in_cluster import InClusterConfig
 
 if TYPE_CHECKING:
-    from gpu_scheduler.kube.config.client_config import Access
+    from gpu_scheduler.kube.config.client_config import ClientConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
     """One context of a kubeconfig."""
 
-    access: Access
+    access: ClientConfig
     context: str
     namespace: str
     """Where its commands look when they are not told; `default` where it names none."""
 
 
-class Reload:
+class ConfigLoader:
     """How this process finds its cluster: a kubeconfig when one is named, else the pod's service account."""
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -41,15 +41,15 @@ class Reload:
         self.context = context or ""
         self.namespace = ""
 
-    async def __call__(self) -> Access:
-        """A fresh configuration; AccessError says what is missing."""
+    async def __call__(self) -> ClientConfig:
+        """A fresh configuration; ClientConfigError says what is missing."""
         try:
             if self._kubeconfig is None:
-                return InCluster()
+                return InClusterConfig()
             found = await read_kubeconfig(self._kubeconfig, self.context or None)
         except (OSError, TypeError, ValueError) as error:
             where = "a service account" if self._kubeconfig is None else f"kubeconfig {self._kubeconfig}"
-            raise AccessError(
+            raise ClientConfigError(
                 f"cannot reach a cluster through {where}: {error} "
                 "(example: --kubeconfig ~/.kube/config --context kind-gpu-scheduler)",
             ) from error

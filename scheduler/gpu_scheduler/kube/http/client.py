@@ -15,19 +15,19 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from gpu_scheduler.kube.config.client_config import AccessError, tls_of, trust
-from gpu_scheduler.kube.config.kubeconfig import Reload
-from gpu_scheduler.kube.http.connection import HeldBackError, TooLargeError
-from gpu_scheduler.kube.http.pool import Connections, Route, proxy_of
+from gpu_scheduler.kube.config.client_config import ClientConfigError, tls_of, trust
+from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
+from gpu_scheduler.kube.http.connection import GuardRefusedError, TooLargeError
+from gpu_scheduler.kube.http.pool import ConnectionPool, Route, proxy_of
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.meta import Status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from gpu_scheduler.kube.config.client_config import Access
-    from gpu_scheduler.kube.http.connection import Reply
-    from gpu_scheduler.kube.http.watch_stream import Stream
+    from gpu_scheduler.kube.config.client_config import ClientConfig
+    from gpu_scheduler.kube.http.connection import HttpReply
+    from gpu_scheduler.kube.http.watch_stream import WatchStream
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -45,20 +45,20 @@ log = logging.getLogger(__name__)
 _statuses = msgspec.json.Decoder(Status)
 
 
-class NoAnswerError(Exception):
+class NoResponseError(Exception):
     """The API server did not answer: refused, cut, or over the time-out. What it did with the request is unknown."""
 
 
-class TooLongError(NoAnswerError):
+class TooLongError(NoResponseError):
     """The answer has more bytes than were asked for; it was not read to its end."""
 
 
-class NotSentError(NoAnswerError):
+class NotSentError(NoResponseError):
     """Nothing of the request was sent, because its guard said no."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """One reply: HTTP status, raw body, and the seconds to wait that a Retry-After header asked for."""
 
     status: int
@@ -71,10 +71,10 @@ class Answer:
         return 200 <= self.status < 300  # noqa: PLR2004 - the HTTP standard's own numbers
 
 
-class Api:
+class ApiClient:
     """A connection to one cluster, authenticated; safe to share between tasks."""
 
-    def __init__(self, configuration: Access, *, reload: Reload, user_agent: str = "gpu-scheduler") -> None:
+    def __init__(self, configuration: ClientConfig, *, reload: ConfigLoader, user_agent: str = "gpu-scheduler") -> None:
         """`reload` makes a fresh configuration when the API server no longer accepts our credentials."""
         self._configuration = configuration
         self._reload = reload
@@ -82,7 +82,7 @@ class Api:
         self._tls = tls_of(configuration)
         self._proxy = proxy_of(configuration.host)
         self._connections = self._connections_to(configuration)
-        self._streams: set[Stream] = set()
+        self._streams: set[WatchStream] = set()
         self._user_agent = user_agent
 
     @property
@@ -120,8 +120,8 @@ class Api:
         timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - a limit for the transport, which then tells what it knows
         guard: Callable[[], bool] | None = None,
         most: int = 0,
-    ) -> Answer:
-        """One request, one Answer whatever its status; NoAnswerError when there was none within `timeout` seconds.
+    ) -> ApiResponse:
+        """One request, one Answer whatever its status; NoResponseError when there was none within `timeout` seconds.
 
         Of a body longer than `most` bytes no more is read: TooLongError; 0 sets no limit. A `guard` is asked
         in the very call that sends the body: NotSentError when it said no before anything left. What it guards is not
@@ -130,28 +130,28 @@ class Api:
         try:
             async with asyncio.timeout(timeout):
                 reply = await self._ask(method, path, query, content_type, body, guard, most)
-        except HeldBackError as error:
+        except GuardRefusedError as error:
             raise NotSentError(f"{method} {path}: {error}") from error
         except TooLargeError as error:
             raise TooLongError(f"{method} {path}: {error}") from error
         except (TimeoutError, OSError) as error:
-            raise NoAnswerError(f"{method} {path}: {_told(error)}") from error
+            raise NoResponseError(f"{method} {path}: {_told(error)}") from error
         return _answer(reply)
 
     @asynccontextmanager
     async def stream(
         self, path: str, *, query: Mapping[str, str], limit: float, idle_limit: float, pause: float = 0.0
-    ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes | bytearray]]]:
+    ) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes | bytearray]]]:
         """Open a watch: its Answer (body only when refused) and the raw chunks.
 
-        Ends after `limit` seconds or `idle_limit` seconds of silence with NoAnswerError. What comes is read every
+        Ends after `limit` seconds or `idle_limit` seconds of silence with NoResponseError. What comes is read every
         `pause` seconds, or sooner by `hurry`.
         """
         try:
             async with asyncio.timeout(limit), self._watch(path, query, idle_limit, pause) as (reply, stream):
                 yield _answer(reply), stream.chunks(idle_limit)
         except (TimeoutError, OSError) as error:
-            raise NoAnswerError(f"watch {path}: {_told(error)}") from error
+            raise NoResponseError(f"watch {path}: {_told(error)}") from error
 
     async def _ask(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request
         self,
@@ -162,7 +162,7 @@ class Api:
         body: bytes | None,
         guard: Callable[[], bool] | None,
         most: int,
-    ) -> Reply:
+    ) -> HttpReply:
         """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
         for last in (False, True):
             configuration = self._configuration
@@ -180,7 +180,7 @@ class Api:
     @asynccontextmanager
     async def _watch(
         self, path: str, query: Mapping[str, str], idle_limit: float, pause: float
-    ) -> AsyncIterator[tuple[Reply, Stream]]:
+    ) -> AsyncIterator[tuple[HttpReply, WatchStream]]:
         """Begin; once more with reloaded credentials after a 401."""
         for last in (False, True):
             configuration = self._configuration
@@ -217,7 +217,7 @@ class Api:
         who = f"Authorization: {token}\r\n" if token else ""
         return f"Accept: {JSON}\r\nContent-Type: {content_type}\r\nUser-Agent: {self._user_agent}\r\n{who}{more}"
 
-    async def _reload_credentials(self, refused: Access) -> None:
+    async def _reload_credentials(self, refused: ClientConfig) -> None:
         """Read token, certificates and CA again; many calls refused at once make one reload."""
         async with self._reloading:
             if self._configuration is not refused:
@@ -227,15 +227,15 @@ class Api:
                 fresh = await self._reload()
                 trust(self._tls, fresh)
                 connections = self._connections_to(fresh)
-            except (AccessError, OSError, ssl.SSLError) as error:
-                raise NoAnswerError(f"cannot read credentials again: {error}") from error
+            except (ClientConfigError, OSError, ssl.SSLError) as error:
+                raise NoResponseError(f"cannot read credentials again: {error}") from error
             self._configuration = fresh
             # Those that are open show the client certificate that was refused.
             self._connections.close()
             self._connections = connections
 
-    def _connections_to(self, configuration: Access) -> Connections:
-        """AccessError where there is no way."""
+    def _connections_to(self, configuration: ClientConfig) -> ConnectionPool:
+        """ClientConfigError where there is no way."""
         try:
             route = Route(
                 configuration.host,
@@ -243,19 +243,19 @@ class Api:
                 configuration.proxy or self._proxy,
                 configuration.proxy_headers,
             )
-            connections = Connections(route, self._tls, CONNECTIONS)
+            connections = ConnectionPool(route, self._tls, CONNECTIONS)
         except ValueError as error:
-            raise AccessError(str(error)) from error
+            raise ClientConfigError(str(error)) from error
         address = urlsplit(configuration.host)
         # A host with a path in it stands behind a gateway for several clusters.
         self._named, self._base = f"Host: {address.netloc.rpartition('@')[2]}\r\n", address.path
         return connections
 
 
-async def connect(kubeconfig: str | None, context: str | None, *, user_agent: str) -> Api:
-    """An Api for the cluster of `kubeconfig`, or the one this pod runs in; AccessError when there is none."""
-    reload = Reload(kubeconfig, context)
-    return Api(await reload(), reload=reload, user_agent=user_agent)
+async def connect(kubeconfig: str | None, context: str | None, *, user_agent: str) -> ApiClient:
+    """An Api for the cluster of `kubeconfig`, or the one this pod runs in; ClientConfigError when there is none."""
+    reload = ConfigLoader(kubeconfig, context)
+    return ApiClient(await reload(), reload=reload, user_agent=user_agent)
 
 
 def segment(name: str) -> str:
@@ -263,8 +263,8 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _answer(reply: Reply) -> Answer:
-    return Answer(reply.status, reply.body, _patience(reply.retry_after))
+def _answer(reply: HttpReply) -> ApiResponse:
+    return ApiResponse(reply.status, reply.body, _patience(reply.retry_after))
 
 
 def _told(error: Exception) -> str:
@@ -277,7 +277,7 @@ def _patience(text: str) -> float | None:
     return float(text) if text.isascii() and text.isdigit() else None
 
 
-def status_message(answer: Answer) -> str:
+def status_message(answer: ApiResponse) -> str:
     """Find the sentence of a Status object, or the beginning of whatever else came."""
     try:
         message = _statuses.decode(answer.body).message

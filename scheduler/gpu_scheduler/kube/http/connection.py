@@ -34,7 +34,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 """What zlib calls gzip's format."""
 
 
-class HeldBackError(ConnectionError):
+class GuardRefusedError(ConnectionError):
     """The guard said no before anything was sent; the connection is of no use any more."""
 
 
@@ -43,7 +43,7 @@ class TooLargeError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """What came back: HTTP status, body, and the value of a Retry-After header, empty where there was none."""
 
     status: int
@@ -61,7 +61,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock, self._readable)
         self._parser = HttpResponseParser(self)
-        self._reply: asyncio.Future[Reply] | None = None
+        self._reply: asyncio.Future[HttpReply] | None = None
         self._guard: Callable[[], bool] | None = None
         self._unsent = memoryview(b"")
         self._left = False
@@ -73,14 +73,14 @@ class Connection:
         self.usable = True
         """Whether it may be asked again."""
 
-    async def ask(self, request: bytes, guard: Callable[[], bool] | None, most: int = 0) -> Reply:
+    async def ask(self, request: bytes, guard: Callable[[], bool] | None, most: int = 0) -> HttpReply:
         """Send, where `guard` allows it as each byte leaves, and give the answer; OSError when there is none.
 
         Of a body of more than `most` bytes, unpacked, no more is read: TooLargeError; 0 sets no limit. Whoever is
         cancelled meanwhile has to close it: the answer to come would be taken for the next one's.
         """
         self._most = most
-        reply: asyncio.Future[Reply] = self._loop.create_future()
+        reply: asyncio.Future[HttpReply] = self._loop.create_future()
         self._reply = reply
         self._guard, self._unsent, self._left = guard, memoryview(request), False
         self._send()
@@ -114,7 +114,7 @@ class Connection:
     def _ask(self) -> None:
         if self._guard is not None and not self._guard():
             what = "this process may not send that any more"
-            raise ConnectionAbortedError(what) if self._left else HeldBackError(what)
+            raise ConnectionAbortedError(what) if self._left else GuardRefusedError(what)
 
     def _readable(self) -> None:
         try:
@@ -204,7 +204,7 @@ class Connection:
         body, self._body = self._body, bytearray()
         self._reply, self._guard = None, None
         if reply is not None and not reply.done():
-            reply.set_result(Reply(status, body, self._retry_after))
+            reply.set_result(HttpReply(status, body, self._retry_after))
 
     def _fail(self, error: OSError) -> None:
         self.close()

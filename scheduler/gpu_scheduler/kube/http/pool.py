@@ -16,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohappyeyeballs
 
 from gpu_scheduler.kube.http.connection import Connection
-from gpu_scheduler.kube.http.watch_stream import Stream
+from gpu_scheduler.kube.http.watch_stream import WatchStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from aiohappyeyeballs import AddrInfoType
 
-    from gpu_scheduler.kube.http.connection import Reply
+    from gpu_scheduler.kube.http.connection import HttpReply
 
 KEPT: Final = 15.0
 """Seconds after which a connection that nobody used is closed: before those in between forget it without a word."""
@@ -48,7 +48,7 @@ class Route:
     proxy_headers: Mapping[str, str] | None = None
 
 
-class Connections:
+class ConnectionPool:
     """To one address, through a proxy where one is named."""
 
     def __init__(self, route: Route, tls: ssl.SSLContext, limit: int) -> None:
@@ -69,8 +69,8 @@ class Connections:
 
     async def ask(
         self, request: bytes, guard: Callable[[], bool] | None, *, most: int = 0, harmless: bool = False
-    ) -> Reply:
-        """One request and its answer; OSError when there is none, HeldBackError when `guard` kept it back.
+    ) -> HttpReply:
+        """One request and its answer; OSError when there is none, GuardRefusedError when `guard` kept it back.
 
         TooLargeError where its body has more than `most` bytes, unless that is 0. What is `harmless` is asked again
         where a kept connection turns out to be closed.
@@ -86,12 +86,12 @@ class Connections:
             return await self._asked(Connection(await self._opened()), request, guard, most)
 
     @asynccontextmanager
-    async def stream(self, pause: float) -> AsyncIterator[Stream]:
+    async def stream(self, pause: float) -> AsyncIterator[WatchStream]:
         """Open one for an answer that goes on."""
         async with self._places:
             if self._closed:
                 raise ConnectionError(_CLOSED)
-            stream = Stream(await self._opened(), pause)
+            stream = WatchStream(await self._opened(), pause)
             try:
                 yield stream
             finally:
@@ -108,7 +108,7 @@ class Connections:
 
     async def _asked(
         self, connection: Connection, request: bytes, guard: Callable[[], bool] | None, most: int
-    ) -> Reply:
+    ) -> HttpReply:
         try:
             return await connection.ask(request, guard, most)
         except BaseException:
@@ -187,7 +187,11 @@ async def _connected(address: SplitResult) -> socket.socket:
     """A socket that does not block, to the first of a host's addresses that answers."""
     loop = asyncio.get_running_loop()
     return await aiohappyeyeballs.start_connection(
-        await _looked_up(address), happy_eyeballs_delay=_SECOND_TRY, interleave=1, loop=loop, socket_factory=forgetful
+        await _looked_up(address),
+        happy_eyeballs_delay=_SECOND_TRY,
+        interleave=1,
+        loop=loop,
+        socket_factory=dropping_socket,
     )
 
 
@@ -241,7 +245,7 @@ UNACKNOWLEDGED: Final = 4.0
 the time in which its holder binds."""
 
 
-def forgetful(address: AddrInfoType) -> socket.socket:
+def dropping_socket(address: AddrInfoType) -> socket.socket:
     """Make a socket that forgets what nobody acknowledges."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.kube.http.connection import Connection, Reply
+from gpu_scheduler.kube.http.connection import Connection, HttpReply
 
 if TYPE_CHECKING:
     import socket
@@ -17,7 +17,7 @@ _AHEAD: Final = 2**19
 _OK: Final = range(200, 300)
 
 
-class Stream(Connection):
+class WatchStream(Connection):
     """A connection for one request, and for none after it."""
 
     def __init__(self, sock: socket.socket, pause: float) -> None:
@@ -29,7 +29,7 @@ class Stream(Connection):
         self._error: OSError | None = None
         self._stir = asyncio.Event()
 
-    async def begin(self, request: bytes) -> Reply:
+    async def begin(self, request: bytes) -> HttpReply:
         """Send; the answer's head, with a body only where it is a refusal. OSError when there is none."""
         if self._error is not None:
             raise self._error
@@ -87,7 +87,7 @@ class Stream(Connection):
         status = self._parser.get_status_code()
         if status in _OK and self._reply is not None and not self._reply.done():
             self._streaming = True
-            self._reply.set_result(Reply(status, b"", ""))
+            self._reply.set_result(HttpReply(status, b"", ""))
 
     def on_body(self, body: bytes) -> None:
         """See HttpResponseParser; what follows the end at once is nobody's."""

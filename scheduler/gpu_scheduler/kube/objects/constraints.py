@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gpu_scheduler.core.pods.bounds import MAX_CLAIMS, MAX_CONSTRAINTS, MAX_VOLUMES, Excess
-from gpu_scheduler.core.pods.constraints import ANYWHERE, Constraints, Requirement, Term, Toleration
+from gpu_scheduler.core.pods.constraints import (
+    ANYWHERE,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    SchedulingConstraints,
+    Toleration,
+)
 from gpu_scheduler.kube.objects.decoding import decode_part
 from gpu_scheduler.kube.objects.pod_objects import (
     Affinity,
@@ -41,17 +47,17 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _ABSENT: Final = frozenset({b"", b"null"})
 
 
-class Wishes(NamedTuple):
+class PodConstraints(NamedTuple):
     """Where a pod may go, and the fields with wishes that we do not decide."""
 
-    constraints: Constraints
+    constraints: SchedulingConstraints
     unsupported: tuple[str, ...]
 
 
-NO_WISHES: Final = Wishes(ANYWHERE, ())
+NO_CONSTRAINTS: Final = PodConstraints(ANYWHERE, ())
 
 
-def wishes_of(spec: PodSpec) -> tuple[Wishes, Excess | None]:
+def constraints_of(spec: PodSpec) -> tuple[PodConstraints, Excess | None]:
     """All that the pod says about the node it wants; of too much, nothing is kept."""
     texts = (
         bytes(spec.node_selector),
@@ -62,7 +68,7 @@ def wishes_of(spec: PodSpec) -> tuple[Wishes, Excess | None]:
     )
     size = sum(map(len, texts))
     if size > MAX_CONSTRAINTS:
-        return NO_WISHES, Excess("what the pod says of its node", size, MAX_CONSTRAINTS)
+        return NO_CONSTRAINTS, Excess("what the pod says of its node", size, MAX_CONSTRAINTS)
     return (_wishes if size <= _LONGEST else _wishes.__wrapped__)(*texts), None
 
 
@@ -77,10 +83,10 @@ def claims_of(pod_name: str, spec: PodSpec) -> tuple[tuple[str, ...], Excess | N
     return claims, None
 
 
-def terms_of(selector: NodeSelector) -> tuple[Term, ...]:
+def terms_of(selector: NodeSelector) -> tuple[NodeSelectorTerm, ...]:
     """The terms of a node selector, a pod's or a volume's."""
     return tuple(
-        Term(_requirements(term.match_expressions or ()), _requirements(term.match_fields or ()))
+        NodeSelectorTerm(_requirements(term.match_expressions or ()), _requirements(term.match_fields or ()))
         for term in selector.node_selector_terms or ()
     )
 
@@ -95,7 +101,7 @@ def _claim_names(pod_name: str, volumes: Iterable[PodVolumeObject]) -> Iterator[
 
 
 @lru_cache(maxsize=_MOST)
-def _wishes(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes, claims: bytes) -> Wishes:
+def _wishes(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes, claims: bytes) -> PodConstraints:
     wanted = decode_part(_affinities, affinity)
     labels = decode_part(_selectors, selector)
     node_affinity = wanted.node_affinity if wanted else None
@@ -103,13 +109,15 @@ def _wishes(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes,
     # What stands there and cannot be read is a wish that no node fulfils.
     if (wanted is None and affinity not in _ABSENT) or (labels is None and selector not in _ABSENT):
         terms = ()
-    constraints = Constraints(labels or {}, terms, _tolerated(decode_part(_tolerations, tolerations) or ()))
+    constraints = SchedulingConstraints(labels or {}, terms, _tolerated(decode_part(_tolerations, tolerations) or ()))
     unsupported = _unsupported(wanted, decode_part(_spreads, spread) or (), decode_part(_claims, claims) or ())
-    return Wishes(ANYWHERE if constraints == ANYWHERE else constraints, tuple(unsupported))
+    return PodConstraints(ANYWHERE if constraints == ANYWHERE else constraints, tuple(unsupported))
 
 
-def _requirements(given: Iterable[SelectorRequirement]) -> tuple[Requirement, ...]:
-    return tuple(Requirement(each.key or "", each.operator or "", tuple(each.values or ())) for each in given)
+def _requirements(given: Iterable[SelectorRequirement]) -> tuple[NodeSelectorRequirement, ...]:
+    return tuple(
+        NodeSelectorRequirement(each.key or "", each.operator or "", tuple(each.values or ())) for each in given
+    )
 
 
 def _tolerated(given: Iterable[TolerationObject]) -> tuple[Toleration, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gpu_scheduler.core.nodes.monitor_leases import Sighting
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import Named
 
@@ -54,9 +54,9 @@ class _Lease(msgspec.Struct, gc=False):
 _leases = msgspec.json.Decoder(_Lease)
 
 
-def read_sighting(raw: bytes | msgspec.Raw) -> tuple[str, Sighting]:
+def read_sighting(raw: bytes | msgspec.Raw) -> tuple[str, MonitorLease]:
     """JSON of a monitor's Lease to (node, Sighting). msgspec.ValidationError when it is no Lease."""
     lease = decode_object(_leases, raw)
     spec = lease.spec or _LeaseSpec()
     node = lease.metadata.name
-    return node, Sighting(node, spec.renew_time, float(spec.lease_duration_seconds or USUAL))
+    return node, MonitorLease(node, spec.renew_time, float(spec.lease_duration_seconds or USUAL))

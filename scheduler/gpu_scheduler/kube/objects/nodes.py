@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.core.nodes.inventory import UNREAD, Card, Health, Inventory, Reading, counted
+from gpu_scheduler.core.nodes.inventory import UNREAD, Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.constraints import Taint
 from gpu_scheduler.core.pods.count_request import MAX_CARDS, MAX_MEMORY
@@ -105,7 +105,7 @@ def node_value(node: NodeObject) -> Node:
     )
 
 
-def _told(text: str) -> tuple[Inventory | None, dict[int, Reading]]:
+def _told(text: str) -> tuple[Inventory | None, dict[int, DeviceReading]]:
     """The cards that a monitor lists, and its readings; nothing of either when the list cannot be believed.
 
     A card that is as one that nobody reads has no reading.
@@ -121,8 +121,8 @@ def _told(text: str) -> tuple[Inventory | None, dict[int, Reading]]:
     return Inventory(cards), {card: reading for card, reading in readings.items() if reading != UNREAD}
 
 
-def _card(device: _Device) -> Card:
-    return Card(
+def _card(device: _Device) -> Device:
+    return Device(
         device.index,
         next(_uuids("GPU", (device.uuid,)), None),
         tuple(_uuids("MIG", (each.uuid for each in device.mig_devices or ()))),
@@ -131,8 +131,8 @@ def _card(device: _Device) -> Card:
     )
 
 
-def _reading(device: _Device) -> Reading:
-    return Reading(
+def _reading(device: _Device) -> DeviceReading:
+    return DeviceReading(
         decode_part(_amounts, bytes(device.memory_used)) or UNREAD.used,
         decode_part(_percents, bytes(device.utilization)) or UNREAD.utilization,
         decode_part(_healths, bytes(device.health)) or UNREAD.health,

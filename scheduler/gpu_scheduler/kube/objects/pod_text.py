@@ -27,7 +27,7 @@ from gpu_scheduler.core.pods.bounds import (
 )
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.placement_map import MAX_BYTES
-from gpu_scheduler.core.pods.pod import Condition
+from gpu_scheduler.core.pods.pod import ScheduledCondition
 from gpu_scheduler.core.refs import Owner
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.pod_objects import Env, OwnerReference, PodMeta, PodSpec
@@ -62,7 +62,7 @@ _FEW: Final = 16
 """Containers that are kept one by one, even if they are alike."""
 _MAX_NAME: Final = 253
 """Longest name of an object."""
-_SCHEDULED: Final = Condition("True", "", "")
+_SCHEDULED: Final = ScheduledCondition("True", "", "")
 """What nearly all bound pods say; since when they do counts for nothing."""
 
 
@@ -163,7 +163,7 @@ def _containers(
     )
 
 
-def condition_of(conditions: Iterable[ConditionObject]) -> Condition | None:
+def condition_of(conditions: Iterable[ConditionObject]) -> ScheduledCondition | None:
     """The condition PodScheduled, if there is one."""
     for condition in conditions:
         if condition.type == names.CONDITION_POD_SCHEDULED:
@@ -171,7 +171,7 @@ def condition_of(conditions: Iterable[ConditionObject]) -> Condition | None:
                 return _SCHEDULED
             message = (condition.message or "")[:MAX_MESSAGE]
             reason = (condition.reason or "")[:MAX_MESSAGE]
-            return Condition(condition.status, reason, message, condition.last_transition_time)
+            return ScheduledCondition(condition.status, reason, message, condition.last_transition_time)
     return None
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpu_scheduler.core.pods.pod import Pod, Resident
+from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 from gpu_scheduler.core.refs import PodRef
-from gpu_scheduler.kube.objects.constraints import claims_of, wishes_of
+from gpu_scheduler.kube.objects.constraints import claims_of, constraints_of
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.pod_objects import ContainerObject, ForeignPodObject, PodObject, PodStatus
 from gpu_scheduler.kube.objects.pod_text import condition_of, containers_of, controller_of, kept_annotations, labels_of
@@ -39,12 +39,12 @@ def read_pod(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, Pod]:
     return pod.ref.uid, pod
 
 
-def read_resident(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, Resident]:
+def read_resident(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, ForeignPod]:
     """JSON of another scheduler's bound pod to (uid, Resident). msgspec.ValidationError when it is no pod."""
     pod = decode_object(_residents, raw)
     meta = pod.metadata
     ref = PodRef(sys.intern(meta.namespace or ""), meta.name or "", meta.uid or "")
-    return ref.uid, Resident(ref, sys.intern(pod.spec.node_name or ""), demand_of(pod.spec)[0])
+    return ref.uid, ForeignPod(ref, sys.intern(pod.spec.node_name or ""), demand_of(pod.spec)[0])
 
 
 def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = True) -> Pod:
@@ -58,7 +58,7 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
     owner, too_many_owners = controller_of(meta)
     containers, too_many_containers = containers_of(spec, all_of_them=all_containers)
     demand, too_much = demand_of(spec)
-    wishes, too_many_wishes = wishes_of(spec)
+    wishes, too_many_wishes = constraints_of(spec)
     claims, too_many_claims = claims_of(meta.name or "", spec)
     return Pod(
         ref=PodRef(sys.intern(meta.namespace or namespace), meta.name or "", meta.uid or ""),

@@ -13,7 +13,7 @@ import msgspec
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import MAX_PART, MAX_PORTS, MAX_RESOURCES, Excess
-from gpu_scheduler.core.pods.pod import ANY_ADDRESS, EVERY_PORT, NOTHING, Demand, HostPort
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, EVERY_PORT, NOTHING, HostPort, ResourceRequest
 from gpu_scheduler.kube.objects.decoding import decode_part
 from gpu_scheduler.kube.objects.pod_objects import (
     Consumer,
@@ -62,7 +62,7 @@ class _Texts(NamedTuple):
     sidecar: bool
 
 
-def demand_of(spec: PodSpec | ForeignPodSpec) -> tuple[Demand, Excess | None]:
+def demand_of(spec: PodSpec | ForeignPodSpec) -> tuple[ResourceRequest, Excess | None]:
     """What the pod takes in all; its init containers run before the others, so the larger of the two counts.
 
     Of too many resources the first are kept, processor, memory and cards before all others; too many ports count as all
@@ -143,7 +143,7 @@ def _texts(container: Consumer) -> _Texts:
 @lru_cache(maxsize=_MOST)
 def _demand(
     containers: tuple[_Texts, ...], before: tuple[_Texts, ...], resources: bytes, overhead: bytes
-) -> tuple[Demand, Excess | None]:
+) -> tuple[ResourceRequest, Excess | None]:
     wants = [_wanted(each.resources) for each in chain(containers, before)]
     total: dict[str, int] = {}
     for each in wants[: len(containers)]:
@@ -218,5 +218,5 @@ def _same_amounts(found: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
 
 
 @lru_cache(maxsize=_MOST)
-def _shared(requests: frozenset[tuple[str, int]], ports: frozenset[HostPort]) -> Demand:
-    return Demand(dict(sorted(requests)), ports) if requests or ports else NOTHING
+def _shared(requests: frozenset[tuple[str, int]], ports: frozenset[HostPort]) -> ResourceRequest:
+    return ResourceRequest(dict(sorted(requests)), ports) if requests or ports else NOTHING

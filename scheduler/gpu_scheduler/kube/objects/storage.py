@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.core.filters.volumes import Claim, StorageClass, Volume
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.kube.objects.constraints import terms_of
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import ObjectMeta, ReadStruct
@@ -88,14 +88,14 @@ _volumes = msgspec.json.Decoder(PersistentVolume)
 _classes = msgspec.json.Decoder(StorageClassObject)
 
 
-def read_claim(raw: bytes | msgspec.Raw) -> tuple[str, Claim]:
+def read_claim(raw: bytes | msgspec.Raw) -> tuple[str, VolumeClaim]:
     """JSON of a claim to (NAMESPACE/NAME, Claim). msgspec.ValidationError when it is no claim."""
     decoded = decode_object(_claims, raw)
     meta, spec = decoded.metadata, decoded.spec or ClaimSpec()
     said = meta.annotations or ClaimAnnotations()
     storage_class = spec.storage_class_name if said.former_class is None else said.former_class
     selected = (said.selected_node or "")[:_MAX_NAME]
-    claim = Claim(
+    claim = VolumeClaim(
         namespace=sys.intern(meta.namespace or ""),
         name=meta.name or "",
         volume=spec.volume_name or None,
