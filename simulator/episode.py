@@ -140,7 +140,7 @@ class Episode:
             if ledger != held:
                 odd = sorted(set(ledger.items()) ^ set(held.items()))
                 return f"ledger: {process.name} has other holders than the API server: {odd[:2]}"
-            wrong = scheduler.ledger.differences(scheduler.world.rebuilt(scheduler.tracked))
+            wrong = scheduler.ledger.differences(scheduler.world.rebuild_ledger(scheduler.tracked))
             if wrong:
                 return f"rebuild: {wrong} entries of {process.name} differ from a ledger that is made anew"
         return None

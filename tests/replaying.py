@@ -67,7 +67,7 @@ class Replay:
         self._tracker = PodStates()
         self._feeds: dict[str, EventHandlerFuncs[Any]] = {
             InputKind.NODE: self._world.nodes,
-            InputKind.RESIDENT: self._world.residents,
+            InputKind.RESIDENT: self._world.foreign_pods,
             InputKind.CLAIM: self._world.claims,
             InputKind.VOLUME: self._world.volumes,
             InputKind.STORAGE_CLASS: self._world.classes,
@@ -78,17 +78,17 @@ class Replay:
         if news == InputKind.POD:
             self._take_pod(value, gone=gone)
         elif news == InputKind.STRATEGY:
-            self._world.steer(value)
+            self._world.set_strategy(value)
         elif news == InputKind.LIMITS:
-            self._world.limit(value)
+            self._world.set_limits(value)
         elif news == InputKind.RELEASED:
             self._release(value.uid)
         elif news == InputKind.REPAIRED:
-            self._world.replace(self._world.rebuilt(self._tracker))
+            self._world.replace(self._world.rebuild_ledger(self._tracker))
         elif news == InputKind.NODE and not gone:
             # Whether its monitor is silent is in the journal, for there it is a matter of time.
             self._world.cluster.nodes.apply(value)
-            self._world.cluster.ledger.learn(value)
+            self._world.cluster.ledger.apply_node(value)
         else:
             feed = self._feeds[news]
             (feed.forgotten if gone else feed.applied)(value)
@@ -99,12 +99,12 @@ class Replay:
         decision = decide(tracked.pod, self._world.cluster)
         if isinstance(decision, Bind):
             self._world.cluster.ledger.assume(tracked.pod, decision.placement)
-            tracked.promised, tracked.reserved = decision, None
+            tracked.assumed, tracked.nominated = decision, None
         elif decision is not None:
             reserve = decision.reserve if isinstance(decision, Wait) else None
-            if reserve != tracked.reserved:
-                tracked.reserved = reserve
-                self._world.cluster.ledger.reserve(uid, reserve)
+            if reserve != tracked.nominated:
+                tracked.nominated = reserve
+                self._world.cluster.ledger.nominate(uid, reserve)
         return decision
 
     def _take_pod(self, pod: Pod, *, gone: bool) -> None:
@@ -117,13 +117,13 @@ class Replay:
         tracked.pod = pod
         ledger.apply(pod)
         if pod.bound or pod.finished:
-            tracked.promised = None
+            tracked.assumed = None
         if not awaits_placement(pod, self._policy):
-            tracked.reserved = None
+            tracked.nominated = None
 
     def _release(self, uid: str) -> None:
         tracked, ledger = self._tracker[uid], self._world.cluster.ledger
-        tracked.promised = None
+        tracked.assumed = None
         ledger.forget(uid)
         ledger.apply(tracked.pod)
 

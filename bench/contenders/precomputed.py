@@ -83,20 +83,20 @@ def orders(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) -> li
 
 def scheduler_of(api: ApiClient) -> tuple[Scheduler, ApiEventRecorder]:
     """Make our own loop, which always may bind, and who announces for it."""
-    announcer = ApiEventRecorder(api, controller=names.SCHEDULER_NAME, instance=_IDENTITY)
+    event_recorder = ApiEventRecorder(api, controller=names.SCHEDULER_NAME, instance=_IDENTITY)
     metrics = SchedulerMetrics(new_registry("0", ""), names.SCHEDULER_NAME)
-    ports = Ports(ApiBinder(api, _Open(), _IDENTITY), ApiVolumeBinder(api, _Open()), announcer, metrics, metrics)
-    return Scheduler(Policy(), ports), announcer
+    ports = Ports(ApiBinder(api, _Open(), _IDENTITY), ApiVolumeBinder(api, _Open()), event_recorder, metrics, metrics)
+    return Scheduler(Policy(), ports), event_recorder
 
 
 async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -> list[Order]:
     api = _Keeper()
-    scheduler, announcer = scheduler_of(api)
+    scheduler, event_recorder = scheduler_of(api)
     for raw in nodes:
         scheduler.world.nodes.applied(read_node(raw)[1])
     for raw in pods:
         scheduler.pods.applied(read_pod(raw)[1])
-    tasks = [asyncio.create_task(part) for part in (scheduler.run(), announcer.run())]
+    tasks = [asyncio.create_task(part) for part in (scheduler.run(), event_recorder.run())]
     try:
         async with asyncio.timeout(_PATIENCE):
             while len(api.events) < len(pods):  # noqa: ASYNC110 - nobody tells when all is done

@@ -46,7 +46,7 @@ class FakeBinder:
 
 
 @dataclass
-class FakeAnnouncer:
+class FakeEventRecorder:
     """Writes notices down; `full` refuses them, `unwritten` says that a withdrawn one was never written."""
 
     told: list[tuple[str, Notice]] = field(default_factory=list)
@@ -54,7 +54,7 @@ class FakeAnnouncer:
     full: bool = False
     unwritten: bool = False
 
-    def announce(self, pod: PodRef, notice: Notice) -> bool:
+    def record(self, pod: PodRef, notice: Notice) -> bool:
         """See Announcer."""
         if not self.full:
             self.told.append((pod.name, notice))

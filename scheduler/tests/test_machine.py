@@ -25,7 +25,7 @@ from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, No
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import node
-from tests.fakes import FakeAnnouncer, FakeClaims, FakeRecorder
+from tests.fakes import FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.reference import ENDLESS, Hold, Reference, Wish
 from tests.virtual import Api, VirtualLoop
 
@@ -119,9 +119,9 @@ class Machine(RuleBasedStateMachine):
         """A scheduler begins with a list and nothing else."""
         self.reference = Reference(self.policy.sharing, self.wishes)
         self.unsure: set[str] = set()
-        self.recorder, self.announcer = FakeRecorder(), FakeAnnouncer()
-        ports = Ports(self.api, FakeClaims(), self.announcer, self.recorder, self.recorder)
-        self.scheduler = Scheduler(self.policy, ports, rhythm=Timings(audit=10.0, resync=NEVER), clock=self.loop.time)
+        self.recorder, self.event_recorder = FakeRecorder(), FakeEventRecorder()
+        ports = Ports(self.api, FakeClaims(), self.event_recorder, self.recorder, self.recorder)
+        self.scheduler = Scheduler(self.policy, ports, timings=Timings(audit=10.0, resync=NEVER), clock=self.loop.time)
         self.limit(self.limits)
         seen = self.reference
         self.api.nodes.join(
@@ -349,7 +349,7 @@ class Machine(RuleBasedStateMachine):
         assert not self.reference.promised
         for uid in filter(self.reference.waits, self.reference.pods):
             assert not list(self.reference.choices(uid)), f"{uid} waits for what it could have"
-            told = self.scheduler.tracked[uid].told
+            told = self.scheduler.tracked[uid].last_condition
             assert told is not None
             assert told.status == "False"
 
@@ -385,7 +385,7 @@ class Machine(RuleBasedStateMachine):
     def the_ledger_follows_from_what_was_told(self) -> None:
         """Made anew it is the same; the loop remembers the pods that there are, and no others."""
         assert {uid: each.pod for uid, each in self.scheduler.tracked.items()} == self.reference.pods
-        rebuilt = self.scheduler.world.rebuilt(self.scheduler.tracked)
+        rebuilt = self.scheduler.world.rebuild_ledger(self.scheduler.tracked)
         assert self.scheduler.ledger.differences(rebuilt) == 0
         holders = {each.ref.uid: (each.node, frozenset(each.devices)) for each in self.scheduler.ledger}
         assert holders == {uid: (each.node, each.claims) for uid, each in self.reference.holds().items()}
@@ -400,21 +400,21 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def who_waits_stands_in_one_queue(self) -> None:
         """And in such a way that its time or its wake-up finds it; nobody else stands there."""
-        backlog = self.scheduler.backlog
+        queue = self.scheduler.queue
         waiting = set(filter(self.reference.waits, self.reference.pods))
         flying = waiting & self.reference.promised.keys() - (self.unsure - self.api.flights.keys())
-        assert backlog._entries.keys() == waiting
-        assert sum(backlog.counts().values()) == len(waiting - flying)
-        assert backlog.counts()["active"] == 0
+        assert queue._entries.keys() == waiting
+        assert sum(queue.counts().values()) == len(waiting - flying)
+        assert queue.counts()["active"] == 0
         for uid in waiting - flying:
-            check_queue(backlog, uid)
+            check_queue(queue, uid)
             if uid not in self.unsure and any(self.reference.choices(uid)):
                 # It has been woken, and serves out its back-off at most.
-                assert backlog._entries[uid].due <= self.loop.time() + LONGEST_BACKOFF
+                assert queue._entries[uid].due <= self.loop.time() + LONGEST_BACKOFF
 
     def stop(self) -> None:
         """The process ends."""
-        tasks = [self.running, *self.scheduler._flights]
+        tasks = [self.running, *self.scheduler._binding_cycle._tasks]
         for task in tasks:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
@@ -426,13 +426,13 @@ class Machine(RuleBasedStateMachine):
             self.loop.close()
 
 
-def check_queue(backlog: SchedulingQueue, uid: str) -> None:
+def check_queue(queue: SchedulingQueue, uid: str) -> None:
     """A timer that counts is set, and every wake-up that the pod waits for knows it."""
-    entry = backlog._entries[uid]
-    assert (entry.due, entry.turn, uid) in backlog._timers
-    assert backlog._is_due(entry.due, entry.turn, uid)
-    assert all(uid in backlog._waiting[wake] for wake in entry.wakes)
-    assert all(uid not in uids for wake, uids in backlog._waiting.items() if wake not in entry.wakes)
+    entry = queue._entries[uid]
+    assert (entry.due, entry.arrival, uid) in queue._timers
+    assert queue._is_due(entry.due, entry.arrival, uid)
+    assert all(uid in queue._waiting[wake] for wake in entry.events)
+    assert all(uid not in uids for wake, uids in queue._waiting.items() if wake not in entry.events)
 
 
 def one_of(among: Iterable[T], number: int) -> T:

@@ -19,7 +19,7 @@ from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.asking import asking, bound, having
 from tests.core.build import pod
-from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
+from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.steps import Cost, Name, counted, repeated, same
 from tests.virtual import VirtualLoop
 
@@ -71,11 +71,11 @@ class Cluster:
 
     def __init__(self, nodes: int) -> None:
         self.loop = VirtualLoop()
-        self.binder, self.announcer, recorder = FakeBinder(), FakeAnnouncer(), FakeRecorder()
-        ports = Ports(self.binder, FakeClaims(), self.announcer, recorder, recorder)
+        self.binder, self.event_recorder, recorder = FakeBinder(), FakeEventRecorder(), FakeRecorder()
+        ports = Ports(self.binder, FakeClaims(), self.event_recorder, recorder, recorder)
         # What is looked at in intervals, whatever happens, is no part of any pod's way.
-        rhythm = Timings(interval=NEVER, audit=NEVER, resync=NEVER)
-        self.scheduler = Scheduler(Policy(), ports, rhythm=rhythm, clock=self.loop.time)
+        timings = Timings(interval=NEVER, audit=NEVER, resync=NEVER)
+        self.scheduler = Scheduler(Policy(), ports, timings=timings, clock=self.loop.time)
         self.nodes = nodes
         self.last = f"node{nodes - 1}"
         self.running = self.loop.create_task(self.scheduler.run())
@@ -118,7 +118,7 @@ def cluster(nodes: int, pods: int, waiting: int = 0) -> Iterator[Cluster]:
     made = Cluster(nodes)
     try:
         repeated(lambda: made.begin(who))
-        told = Counter(notice.note.partition(":")[0] for _, notice in made.announcer.told)
+        told = Counter(notice.note.partition(":")[0] for _, notice in made.event_recorder.told)
         assert told == dict.fromkeys(WAITING, waiting) if waiting else not told
         yield made
     finally:

@@ -58,7 +58,7 @@ class Wire(ApiClient):
         self.dead = False
         """Whether its process is: nothing is sent any more."""
 
-    def hurry(self) -> bool:
+    def poll_watches(self) -> bool:
         """See Api; nothing rests here."""
         return False
 

@@ -53,12 +53,12 @@ def forget_on_timeout(patch: pytest.MonkeyPatch) -> None:
 
 def expire_assumed(patch: pytest.MonkeyPatch) -> None:
     """A hold that nobody has confirmed ends with its back-off."""
-    usual = Scheduler._look_at
+    usual = Scheduler._schedule_one
 
     def look_at(self: Scheduler, uid: str, began: float) -> bool:
         tracked = self.tracked.get(uid)
-        if tracked is not None and tracked.unsettled is not None:
-            self._landing.release(tracked, began)
+        if tracked is not None and tracked.bind_unknown_since is not None:
+            self._binding_cycle.release(tracked, began)
             return False
         return usual(self, uid, began)
 
@@ -159,10 +159,10 @@ def forget_index(patch: pytest.MonkeyPatch) -> None:
     """Which line a bound pod has is known to the process that bound it, and to nobody else."""
     usual = hold.hold_of
 
-    def holder_of(pod: Pod, node: str) -> hold.Hold:
+    def hold_of(pod: Pod, node: str) -> hold.Hold:
         return replace(usual(pod, node), index=None)
 
-    patch.setattr("gpu_scheduler.core.ledger.ledger.holder_of", holder_of)
+    patch.setattr("gpu_scheduler.core.ledger.ledger.hold_of", hold_of)
 
 
 def assume_nothing(patch: pytest.MonkeyPatch) -> None:

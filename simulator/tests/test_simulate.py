@@ -205,7 +205,7 @@ def test_an_error_of_our_own_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for what, how, told in (
         ("scheduler.scheduling_loop.decide", wrong, "Deciding ended in an error of our own"),
-        ("scheduler.run.Replica._lead", wrong_later, "A replica ended in an error of our own"),
+        ("scheduler.run.SchedulerProcess._lead", wrong_later, "A replica ended in an error of our own"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(f"gpu_scheduler.{what}", how)

@@ -222,7 +222,7 @@ def check_watches(data: bytes) -> None:
 def check_scheduler(scheduler: Scheduler, known: set[str]) -> None:
     """It remembers the pods that the watch knows, its ledger follows from them, and each can be decided on."""
     assert scheduler.tracked.keys() == known
-    assert scheduler.ledger.differences(scheduler.world.rebuilt(scheduler.tracked)) == 0
+    assert scheduler.ledger.differences(scheduler.world.rebuild_ledger(scheduler.tracked)) == 0
     for tracked in scheduler.tracked.values():
         decision = decide(tracked.pod, scheduler.world.cluster)
         message = "" if decision is None else decision.message

@@ -99,9 +99,9 @@ def ledger_of(
     known, ledger = Nodes(), Ledger(policy)
     for node in nodes:
         known.apply(node)
-        ledger.learn(node)
+        ledger.apply_node(node)
     for resident in residents:
-        ledger.resident_applied(resident)
+        ledger.apply_foreign_pod(resident)
     for pod in pods:
         ledger.apply(pod)
     return known, ledger

@@ -41,14 +41,14 @@ class ReconcileLoop:
         self._workers = workers
         self._queue: WorkQueue[Key] = WorkQueue(BACKOFF_FIRST, BACKOFF_LONGEST)
         self._looks: set[asyncio.Task[None]] = set()
-        self._stir = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._stopping = False
-        self._beat: float | None = None
+        self._heartbeat: float | None = None
 
     def add(self, kind: str, name: str) -> None:
         """Something changed about it."""
         self._queue.add((kind, name))
-        self._stir.set()
+        self._wakeup.set()
 
     @property
     def waiting(self) -> int:
@@ -56,15 +56,15 @@ class ReconcileLoop:
         return len(self._queue)
 
     @property
-    def pulse(self) -> float:
+    def heartbeat_age(self) -> float:
         """Seconds by which the loop's next turn is late; 0 before it runs."""
-        return 0.0 if self._beat is None else max(0.0, self._clock() - self._beat - REST)
+        return 0.0 if self._heartbeat is None else max(0.0, self._clock() - self._heartbeat - REST)
 
     async def run(self, reconcilers: Mapping[str, Reconcile]) -> None:
         """Look until `drain`; `reconcilers` look at a name of their kind, and answer when they want to see it again."""
         while not self._stopping:
-            self._beat = now = self._clock()
-            self._stir.clear()
+            self._heartbeat = now = self._clock()
+            self._wakeup.clear()
             while len(self._looks) < self._workers and (key := self._queue.pop(now)) is not None:
                 look = asyncio.create_task(self._look(key, reconcilers[key[0]]))
                 self._looks.add(look)
@@ -72,14 +72,14 @@ class ReconcileLoop:
             due = self._queue.next_due(now) if len(self._looks) < self._workers else None
             try:
                 async with asyncio.timeout(REST if due is None else min(REST, due - now)):
-                    await self._stir.wait()
+                    await self._wakeup.wait()
             except TimeoutError:
                 pass
 
     async def drain(self, seconds: float) -> bool:
         """Begin no more looks and let those under way end, at most so long; whether they did."""
         self._stopping = True
-        self._stir.set()
+        self._wakeup.set()
         if self._looks:
             await asyncio.wait(self._looks, timeout=seconds)
         return not self._looks
@@ -99,4 +99,4 @@ class ReconcileLoop:
 
     def _looked(self, look: asyncio.Task[None]) -> None:
         self._looks.discard(look)
-        self._stir.set()
+        self._wakeup.set()

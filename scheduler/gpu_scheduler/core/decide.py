@@ -59,7 +59,7 @@ class _NoFit:
     """A line that the pod cannot have now."""
 
     obstacle: Unschedulable
-    wakes: frozenset[ClusterEvent]
+    cured_by: frozenset[ClusterEvent]
     selection: Selection | None = None
 
 
@@ -69,7 +69,7 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
         return None
     request = read_request(pod)
     if isinstance(request, Unschedulable):
-        return _put_off(pod, _NoFit(request, request.wakes))
+        return _put_off(pod, _NoFit(request, request.cured_by))
     if isinstance(request, CountRequest):
         return _by_strategy(pod, request, cluster)
     if request.slot is None:
@@ -83,12 +83,12 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
     """The best of the nodes that fit, as far as the pod's volumes can be reached from there; else why there is none."""
     fault = environment_complete(pod, None, by_field=True)
     if fault is not None:
-        return _put_off(pod, _NoFit(fault, fault.wakes))
+        return _put_off(pod, _NoFit(fault, fault.cured_by))
     namespace = pod.ref.namespace
     limit, usage = cluster.limits.of(namespace), cluster.ledger.devices.usage
     over = None if pod.observer else quota.too_many(request.count, namespace, limit)
     if over is not None:
-        return _put_off(pod, _NoFit(over, over.wakes))
+        return _put_off(pod, _NoFit(over, over.cured_by))
     ranking = cluster.candidates.ranking(pod, request, cluster.strategy)
     short = None if pod.observer else quota.too_many_more(request.count, namespace, limit, cluster.ledger)
     choices = ranking.choices() if short is None else ranking.beside(usage.cards(namespace))
@@ -105,14 +105,14 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
             return _bind(pod, placement, how + _bounded(pod, request, cluster))
         if isinstance(found, Selection):
             # Its volumes are made for this node: who takes another would leave them behind.
-            return _wait(pod, _NoFit(found.obstacle, found.obstacle.wakes, found))
+            return _wait(pod, _NoFit(found.obstacle, found.obstacle.cured_by, found))
         barred.append(found)
     if short is not None and not ranking.lacks_for_good:
-        return _put_off(pod, _NoFit(short, short.wakes | {cluster.candidates.wait(ranking)}))
+        return _put_off(pod, _NoFit(short, short.cured_by | {cluster.candidates.wait(ranking)}))
     obstacle = cluster.candidates.shortfall(ranking) if not barred else diagnosis.barred(barred[0], len(barred))
     # What storage asks of a node is news about the ranking.
-    wakes = {wake for each in barred for wake in each.wakes if not isinstance(wake, NodeChanged)}
-    return _put_off(pod, _NoFit(obstacle, frozenset({cluster.candidates.wait(ranking), *wakes})))
+    cured_by = {wake for each in barred for wake in each.cured_by if not isinstance(wake, NodeChanged)}
+    return _put_off(pod, _NoFit(obstacle, frozenset({cluster.candidates.wait(ranking), *cured_by})))
 
 
 def _bounded(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
@@ -128,7 +128,7 @@ def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decisi
     workload, ledger = workload_of(pod, placement_map), cluster.ledger
     look = _LineFit(pod, workload, cluster, by_field=True)
     first: _NoFit | None = None
-    wakes: set[ClusterEvent] = {AnyIndexFreed(workload)}
+    cured_by: set[ClusterEvent] = {AnyIndexFreed(workload)}
     kept = ledger.reserved(pod.ref.uid)
     with closing(ledger.indices.free(workload, placement_map)) as free:
         lines = map(placement_map.get, chain(() if kept is None else (kept,), free))
@@ -137,15 +137,15 @@ def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decisi
             if isinstance(found, Placement):
                 return _bind(pod, found, f"index {found.index}")
             first = first or found
-            wakes |= found.wakes
+            cured_by |= found.cured_by
             if found.selection is not None:
                 # Its volumes are made for this line: who takes another would leave them behind.
                 return _wait(pod, found, (workload, slot.index))
     if first is None:
         none_left = gpu_filters.no_line_left(workload, placement_map, ledger, cluster.nodes)
-        first = _NoFit(none_left, none_left.wakes)
+        first = _NoFit(none_left, none_left.cured_by)
     reserve = None if kept is None else (workload, kept)
-    return _wait(pod, _NoFit(first.obstacle, first.wakes | wakes), reserve)
+    return _wait(pod, _NoFit(first.obstacle, first.cured_by | cured_by), reserve)
 
 
 class _LineFit:
@@ -169,7 +169,7 @@ class _LineFit:
         if isinstance(node, Unschedulable):
             # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
             fault = limit_fits(pod, slot) or environment_complete(pod, slot.value, by_field=self._by_field)
-            return _NoFit(fault or node, node.wakes)
+            return _NoFit(fault or node, node.cured_by)
         placement = _placement(pod, node, slot.devices, slot.index)
         found = (
             limit_fits(pod, slot)
@@ -181,7 +181,7 @@ class _LineFit:
             return placement
         obstacle = found.obstacle if isinstance(found, Selection) else found
         asked = {NodeChanged(name, Aspect.IDENTITY) for name in (slot.node, node.name)}
-        blocked = _NoFit(obstacle, obstacle.wakes | asked, found if isinstance(found, Selection) else None)
+        blocked = _NoFit(obstacle, obstacle.cured_by | asked, found if isinstance(found, Selection) else None)
         if found is self._nodes.get(node.name):
             self._out[slot.node] = blocked
         return blocked
@@ -247,4 +247,6 @@ def _put_off(pod: Pod, blocked: _NoFit) -> Wait | Refuse:
 
 def _wait(pod: Pod, blocked: _NoFit, reserve: tuple[WorkloadKey, int] | None = None) -> Wait:
     obstacle = blocked.obstacle
-    return Wait(pod.ref, obstacle.reason, obstacle.message, blocked.wakes, obstacle.topic, blocked.selection, reserve)
+    return Wait(
+        pod.ref, obstacle.reason, obstacle.message, blocked.cured_by, obstacle.topic, blocked.selection, reserve
+    )

@@ -25,7 +25,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The cluster is not ready for this pod; any of `wakes` may change that.
+    """The cluster is not ready for this pod; any of `cured_by` may change that.
 
     Waits with one `topic` say the same. `selection` is what to write into the pod's claims meanwhile, `reserve` the
     line that is to be kept for it while its volumes are made.
@@ -34,7 +34,7 @@ class Wait:
     pod: PodRef
     reason: Reason
     message: str
-    wakes: frozenset[ClusterEvent]
+    cured_by: frozenset[ClusterEvent]
     topic: str
     selection: Selection | None = None
     reserve: tuple[WorkloadKey, int] | None = None

@@ -65,14 +65,14 @@ class Unschedulable:
 
     reason: Reason
     what: str
-    cure: str
-    wakes: frozenset[ClusterEvent] = frozenset()
+    remedy: str
+    cured_by: frozenset[ClusterEvent] = frozenset()
     about: str = ""
 
     @property
     def message(self) -> str:
         """The text of condition, event, log line and refusal; it begins with the reason's word and a colon."""
-        return sentence(self.reason, self.what, self.cure)
+        return sentence(self.reason, self.what, self.remedy)
 
     @property
     def topic(self) -> str:

@@ -24,10 +24,10 @@ class LedgerAudit:
     """Two looks, each at its own interval in seconds; who runs the loop asks when they are due."""
 
     def __init__(
-        self, announcer: EventRecorder, recorder: RepairMetrics, *, now: float, look: float, rebuild: float
+        self, event_recorder: EventRecorder, recorder: RepairMetrics, *, now: float, look: float, rebuild: float
     ) -> None:
         """`look` is how often conflicts are told, `rebuild` how often the ledger is held against a new one."""
-        self._announcer = announcer
+        self._event_recorder = event_recorder
         self._recorder = recorder
         self._look = look
         self._rebuild = rebuild
@@ -58,5 +58,5 @@ class LedgerAudit:
         found = frozenset(ledger.conflicts())
         for conflict in found - self._told:
             for holder, other in ((conflict.first, conflict.second), (conflict.second, conflict.first)):
-                self._announcer.announce(holder.ref, conflict_notice(conflict, holder, other))
+                self._event_recorder.record(holder.ref, conflict_notice(conflict, holder, other))
         self._told = found

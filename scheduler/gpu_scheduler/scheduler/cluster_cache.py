@@ -55,18 +55,18 @@ class ClusterCache:
         self._wake = wake
         self._clock = clock
         self._wall = wall
-        self._residents: dict[str, ForeignPod] = {}
-        self._freshness = MonitorLeases()
+        self._foreign_pods: dict[str, ForeignPod] = {}
+        self._monitor_leases = MonitorLeases()
         volumes = Volumes()
         self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy)
-        self.nodes = self._feed(self._node_applied, self._node_forgotten)
-        self.monitors = self._feed(self._monitor_applied, self._monitor_forgotten)
-        self.residents = self._kept(InputKind.RESIDENT, self._resident_applied, self._resident_forgotten)
-        self.claims = self._kept(InputKind.CLAIM, volumes.claim_applied, volumes.claim_forgotten)
-        self.volumes = self._kept(InputKind.VOLUME, volumes.volume_applied, volumes.volume_forgotten)
-        self.classes = self._kept(InputKind.STORAGE_CLASS, volumes.class_applied, volumes.class_forgotten)
+        self.nodes = self._handler(self._node_applied, self._node_forgotten)
+        self.monitors = self._handler(self._monitor_applied, self._monitor_forgotten)
+        self.foreign_pods = self._journaled(InputKind.RESIDENT, self._foreign_pod_applied, self._foreign_pod_forgotten)
+        self.claims = self._journaled(InputKind.CLAIM, volumes.claim_applied, volumes.claim_forgotten)
+        self.volumes = self._journaled(InputKind.VOLUME, volumes.volume_applied, volumes.volume_forgotten)
+        self.classes = self._journaled(InputKind.STORAGE_CLASS, volumes.class_applied, volumes.class_forgotten)
 
-    def rebuilt(self, tracker: PodStates) -> Ledger:
+    def rebuild_ledger(self, tracker: PodStates) -> Ledger:
         """Make the ledger anew from the objects alone, and from what was promised and is not settled yet.
 
         With more text in maps than the parser remembers, each would be read again, for seconds; then it is the old one.
@@ -75,38 +75,38 @@ class ClusterCache:
             return self.cluster.ledger
         ledger = Ledger(self.cluster.policy)
         for node in self.cluster.nodes:
-            ledger.learn(node)
-        for resident in self._residents.values():
-            ledger.resident_applied(resident)
+            ledger.apply_node(node)
+        for resident in self._foreign_pods.values():
+            ledger.apply_foreign_pod(resident)
         for tracked in tracker.values():
             ledger.apply(tracked.pod)
-        for uid, workload, index in tracker.reserved():
-            ledger.reserve(uid, (workload, index))
-        for pod, placement in tracker.promised():
+        for uid, workload, index in tracker.nominated():
+            ledger.nominate(uid, (workload, index))
+        for pod, placement in tracker.assumed():
             ledger.assume(pod, placement)
         return ledger
 
     def replace(self, ledger: Ledger) -> None:
         """Decide by this ledger from now on."""
-        self.journal.took(InputKind.REPAIRED, None)
+        self.journal.received(InputKind.REPAIRED, None)
         self.cluster = replace(self.cluster, ledger=ledger)
 
-    def steer(self, strategy: Strategy) -> None:
+    def set_strategy(self, strategy: Strategy) -> None:
         """Place who names no strategy by this one from now on."""
-        self.journal.took(InputKind.STRATEGY, strategy)
+        self.journal.received(InputKind.STRATEGY, strategy)
         self.cluster = replace(self.cluster, strategy=strategy)
 
-    def limit(self, limits: NamespaceLimits, namespaces: Iterable[str] = ()) -> None:
+    def set_limits(self, limits: NamespaceLimits, namespaces: Iterable[str] = ()) -> None:
         """Let no namespace have more than this from now on; who waits in `namespaces` may have more now."""
-        self.journal.took(InputKind.LIMITS, limits)
+        self.journal.received(InputKind.LIMITS, limits)
         self.cluster = self.cluster.limited(limits)
         self._wake(frozenset(map(QuotaChanged, namespaces)))
 
-    def listen(self) -> None:
+    def expire_monitors(self) -> None:
         """Notice which monitors have fallen silent since the last time."""
-        silent = list(self._freshness.fallen_silent(self._clock()))
+        silent = list(self._monitor_leases.expired(self._clock()))
         for name in silent:
-            self._wake(self._looked_at_anew(name))
+            self._wake(self._refresh_node(name))
         if silent:
             told = {"count": len(silent), "first": silent[0]}
             log.warning("Monitors are silent: the GPUs of their nodes get no pod by strategy", extra=told)
@@ -114,52 +114,52 @@ class ClusterCache:
     @property
     def next_due(self) -> float | None:
         """When to listen again."""
-        return self._freshness.next_due()
+        return self._monitor_leases.next_due()
 
-    def _feed(self, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]) -> EventHandlerFuncs[T]:
+    def _handler(self, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]) -> EventHandlerFuncs[T]:
         return EventHandlerFuncs(lambda value: self._wake(applied(value)), lambda value: self._wake(forgotten(value)))
 
-    def _kept(
+    def _journaled(
         self, news: InputKind, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]
     ) -> EventHandlerFuncs[T]:
         """One whose values are decided by as they are: what becomes of a node or a monitor is kept further on."""
 
         def take(value: T) -> Wakes:
-            self.journal.took(news, value)
+            self.journal.received(news, value)
             return applied(value)
 
         def drop(value: T) -> Wakes:
-            self.journal.took(news, value, gone=True)
+            self.journal.received(news, value, gone=True)
             return forgotten(value)
 
-        return self._feed(take, drop)
+        return self._handler(take, drop)
 
     def _node_applied(self, node: Node) -> Wakes:
-        if node.stale != self._freshness.stale(node.name):
+        if node.stale != self._monitor_leases.stale(node.name):
             node = replace(node, stale=not node.stale)
-        self.journal.took(InputKind.NODE, node)
-        return self.cluster.nodes.apply(node) | self.cluster.ledger.learn(node)
+        self.journal.received(InputKind.NODE, node)
+        return self.cluster.nodes.apply(node) | self.cluster.ledger.apply_node(node)
 
     def _node_forgotten(self, node: Node) -> Wakes:
-        self.journal.took(InputKind.NODE, node, gone=True)
-        return self.cluster.nodes.forget(node.name) | self.cluster.ledger.unlearn(node.name)
+        self.journal.received(InputKind.NODE, node, gone=True)
+        return self.cluster.nodes.forget(node.name) | self.cluster.ledger.forget_node(node.name)
 
     def _monitor_applied(self, sighting: MonitorLease) -> Wakes:
-        changed = self._freshness.seen(sighting, now=self._clock(), wall=self._wall())
-        return self._looked_at_anew(sighting.node) if changed else frozenset()
+        changed = self._monitor_leases.seen(sighting, now=self._clock(), wall=self._wall())
+        return self._refresh_node(sighting.node) if changed else frozenset()
 
     def _monitor_forgotten(self, sighting: MonitorLease) -> Wakes:
-        return self._looked_at_anew(sighting.node) if self._freshness.gone(sighting.node) else frozenset()
+        return self._refresh_node(sighting.node) if self._monitor_leases.gone(sighting.node) else frozenset()
 
-    def _looked_at_anew(self, name: str) -> Wakes:
+    def _refresh_node(self, name: str) -> Wakes:
         """The node as it was shown, with what its monitor's silence or speech makes of it."""
         node = self.cluster.nodes.resolve(name)
         return self._node_applied(node) if isinstance(node, Node) and node.name == name else frozenset()
 
-    def _resident_applied(self, resident: ForeignPod) -> Wakes:
-        self._residents[resident.ref.uid] = resident
-        return self.cluster.ledger.resident_applied(resident)
+    def _foreign_pod_applied(self, resident: ForeignPod) -> Wakes:
+        self._foreign_pods[resident.ref.uid] = resident
+        return self.cluster.ledger.apply_foreign_pod(resident)
 
-    def _resident_forgotten(self, resident: ForeignPod) -> Wakes:
-        self._residents.pop(resident.ref.uid, None)
-        return self.cluster.ledger.resident_forgotten(resident)
+    def _foreign_pod_forgotten(self, resident: ForeignPod) -> Wakes:
+        self._foreign_pods.pop(resident.ref.uid, None)
+        return self.cluster.ledger.forget_foreign_pod(resident)

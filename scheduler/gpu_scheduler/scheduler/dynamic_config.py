@@ -31,7 +31,7 @@ class DynamicConfig:
     ) -> None:
         """`usual` holds where the settings name none; `turn` is told after each change; `limits` bound priorities."""
         self._usual = usual
-        self._turn = turn
+        self._changed = turn
         self._limits = limits
         self._odd: str | None = None
         self.strategy = usual
@@ -48,13 +48,13 @@ class DynamicConfig:
         if strategy is not self.strategy:
             log.info("The strategy is %s", strategy, extra={"strategy": strategy, "before": self.strategy})
             self.strategy = strategy
-            self._turn()
+            self._changed()
 
     def forgotten(self, _: str | None) -> None:
         """The settings are gone: as the process was started."""
         self.applied(None)
 
-    def rank(self, pod: Pod) -> int:
+    def priority_of(self, pod: Pod) -> int:
         """How far before the others the pod is looked at: its priority, where the strategy goes by it."""
         request = None if pod.map_text is not None else read_request(pod)
         if isinstance(request, CountRequest) and (request.strategy or self.strategy) is Strategy.PRIORITY:

@@ -107,7 +107,7 @@ class ApiEventRecorder(EventRecorder):
         self._letters: dict[Key, _PendingNotice] = {}
         self._reasons, self._news = _Queue(REASONS_AT_ONCE, REASONS_YIELD), _Queue(NEWS_AT_ONCE, NEWS_YIELD)
 
-    def announce(self, pod: PodRef, notice: Notice) -> bool:
+    def record(self, pod: PodRef, notice: Notice) -> bool:
         """See Announcer."""
         key = (pod.uid, notice.reason)
         earlier = self._letters.get(key)

@@ -69,7 +69,7 @@ class FileJournal(Journal):
 
         return noted
 
-    def took(self, news: InputKind, value: object, *, gone: bool = False) -> None:
+    def received(self, news: InputKind, value: object, *, gone: bool = False) -> None:
         """See Journal."""
         self._write({"took": news, "gone": gone, "value": value})
 

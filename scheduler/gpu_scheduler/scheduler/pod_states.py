@@ -26,17 +26,17 @@ class PodState:
 
     pod: Pod
     first_seen: float
-    told: ScheduledCondition | None
+    last_condition: ScheduledCondition | None
     # What the last telling was about: the same again, with other numbers, is not told again.
-    topic: str | None = None
+    last_topic: str | None = None
     # What it was promised: from the decision until the watch shows it, or a definite failure takes it back.
-    promised: Bind | None = None
-    flying: bool = False
+    assumed: Bind | None = None
+    in_flight: bool = False
     # The line that a pod which takes any line has its volumes made for.
-    reserved: tuple[WorkloadKey, int] | None = None
+    nominated: tuple[WorkloadKey, int] | None = None
     # When the last try of a bind began of which the API has not told what became: it is sent again as it is, never
     # decided anew.
-    unsettled: float | None = None
+    bind_unknown_since: float | None = None
 
 
 class PodStates(dict[str, PodState]):
@@ -63,17 +63,17 @@ class PodStates(dict[str, PodState]):
     def waiting(self, policy: Policy) -> Iterator[str]:
         """Who awaits a decision, and has no bind on its way."""
         for uid, _ in self.awaiting(policy):
-            if self[uid].promised is None:
+            if self[uid].assumed is None:
                 yield uid
 
-    def promised(self) -> Iterator[tuple[Pod, Placement]]:
+    def assumed(self) -> Iterator[tuple[Pod, Placement]]:
         """Who was promised a place that the watch has not shown yet."""
         for tracked in self.values():
-            if tracked.promised is not None:
-                yield tracked.pod, tracked.promised.placement
+            if tracked.assumed is not None:
+                yield tracked.pod, tracked.assumed.placement
 
-    def reserved(self) -> Iterator[tuple[str, WorkloadKey, int]]:
+    def nominated(self) -> Iterator[tuple[str, WorkloadKey, int]]:
         """Who waits for volumes on a line that is kept for it."""
         for uid, tracked in self.items():
-            if tracked.reserved is not None:
-                yield uid, *tracked.reserved
+            if tracked.nominated is not None:
+                yield uid, *tracked.nominated

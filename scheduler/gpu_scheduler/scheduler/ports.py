@@ -88,7 +88,7 @@ class Notice:
 class EventRecorder(Protocol):
     """Tells pods' owners, some time later and never in the way of a bind."""
 
-    def announce(self, pod: PodRef, notice: Notice) -> bool:
+    def record(self, pod: PodRef, notice: Notice) -> bool:
         """Take it for delivery, in place of one of the same reason still waiting. False: no room, ask again later."""
 
     async def withdraw(self, pod: PodRef) -> bool:
@@ -140,7 +140,7 @@ class InputKind(StrEnum):
 class Journal(Protocol):
     """Keeps what is taken in and what is decided by it, in order, so that it can be decided again."""
 
-    def took(self, news: InputKind, value: object, *, gone: bool = False) -> None:
+    def received(self, news: InputKind, value: object, *, gone: bool = False) -> None:
         """Keep that this is so from now on or, where it is `gone`, no longer."""
 
     def decided(self, pod: PodRef, decision: Decision | None) -> None:
@@ -153,7 +153,7 @@ class Ports:
 
     binder: Binder
     claims: VolumeBinder
-    announcer: EventRecorder
+    event_recorder: EventRecorder
     recorder: AttemptMetrics
     repairs: RepairMetrics
     journal: Journal | None = None
@@ -162,7 +162,7 @@ class Ports:
 class NoJournal(Journal):
     """Keeps nothing."""
 
-    def took(self, news: InputKind, value: object, *, gone: bool = False) -> None:
+    def received(self, news: InputKind, value: object, *, gone: bool = False) -> None:
         """See Journal."""
 
     def decided(self, pod: PodRef, decision: Decision | None) -> None:

@@ -44,43 +44,43 @@ class RejectionBackoff:
     def __init__(self) -> None:
         """Nothing rests."""
         # In the order of the last rejection: what is long over stands in front.
-        self._spells: dict[_Key, _Streak] = {}
+        self._streaks: dict[_Key, _Streak] = {}
 
-    def shown(self, before: Pod, pod: Pod, now: float) -> None:
+    def pod_changed(self, before: Pod, pod: Pod, now: float) -> None:
         """Take note of a pod that has changed: its kubelet rejected it, or runs it, which ends the matter."""
-        if pod.node is None or (not pod.rejected and not self._spells):
+        if pod.node is None or (not pod.rejected and not self._streaks):
             return
         key = _key(pod, pod.node)
         if pod.rejected and not before.rejected:
             self._rejected(key, pod.rejected, now)
         elif pod.phase == "Running" != before.phase:
-            self._spells.pop(key, None)
+            self._streaks.pop(key, None)
 
-    def damped(self, pod: Pod, bind: Bind, now: float) -> tuple[Wait, float] | None:
+    def delay(self, pod: Pod, bind: Bind, now: float) -> tuple[Wait, float] | None:
         """What its owner is told and for how many seconds it has to wait; None where the bind may go."""
         node = bind.placement.node
-        spell = self._spells.get(_key(pod, node)) if self._spells else None
-        if spell is None or spell.until <= now:
+        streak = self._streaks.get(_key(pod, node)) if self._streaks else None
+        if streak is None or streak.until <= now:
             return None
-        what = f"cannot bind to {node} yet: its kubelet rejected the last pod of this workload ({spell.why})"
+        what = f"cannot bind to {node} yet: its kubelet rejected the last pod of this workload ({streak.why})"
         cure = (
-            f"trying again by itself, at most {spell.rest:.0f} s after that; kubectl describe node {node} may tell why"
+            f"trying again by itself, at most {streak.rest:.0f} s after that; kubectl describe node {node} may tell why"
         )
         topic = f"{Reason.BIND_FAILED}: rejected by {node}"
         wait = Wait(bind.pod, Reason.BIND_FAILED, sentence(Reason.BIND_FAILED, what, cure), frozenset(), topic=topic)
-        return wait, spell.until - now
+        return wait, streak.until - now
 
     def _rejected(self, key: _Key, why: str, now: float) -> None:
         """Replicas that are rejected together count once."""
-        spell = self._spells.pop(key, None)
-        if spell is None or spell.until + LONGEST <= now:
-            spell = _Streak(why, FIRST, now + FIRST)
-        elif spell.until <= now:
-            rest = min(2 * spell.rest, LONGEST)
-            spell = _Streak(why, rest, now + rest)
-        self._spells[key] = spell
-        while (first := next(iter(self._spells))) != key and self._spells[first].until + LONGEST <= now:
-            del self._spells[first]
+        streak = self._streaks.pop(key, None)
+        if streak is None or streak.until + LONGEST <= now:
+            streak = _Streak(why, FIRST, now + FIRST)
+        elif streak.until <= now:
+            rest = min(2 * streak.rest, LONGEST)
+            streak = _Streak(why, rest, now + rest)
+        self._streaks[key] = streak
+        while (first := next(iter(self._streaks))) != key and self._streaks[first].until + LONGEST <= now:
+            del self._streaks[first]
 
 
 def _key(pod: Pod, node: str) -> _Key:

@@ -67,11 +67,11 @@ class SchedulerProcess:
             namespace=settings.kubernetes_namespace,
             identity=identity,
             timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
-            pulse=lambda: self.scheduler.pulse,
+            pulse=lambda: self.scheduler.heartbeat_age,
             clock=clocks.monotonic,
             wall=clocks.wall,
         )
-        self.announcer = ApiEventRecorder(
+        self.event_recorder = ApiEventRecorder(
             api,
             controller=settings.scheduler_name,
             instance=identity,
@@ -84,13 +84,13 @@ class SchedulerProcess:
             Ports(
                 binder=ApiBinder(api, self.leadership, identity, clocks.wall),
                 claims=ApiVolumeBinder(api, self.leadership),
-                announcer=self.announcer,
+                event_recorder=self.event_recorder,
                 recorder=metrics,
                 repairs=metrics,
                 journal=self._journal,
             ),
             strategy=settings.scheduling_strategy,
-            rhythm=Timings(
+            timings=Timings(
                 settings.scheduling_interval,
                 settings.audit_interval,
                 settings.pod_initial_backoff,
@@ -99,7 +99,7 @@ class SchedulerProcess:
             ),
             clock=clocks.monotonic,
             wall=lambda: clocks.wall().timestamp(),
-            hurry=api.hurry,
+            poll_watches=api.poll_watches,
         )
         self.watches = Watches(api, self.scheduler, settings, clocks.monotonic, self._journal)
         self._totals = GpuTotals()
@@ -123,7 +123,7 @@ class SchedulerProcess:
         parts = {
             # Who finds the Lease free lists once: what is listed after the election need not be listed anew.
             **self.watches.parts(after=self.leadership.tried),
-            "announcer": self.announcer.run(),
+            "announcer": self.event_recorder.run(),
             "decider": self._lead(),
             "leadership": self.leadership.run(),
         }
@@ -159,10 +159,10 @@ class SchedulerProcess:
                 log.warning("The lease could not be released in time and will expire")
         else:
             log.warning("A bind's outcome is unknown: the lease is kept and will expire")
-        await self.announcer.flush(until - loop.time())
+        await self.event_recorder.flush(until - loop.time())
 
     def _decider_problem(self) -> str | None:
-        pulse = self.scheduler.pulse
+        pulse = self.scheduler.heartbeat_age
         return f"the decider has shown no sign of life for {pulse:.0f} s" if pulse > STUCK else None
 
     def _dump(self) -> object:
@@ -189,13 +189,13 @@ class SchedulerProcess:
 
     def _cards(self) -> GpuCount:
         # A standby's loop does not listen yet, and is asked all the same.
-        self.scheduler.world.listen()
+        self.scheduler.world.expire_monitors()
         cluster = self.scheduler.world.cluster
         return self._totals.take(cluster.nodes, cluster.ledger)
 
     def _observed(self) -> CollectorRegistry:
         """Give the registry a gauge for everything that a scrape can just look at."""
-        scheduler, backlog = self.scheduler, self.scheduler.backlog
+        scheduler, pending = self.scheduler, self.scheduler.queue
         gauges = {
             names.METRIC_PENDING: ("Our pods that are not bound yet", scheduler.tracked.pending),
             names.METRIC_RUNNING: ("Our pods that are bound and not finished", scheduler.tracked.running),
@@ -227,7 +227,7 @@ class SchedulerProcess:
         meaning = "1 for the strategy of pods that name none"
         read_labelled_gauge(self.registry, names.METRIC_STRATEGY, meaning, "strategy", strategies)
         queues = {
-            queue: lambda queue=queue: backlog.counts()[queue] for queue in ("active", "backoff", "unschedulable")
+            queue: lambda queue=queue: pending.counts()[queue] for queue in ("active", "backoff", "unschedulable")
         }
         read_labelled_gauge(self.registry, names.METRIC_QUEUES, "Pending pods by queue", "queue", queues)
         meaning = "Seconds since the API server last said anything about a resource"

@@ -24,25 +24,25 @@ log = logging.getLogger(__name__)
 class StatusWriter:
     """Remembers on each pod what was told of it last."""
 
-    def __init__(self, announcer: EventRecorder) -> None:
-        """It tells through `announcer`."""
-        self._announcer = announcer
+    def __init__(self, event_recorder: EventRecorder) -> None:
+        """It tells through `event_recorder`."""
+        self._event_recorder = event_recorder
 
-    def tell(self, tracked: PodState, decision: Wait | Refuse) -> None:
+    def write(self, tracked: PodState, decision: Wait | Refuse) -> None:
         """The same reason again would only cost writes, whatever numbers in it have changed."""
         notice = notice_of(decision, tracked.pod.scheduled_condition)
-        if decision.topic == tracked.topic or notice.condition == tracked.told:
-            tracked.topic = decision.topic
+        if decision.topic == tracked.last_topic or notice.condition == tracked.last_condition:
+            tracked.last_topic = decision.topic
             return
         details = {"pod": str(decision.pod), "reason": decision.reason}
         log.info("%s waits: %s", decision.pod, decision.message, extra=details)
-        if self._announcer.announce(decision.pod, notice):
-            tracked.told, tracked.topic = notice.condition, decision.topic
+        if self._event_recorder.record(decision.pod, notice):
+            tracked.last_condition, tracked.last_topic = notice.condition, decision.topic
 
-    async def hush(self, tracked: PodState) -> None:
+    async def withdraw_condition(self, tracked: PodState) -> None:
         """Before a bind: what was told is soon untrue. Return when it is not being written any more."""
-        if await self._announcer.withdraw(tracked.pod.ref):
-            tracked.told = tracked.topic = None
+        if await self._event_recorder.withdraw(tracked.pod.ref):
+            tracked.last_condition = tracked.last_topic = None
 
 
 # The actions that kube-scheduler's own events carry.

@@ -66,7 +66,9 @@ class Watches(Reflectors):
         self.watch(Resource("settings", config_maps, settings_alone, read_strategy, by_name), scheduler.settings)
         # Not optional: who may not see the limits must not lift them, so nothing is decided before they are listed.
         self.watch(Resource("limits", config_maps, limits_alone, read_limits, by_name), scheduler.limits)
-        self.watch(Resource("residents", "/api/v1/pods", others, read_resident, by_uid, pause=OTHERS), world.residents)
+        self.watch(
+            Resource("residents", "/api/v1/pods", others, read_resident, by_uid, pause=OTHERS), world.foreign_pods
+        )
         self.watch(Resource("claims", "/api/v1/persistentvolumeclaims", None, read_claim, by_path), world.claims)
         self.watch(Resource("volumes", "/api/v1/persistentvolumes", None, read_volume, by_name), world.volumes)
         self.watch(Resource("classes", f"{storage}/storageclasses", None, read_class, by_name), world.classes)

@@ -39,7 +39,7 @@ async def test_every_key_is_looked_at_by_who_knows_its_kind() -> None:
         await until(lambda: len(seen) == 2)
 
     assert seen == [("pod", "a"), ("node", "b")]
-    assert (work.waiting, work.pulse) == (0, 0)
+    assert (work.waiting, work.heartbeat_age) == (0, 0)
 
 
 async def test_a_failure_is_repeated_and_holds_up_nobody(
@@ -97,7 +97,7 @@ async def test_only_so_many_looks_at_once() -> None:
         work.add("x", str(number))
     async with at_work(work, x=look):
         await until(lambda: going == 2)
-        assert (work.waiting, work.pulse) == (5, 0)
+        assert (work.waiting, work.heartbeat_age) == (5, 0)
         go_on.set()
         await until(lambda: work.waiting == 0)
 
@@ -135,4 +135,4 @@ async def test_a_loop_that_does_not_come_round_has_no_pulse(monkeypatch: pytest.
         await asyncio.sleep(0)
         now[0] = 12
 
-        assert work.pulse == 12 - reconcile_loop.REST
+        assert work.heartbeat_age == 12 - reconcile_loop.REST

@@ -82,7 +82,7 @@ async def leading(given: LeaderSettings, *events: Object) -> AsyncIterator[tuple
         replica, stop = ControllerProcess(given, api), asyncio.Event()
         task = asyncio.create_task(replica.serve(stop))
         try:
-            await until(lambda: task.done() or replica.work._beat is not None)
+            await until(lambda: task.done() or replica.work._heartbeat is not None)
             yield replica, server, f"http://127.0.0.1:{given.http_port}"
         finally:
             stop.set()

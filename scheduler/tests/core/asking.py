@@ -56,12 +56,12 @@ class World:
         """The watch shows nodes as they are now."""
         for each in known:
             self.nodes.apply(each)
-            self.ledger.learn(each)
+            self.ledger.apply_node(each)
 
     def hide(self, name: str) -> None:
         """A node is gone."""
         self.nodes.forget(name)
-        self.ledger.unlearn(name)
+        self.ledger.forget_node(name)
 
     def decide(self, given: Pod) -> Decision | None:
         """Ask only."""

@@ -101,7 +101,7 @@ def ledger(*bound: Pod, policy: Policy = POLICY, known: Nodes | None = None) -> 
     """A ledger that has seen these pods, and these nodes."""
     result = Ledger(policy)
     for one in known or ():
-        result.learn(one)
+        result.apply_node(one)
     for each in bound:
         result.apply(each)
     return result

@@ -140,7 +140,7 @@ def test_no_free_index(pods: tuple[Pod, ...], message: str) -> None:
 
     assert isinstance(decision, Wait)
     assert decision.message == message
-    assert all(held.forget(each.ref.uid) & decision.wakes for each in pods)
+    assert all(held.forget(each.ref.uid) & decision.cured_by for each in pods)
 
 
 def test_a_map_of_one_line_reads_so() -> None:
@@ -163,10 +163,10 @@ def test_none_feasible_tells_of_the_lowest_free_line() -> None:
         "NodeNotReady: cannot use node node2: it is not Ready; see why: kubectl describe node node2"
     )
     workload = workload_of(pending, parse_placement_map(TEXT))
-    assert {AnyIndexFreed(workload), exists("node2"), exists("node3")} <= decision.wakes
+    assert {AnyIndexFreed(workload), exists("node2"), exists("node3")} <= decision.cured_by
     for cure in (node("node2"), node("node3")):
-        assert known.apply(cure) & decision.wakes
-    assert held.forget(FIRST.ref.uid) & decision.wakes
+        assert known.apply(cure) & decision.cured_by
+    assert held.forget(FIRST.ref.uid) & decision.cured_by
 
 
 def test_a_gpu_that_a_stranger_holds_is_waited_for_beside_all_else() -> None:
@@ -176,7 +176,7 @@ def test_a_gpu_that_a_stranger_holds_is_waited_for_beside_all_else() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.reason is Reason.GPU_HELD
-    assert {DeviceChanged("node1", "0"), exists("node1"), exists("node2"), exists("node3")} <= decision.wakes
+    assert {DeviceChanged("node1", "0"), exists("node1"), exists("node2"), exists("node3")} <= decision.cured_by
 
 
 DYNAMIC = {
@@ -324,7 +324,7 @@ def test_a_line_whose_volumes_are_being_made_is_kept() -> None:
     assert waiting.reserve is not None
     assert (waiting.reason, waiting.selection.node, waiting.reserve[1]) == (Reason.VOLUME_NOT_BOUND, "node1", 1)
 
-    held.reserve(pending.ref.uid, waiting.reserve)
+    held.nominate(pending.ref.uid, waiting.reserve)
     held.forget(FIRST.ref.uid)
     held.apply(pending)
     others = [decided(replica(name, SPREAD), held, known) for name in ("eeeee", "fffff")]
@@ -341,15 +341,15 @@ def test_a_kept_line_that_is_given_up_is_free_for_all() -> None:
     pending = replica("ddddd")
     workload = workload_of(pending, parse_placement_map(TEXT))
     held = ledger()
-    held.reserve(pending.ref.uid, (workload, 0))
+    held.nominate(pending.ref.uid, (workload, 0))
     decision = decided(replica("eeeee"), held)
 
     assert isinstance(decision, Bind)
     assert decision.placement.index == 1
-    assert held.reserve(pending.ref.uid, None) == {AnyIndexFreed(workload)}
+    assert held.nominate(pending.ref.uid, None) == {AnyIndexFreed(workload)}
     assert held.reserved(pending.ref.uid) is None
-    held.reserve(pending.ref.uid, (workload, 0))
-    assert held.reserve(pending.ref.uid, (workload, 1)) == {AnyIndexFreed(workload)}
+    held.nominate(pending.ref.uid, (workload, 0))
+    assert held.nominate(pending.ref.uid, (workload, 1)) == {AnyIndexFreed(workload)}
     assert held.apply(replace(pending, deleting_since="2026-11-21T01:00:00Z")) == {AnyIndexFreed(workload)}
 
 
@@ -361,8 +361,8 @@ def test_lines_of_one_node_have_one_fault() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.reason is Reason.NODE_NOT_READY
-    assert {exists("node1"), exists("gone")} <= decision.wakes
-    assert known.apply(node("node1")) & decision.wakes
+    assert {exists("node1"), exists("gone")} <= decision.cured_by
+    assert known.apply(node("node1")) & decision.cured_by
 
 
 def test_a_node_with_two_names_is_asked_once() -> None:
@@ -372,4 +372,4 @@ def test_a_node_with_two_names_is_asked_once() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.reason is Reason.NODE_NOT_READY
-    assert {exists("gpus"), exists("node1")} <= decision.wakes
+    assert {exists("gpus"), exists("node1")} <= decision.cured_by

@@ -22,7 +22,7 @@ def rack(node: Node, *pods: Pod, residents: int = 0) -> NodeDevices:
     held = ledger(*pods, known=known)
     if residents:
         demand = ResourceRequest({names.GPU_RESOURCE: residents})
-        held.resident_applied(ForeignPod(PodRef("other", "stranger", "1"), node.name, demand))
+        held.apply_foreign_pod(ForeignPod(PodRef("other", "stranger", "1"), node.name, demand))
     return next(node_devices(known, held))
 
 

@@ -145,8 +145,8 @@ def test_no_node_from_which_its_volumes_are_reached() -> None:
         "(and so on 1 more node with such GPUs); use a node that matches the volume's node affinity "
         "(kubectl describe pv data), or another claim"
     )
-    shapes = {wake for wake in wait.wakes if isinstance(wake, ClassChanged)}
-    assert wait.wakes - shapes == {
+    shapes = {wake for wake in wait.cured_by if isinstance(wake, ClassChanged)}
+    assert wait.cured_by - shapes == {
         StorageChanged(Storage.CLAIM, "default/data"),
         StorageChanged(Storage.VOLUME, "data"),
     }
@@ -166,7 +166,7 @@ def test_labels_decide_which_volumes_are_reached() -> None:
     wait = world.wait(asking(name="b", others=MOUNTS))
     world.show(having("node3", 3, labels={"zone": "b"}))
 
-    assert world.cluster.candidates.news() == {wake for wake in wait.wakes if isinstance(wake, ClassChanged)}
+    assert world.cluster.candidates.news() == {wake for wake in wait.cured_by if isinstance(wake, ClassChanged)}
     assert world.where(asking(name="b", others=MOUNTS)) == "node3:0"
 
 
@@ -184,7 +184,7 @@ def test_volumes_are_made_where_the_pod_will_run() -> None:
     wait = world.wait(asking(others=MOUNTS))
     assert wait.selection is not None
     assert (wait.reason, wait.selection.node, wait.selection.claims) == (Reason.VOLUME_NOT_BOUND, "node1", ("data",))
-    assert wait.wakes == {StorageChanged(Storage.CLAIM, "default/data")}
+    assert wait.cured_by == {StorageChanged(Storage.CLAIM, "default/data")}
 
     world.volumes.claim_applied(VolumeClaim("default", "data", storage_class="local", selected_node="node3"))
     wait = world.wait(asking(others=MOUNTS))

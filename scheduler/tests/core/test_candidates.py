@@ -230,7 +230,7 @@ class Lives(RuleBasedStateMachine):
     def crowd(self, where: str, cpu: int) -> None:
         """Another scheduler's pod is seen, or in another size."""
         name = f"other-{where}"
-        self.world.ledger.resident_applied(
+        self.world.ledger.apply_foreign_pod(
             ForeignPod(PodRef("other", name, name), where, ResourceRequest({"cpu": cpu} if cpu else {}))
         )
         self.live[name] = by_hand.Live(name, where, 0, cpu=cpu)
@@ -242,7 +242,7 @@ class Lives(RuleBasedStateMachine):
         told: set[ClusterEvent] = set()
         for name, (ask, before, wait) in list(self.waiting.items()):
             if self.model.place(ask) != before:
-                told |= wait.wakes
+                told |= wait.cured_by
                 del self.waiting[name]
         assert news == told
 
@@ -296,7 +296,7 @@ def test_shapes_for_which_somebody_waits_are_kept() -> None:
     assert kept(world) == 40
     for memory in range(2, 42):
         world.show(having("node2", memory))
-        assert world.cluster.candidates.news() == waits.pop(memory).wakes
+        assert world.cluster.candidates.news() == waits.pop(memory).cured_by
     world.decide(asking())
 
     assert kept(world) == candidates.MAX_SHAPES
@@ -319,17 +319,17 @@ def test_all_who_wait_for_one_thing_are_told_once() -> None:
     pods = [asking(name=name) for name in "abc"]
     world.place(pods[0])
     first, second = map(world.wait, pods[1:])
-    assert first.wakes == second.wakes
+    assert first.cured_by == second.cured_by
     assert world.cluster.candidates.news() == frozenset()
 
     world.end(pods[0])
-    assert world.cluster.candidates.news() == first.wakes
+    assert world.cluster.candidates.news() == first.cured_by
     assert world.cluster.candidates.news() == frozenset()
     world.place(pods[1])
     assert world.cluster.candidates.news() == frozenset()
     again = world.wait(pods[2])
     world.end(pods[1])
-    assert world.cluster.candidates.news() == again.wakes
+    assert world.cluster.candidates.news() == again.cured_by
 
 
 def test_another_reason_is_news() -> None:
@@ -341,11 +341,11 @@ def test_another_reason_is_news() -> None:
     world.hide("node3")
     assert world.cluster.candidates.news() == frozenset()
     world.show(having("node2", 1, stale=True))
-    assert world.cluster.candidates.news() == wait.wakes
+    assert world.cluster.candidates.news() == wait.cured_by
     wait = world.wait(asking(name="b"))
     assert wait.reason is Reason.GPU_UNHEALTHY
     world.hide("node2")
-    assert world.cluster.candidates.news() == wait.wakes
+    assert world.cluster.candidates.news() == wait.cured_by
     wait = world.wait(asking(name="b"))
     assert wait.reason is Reason.NOT_ENOUGH_GPUS
 
@@ -359,7 +359,7 @@ def test_who_joins_those_who_wait_takes_no_news_from_them() -> None:
     second = world.wait(asking(name="c"))
 
     assert (first.reason, second.reason) == (Reason.NOT_ENOUGH_GPUS, Reason.GPU_UNHEALTHY)
-    assert world.cluster.candidates.news() == first.wakes
+    assert world.cluster.candidates.news() == first.cured_by
 
 
 def test_names_that_are_gone_are_forgotten() -> None:
@@ -375,7 +375,7 @@ def test_names_that_are_gone_are_forgotten() -> None:
     assert len(world.cluster.candidates._places) < 100
     world.show(having("node2", 1, 1))
 
-    assert world.cluster.candidates.news() == wait.wakes
+    assert world.cluster.candidates.news() == wait.cured_by
 
 
 def test_a_name_that_is_only_an_alias_is_no_node() -> None:

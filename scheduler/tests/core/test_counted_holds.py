@@ -103,14 +103,14 @@ def test_what_was_assumed_is_what_is_confirmed(pending: Pod) -> None:
     held, place = ledger(), Placement("node4", ("3",), None)
     held.assume(pending, place)
     (assumed,) = held
-    wakes = held.apply(
+    cured_by = held.apply(
         replace(
             pending, node="node4", annotations={**pending.annotations, **place.annotations, **words(assigned_at=AT)}
         )
     )
 
     assert list(held) == [replace(assumed, assumed=False, assigned_at=AT)]
-    assert (assumed.assigned_at, wakes) == ("", frozenset())
+    assert (assumed.assigned_at, cured_by) == ("", frozenset())
 
 
 def test_a_claim_without_a_line_names_none() -> None:

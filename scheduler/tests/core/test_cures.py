@@ -106,7 +106,7 @@ def test_what_can_cure_a_wait(pending: Pod, known: Nodes, held: Ledger, cures: s
     decision = decided(pending, held, known)
 
     assert isinstance(decision, Wait)
-    assert decision.wakes == cures
+    assert decision.cured_by == cures
     assert decision.pod == pending.ref
 
 

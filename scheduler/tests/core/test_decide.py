@@ -305,13 +305,13 @@ NODE_FAULTS = {
 
 
 @pytest.mark.parametrize(("known", "message", "wakes"), NODE_FAULTS.values(), ids=NODE_FAULTS)
-def test_wait_for_a_node(known: Nodes, message: str, wakes: set[ClusterEvent]) -> None:
+def test_wait_for_a_node(known: Nodes, message: str, cured_by: set[ClusterEvent]) -> None:
     """A pod waits for its node, says why, and is woken by that node's changes only."""
     decision = decided(pod("train-1"), known=known)
 
     assert isinstance(decision, Wait)
     assert message == decision.message
-    assert wakes == decision.wakes
+    assert cured_by == decision.cured_by
 
 
 def test_a_real_name_wins_over_an_alias() -> None:

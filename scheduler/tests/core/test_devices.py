@@ -61,7 +61,7 @@ def holder(  # noqa: PLR0913 - what a holder is made of
 def table(*holders: Hold, inventory: Inventory | None = None, plugin: int | None = None) -> Devices:
     """Devices with these holders; node1 has this inventory and this plugin."""
     devices = Devices()
-    devices.learn(Node("node1", inventory=inventory, advertised=plugin))
+    devices.apply_node(Node("node1", inventory=inventory, advertised=plugin))
     for each in holders:
         devices.put(each)
     return devices
@@ -143,7 +143,7 @@ def test_an_inventory_may_change_under_a_holder(  # noqa: PLR0913, PLR0917 - a r
     """A pod holds on to what it names; what that excludes follows the inventory as it is now."""
     devices = table(holder("a", held), inventory=before)
     answers = [bool(devices.rivals("node1", asked))]
-    devices.learn(Node("node1", inventory=after))
+    devices.apply_node(Node("node1", inventory=after))
 
     assert [*answers, bool(devices.rivals("node1", asked))] == [first, then]
 
@@ -152,9 +152,11 @@ def test_what_is_learned_wakes_who_waits_for_those_cards() -> None:
     """Every card that somebody holds, and the node as a whole; the same again wakes nobody."""
     devices = table(holder("a", "0"), holder("b", "1"))
 
-    assert devices.learn(Node("node1", inventory=FULL)) == {DeviceChanged("node1", card) for card in ("", "0", "1")}
-    assert devices.learn(Node("node1", inventory=FULL)) == frozenset()
-    assert devices.learn(Node("node1")) == {DeviceChanged("node1", card) for card in ("", "0", "1")}
+    assert devices.apply_node(Node("node1", inventory=FULL)) == {
+        DeviceChanged("node1", card) for card in ("", "0", "1")
+    }
+    assert devices.apply_node(Node("node1", inventory=FULL)) == frozenset()
+    assert devices.apply_node(Node("node1")) == {DeviceChanged("node1", card) for card in ("", "0", "1")}
 
 
 FREED = {
@@ -174,8 +176,8 @@ def test_what_is_freed_is_told_by_card(inventory: Inventory | None, given: Hold,
     empty = dict(devices.entries())
     devices.put(given)
 
-    wakes = {DeviceChanged("node1", card) for card in cards} | ({QuotaChanged("default")} if cards else set())
-    assert wakes == devices.drop(given)
+    cured_by = {DeviceChanged("node1", card) for card in cards} | ({QuotaChanged("default")} if cards else set())
+    assert cured_by == devices.drop(given)
     assert empty == dict(devices.entries())
 
 
@@ -183,7 +185,7 @@ def test_a_holder_outlives_its_node() -> None:
     """The node object is gone, the pod is not: it still holds, and its end leaves nothing behind."""
     has = holder("a", "0")
     devices = table(has, inventory=FULL)
-    devices.learn(Node("node1"))
+    devices.apply_node(Node("node1"))
     rivals = devices.rivals("node1", "0")
     devices.drop(has)
 
@@ -217,11 +219,11 @@ def test_a_plugin_that_comes_and_goes_is_learned() -> None:
     has = holder("a", "0", limit=1)
     devices = table(has)
     before = devices.named_holder("node1")
-    wakes = devices.learn(Node("node1", advertised=4))
+    cured_by = devices.apply_node(Node("node1", advertised=4))
 
     assert (before, devices.named_holder("node1")) == (has, None)
-    assert wakes == {DeviceChanged("node1", ""), DeviceChanged("node1", "0")}
-    devices.learn(Node("node1"))
+    assert cured_by == {DeviceChanged("node1", ""), DeviceChanged("node1", "0")}
+    devices.apply_node(Node("node1"))
     assert devices.named_holder("node1") == has
 
 
@@ -321,7 +323,7 @@ def test_the_newest_is_who_came_last_and_is_still_there() -> None:
     """Wherever it is; when its node's inventory changes, it came when it came."""
     first, last = (replace(holder(name, "0", node), assumed=True) for name, node in (("b", "node1"), ("a", "node2")))
     devices = table(first, last)
-    devices.learn(Node("node1", inventory=FULL))
+    devices.apply_node(Node("node1", inventory=FULL))
     newest = devices.newest()
     devices.drop(last)
 
@@ -359,7 +361,7 @@ def test_a_conflict_comes_and_goes_with_the_inventory() -> None:
     devices = table(holder("a", "0"), holder("b", GPU_0))
     counts = [len(devices.conflicts(SAME))]
     for inventory in (FULL, None):
-        devices.learn(Node("node1", inventory=inventory))
+        devices.apply_node(Node("node1", inventory=inventory))
         counts.append(len(devices.conflicts(SAME)))
 
     assert counts == [0, 1, 0]
@@ -408,16 +410,16 @@ class Lives(RuleBasedStateMachine):
         assert self.devices.drop(given) == self.keys(given) | quota
 
     @rule(known=st.sampled_from(NODES))
-    def learn(self, known: tuple[str, Inventory | None, int | None]) -> None:
+    def apply_node(self, known: tuple[str, Inventory | None, int | None]) -> None:
         """The monitor or the plugin tells something else; whoever waits for any holder is woken."""
         waited = {key for each in self.held.values() for key in self.keys(each)}
         before, (name, inventory, plugin) = self.node, known
         self.node = Node(name, inventory=inventory, advertised=plugin)
         changed = (before.inventory, before.advertised is None) != (inventory, plugin is None)
         used = self.devices.usage.used("default")
-        wakes = self.devices.learn(self.node)
-        assert waited <= wakes if changed else not wakes
-        assert (QuotaChanged("default") in wakes) == (self.devices.usage.used("default") < used)
+        cured_by = self.devices.apply_node(self.node)
+        assert waited <= cured_by if changed else not cured_by
+        assert (QuotaChanged("default") in cured_by) == (self.devices.usage.used("default") < used)
 
     def keys(self, given: Hold) -> set[DeviceChanged]:
         """By what those are woken who wait for it."""

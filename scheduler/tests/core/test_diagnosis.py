@@ -177,7 +177,7 @@ def world(*nodes: Node) -> World:
     """A cluster in which GPU 0 and port 80 of node1 are taken."""
     made = World(*nodes)
     made.ledger.apply(held("0"))
-    made.ledger.resident_applied(
+    made.ledger.apply_foreign_pod(
         ForeignPod(PodRef("other", "web", "web"), "node1", ResourceRequest(ports=frozenset({WEB})))
     )
     return made
@@ -189,7 +189,7 @@ def test_sentences(nodes: tuple[Node, ...], given: dict[str, Any], others: dict[
     wait = world(*nodes).wait(asking(others=others, **given))
 
     assert message == wait.message
-    assert [type(wake) for wake in wait.wakes] == [ClassChanged]
+    assert [type(wake) for wake in wait.cured_by] == [ClassChanged]
 
 
 WELL, FULL = having("node2", 8000), having("node1", 8000)
@@ -254,6 +254,8 @@ def test_numbers_do_not_make_it_another_obstacle() -> None:
 def test_cards_that_may_be_anybodys_are_not_free() -> None:
     """A device plugin gave some, and nobody can tell which."""
     made = World(having("node1", 1, 1, advertised=2, allocatable={"pods": 9, "nvidia.com/gpu": 2}))
-    made.ledger.resident_applied(ForeignPod(PodRef("other", "a", "a"), "node1", ResourceRequest({"nvidia.com/gpu": 1})))
+    made.ledger.apply_foreign_pod(
+        ForeignPod(PodRef("other", "a", "a"), "node1", ResourceRequest({"nvidia.com/gpu": 1}))
+    )
 
     assert "1 node has such GPUs, but none is free" in made.wait(asking()).message

@@ -30,9 +30,9 @@ def test_what_changed_since(events: list[tuple[str, str]], when: int) -> None:
         if what == "mark":
             touched.mark(name)
         elif what == "learn":
-            touched.learn(node(name))
+            touched.apply_node(node(name))
         else:
-            touched.unlearn(name)
+            touched.forget_node(name)
         if what == "mark" or (what == "learn") != (name in there):
             log.append(name)
         there = there | {name} if what == "learn" else there - {name} if what == "unlearn" else there
@@ -43,20 +43,20 @@ def test_what_changed_since(events: list[tuple[str, str]], when: int) -> None:
 def test_a_heartbeat_is_no_change() -> None:
     """A node that is shown again as it was costs nobody anything."""
     touched = NodeGenerations()
-    touched.learn(node())
+    touched.apply_node(node())
     before = touched.now
-    touched.learn(node())
-    touched.unlearn("node2")
+    touched.apply_node(node())
+    touched.forget_node("node2")
 
     assert touched.since(before) == []
-    touched.learn(node(stale=True))
+    touched.apply_node(node(stale=True))
     assert touched.since(before) == ["node1"]
 
 
 def test_nodes_that_are_gone_are_forgotten() -> None:
     """However many names come and go, few are kept; who looks after that has to look at all nodes."""
     touched = NodeGenerations()
-    touched.learn(node())
+    touched.apply_node(node())
     for number in range(1000):
         touched.mark(f"gone-{number}")
 
@@ -84,11 +84,11 @@ def test_whatever_a_decision_reads_of_a_node_touches_it() -> None:
         "it is assumed elsewhere": (lambda: ledger.assume(POD, replace(placement, node="node2")), ["node2", "node1"]),
         "it is gone": (lambda: ledger.forget(POD.ref.uid), ["node2"]),
         "it is gone again": (lambda: ledger.forget(POD.ref.uid), []),
-        "another scheduler's pod is seen": (lambda: ledger.resident_applied(stranger), ["node2"]),
-        "it is seen again": (lambda: ledger.resident_applied(stranger), []),
-        "it is gone as well": (lambda: ledger.resident_forgotten(stranger), ["node2"]),
-        "a node changes": (lambda: ledger.learn(node("node2", ready=False)), ["node2"]),
-        "a node goes": (lambda: ledger.unlearn("node2"), ["node2"]),
+        "another scheduler's pod is seen": (lambda: ledger.apply_foreign_pod(stranger), ["node2"]),
+        "it is seen again": (lambda: ledger.apply_foreign_pod(stranger), []),
+        "it is gone as well": (lambda: ledger.forget_foreign_pod(stranger), ["node2"]),
+        "a node changes": (lambda: ledger.apply_node(node("node2", ready=False)), ["node2"]),
+        "a node goes": (lambda: ledger.forget_node("node2"), ["node2"]),
     }
     for what, (happen, nodes) in events.items():
         before = touched.now

@@ -74,4 +74,4 @@ def test_what_is_said_of_an_unhealthy_card() -> None:
         "'{.metadata.annotations.agentaflow\\.gpu/devices}'"
     )
     assert obstacle.reason is Reason.GPU_UNHEALTHY
-    assert obstacle.wakes == {NodeChanged("node1", Aspect.HEALTH)}
+    assert obstacle.cured_by == {NodeChanged("node1", Aspect.HEALTH)}

@@ -150,7 +150,7 @@ def test_who_may_share_a_gpu(pending: Pod, holder: Pod, sharing: Sharing, free: 
     else:
         assert isinstance(decision, Wait)
         assert decision.reason is Reason.GPU_HELD
-        assert DeviceChanged("node4", "3") in decision.wakes
+        assert DeviceChanged("node4", "3") in decision.cured_by
 
 
 SINCE = "2026-11-21T01:00:00Z"
@@ -254,7 +254,7 @@ def test_who_waits_for_a_gpu_is_woken_by_all_that_can_help() -> None:
     )
 
     assert isinstance(decision, Wait)
-    assert {DeviceChanged("node4", "3"), exists("node4"), exists("gpus")} == decision.wakes
+    assert {DeviceChanged("node4", "3"), exists("node4"), exists("gpus")} == decision.cured_by
 
 
 def test_who_waits_for_an_index_is_woken_by_it() -> None:
@@ -264,7 +264,7 @@ def test_who_waits_for_an_index_is_woken_by_it() -> None:
 
     assert isinstance(decision, Wait)
     workload = workload_of(pending, parse_placement_map(MAP))
-    assert {IndexChanged(workload, 3), exists("node4")} == decision.wakes
+    assert {IndexChanged(workload, 3), exists("node4")} == decision.cured_by
 
 
 def test_a_pod_keeps_its_place_when_its_name_is_used_again() -> None:

@@ -63,7 +63,7 @@ def test_a_line_names_cards_that_exist(inventory: Inventory | None, devices: str
     else:
         assert isinstance(decision, Wait)
         assert decision.reason is Reason.GPU_NOT_FOUND
-        assert NodeChanged("node1", Aspect.INVENTORY) in decision.wakes
+        assert NodeChanged("node1", Aspect.INVENTORY) in decision.cured_by
 
 
 MESSAGES = {
@@ -118,7 +118,7 @@ def test_who_waits_for_a_card_by_another_name_reads_both() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.message.startswith(f"GpuHeld: GPU 1 of node1, as {GPU_1}, is held by b/other-0; ")
-    assert held.forget("uid-of-b/other-0") & decision.wakes
+    assert held.forget("uid-of-b/other-0") & decision.cured_by
 
 
 TEXT = {

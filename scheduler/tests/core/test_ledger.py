@@ -107,10 +107,10 @@ def test_an_assumption_holds_until_the_watch_confirms_it() -> None:
     place = placed("node4", "3", 3)
     held.assume(pending, place)
     (assumed,) = held.devices.rivals("node4", "3")
-    wakes = held.apply(replace(pending, node="node4", annotations={**pending.annotations, **place.annotations}))
+    cured_by = held.apply(replace(pending, node="node4", annotations={**pending.annotations, **place.annotations}))
     (confirmed,) = held.devices.rivals("node4", "3")
 
-    assert (True, frozenset(), replace(assumed, assumed=False)) == (assumed.assumed, wakes, confirmed)
+    assert (True, frozenset(), replace(assumed, assumed=False)) == (assumed.assumed, cured_by, confirmed)
 
 
 CONFIRMED = {
@@ -215,10 +215,10 @@ def test_a_finished_pod_frees() -> None:
 def test_a_terminating_pod_holds_on_and_says_so() -> None:
     """Nothing is free yet, but who waits wants to hear since when the holder is terminating."""
     held = ledger(running("train-3", "node4"))
-    wakes = held.apply(replace(running("train-3", "node4"), deleting_since="2026-11-21T01:00:00Z"))
+    cured_by = held.apply(replace(running("train-3", "node4"), deleting_since="2026-11-21T01:00:00Z"))
     (holder,) = held.devices.rivals("node4", "3")
 
-    assert (wakes, holder.deleting_since) == (NEWS, "2026-11-21T01:00:00Z")
+    assert (cured_by, holder.deleting_since) == (NEWS, "2026-11-21T01:00:00Z")
 
 
 def test_the_same_view_twice_is_no_news() -> None:
@@ -235,9 +235,9 @@ def test_a_pod_bound_elsewhere_than_assumed_is_booked_where_it_is() -> None:
     """The API is right: what was assumed becomes free."""
     held = ledger()
     held.assume(pod("train-3"), placed("node4", "3", 3))
-    wakes = held.apply(running("train-3", "node2", containers=own("7")))
+    cured_by = held.apply(running("train-3", "node2", containers=own("7")))
 
-    assert DeviceChanged("node4", "3") in wakes
+    assert DeviceChanged("node4", "3") in cured_by
     assert (held.devices.rivals("node4", "3"), len(held.devices.rivals("node2", "7"))) == ((), 1)
 
 
@@ -293,9 +293,9 @@ def test_a_pod_without_an_index_frees_its_gpu_only(given: Pod) -> None:
 def test_a_node_that_is_gone_is_unlearned() -> None:
     """Its cards are no longer known; who was bound there still holds, and its rivals are told."""
     held = ledger(running("train-3", "node4"), known=nodes(node("node4", inventory=counted(4))))
-    wakes = held.unlearn("node4")
+    cured_by = held.forget_node("node4")
 
-    assert wakes == {DeviceChanged("node4", "3"), DeviceChanged("node4", "")}
+    assert cured_by == {DeviceChanged("node4", "3"), DeviceChanged("node4", "")}
     assert len(held.devices.rivals("node4", "3")) == 1
     assert held.differences(ledger(running("train-3", "node4"))) == 0
 
@@ -325,9 +325,9 @@ OTHERWISE = {
 def test_a_pending_pod_that_changes_its_index_gives_up_the_old_one(changed: Pod, free: list[int]) -> None:
     """The API server's policies forbid it; where they are not installed, nothing stays claimed for ever."""
     held = ledger(pod("train-3"))
-    wakes = held.apply(changed)
+    cured_by = held.apply(changed)
 
-    assert wakes == {AnyIndexFreed(TRAIN)}
+    assert cured_by == {AnyIndexFreed(TRAIN)}
     assert list(held.indices.free(TRAIN, parse_placement_map(MAP))) == free
     assert held.differences(ledger(changed)) == 0
 

@@ -140,7 +140,7 @@ class Cluster(RuleBasedStateMachine):
         """One event; whatever it freed is said to be free."""
         uid, value = self.events.popleft()
         before = self.taken()
-        wakes = self.ledger.forget(uid) if value is None else self.ledger.apply(value)
+        cured_by = self.ledger.forget(uid) if value is None else self.ledger.apply(value)
         if value is None:
             self.seen.pop(uid, None)
             self.flying.pop(uid, None)
@@ -149,7 +149,7 @@ class Cluster(RuleBasedStateMachine):
             if value.bound or value.finished:
                 self.flying.pop(uid, None)
         freed = {DeviceChanged(node, self.ledger.devices.card(node, device)) for node, device in before - self.taken()}
-        assert freed <= wakes
+        assert freed <= cured_by
 
     @rule(
         which=st.sampled_from(INVENTORIES),
@@ -157,12 +157,12 @@ class Cluster(RuleBasedStateMachine):
         read=st.sampled_from([{}, {}, {0: DeviceReading(used=8000)}, {0: DeviceReading(health=Health.UNHEALTHY)}]),
         stale=st.sampled_from([False, False, True]),
     )
-    def learn(self, which: Inventory | None, name: str, read: dict[int, DeviceReading], stale: bool) -> None:  # noqa: FBT001
+    def apply_node(self, which: Inventory | None, name: str, read: dict[int, DeviceReading], stale: bool) -> None:  # noqa: FBT001
         """A node's monitor tells what it has and how that does, or falls silent."""
         alias = "gpus" if name == "node2" else None
         changed = node(name, inventory=which, alias=alias, readings=read, stale=stale)
         self.nodes.apply(changed)
-        self.ledger.learn(changed)
+        self.ledger.apply_node(changed)
 
     @precondition(lambda self: self.seen)
     @rule()
@@ -236,7 +236,7 @@ class Cluster(RuleBasedStateMachine):
         """A ledger made of the nodes and pods as they were seen, and of nothing else."""
         ledger = Ledger(self.policy)
         for each in self.nodes:
-            ledger.learn(each)
+            ledger.apply_node(each)
         for value in getattr(self, "seen", {}).values():
             ledger.apply(value)
         return ledger

@@ -130,7 +130,7 @@ def test_on_a_plugins_node_names_and_limits_exclude_each_other(
         assert isinstance(decision, Wait)
         assert decision.reason is Reason.GPU_HELD
         assert f"GPUs of node1 are held by {waits_for} " in decision.message
-        assert held.forget(holder.ref.uid) & decision.wakes
+        assert held.forget(holder.ref.uid) & decision.cured_by
 
 
 def test_without_a_plugin_names_and_limits_do_not_care() -> None:
@@ -154,7 +154,7 @@ def test_another_schedulers_pods_use_the_plugin_too() -> None:
     known = nodes(PLUGIN)
     held = ledger(known=known)
     foreign = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({GPU: 1}))
-    held.resident_applied(foreign)
+    held.apply_foreign_pod(foreign)
     decision = decided(WITHOUT, held, known)
 
     assert isinstance(decision, Wait)
@@ -163,7 +163,7 @@ def test_another_schedulers_pods_use_the_plugin_too() -> None:
         "are this pod's; wait until it ends, name another node, or give all pods of a node a limit of nvidia.com/gpu, "
         "or none"
     )
-    assert held.resident_forgotten(foreign) & decision.wakes
+    assert held.forget_foreign_pod(foreign) & decision.cured_by
     assert isinstance(decided(WITHOUT, held, known), Bind)
 
 
@@ -183,7 +183,7 @@ def test_a_plugin_has_only_so_many_cards(
     known = nodes(handing_out("node1", number, allocatable=allocatable))
     held = ledger(known=known)
     foreign = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({GPU: used} if used else {}))
-    held.resident_applied(foreign)
+    held.apply_foreign_pod(foreign)
     decision = decided(limited(pod("a-0", "0=node1:"), asked), held, known)
 
     if message is None:
@@ -192,7 +192,7 @@ def test_a_plugin_has_only_so_many_cards(
         assert isinstance(decision, Wait)
         assert decision.message.startswith(f"NotEnoughGpus: {message}")
         back = handing_out("node1", 8)
-        assert (held.resident_forgotten(foreign) | known.apply(back)) & decision.wakes
+        assert (held.forget_foreign_pod(foreign) | known.apply(back)) & decision.cured_by
 
 
 def test_what_is_decided_is_booked() -> None:
@@ -231,8 +231,8 @@ def test_a_node_without_a_plugin_beside_one_that_has_it(there: Node, bound: bool
         assert decision.message.startswith(
             "NotEnoughGpus: cannot get 1 nvidia.com/gpu on node node1: 0 of 0 are used, 0 are free"
         )
-        assert known.forget("node2") & decision.wakes
-        assert known.apply(PLUGIN) & decision.wakes
+        assert known.forget("node2") & decision.cured_by
+        assert known.apply(PLUGIN) & decision.cured_by
 
 
 def test_a_limit_needs_the_annotation_form() -> None:

@@ -26,7 +26,7 @@ class Story:
         for step in steps:
             if isinstance(step, int | float):
                 self.now += step
-                self.told += self.freshness.fallen_silent(self.now)
+                self.told += self.freshness.expired(self.now)
             elif isinstance(step, str):
                 self.told += [f"({step})"] if self.freshness.gone(step) else []
             else:
@@ -84,7 +84,7 @@ def test_a_renewal_that_cannot_be_read_has_its_time(text: str) -> None:
     freshness = MonitorLeases()
 
     assert not freshness.seen(MonitorLease("a", text, 45), now=0, wall=NOON)
-    assert list(freshness.fallen_silent(45)) == ["a"]
+    assert list(freshness.expired(45)) == ["a"]
 
 
 def test_a_renewal_without_a_zone_is_utc() -> None:
@@ -104,7 +104,7 @@ def test_the_timer_is_never_later_than_a_grain() -> None:
     looks, stale, due = 0, 0, freshness.next_due()
     while due is not None:
         looks += 1
-        stale += len(list(freshness.fallen_silent(due)))
+        stale += len(list(freshness.expired(due)))
         due = freshness.next_due()
 
     assert (looks, stale) == (32, 5000)
@@ -118,7 +118,7 @@ def test_staleness_is_what_the_times_say(renewals: list[tuple[str, float, float]
         freshness.seen(MonitorLease(node, renewal(-number), lasts), now=now, wall=NOON)
         seen[node] = (now, lasts)
         now += later
-        list(freshness.fallen_silent(now))
+        list(freshness.expired(now))
         for each, (then, lasts_) in seen.items():
             assert freshness.stale(each) <= (now >= then + lasts_)
             assert freshness.stale(each) >= (now > then + lasts_ + GRAIN)

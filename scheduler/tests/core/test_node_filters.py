@@ -95,12 +95,12 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize(("node", "message", "wakes"), UNUSABLE.values(), ids=UNUSABLE)
-def test_an_unusable_node(node: Node, message: str, wakes: frozenset[ClusterEvent]) -> None:
+def test_an_unusable_node(node: Node, message: str, cured_by: frozenset[ClusterEvent]) -> None:
     """Why it takes no pods, and the one change that cures it."""
     obstacle = node_usable(pod(), node)
 
     assert obstacle is not None
-    assert (message, wakes) == (obstacle.message, obstacle.wakes)
+    assert (message, cured_by) == (obstacle.message, obstacle.cured_by)
 
 
 TOLERATED = {
@@ -150,7 +150,7 @@ def test_a_taint_that_is_not_tolerated(taints: tuple[Taint, ...], message: str) 
     obstacle = taints_tolerated(pod(), replace(NODE, taints=taints))
 
     assert obstacle is not None
-    assert (message, changed(Aspect.TAINTS)) == (obstacle.message, obstacle.wakes)
+    assert (message, changed(Aspect.TAINTS)) == (obstacle.message, obstacle.cured_by)
 
 
 SSD = NodeSelectorRequirement("disk", "In", ("ssd",))
@@ -216,7 +216,7 @@ def test_a_node_that_the_pod_itself_rules_out(given: Pod, why: str) -> None:
 
     assert obstacle is not None
     assert obstacle.message == f"NodeAffinityMismatch: cannot use node node1: {why}; {CURE}"
-    assert obstacle.wakes == changed(Aspect.LABELS)
+    assert obstacle.cured_by == changed(Aspect.LABELS)
 
 
 HALF = ResourceRequest({"cpu": 3500, "memory": 6 * GI, "example.com/fpga": 1})
@@ -300,7 +300,7 @@ def test_a_full_node(given: Pod, occupancy: UsedResources, expected: tuple[str, 
 
     assert obstacle is not None
     assert obstacle.message == (f"InsufficientResources: cannot fit on node node1: asks for {thing}, {state}; {cure}")
-    assert obstacle.wakes == changed(Aspect.ALLOCATABLE) | {ResourceFreed("node1", resource)}
+    assert obstacle.cured_by == changed(Aspect.ALLOCATABLE) | {ResourceFreed("node1", resource)}
     assert obstacle.topic == f"InsufficientResources: {thing} on node node1"
 
 
@@ -362,4 +362,4 @@ def test_a_port_that_is_in_use(given: Pod, what: str) -> None:
         f"PortInUse: cannot use host port {what}; "
         "wait until that pod ends, take another hostPort, or let the map name another node"
     )
-    assert obstacle.wakes == frozenset({ResourceFreed("node1", "ports")})
+    assert obstacle.cured_by == frozenset({ResourceFreed("node1", "ports")})

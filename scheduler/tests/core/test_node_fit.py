@@ -290,7 +290,7 @@ def test_device_plugins(node: Node, pod: Pod, others: int, expected: str, strate
     """Who has a limit gets the node from us and the cards from the plugin; nobody else takes them by name."""
     world = World(node, strategy=strategy)
     if others:
-        world.ledger.resident_applied(resident(others))
+        world.ledger.apply_foreign_pod(resident(others))
 
     assert answer(world, pod) == expected
 
@@ -322,10 +322,10 @@ def test_strategies_weigh_nodes_of_a_plugin_too() -> None:
         "the idle one": "node2:0",
     }
     world = World(plugin("node1"), plugin("node2"))
-    world.ledger.resident_applied(resident(1))
+    world.ledger.apply_foreign_pod(resident(1))
     assert world.where(limited()) == "node2:0"
     fullest = World(plugin("node1"), plugin("node2"), strategy=Strategy.BEST_FIT)
-    fullest.ledger.resident_applied(resident(1, "node2"))
+    fullest.ledger.apply_foreign_pod(resident(1, "node2"))
     assert fullest.where(limited()) == "node2:0"
 
 
@@ -371,7 +371,7 @@ def test_which_nodes(node: Node, others: dict[str, Any], expected: str) -> None:
     """What a node must have beside its GPUs, it must have for these pods as well."""
     world = World(node)
     web = ForeignPod(PodRef("other", "web", "web"), "node1", ResourceRequest(ports=frozenset({WEB})))
-    world.ledger.resident_applied(web)
+    world.ledger.apply_foreign_pod(web)
 
     assert answer(world, asking(others=others)) == expected
 

@@ -101,7 +101,7 @@ class Situation:
         """Who holds the pod's index, its GPU and its port."""
         result = Ledger(POLICY)
         for each in nodes:
-            result.learn(each)
+            result.apply_node(each)
         if self.has(Reason.INDEX_HELD):
             twin = running("train-a", "node1", "0=node1:0\n1=node1:1", annotations={"agentaflow.gpu/index": "1"})
             result.apply(replace(twin, annotations={**twin.annotations, "agentaflow.gpu/assigned-devices": ""}))
@@ -109,7 +109,7 @@ class Situation:
             result.apply(running("other-0", "node1", "0=node1:1", owner=OTHER))
         if self.has(Reason.PORT_IN_USE):
             web = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest(ports=frozenset({PORT})))
-            result.resident_applied(web)
+            result.apply_foreign_pod(web)
         return result
 
     def volumes(self) -> Volumes:
@@ -145,11 +145,11 @@ def test_the_first_fault_is_told(number: int) -> None:
 def news(before: Situation, after: Situation) -> frozenset[ClusterEvent]:
     """What the watches tell when the cluster's one fault goes away."""
     nodes, ledger, volumes = before.nodes(), before.ledger(before.nodes()), before.volumes()
-    wakes = nodes.apply(after.node()) | ledger.learn(after.node())
+    cured_by = nodes.apply(after.node()) | ledger.apply_node(after.node())
     for uid in ("uid-of-default/train-a", "uid-of-default/other-0", "uid-web"):
-        wakes |= ledger.forget(uid)
-    wakes |= volumes.claim_applied(VolumeClaim("default", "data", volume="pv-1"))
-    return wakes | volumes.volume_applied(Volume("pv-1"))
+        cured_by |= ledger.forget(uid)
+    cured_by |= volumes.claim_applied(VolumeClaim("default", "data", volume="pv-1"))
+    return cured_by | volumes.volume_applied(Volume("pv-1"))
 
 
 WAITS = tuple(reason for reason in ORDER if reason not in REFUSED_AT_ADMISSION | {Reason.ENV_NOT_INJECTED})
@@ -162,7 +162,7 @@ def test_the_cure_of_a_wait_wakes_the_pod(reason: Reason) -> None:
     decision = ill.decision()
 
     assert isinstance(decision, Wait)
-    assert decision.wakes & news(ill, well)
+    assert decision.cured_by & news(ill, well)
 
 
 def test_cards_of_a_plugin_are_asked_for_before_the_node_is() -> None:
@@ -184,7 +184,7 @@ def test_cards_of_a_plugin_are_asked_for_before_the_node_is() -> None:
         nodes = Nodes()
         nodes.apply(there)
         ledger = Ledger(POLICY)
-        ledger.learn(there)
+        ledger.apply_node(there)
         if "held" in faults:
             ledger.apply(running("other-0", "node1", "0=node1:1", owner=OTHER))
         decision = decide(limited, Cluster(ledger, nodes, Volumes(), POLICY))

@@ -42,7 +42,7 @@ def waits(decision: Decision | None) -> str:
     """Why the pod waits: for quota, and for nothing that is not its namespace's."""
     assert isinstance(decision, Wait), decision
     assert decision.reason is Reason.QUOTA_EXCEEDED
-    assert QuotaChanged("default") in decision.wakes
+    assert QuotaChanged("default") in decision.cured_by
     return decision.message
 
 

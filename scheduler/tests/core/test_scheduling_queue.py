@@ -24,7 +24,7 @@ class Story:
     """A backlog and a clock that only the story moves."""
 
     def __init__(self) -> None:
-        self.backlog = SchedulingQueue()
+        self.queue = SchedulingQueue()
         self.now = 1000.0
 
     def tell(self, *steps: Step) -> list[str | None]:
@@ -37,17 +37,17 @@ class Story:
             words: list[Any] = step.split() if isinstance(step, str) else list(step)
             verb = words.pop(0)
             if verb == "pop":
-                popped.append(self.backlog.pop(self.now))
+                popped.append(self.queue.pop(self.now))
             elif verb == "wait":
-                self.backlog.wait(words[0], words[1:], self.now)
+                self.queue.add_unschedulable(words[0], words[1:], self.now)
             elif verb == "wake":
-                self.backlog.wake(words, self.now)
+                self.queue.on_events(words, self.now)
             elif verb == "hint":
-                self.backlog.hint(words, self.now)
+                self.queue.requeue_soon(words, self.now)
             elif verb == "retry":
-                self.backlog.retry(words[0], self.now, *map(float, words[1:]))
+                self.queue.back_off(words[0], self.now, *map(float, words[1:]))
             else:
-                getattr(self.backlog, verb)(*words)
+                getattr(self.queue, verb)(*words)
         return popped
 
 
@@ -292,7 +292,7 @@ def test_next_due(steps: list[Step], seconds: float | None) -> None:
     """How long the loop may sleep."""
     story = Story()
     story.tell(*steps)
-    due = story.backlog.next_due(story.now)
+    due = story.queue.next_due(story.now)
 
     assert seconds == (None if due is None else due - story.now)
 
@@ -302,88 +302,88 @@ def test_counts() -> None:
     story = Story()
     story.tell("add a", "add b", "add c", "add d", "pop", "pop", "pop", WAITS, "retry b")
 
-    assert story.backlog.counts() == {"active": 1, "backoff": 1, "unschedulable": 1}
+    assert story.queue.counts() == {"active": 1, "backoff": 1, "unschedulable": 1}
 
 
 def test_a_freed_gpu_wakes_one_pod_among_ten_thousand() -> None:
     """The right pod, and the others stay quiet."""
-    backlog = SchedulingQueue()
+    queue = SchedulingQueue()
     for number in range(10_000):
-        backlog.wait(str(number), (DeviceChanged("node", str(number)),), 0)
-    backlog.wake([DeviceChanged("node", "4711")], 100)
+        queue.add_unschedulable(str(number), (DeviceChanged("node", str(number)),), 0)
+    queue.on_events([DeviceChanged("node", "4711")], 100)
 
-    assert [backlog.pop(100), backlog.pop(100)] == ["4711", None]
+    assert [queue.pop(100), queue.pop(100)] == ["4711", None]
 
 
 def test_memory_does_not_grow_with_attempts() -> None:
     """A pod that is tried for weeks leaves no trail."""
-    backlog, now = SchedulingQueue(), 0.0
-    backlog.wait("quiet", (), now)
+    queue, now = SchedulingQueue(), 0.0
+    queue.add_unschedulable("quiet", (), now)
     for _ in range(2_000):
-        backlog.wait("a", (GPU, NODE), now)
-        backlog.add("a")
-        backlog.pop(now)
-        backlog.add("a")
+        queue.add_unschedulable("a", (GPU, NODE), now)
+        queue.add("a")
+        queue.pop(now)
+        queue.add("a")
         for rank in (1, 2, 0):
-            backlog.rank("a", rank)
+            queue.set_priority("a", rank)
         now += 0.01
-    backlog.add("a")
+    queue.add("a")
     for rank in range(500):
-        backlog.rank("a", rank)
-    assert backlog.pop(now) == "a"
-    backlog.remove("a")
+        queue.set_priority("a", rank)
+    assert queue.pop(now) == "a"
+    queue.remove("a")
 
-    assert len(backlog._timers) < 200
-    assert len(backlog._active) < 200
-    assert backlog._waiting == {}
+    assert len(queue._timers) < 200
+    assert len(queue._active) < 200
+    assert queue._waiting == {}
 
 
 @given(st.randoms(use_true_random=False))
 def test_no_pod_is_ever_lost(chance: random.Random) -> None:
     """Whatever happens, who was added and not removed is handed out again within five minutes and a back-off."""
-    backlog, now, known = SchedulingQueue(), 0.0, set[str]()
+    queue, now, known = SchedulingQueue(), 0.0, set[str]()
     for _ in range(60):
         uid = chance.choice("abcd")
         now += chance.choice([0, 0, 0.5, 3, 40])
         match chance.randrange(5):
             case 0:
-                backlog.add(uid)
+                queue.add(uid)
                 known.add(uid)
             case 1:
-                backlog.wake([chance.choice(ALL)], now)
+                queue.on_events([chance.choice(ALL)], now)
             case 2:
-                backlog.remove(uid)
+                queue.remove(uid)
                 known.discard(uid)
             case _:
-                popped = backlog.pop(now)
+                popped = queue.pop(now)
                 if popped is not None and chance.random() < 0.1:
-                    backlog.placed(popped)
+                    queue.assumed(popped)
                 if popped is not None and chance.random() < 0.5:
-                    backlog.wait(popped, [chance.choice(ALL)], now)
+                    queue.add_unschedulable(popped, [chance.choice(ALL)], now)
                 elif popped is not None:
-                    backlog.retry(popped, now)
+                    queue.back_off(popped, now)
     now += 310
-    assert known == set(iter(lambda: backlog.pop(now), None))
+    assert known == set(iter(lambda: queue.pop(now), None))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["add", "remove", "pop", -1, 0, 1]))))
 def test_order_is_rank_then_becoming_active(steps: list[tuple[str, str | int]]) -> None:
     """Whatever is ranked anew meanwhile: as if all who are active were sorted at each turn."""
-    backlog, ranks, known, active = SchedulingQueue(), dict[str, int](), set[str](), list[str]()
+    queue, ranks, known, active = SchedulingQueue(), dict[str, int](), set[str](), list[str]()
     for uid, step in steps:
         if step == "add":
-            backlog.add(uid)
+            queue.add(uid)
             known.add(uid)
             active += [uid] if uid not in active else []
         elif step == "remove":
-            backlog.remove(uid)
+            queue.remove(uid)
             ranks.pop(uid, None)
             known.discard(uid)
             active = [other for other in active if other != uid]
         elif step == "pop":
             first = max(active, key=lambda other: ranks.get(other, 0), default=None)
-            assert backlog.pop(0) == first
+            assert queue.pop(0) == first
             active = [other for other in active if other != first]
         else:
-            backlog.rank(uid, int(step))
+            queue.set_priority(uid, int(step))
             ranks |= {uid: int(step)} if uid in known else {}

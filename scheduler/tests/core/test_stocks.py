@@ -75,7 +75,7 @@ def test_a_node_is_weighed_once_until_something_changes_there() -> None:
         found.append(scale.weigh(now))
         return found[-1] is not found[-2]
 
-    world.ledger.resident_applied(ForeignPod(PodRef("other", "a", "a"), "node2", ResourceRequest({"cpu": 1})))
+    world.ledger.apply_foreign_pod(ForeignPod(PodRef("other", "a", "a"), "node2", ResourceRequest({"cpu": 1})))
     assert not changed()
     world.ledger.apply(holder)
     assert changed()

@@ -26,7 +26,7 @@ def world(*known: Node) -> tuple[Nodes, Ledger]:
     nodes, ledger = Nodes(), Ledger(Policy())
     for each in known:
         nodes.apply(each)
-        ledger.learn(each)
+        ledger.apply_node(each)
     return nodes, ledger
 
 
@@ -108,10 +108,10 @@ def test_the_sums_are_those_of_a_count_from_scratch(chance: random.Random) -> No
                     name, stale=chance.random() < 0.3, alias=chance.choice([None, "node0"]), **cards, **plugin
                 )
                 nodes.apply(given_)
-                ledger.learn(given_)
+                ledger.apply_node(given_)
             case 1:
                 nodes.forget(name)
-                ledger.unlearn(name)
+                ledger.forget_node(name)
             case 2 | 3:
                 number = chance.randrange(4)
                 ledger.apply(running(f"a-{number}", name, f"{number}={name}:{chance.randrange(4)}"))
@@ -126,6 +126,6 @@ def test_the_sums_are_those_of_a_count_from_scratch(chance: random.Random) -> No
     assert (taken.mean > 0) == any(rack.utilization for rack in known)
     fresh = Ledger(Policy())
     for each in nodes:
-        fresh.learn(each)
+        fresh.apply_node(each)
 
     assert totals_.take(nodes, fresh) == GpuTotals().take(nodes, fresh)

@@ -81,12 +81,12 @@ GIVEN_BACK = {
 
 
 @pytest.mark.parametrize(("given", "wakes"), GIVEN_BACK.values(), ids=GIVEN_BACK)
-def test_what_a_pod_gives_back_is_told(given: ForeignPod, wakes: set[ClusterEvent]) -> None:
+def test_what_a_pod_gives_back_is_told(given: ForeignPod, cured_by: set[ClusterEvent]) -> None:
     """Who waits for exactly that is woken; seeing a pod come, or come again as it is, wakes nobody."""
     occupancy = UsedResources()
 
     assert occupancy.put(given) == occupancy.put(given) == frozenset()
-    assert wakes == occupancy.drop(given.ref.uid)
+    assert cured_by == occupancy.drop(given.ref.uid)
     assert occupancy.drop(given.ref.uid) == frozenset()
     assert list(occupancy.entries()) == []
 
@@ -151,9 +151,9 @@ class Lives(RuleBasedStateMachine):
     def put(self, given: ForeignPod) -> None:
         """A pod is seen; whatever it no longer takes is told."""
         before = self.there.get(given.ref.uid)
-        wakes = self.occupancy.put(given)
+        cured_by = self.occupancy.put(given)
         self.there[given.ref.uid] = given
-        self.check(before, given, wakes)
+        self.check(before, given, cured_by)
 
     @precondition(lambda self: self.there)
     @rule(name=NAMES)
@@ -162,10 +162,10 @@ class Lives(RuleBasedStateMachine):
         before = self.there.pop(f"uid-{name}", None)
         self.check(before, None, self.occupancy.drop(f"uid-{name}"))
 
-    def check(self, before: ForeignPod | None, after: ForeignPod | None, wakes: frozenset[ClusterEvent]) -> None:
+    def check(self, before: ForeignPod | None, after: ForeignPod | None, cured_by: frozenset[ClusterEvent]) -> None:
         """What was taken and is no longer is among the wakes, and they name nothing that was not taken."""
         had, has = taken(before), taken(after)
-        assert {key for key, amount in had.items() if has.get(key, 0) < amount} <= wakes <= had.keys()
+        assert {key for key, amount in had.items() if has.get(key, 0) < amount} <= cured_by <= had.keys()
 
     @invariant()
     def all_is_as_a_recount_says(self) -> None:

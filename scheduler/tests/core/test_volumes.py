@@ -56,14 +56,14 @@ def look(*claims: VolumeClaim, mounts: tuple[str, ...] | None = None) -> Unsched
 
 def changed(*claims: str, volume: str = "", storage_class: str = "", labels: bool = False) -> frozenset[ClusterEvent]:
     """Changes of these objects, and of node1's labels."""
-    wakes: set[ClusterEvent] = {StorageChanged(Storage.CLAIM, f"default/{name}") for name in claims}
+    cured_by: set[ClusterEvent] = {StorageChanged(Storage.CLAIM, f"default/{name}") for name in claims}
     if volume:
-        wakes.add(StorageChanged(Storage.VOLUME, volume))
+        cured_by.add(StorageChanged(Storage.VOLUME, volume))
     if storage_class:
-        wakes.add(StorageChanged(Storage.CLASS, storage_class))
+        cured_by.add(StorageChanged(Storage.CLASS, storage_class))
     if labels:
-        wakes.add(NodeChanged("node1", Aspect.LABELS))
-    return frozenset(wakes)
+        cured_by.add(NodeChanged("node1", Aspect.LABELS))
+    return frozenset(cured_by)
 
 
 FINE = {
@@ -166,14 +166,14 @@ OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = 
 
 @pytest.mark.parametrize(("known", "message", "wakes"), OBSTACLES.values(), ids=OBSTACLES)
 def test_an_obstacle_names_claim_and_cure(
-    known: VolumeClaim | None, message: str, wakes: frozenset[ClusterEvent]
+    known: VolumeClaim | None, message: str, cured_by: frozenset[ClusterEvent]
 ) -> None:
     """It is told in one sentence, and only what can cure it wakes the pod."""
     found = look(*(() if known is None else (known,)), mounts=("data",))
 
     assert isinstance(found, Unschedulable)
     assert found.message == message
-    assert found.wakes == wakes
+    assert found.cured_by == cured_by
 
 
 def test_a_claim_that_waits_for_its_pod_is_given_the_node() -> None:
@@ -189,7 +189,7 @@ def test_a_claim_that_waits_for_its_pod_is_given_the_node() -> None:
         "VolumeNotBound: claim default/data waits for its provisioner to make a volume on node node1; "
         f"it comes by itself; {DESCRIBE}"
     )
-    assert found.obstacle.wakes == changed("data")
+    assert found.obstacle.cured_by == changed("data")
 
 
 def test_all_claims_that_wait_are_given_the_node_at_once() -> None:
@@ -205,7 +205,7 @@ def test_all_claims_that_wait_are_given_the_node_at_once() -> None:
     assert isinstance(found, Selection)
     assert found.claims == ("b", "c")
     assert found.obstacle.message.startswith("VolumeNotBound: claim default/told waits")
-    assert found.obstacle.wakes == changed("told", "b", "c")
+    assert found.obstacle.cured_by == changed("told", "b", "c")
 
 
 FIRST: dict[str, tuple[tuple[VolumeClaim, ...], str]] = {

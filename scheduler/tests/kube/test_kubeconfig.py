@@ -101,8 +101,8 @@ async def test_a_kubeconfig_that_cannot_be_used(
 def test_the_client_is_read_only_as_far_as_it_is_needed(tmp_path: Path) -> None:
     """Its packages load all of themselves otherwise: 0.2 s and 9 MB."""
     script = (
-        "import asyncio, sys; from gpu_scheduler.kube.config.kubeconfig import Reload; "
-        f"asyncio.run(Reload({written(tmp_path, config('a', current='a'))!r})()); "
+        "import asyncio, sys; from gpu_scheduler.kube.config.kubeconfig import ConfigLoader; "
+        f"asyncio.run(ConfigLoader({written(tmp_path, config('a', current='a'))!r})()); "
         "print('\\n'.join(sys.modules))"
     )
 

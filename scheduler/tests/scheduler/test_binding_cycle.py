@@ -62,11 +62,13 @@ async def test_a_second_lost_answer_is_told() -> None:
     async with looping(*[Unknown("time-out")] * 3) as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
-        assert loop.announcer.told == []
+        assert loop.event_recorder.told == []
         await loop.later(2)
         await loop.later(4)
 
-        assert loop.announcer.notes("a-0") == ["BindFailed: cannot tell whether the pod was bound to node1: time-out"]
+        assert loop.event_recorder.notes("a-0") == [
+            "BindFailed: cannot tell whether the pod was bound to node1: time-out"
+        ]
         assert loop.recorder.attempts.count(Result.ERROR) == 3
 
 
@@ -76,8 +78,8 @@ async def test_a_refused_pod_is_told_and_left_alone() -> None:
         loop.see(pod("a-0", "nonsense"))
         await loop.settle()
 
-        assert loop.announcer.notes("a-0")[0].startswith("MapInvalid: ")
-        assert loop.scheduler.backlog.counts() == {"active": 0, "backoff": 0, "unschedulable": 1}
+        assert loop.event_recorder.notes("a-0")[0].startswith("MapInvalid: ")
+        assert loop.scheduler.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 1}
 
 
 def storing(loop: Loop, *claims: VolumeClaim) -> None:
@@ -99,7 +101,7 @@ async def test_a_line_is_kept_while_its_volume_is_made() -> None:
         await loop.settle()
         assert loop.scheduler.ledger.reserved(first.ref.uid) == 0
         world = loop.scheduler.world
-        assert loop.scheduler.ledger.differences(world.rebuilt(loop.scheduler.tracked)) == 0
+        assert loop.scheduler.ledger.differences(world.rebuild_ledger(loop.scheduler.tracked)) == 0
 
         world.volumes.applied(Volume("pv-1"))
         world.claims.applied(replace(claim, volume="pv-1", selected_node="node1"))

@@ -54,7 +54,10 @@ def test_each_watch_tells_what_it_may_cure() -> None:
     assert news(told, given.claims, claim) == [{StorageChanged(Storage.CLAIM, "default/data")}] * 2
     assert news(told, given.volumes, volume) == [{StorageChanged(Storage.VOLUME, "pv-1")}] * 2
     assert news(told, given.classes, kind) == [{StorageChanged(Storage.CLASS, "local")}] * 2
-    assert news(told, given.residents, WEB) == [set(), {ResourceFreed("node1", "cpu"), ResourceFreed("node1", "pods")}]
+    assert news(told, given.foreign_pods, WEB) == [
+        set(),
+        {ResourceFreed("node1", "cpu"), ResourceFreed("node1", "pods")},
+    ]
 
 
 def test_what_a_node_has_is_learned_and_unlearned() -> None:
@@ -77,20 +80,20 @@ def test_a_ledger_made_anew_is_the_same() -> None:
     given, _ = world()
     tracker = PodStates()
     given.nodes.applied(node("node4", inventory=counted(4)))
-    given.residents.applied(WEB)
+    given.foreign_pods.applied(WEB)
     for each in (running("train-3", "node4"), pod("train-2")):
         given.cluster.ledger.apply(each)
         tracker[each.ref.uid] = PodState(each, 0.0, None)
-    assert given.cluster.ledger.differences(given.rebuilt(tracker)) == 0
+    assert given.cluster.ledger.differences(given.rebuild_ledger(tracker)) == 0
 
-    given.residents.forgotten(WEB)
+    given.foreign_pods.forgotten(WEB)
     gone = tracker.pop("uid-of-default/train-3")
     given.cluster.ledger.forget(gone.pod.ref.uid)
 
-    rebuilt = given.rebuilt(tracker)
-    assert given.cluster.ledger.differences(rebuilt) == 0
-    given.replace(rebuilt)
-    assert given.cluster.ledger is rebuilt
+    rebuild_ledger = given.rebuild_ledger(tracker)
+    assert given.cluster.ledger.differences(rebuild_ledger) == 0
+    given.replace(rebuild_ledger)
+    assert given.cluster.ledger is rebuild_ledger
 
 
 def test_more_maps_than_are_remembered_are_not_read_anew(monkeypatch: "pytest.MonkeyPatch") -> None:
@@ -101,7 +104,7 @@ def test_more_maps_than_are_remembered_are_not_read_anew(monkeypatch: "pytest.Mo
     tracker[first.ref.uid] = PodState(first, 0.0, None)
     monkeypatch.setattr("gpu_scheduler.scheduler.cluster_cache.REMEMBERED", 0)
 
-    assert given.rebuilt(tracker) is given.cluster.ledger
+    assert given.rebuild_ledger(tracker) is given.cluster.ledger
 
 
 class Monitored:
@@ -121,7 +124,7 @@ class Monitored:
         """Let time pass, and listen."""
         self.now += seconds
         self.told.clear()
-        self.world.listen()
+        self.world.expire_monitors()
 
     @property
     def stale(self) -> bool:
@@ -197,8 +200,8 @@ def test_another_strategy_or_ledger_changes_nothing_else() -> None:
     """Decisions read one value that hangs together."""
     given, _ = world()
     before = given.cluster
-    given.steer(Strategy.BEST_FIT)
-    given.replace(given.rebuilt(PodStates()))
+    given.set_strategy(Strategy.BEST_FIT)
+    given.replace(given.rebuild_ledger(PodStates()))
 
     assert (before.strategy, given.cluster.strategy) == (Strategy.LEAST_UTILIZED, Strategy.BEST_FIT)
     assert given.cluster.nodes is before.nodes

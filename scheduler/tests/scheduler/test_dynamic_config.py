@@ -81,11 +81,11 @@ def test_a_priority_ranks_as_the_maximum_of_its_namespace_at_most() -> None:
     limits, _ = parse_limits("default: priority=7")
     steering = DynamicConfig(Strategy.PRIORITY, lambda: None, lambda: limits)
 
-    assert steering.rank(pod("a-0", None, annotations={**TEN, names.PRIORITY: "1000000000"})) == 7
-    assert steering.rank(pod("a-0", None, annotations=TEN, namespace="team-b")) == 10
+    assert steering.priority_of(pod("a-0", None, annotations={**TEN, names.PRIORITY: "1000000000"})) == 7
+    assert steering.priority_of(pod("a-0", None, annotations=TEN, namespace="team-b")) == 10
 
 
 @pytest.mark.parametrize(("strategy", "annotations", "text", "rank"), RANKS.values(), ids=RANKS)
 def test_rank(strategy: Strategy, annotations: dict[str, str], text: str | None, rank: int) -> None:
     """How far before the others a pod is looked at."""
-    assert DynamicConfig(strategy, lambda: None).rank(pod("a-0", text, annotations=annotations)) == rank
+    assert DynamicConfig(strategy, lambda: None).priority_of(pod("a-0", text, annotations=annotations)) == rank

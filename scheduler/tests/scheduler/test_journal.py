@@ -29,7 +29,7 @@ from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, InputKind, Not
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import FIELD_REF, PCI, container, node, pod
-from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
+from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.replaying import differences, whole
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def test_a_line_for_everything(tmp_path: Path) -> None:
     reading = journal.reading("pods", lambda _: ("key", asker))
 
     assert reading(msgspec.Raw(b'{"metadata":{"resourceVersion":"7"}}')) == ("key", asker)
-    journal.took(InputKind.NODE, node("node1", taints=(Taint("dedicated", "ml", "NoSchedule"),)))
-    journal.took(InputKind.POD, asker, gone=True)
+    journal.received(InputKind.NODE, node("node1", taints=(Taint("dedicated", "ml", "NoSchedule"),)))
+    journal.received(InputKind.POD, asker, gone=True)
     journal.decided(asker.ref, Bind(asker.ref, Placement("node1", ("0", "1"), 0), "Successfully assigned"))
     journal.decided(asker.ref, Refuse(asker.ref, Reason.MAP_INVALID, "MapInvalid: line 1", "MapInvalid"))
     journal.decided(asker.ref, None)
@@ -86,7 +86,7 @@ def test_a_journal_ends_at_its_limit(tmp_path: Path) -> None:
     journal = FileJournal(path, Policy(), limit=1000)
 
     for _ in range(100):
-        journal.took(InputKind.STRATEGY, Strategy.BEST_FIT)
+        journal.received(InputKind.STRATEGY, Strategy.BEST_FIT)
 
     assert 800 < path.stat().st_size <= 1000
     assert read(path)[-1]["value"] == "best_fit"
@@ -97,15 +97,15 @@ def test_what_cannot_be_written_ends_the_journal_and_nothing_else(tmp_path: Path
     """A full disk, a line that is written in part, a value that is no text: no line follows one that is missing."""
     full = FileJournal(Path("/dev/full"), Policy())
     odd = FileJournal(tmp_path / "odd", Policy())
-    odd.took(InputKind.STRATEGY, "\ud800")
+    odd.received(InputKind.STRATEGY, "\ud800")
     cut = FileJournal(tmp_path / "cut", Policy())
     assert cut._file is not None
     cut._file.close()
     cut._file = Cut(tmp_path / "cut", "ab")
-    cut.took(InputKind.STRATEGY, Strategy.BEST_FIT)
+    cut.received(InputKind.STRATEGY, Strategy.BEST_FIT)
 
     for journal in (full, odd, cut):
-        journal.took(InputKind.STRATEGY, Strategy.BEST_FIT)
+        journal.received(InputKind.STRATEGY, Strategy.BEST_FIT)
         assert journal._file is None
         journal.close()
     assert [len(whole((tmp_path / name).read_bytes())) for name in ("odd", "cut")] == [1, 1]
@@ -135,8 +135,8 @@ class Chance:
         recorder = FakeRecorder()
         self.loop = Scheduler(
             Policy(),
-            Ports(self.binder, FakeClaims(), FakeAnnouncer(), recorder, recorder, self.journal),
-            rhythm=Timings(interval=60, audit=40, resync=20),
+            Ports(self.binder, FakeClaims(), FakeEventRecorder(), recorder, recorder, self.journal),
+            timings=Timings(interval=60, audit=40, resync=20),
             clock=lambda: self.now,
             wall=lambda: 1809172800.0,
         )
@@ -164,7 +164,7 @@ class Chance:
             self.binder.results = self.dice.choices(answers, (4, 2, 3, 2, 2), k=8)
             self.dice.choice(self.does)()
             self.now += self.dice.choice((0.0, 0.5, 3.0))
-            self.loop._stir.set()
+            self.loop._wakeup.set()
             for _ in range(20):
                 await asyncio.sleep(0)
         task.cancel()
@@ -193,8 +193,8 @@ class Chance:
             return
         uid = self.dice.choice(sorted(self.pods))
         tracked, was = self.loop.tracked.get(uid), self.pods[uid]
-        if tracked is not None and tracked.promised is not None and not was.bound:
-            placement = tracked.promised.placement
+        if tracked is not None and tracked.assumed is not None and not was.bound:
+            placement = tracked.assumed.placement
             was = replace(was, node=placement.node, annotations={**was.annotations, **placement.annotations})
         elif was.bound:
             was = replace(was, phase=self.dice.choice(("Running", "Succeeded")))
@@ -227,7 +227,7 @@ class Chance:
         world.volumes.applied(Volume("disk", (NodeSelectorTerm(),) if self.dice.random() < 0.5 else None))
         world.claims.applied(VolumeClaim("default", "data", self.dice.choice((None, "disk")), "fast"))
         resident = pod("other", None, containers=())
-        (world.residents.applied if self.dice.random() < 0.5 else world.residents.forgotten)(
+        (world.foreign_pods.applied if self.dice.random() < 0.5 else world.foreign_pods.forgotten)(
             ForeignPod(resident.ref, "node1", resident.demand)
         )
 
@@ -239,7 +239,7 @@ class Chance:
 
     def repair(self) -> None:
         """Make the ledger anew, as the audit does where it found a fault."""
-        self.loop.world.replace(self.loop.world.rebuilt(self.loop.tracked))
+        self.loop.world.replace(self.loop.world.rebuild_ledger(self.loop.tracked))
 
 
 @pytest.mark.parametrize("seed", range(5))

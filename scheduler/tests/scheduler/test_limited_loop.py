@@ -53,14 +53,14 @@ async def test_another_namespace_does_not_wake_them() -> None:
         loop.see(other)
         loop.see(pod("train-0", MAP))
         await loop.settle()
-        told = len(loop.announcer.told)
+        told = len(loop.event_recorder.told)
 
         loop.scheduler.pods.forgotten(other)
-        assert not loop.scheduler.backlog.any_active()
-        loop.scheduler.world.limit(loop.scheduler.limits.limits, {"default"})
-        assert loop.scheduler.backlog.any_active()
+        assert not loop.scheduler.queue.any_active()
+        loop.scheduler.world.set_limits(loop.scheduler.limits.limits, {"default"})
+        assert loop.scheduler.queue.any_active()
         await loop.settle()
-        assert len(loop.announcer.told) == told
+        assert len(loop.event_recorder.told) == told
 
 
 async def test_other_limits_wake_who_waits_for_quota() -> None:

@@ -8,7 +8,7 @@ from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from tests.core.build import node, pod
-from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
+from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.kube.peers import HEAD, WATCH, Talk, asking, chunk, schemes, serving
 
 
@@ -33,26 +33,26 @@ async def test_who_needs_the_news_does_not_wait_for_the_pause(scheme: str) -> No
                 said.set()
                 await asyncio.sleep(0.1)
 
-                assert stream.hurry()
+                assert stream.poll_watches()
                 assert await anext(pieces) == b"second"
-                assert stream.hurry()
-                assert not stream.hurry()
+                assert stream.poll_watches()
+                assert not stream.poll_watches()
 
 
 async def test_a_decision_is_made_by_what_was_left_lying() -> None:
     """A pod of another scheduler that came just before ours has its room."""
     binder, recorder, lying = FakeBinder([]), FakeRecorder(), [True]
-    ports = Ports(binder, FakeClaims(), FakeAnnouncer(), recorder, recorder)
+    ports = Ports(binder, FakeClaims(), FakeEventRecorder(), recorder, recorder)
     theirs = ForeignPod(PodRef("default", "theirs", "uid-theirs"), "node1", ResourceRequest({"cpu": 1000}))
 
-    def hurry() -> bool:
+    def poll_watches() -> bool:
         if not lying:
             return False
         lying.clear()
-        asyncio.get_running_loop().call_soon(scheduler.world.residents.applied, theirs)
+        asyncio.get_running_loop().call_soon(scheduler.world.foreign_pods.applied, theirs)
         return True
 
-    scheduler = Scheduler(Policy(), ports, hurry=hurry)
+    scheduler = Scheduler(Policy(), ports, poll_watches=poll_watches)
     scheduler.world.nodes.applied(node("node1", allocatable={"cpu": 1000, "pods": 10}))
     scheduler.pods.applied(pod("ours-0", "0=node1:0\n", demand=ResourceRequest({"cpu": 1000})))
     task = asyncio.create_task(scheduler.run())
@@ -62,4 +62,4 @@ async def test_a_decision_is_made_by_what_was_left_lying() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
     assert binder.sent == []
-    assert scheduler.backlog.counts()["unschedulable"] == 1
+    assert scheduler.queue.counts()["unschedulable"] == 1

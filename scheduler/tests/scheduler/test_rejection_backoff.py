@@ -29,7 +29,7 @@ def rejected(given: Pod, node: str = "node1", why: str = WHY) -> tuple[Pod, Pod]
 
 def rest(damping: RejectionBackoff, of: Pod, now: float, node: str = "node1") -> float:
     """Seconds for which the pod has to wait; 0 where it may be bound."""
-    damped = damping.damped(of, Bind(of.ref, Placement(node, ("0",), 0), "assigned"), now)
+    damped = damping.delay(of, Bind(of.ref, Placement(node, ("0",), 0), "assigned"), now)
     return 0.0 if damped is None else damped[1]
 
 
@@ -37,7 +37,7 @@ def test_each_rejection_doubles_the_rest_up_to_a_minute() -> None:
     """Each next pod is tried as soon as it may be, and rejected."""
     damping, now, rests = RejectionBackoff(), 100.0, []
     for _ in range(9):
-        damping.shown(*rejected(pod()), now)
+        damping.pod_changed(*rejected(pod()), now)
         rests.append(rest(damping, pod(), now))
         now += rests[-1]
         assert rest(damping, pod(), now) == 0
@@ -49,7 +49,7 @@ def test_replicas_that_are_rejected_together_count_once() -> None:
     """Eight of them, while the first one's rest lasts."""
     damping = RejectionBackoff()
     for number in range(8):
-        damping.shown(*rejected(pod(f"train-{number}")), 100 + number / 10)
+        damping.pod_changed(*rejected(pod(f"train-{number}")), 100 + number / 10)
 
     assert rest(damping, pod(), 100.7) == pytest.approx(0.3)
 
@@ -66,7 +66,7 @@ def test_replicas_that_are_rejected_together_count_once() -> None:
 def test_who_has_nothing_to_do_with_it_does_not_rest(other: Pod, node: str) -> None:
     """A rejection says something of this workload on this node, and of nothing else."""
     damping = RejectionBackoff()
-    damping.shown(*rejected(pod()), 100)
+    damping.pod_changed(*rejected(pod()), 100)
 
     assert rest(damping, other, 100, node) == 0
 
@@ -74,9 +74,9 @@ def test_who_has_nothing_to_do_with_it_does_not_rest(other: Pod, node: str) -> N
 def test_a_pod_that_runs_ends_the_matter() -> None:
     """What was wrong with the node is mended."""
     damping = RejectionBackoff()
-    damping.shown(*rejected(pod()), 100)
+    damping.pod_changed(*rejected(pod()), 100)
     bound = replace(pod(), node="node1")
-    damping.shown(bound, replace(bound, phase="Running"), 100.5)
+    damping.pod_changed(bound, replace(bound, phase="Running"), 100.5)
 
     assert rest(damping, pod(), 100.5) == 0
 
@@ -85,9 +85,9 @@ def test_after_long_the_first_rest_is_short_again() -> None:
     """A rejection of yesterday says nothing of today."""
     damping = RejectionBackoff()
     for now in (100.0, 101.0, 103.0):
-        damping.shown(*rejected(pod()), now)
+        damping.pod_changed(*rejected(pod()), now)
     assert rest(damping, pod(), 103) == 4
-    damping.shown(*rejected(pod()), 107 + LONGEST)
+    damping.pod_changed(*rejected(pod()), 107 + LONGEST)
 
     assert rest(damping, pod(), 107 + LONGEST) == 1
 
@@ -96,7 +96,7 @@ def test_a_rejected_pod_that_changes_again_counts_once() -> None:
     """Its owner may label it, and each list shows it again."""
     damping = RejectionBackoff()
     _, failed = rejected(pod())
-    damping.shown(failed, failed, 100)
+    damping.pod_changed(failed, failed, 100)
 
     assert rest(damping, pod(), 100) == 0
 
@@ -105,9 +105,9 @@ def test_what_is_long_over_is_forgotten() -> None:
     """There is never more than what was rejected in the last minutes."""
     damping = RejectionBackoff()
     for number in range(1000):
-        damping.shown(*rejected(pod(owner=Owner("Job", f"job{number}"))), 100 + number)
+        damping.pod_changed(*rejected(pod(owner=Owner("Job", f"job{number}"))), 100 + number)
 
-    assert len(damping._spells) <= LONGEST + 2
+    assert len(damping._streaks) <= LONGEST + 2
 
 
 async def test_the_owner_reads_why_nothing_happens_and_the_pod_is_bound_by_itself() -> None:
@@ -123,7 +123,7 @@ async def test_the_owner_reads_why_nothing_happens_and_the_pod_is_bound_by_itsel
         await loop.later(0.1)
         assert loop.binder.names() == ["train-0"]
         told = "cannot bind to node1 yet: its kubelet rejected the last pod of this workload (UnexpectedAdmissionError)"
-        assert loop.announcer.notes("train-0-again") == [f"BindFailed: {told}"]
+        assert loop.event_recorder.notes("train-0-again") == [f"BindFailed: {told}"]
         loop.see(other)
         await loop.settle()
         assert loop.binder.names() == ["train-0", "other-0"]

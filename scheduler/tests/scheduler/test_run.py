@@ -106,7 +106,7 @@ async def leading(given: RunSettings, *pods: Object) -> AsyncIterator[tuple[Sche
         replica, stop = SchedulerProcess(given, api), asyncio.Event()
         task = asyncio.create_task(replica.serve(stop))
         try:
-            await until(lambda: task.done() or replica.scheduler._beat is not None)
+            await until(lambda: task.done() or replica.scheduler._heartbeat is not None)
             yield replica, f"http://127.0.0.1:{given.http_port}"
         finally:
             stop.set()

@@ -20,7 +20,7 @@ from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, No
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import node, pod
-from tests.fakes import FakeAnnouncer, FakeBinder, FakeClaims, FakeRecorder
+from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -39,7 +39,7 @@ class Loop:
 
     scheduler: Scheduler
     binder: FakeBinder
-    announcer: FakeAnnouncer
+    event_recorder: FakeEventRecorder
     recorder: FakeRecorder
     claims: FakeClaims
     now: list[float]
@@ -52,7 +52,7 @@ class Loop:
     async def later(self, seconds: float) -> None:
         """Let time pass; the loop looks up when something stirs."""
         self.now[0] += seconds
-        self.scheduler._stir.set()
+        self.scheduler._wakeup.set()
         await self.settle()
 
     def see(self, *pods: Pod) -> None:
@@ -64,19 +64,19 @@ class Loop:
 @asynccontextmanager
 async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
     """A loop that decides, with node1 and node2 there."""
-    binder, announcer, recorder = FakeBinder(list(results)), FakeAnnouncer(), FakeRecorder()  # type: ignore[arg-type]
+    binder, event_recorder, recorder = FakeBinder(list(results)), FakeEventRecorder(), FakeRecorder()  # type: ignore[arg-type]
     claims, now = FakeClaims(), [1000.0]
     scheduler = Scheduler(
         Policy(),
-        Ports(binder, claims, announcer, recorder, recorder),
-        rhythm=Timings(interval=60),
+        Ports(binder, claims, event_recorder, recorder, recorder),
+        timings=Timings(interval=60),
         clock=lambda: now[0],
         binders=binders,
     )
     for name in ("node1", "node2"):
         scheduler.world.nodes.applied(node(name))
     task = asyncio.create_task(scheduler.run())
-    loop = Loop(scheduler, binder, announcer, recorder, claims, now)
+    loop = Loop(scheduler, binder, event_recorder, recorder, claims, now)
     await loop.settle()
     try:
         yield loop
@@ -101,7 +101,7 @@ async def test_a_pod_is_bound_and_announced_once() -> None:
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"]
-        ((name, notice),) = loop.announcer.told
+        ((name, notice),) = loop.event_recorder.told
         assert (name, notice.reason, notice.condition) == ("a-0", "Scheduled", None)
         assert loop.recorder.attempts == [Result.SCHEDULED]
         assert (loop.scheduler.tracked.pending(), loop.scheduler.tracked.running()) == (0, 1)
@@ -119,7 +119,7 @@ async def test_a_gpu_is_held_while_its_bind_is_in_the_air() -> None:
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"]
-        assert loop.announcer.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
+        assert loop.event_recorder.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
 
 
 async def test_without_assume_the_gpu_would_be_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +158,11 @@ async def test_a_terminating_pod_still_holds() -> None:
 
         loop.see(replace(bound(first), deleting_since="2026-11-20T08:30:00Z"))
         await loop.settle()
-        assert len(loop.announcer.told) == 1
+        assert len(loop.event_recorder.told) == 1
         await loop.later(1)
 
         assert loop.binder.names() == []
-        assert "terminating since 2026-11-20T08:30:00Z" in loop.announcer.notes("b-0")[-1]
+        assert "terminating since 2026-11-20T08:30:00Z" in loop.event_recorder.notes("b-0")[-1]
 
 
 async def test_an_unknown_outcome_keeps_the_gpu_and_asks_again() -> None:
@@ -179,7 +179,7 @@ async def test_an_unknown_outcome_keeps_the_gpu_and_asks_again() -> None:
         await loop.later(4)
 
         assert loop.binder.sent == [loop.binder.sent[0]] * 3
-        assert loop.announcer.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
+        assert loop.event_recorder.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
         assert loop.recorder.attempts.count(Result.SCHEDULED) == 1
 
 
@@ -229,7 +229,7 @@ async def test_a_bind_that_was_never_sent_holds_nothing() -> None:
         await loop.settle()
 
         assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
-        assert loop.announcer.told == []
+        assert loop.event_recorder.told == []
         await loop.later(2)
         assert loop.binder.names() == ["a-0", "a-0"]
 
@@ -245,7 +245,7 @@ async def test_the_watch_settles_an_unknown_outcome() -> None:
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"]
-        assert [(told, notice.reason) for told, notice in loop.announcer.told] == [("a-0", "Scheduled")]
+        assert [(told, notice.reason) for told, notice in loop.event_recorder.told] == [("a-0", "Scheduled")]
         assert loop.recorder.attempts == [Result.ERROR, Result.SCHEDULED]
         assert await loop.scheduler.drain(0)
 
@@ -285,14 +285,14 @@ async def test_a_definite_failure_frees_the_gpu_and_tells_the_owner() -> None:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
 
-        ((_, notice),) = loop.announcer.told
+        ((_, notice),) = loop.event_recorder.told
         assert notice.condition == ScheduledCondition("False", "SchedulerError", failed.message)
         loop.see(pod("b-0", SAME_GPU))
         await loop.settle()
         assert loop.binder.names() == ["a-0", "b-0"]
         await loop.later(2)
         assert loop.binder.names() == ["a-0", "b-0"]
-        assert "GpuHeld" in loop.announcer.notes("a-0")[-1]
+        assert "GpuHeld" in loop.event_recorder.notes("a-0")[-1]
 
 
 async def test_a_failure_that_stays_the_same_is_told_once() -> None:
@@ -303,11 +303,11 @@ async def test_a_failure_that_stays_the_same_is_told_once() -> None:
         await loop.settle()
         await loop.later(2)
         await loop.later(4)
-        assert (len(loop.binder.sent), len(loop.announcer.told)) == (3, 1)
+        assert (len(loop.binder.sent), len(loop.event_recorder.told)) == (3, 1)
 
-        loop.announcer.unwritten = True
+        loop.event_recorder.unwritten = True
         await loop.later(8)
-        assert (len(loop.binder.sent), len(loop.announcer.told)) == (4, 2)
+        assert (len(loop.binder.sent), len(loop.event_recorder.told)) == (4, 2)
 
 
 async def test_a_dropped_bind_is_no_news() -> None:
@@ -316,7 +316,7 @@ async def test_a_dropped_bind_is_no_news() -> None:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
 
-        assert loop.announcer.told == []
+        assert loop.event_recorder.told == []
         assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
 
 
@@ -345,7 +345,7 @@ async def test_the_same_words_are_told_once() -> None:
         for _ in range(5):
             await loop.later(301)
 
-        assert len(loop.announcer.told) == 1
+        assert len(loop.event_recorder.told) == 1
         assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) > 1
 
 
@@ -354,26 +354,26 @@ async def test_what_the_last_leader_told_is_not_told_again() -> None:
     async with looping() as loop:
         loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
         await loop.settle()
-        ((_, notice),) = loop.announcer.told
+        ((_, notice),) = loop.event_recorder.told
 
     async with looping() as loop:
         loop.see(bound(pod("a-0", ONE_GPU)))
         loop.see(replace(pod("b-0", SAME_GPU), scheduled_condition=notice.condition))
         await loop.settle()
 
-        assert loop.announcer.told == []
+        assert loop.event_recorder.told == []
 
 
 async def test_what_found_no_room_is_told_later() -> None:
     """A full queue loses no condition for good."""
     async with looping() as loop:
-        loop.announcer.full = True
+        loop.event_recorder.full = True
         loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
         await loop.settle()
-        loop.announcer.full = False
+        loop.event_recorder.full = False
         await loop.later(301)
 
-        assert len(loop.announcer.told) == 1
+        assert len(loop.event_recorder.told) == 1
 
 
 async def test_a_gated_pod_is_neither_decided_nor_told() -> None:
@@ -382,7 +382,7 @@ async def test_a_gated_pod_is_neither_decided_nor_told() -> None:
         gated = replace(pod("a-0", ONE_GPU), gated=True)
         loop.see(gated)
         await loop.later(1000)
-        assert (loop.binder.names(), loop.announcer.told) == ([], [])
+        assert (loop.binder.names(), loop.event_recorder.told) == ([], [])
 
         loop.see(replace(gated, gated=False))
         await loop.settle()
@@ -396,7 +396,7 @@ async def test_an_untrue_condition_is_withdrawn_before_the_bind() -> None:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
 
-        assert loop.announcer.withdrawn == ["a-0"]
+        assert loop.event_recorder.withdrawn == ["a-0"]
 
 
 async def test_binds_are_bounded_and_do_not_wait_for_each_other() -> None:
@@ -423,13 +423,13 @@ async def test_it_is_busy_until_the_last_of_a_backlog_flies(monkeypatch: pytest.
         loop.see(*(pod(f"a-{index}", text) for index in range(6)))
         await loop.settle()
         busy = [loop.scheduler.busy]
-        tell = loop.announcer.announce
+        tell = loop.event_recorder.record
 
         def announce(ref: PodRef, notice: Notice) -> bool:
             busy.append(loop.scheduler.busy)
             return tell(ref, notice)
 
-        monkeypatch.setattr(loop.announcer, "announce", announce)
+        monkeypatch.setattr(loop.event_recorder, "announce", announce)
 
         loop.binder.hold.set()
         await loop.settle()
@@ -486,22 +486,22 @@ async def test_a_gpu_held_twice_against_the_rules_is_told_to_both() -> None:
         for _ in range(3):
             await loop.later(61)
 
-        assert [(name, notice.reason) for name, notice in loop.announcer.told] == [
+        assert [(name, notice.reason) for name, notice in loop.event_recorder.told] == [
             ("a-0", "GpuConflict"),
             ("b-0", "GpuConflict"),
         ]
-        assert "held by default/a-0 and by default/b-0 at once" in loop.announcer.notes("a-0")[0]
+        assert "held by default/a-0 and by default/b-0 at once" in loop.event_recorder.notes("a-0")[0]
 
 
 async def test_the_pulse_tells_how_late_the_loop_is() -> None:
     """Leadership steps down by it: a rest of the whole interval is in order, whatever the lease lasts."""
     async with looping() as loop:
         loop.now[0] += 60
-        assert loop.scheduler.pulse == 0
+        assert loop.scheduler.heartbeat_age == 0
         loop.now[0] += 7
-        assert loop.scheduler.pulse == 7
+        assert loop.scheduler.heartbeat_age == 7
         await loop.later(0)
-        assert loop.scheduler.pulse == 0
+        assert loop.scheduler.heartbeat_age == 0
 
 
 async def test_a_corrupted_ledger_is_made_anew_within_a_period() -> None:
@@ -537,7 +537,7 @@ async def test_a_lost_entry_is_found_again(lose: Callable[[Ledger, str], object]
         first, second = pod("a-0", ONE_GPU), pod("b-1", SAME_GPU)
         loop.see(bound(first), second)
         await loop.settle()
-        whole = loop.scheduler.world.rebuilt(loop.scheduler.tracked)
+        whole = loop.scheduler.world.rebuild_ledger(loop.scheduler.tracked)
         lose(loop.scheduler.ledger, first.ref.uid)
         assert loop.scheduler.ledger.differences(whole) > 0
 
@@ -574,7 +574,7 @@ async def test_a_claim_is_told_its_node_while_the_pod_waits() -> None:
         assert loop.claims.selected == [("default", "data", "node1")]
         world.claims.applied(replace(CLAIM, selected_node="node1"))
         await loop.settle()
-        assert (loop.binder.names(), len(loop.announcer.told)) == ([], 1)
+        assert (loop.binder.names(), len(loop.event_recorder.told)) == ([], 1)
 
         world.volumes.applied(Volume("pv-1"))
         world.claims.applied(replace(CLAIM, selected_node="node1", volume="pv-1"))
@@ -624,13 +624,13 @@ async def test_what_others_take_of_a_node_counts() -> None:
     """A pod of another scheduler fills the node; when it goes, ours is placed."""
     async with looping() as loop:
         full = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({"cpu": 8000}))
-        loop.scheduler.world.residents.applied(full)
+        loop.scheduler.world.foreign_pods.applied(full)
         loop.see(replace(pod("a-0", ONE_GPU), demand=ResourceRequest({"cpu": 1000})))
         await loop.settle()
         assert loop.binder.names() == []
-        assert loop.announcer.notes("a-0")[0].startswith("InsufficientResources: ")
+        assert loop.event_recorder.notes("a-0")[0].startswith("InsufficientResources: ")
 
-        loop.scheduler.world.residents.forgotten(full)
+        loop.scheduler.world.foreign_pods.forgotten(full)
         await loop.settle()
 
         assert loop.binder.names() == ["a-0"]
@@ -644,11 +644,11 @@ async def test_numbers_that_change_are_not_told_again() -> None:
             other = ForeignPod(
                 PodRef("other", f"web-{number}", f"uid-{number}"), "node1", ResourceRequest({"cpu": 100 * number})
             )
-            loop.scheduler.world.residents.applied(other)
+            loop.scheduler.world.foreign_pods.applied(other)
             await loop.later(301)
 
         assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) > 1
-        assert len(loop.announcer.told) == 1
+        assert len(loop.event_recorder.told) == 1
 
 
 async def test_an_index_that_failed_to_bind_stays_claimed() -> None:
@@ -679,4 +679,4 @@ async def test_a_deletion_without_grace_is_told_to_nobody() -> None:
         await loop.settle()
 
         assert loop.binder.names() == ["b-0"]
-        assert len(loop.announcer.notes("b-0")) == 2
+        assert len(loop.event_recorder.notes("b-0")) == 2

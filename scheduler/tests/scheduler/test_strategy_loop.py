@@ -115,7 +115,7 @@ async def test_another_strategy_holds_from_the_next_decision_on() -> None:
         await loop.settle()
         attempts = loop.recorder.attempts.count(Result.UNSCHEDULABLE)
         loop.scheduler.settings.applied("priority")
-        assert loop.scheduler.backlog.pop(0) == "uid-of-default/waiting-too"
+        assert loop.scheduler.queue.pop(0) == "uid-of-default/waiting-too"
         await loop.settle()
         assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) == attempts + 1
 
@@ -145,7 +145,7 @@ async def test_a_pod_waits_until_any_node_fits() -> None:
         loop.see(asking("a"), asking("b"), asking("c"))
         await loop.later(100)
         assert placed(loop) == []
-        assert loop.announcer.notes("a")[0].startswith("GpuUnhealthy: ")
+        assert loop.event_recorder.notes("a")[0].startswith("GpuUnhealthy: ")
 
         rack(loop, cards("node1"))
         await loop.later(100)
@@ -163,14 +163,14 @@ async def test_a_silent_monitor_is_noticed_by_time_alone() -> None:
         rack(loop, cards("node1"))
         loop.scheduler.world.monitors.applied(MonitorLease("node1", None, 45))
         await loop.settle()
-        assert loop.scheduler.pulse == 0
+        assert loop.scheduler.heartbeat_age == 0
         loop.now[0] += 45.5
         # Nothing stirs the loop but its own timer: its rest ends by itself where the clock is real.
-        loop.scheduler._stir.set()
+        loop.scheduler._wakeup.set()
         await loop.settle()
         loop.see(asking("a"))
         await loop.settle()
-        assert loop.announcer.notes("a")[0].startswith("GpuUnhealthy: ")
+        assert loop.event_recorder.notes("a")[0].startswith("GpuUnhealthy: ")
 
         loop.scheduler.world.monitors.applied(MonitorLease("node1", "2027-05-01T12:00:00Z", 45))
         await loop.settle()
@@ -184,7 +184,7 @@ async def test_the_loop_rests_no_longer_than_a_monitor_may_be_silent() -> None:
         rack(loop, cards("node1"))
         loop.scheduler.world.monitors.applied(MonitorLease("node1", None, 45))
         await loop.later(0)
-        assert loop.scheduler._beat == 1045
+        assert loop.scheduler._heartbeat == 1045
 
         await loop.later(45)
-        assert loop.scheduler._beat == 1105
+        assert loop.scheduler._heartbeat == 1105

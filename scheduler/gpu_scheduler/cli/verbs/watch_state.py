@@ -64,7 +64,7 @@ class WatchState:
         self._installation = installation
         self._namespace = namespace
         self._clock, self._wall = clock, wall
-        self._freshness = MonitorLeases()
+        self._monitor_leases = MonitorLeases()
         self.nodes: _Table[ListedNode] = _Table(lambda seen: seen.node.name, self.changed)
         self.pods: _Table[ListedPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
         self.residents: _Table[ForeignPod] = _Table(lambda resident: resident.ref.uid, self.changed)
@@ -72,13 +72,13 @@ class WatchState:
 
     def tick(self) -> None:
         """Notice whose monitor has fallen silent."""
-        if list(self._freshness.fallen_silent(self._clock())):
+        if list(self._monitor_leases.expired(self._clock())):
             self.changed.set()
 
     def facts(self) -> dict[Key, View]:
         """Nodes and workloads as the other verbs tell them, in the order in which they are shown."""
         strategy = self._installation.strategy
-        nodes = [replace(each.node, stale=self._freshness.stale(name)) for name, each in self.nodes.items()]
+        nodes = [replace(each.node, stale=self._monitor_leases.stale(name)) for name, each in self.nodes.items()]
         pods = [each.pod for each in self.pods.values()]
         known, ledger = ledger_of(self._installation.policy, nodes, pods, self.residents.values())
         told = [pod_view(each, strategy) for each in self.pods.values()]
@@ -95,11 +95,11 @@ class WatchState:
         }
 
     def _heard(self, sighting: MonitorLease) -> None:
-        if self._freshness.seen(sighting, now=self._clock(), wall=self._wall()):
+        if self._monitor_leases.seen(sighting, now=self._clock(), wall=self._wall()):
             self.changed.set()
 
     def _gone(self, sighting: MonitorLease) -> None:
-        if self._freshness.gone(sighting.node):
+        if self._monitor_leases.gone(sighting.node):
             self.changed.set()
 
 

@@ -171,7 +171,7 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     if holder.deleting_since is None:
         return Unschedulable(reason, what, cure, frozenset({freed}))
     what = f"{what}, terminating since {holder.deleting_since}"
-    wakes = frozenset(
+    cured_by = frozenset(
         {freed, NodeChanged(holder.node, Aspect.IDENTITY), NodeChanged(holder.node, Aspect.READY)},
     )
     node = nodes.resolve(holder.node)
@@ -180,14 +180,14 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
             f"it is free when that pod is gone; if it hangs, see its finalizers and events: "
             f"kubectl describe pod -n {holder.ref.namespace} {holder.ref.name}"
         )
-        return Unschedulable(reason, what, cure, wakes)
+        return Unschedulable(reason, what, cure, cured_by)
     state = "is not Ready" if isinstance(node, Node) else "does not exist any more"
     return Unschedulable(
         reason,
         f"{what}, and its node {holder.node} {state}, so nothing confirms its end",
         f"bring {holder.node} back or, when its machine is certainly off, let Kubernetes give it up: "
         f"kubectl taint node {holder.node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
-        wakes,
+        cured_by,
     )
 
 

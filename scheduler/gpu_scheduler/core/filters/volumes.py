@@ -140,17 +140,17 @@ class Volumes:
 
     def _ask_bound(self, claim: VolumeClaim, name: str, node: Node) -> Unschedulable | None:
         volume = self._volumes.get(name)
-        wakes = StorageChanged(Storage.VOLUME, name)
+        cured_by = StorageChanged(Storage.VOLUME, name)
         if volume is None:
             what = f"cannot find volume {quote(name)} of claim {claim}"
-            return _not_bound(str(claim), what, "restore the volume, or create the claim anew", wakes)
+            return _not_bound(str(claim), what, "restore the volume, or create the claim anew", cured_by)
         if volume.is_reached_from(node):
             return None
         return Unschedulable(
             Reason.NODE_AFFINITY_MISMATCH,
             f"volume {name} of claim {claim} cannot be reached from node {node.name}",
             f"use a node that matches the volume's node affinity (kubectl describe pv {name}), or another claim",
-            frozenset({_claim_changed(str(claim)), wakes, NodeChanged(node.name, Aspect.LABELS)}),
+            frozenset({_claim_changed(str(claim)), cured_by, NodeChanged(node.name, Aspect.LABELS)}),
         )
 
     def _ask_unbound(self, claim: VolumeClaim, node: Node) -> Unschedulable | VolumeClaim:
@@ -158,15 +158,17 @@ class Volumes:
         if claim.storage_class is None:
             return _not_bound(key, f"claim {claim} is not bound to a volume", f"see {_describe(claim)}")
         storage_class = self._classes.get(claim.storage_class)
-        wakes = StorageChanged(Storage.CLASS, claim.storage_class)
+        cured_by = StorageChanged(Storage.CLASS, claim.storage_class)
         if storage_class is None:
             what = f"cannot find storage class {quote(claim.storage_class)} of claim {claim}"
-            return _not_bound(key, what, "create the class, or the claim anew with one that exists", wakes)
+            return _not_bound(key, what, "create the class, or the claim anew with one that exists", cured_by)
         if not storage_class.waits_for_consumer:
-            return _not_bound(key, f"claim {claim} is not bound to a volume", f"see {_describe(claim)}", wakes)
+            return _not_bound(key, f"claim {claim} is not bound to a volume", f"see {_describe(claim)}", cured_by)
         if not storage_class.provisions:
             what = f"claim {claim} is not bound, and its class {storage_class.name} makes no volumes"
-            return _not_bound(key, what, "create the claim anew with spec.volumeName, the volume it is to have", wakes)
+            return _not_bound(
+                key, what, "create the claim anew with spec.volumeName, the volume it is to have", cured_by
+            )
         if claim.selected_node is not None and claim.selected_node != node.name:
             return _not_bound(
                 key,
@@ -191,8 +193,8 @@ def _awaited(claims: list[VolumeClaim], node: Node) -> Unschedulable:
     )
 
 
-def _not_bound(claim: str, what: str, cure: str, *wakes: ClusterEvent) -> Unschedulable:
-    return Unschedulable(Reason.VOLUME_NOT_BOUND, what, cure, frozenset({_claim_changed(claim), *wakes}))
+def _not_bound(claim: str, what: str, cure: str, *cured_by: ClusterEvent) -> Unschedulable:
+    return Unschedulable(Reason.VOLUME_NOT_BOUND, what, cure, frozenset({_claim_changed(claim), *cured_by}))
 
 
 def _claim_changed(key: str) -> StorageChanged:

@@ -121,7 +121,7 @@ class Devices:
         self._found: dict[str, dict[Sharing, tuple[Conflict, ...]]] = {}
         """The conflicts of crowded nodes, as far as nothing has changed there since."""
 
-    def learn(self, node: Node) -> frozenset[ClusterEvent]:
+    def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
         """Take the node's inventory as it is now; answers whose question may have another answer."""
         rack = self._racks.setdefault(node.name, _NodeDevices())
         plugin = node.advertised is not None

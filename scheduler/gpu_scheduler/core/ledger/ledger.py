@@ -66,10 +66,10 @@ class Ledger:
         if before is not None and replace(before, assumed=False, assigned_at=holder.assigned_at) == holder:
             return self._confirm(holder, pod)
         # What it still has is told as changed too: who waits for it may have its turn, or should hear another reason.
-        wakes = self._remove(uid) | self._insert(holder, pod)
+        cured_by = self._remove(uid) | self._insert(holder, pod)
         self._note_drift(pod)
         self.touched.mark(holder.node)
-        return wakes
+        return cured_by
 
     def forget(self, uid: str) -> frozenset[ClusterEvent]:
         """The pod is gone, or its bind definitely failed; answers what became free."""
@@ -81,35 +81,35 @@ class Ledger:
         self._insert(assumed_hold(pod, placement), pod)
         self.touched.mark(placement.node)
 
-    def reserve(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
+    def nominate(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
         """Keep a line for a waiting pod that takes any, because its volumes are being made there; None gives it up."""
-        wakes = self._claim(uid, claim)
+        cured_by = self._claim(uid, claim)
         if claim is not None:
             self._reserved.add(uid)
-        return wakes
+        return cured_by
 
     def reserved(self, uid: str) -> int | None:
         """The index that is kept for a waiting pod."""
         claim = self._claims.get(uid)
         return None if claim is None else claim[1]
 
-    def resident_applied(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
+    def apply_foreign_pod(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
         """Take note of a bound pod of another scheduler."""
         return self.occupancy.put(resident)
 
-    def resident_forgotten(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
+    def forget_foreign_pod(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
         """It is gone or finished."""
         return self.occupancy.drop(resident.ref.uid)
 
-    def learn(self, node: Node) -> frozenset[ClusterEvent]:
+    def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
         """Take the node's cards as they are known now."""
-        self.touched.learn(node)
-        return self.devices.learn(node)
+        self.touched.apply_node(node)
+        return self.devices.apply_node(node)
 
-    def unlearn(self, name: str) -> frozenset[ClusterEvent]:
+    def forget_node(self, name: str) -> frozenset[ClusterEvent]:
         """The node is gone; who was bound there still holds what it held."""
-        self.touched.unlearn(name)
-        return self.devices.learn(Node(name))
+        self.touched.forget_node(name)
+        return self.devices.apply_node(Node(name))
 
     def holds(self, uid: str) -> bool:
         """Whether this pod holds a place, assumed or bound: a bind for it is under way or done."""
@@ -171,15 +171,15 @@ class Ledger:
     def _remove(self, uid: str) -> frozenset[ClusterEvent]:
         """Take the pod out of every table but the occupancy's; answers what others may be waiting for."""
         self._drifting.discard(uid)
-        wakes = self._claim(uid, None)
+        cured_by = self._claim(uid, None)
         holder = self._by_uid.pop(uid, None)
         if holder is None:
-            return wakes
-        wakes |= self.devices.drop(holder)
+            return cured_by
+        cured_by |= self.devices.drop(holder)
         if holder.workload is None or holder.index is None:
-            return wakes
+            return cured_by
         self.indices.release(holder.workload, holder.index, uid)
-        return wakes | {IndexChanged(holder.workload, holder.index), AnyIndexFreed(holder.workload)}
+        return cured_by | {IndexChanged(holder.workload, holder.index), AnyIndexFreed(holder.workload)}
 
     def _claim(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
         before = self._claims.get(uid)

@@ -68,23 +68,23 @@ class UsedResources:
             return _NOBODY
         node, use = resident.node, self._nodes[resident.node]
         self._touched.mark(node)
-        wakes: set[ClusterEvent] = set()
+        cured_by: set[ClusterEvent] = set()
         for resource, amount in _taken(resident):
             use.totals[resource] -= amount
             if not use.totals[resource]:
                 del use.totals[resource]
-            wakes.add(ResourceFreed(node, resource))
+            cured_by.add(ResourceFreed(node, resource))
         for port in resident.demand.ports:
             bearers = use.ports[port.protocol, port.port]
             del bearers[uid, port]
             if not bearers:
                 del use.ports[port.protocol, port.port]
-            wakes.add(ResourceFreed(node, PORTS))
+            cured_by.add(ResourceFreed(node, PORTS))
         if use.plugin_users.pop(uid, uid) is None:
-            wakes.add(DeviceChanged(node, ""))
+            cured_by.add(DeviceChanged(node, ""))
         if PODS not in use.totals:
             del self._nodes[node]
-        return frozenset(wakes)
+        return frozenset(cured_by)
 
     def used(self, node: str, resource: str) -> int:
         """How much of a resource the node's pods take; `pods` is how many they are."""

@@ -34,13 +34,13 @@ class NodeGenerations:
         while self.crowded(len(self._last)):
             _, self._forgotten = self._last.popitem(last=False)
 
-    def learn(self, node: Node) -> None:
+    def apply_node(self, node: Node) -> None:
         """The node as it is now; seen again as it was, it has not changed."""
         if self._nodes.get(node.name) != node:
             self._nodes[node.name] = node
             self.mark(node.name)
 
-    def unlearn(self, name: str) -> None:
+    def forget_node(self, name: str) -> None:
         """The node is gone."""
         if self._nodes.pop(name, None) is not None:
             self.mark(name)

@@ -76,7 +76,7 @@ class MonitorLeases:
         watched = self._watched.pop(node, None)
         return watched is not None and watched.stale
 
-    def fallen_silent(self, now: float) -> Iterator[str]:
+    def expired(self, now: float) -> Iterator[str]:
         """Nodes that have become stale by now; each is told once."""
         while self._due and self._due[0][0] <= now:
             due, node = heappop(self._due)

@@ -110,14 +110,14 @@ class Nodes:
         aliased = self._aliases.get(name, {})
         if len(aliased) == 1:
             return self._nodes[next(iter(aliased))]
-        wakes = frozenset({NodeChanged(name, Aspect.IDENTITY)})
+        cured_by = frozenset({NodeChanged(name, Aspect.IDENTITY)})
         if not aliased:
             return Unschedulable(
                 Reason.NODE_NOT_FOUND,
                 f"cannot find node {quote(name)} of the map: "
                 f"no node has that name, nor the label {names.NODE_ALIAS}={name}",
                 f"name an existing node, or label one: kubectl label node NODE {names.NODE_ALIAS}={name}",
-                wakes,
+                cured_by,
             )
         first, second, *others = sorted(aliased)
         also = f" and {len(others)} more" if others else ""
@@ -126,7 +126,7 @@ class Nodes:
             f"cannot tell which node {quote(name)} of the map is: "
             f"label {names.NODE_ALIAS}={name} is on {first}, {second}{also}",
             f"leave it on one node: kubectl label node {second} {names.NODE_ALIAS}-",
-            wakes,
+            cured_by,
         )
 
     def _drop_alias(self, node: Node) -> None:
@@ -149,7 +149,7 @@ def _known_as(*views: Node) -> frozenset[ClusterEvent]:
 
 def _changed(before: Node, node: Node) -> frozenset[ClusterEvent]:
     """What is different about it, told under its real name; an alias is resolved before anything else is asked."""
-    wakes: frozenset[ClusterEvent] = frozenset(
+    cured_by: frozenset[ClusterEvent] = frozenset(
         NodeChanged(node.name, aspect) for aspect, ask in _ASKED.items() if ask(before) != ask(node)
     )
-    return wakes if before.alias == node.alias else wakes | _known_as(before, node)
+    return cured_by if before.alias == node.alias else cured_by | _known_as(before, node)

@@ -152,7 +152,7 @@ def _of_node(scale: NodeFilter, reason: Reason, count: FailureCount, node: Node)
     obstacle = scale.bar(node)
     if obstacle is None or obstacle.reason is not reason:
         return None
-    return obstacle.what + _and_more(count.nodes), _CURES.get(reason, obstacle.cure)
+    return obstacle.what + _and_more(count.nodes), _CURES.get(reason, obstacle.remedy)
 
 
 def _and_more(nodes: int) -> str:

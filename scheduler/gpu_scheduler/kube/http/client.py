@@ -104,9 +104,9 @@ class ApiClient:
         """Close every connection."""
         self._connections.close()
 
-    def hurry(self) -> bool:
+    def poll_watches(self) -> bool:
         """Have each watch that rests read what has come meanwhile; whether one did."""
-        hurried = [stream.hurry() for stream in tuple(self._streams)]
+        hurried = [stream.poll_watches() for stream in tuple(self._streams)]
         return any(hurried)
 
     async def call(  # noqa: PLR0913 - the parts of an HTTP request
@@ -145,7 +145,7 @@ class ApiClient:
         """Open a watch: its Answer (body only when refused) and the raw chunks.
 
         Ends after `limit` seconds or `idle_limit` seconds of silence with NoResponseError. What comes is read every
-        `pause` seconds, or sooner by `hurry`.
+        `pause` seconds, or sooner by `poll_watches`.
         """
         try:
             async with asyncio.timeout(limit), self._watch(path, query, idle_limit, pause) as (reply, stream):

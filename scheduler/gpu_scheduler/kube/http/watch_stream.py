@@ -27,7 +27,7 @@ class WatchStream(Connection):
         self._resuming: asyncio.TimerHandle | None = None
         self._streaming = self._ended = self._fresh = False
         self._error: OSError | None = None
-        self._stir = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     async def begin(self, request: bytes) -> HttpReply:
         """Send; the answer's head, with a body only where it is a refusal. OSError when there is none."""
@@ -48,11 +48,11 @@ class WatchStream(Connection):
             elif self._error is not None:
                 raise self._error
             else:
-                self._stir.clear()
+                self._wakeup.clear()
                 async with asyncio.timeout(idle_limit):
-                    await self._stir.wait()
+                    await self._wakeup.wait()
 
-    def hurry(self) -> bool:
+    def poll_watches(self) -> bool:
         """Read what lies at the kernel, if news may; whether they may have."""
         if self._resuming is None:
             return False
@@ -95,7 +95,7 @@ class WatchStream(Connection):
             return
         super().on_body(body)
         self._fresh = self._streaming
-        self._stir.set()
+        self._wakeup.set()
 
     def on_message_complete(self) -> None:
         """See HttpResponseParser."""
@@ -103,13 +103,13 @@ class WatchStream(Connection):
             super().on_message_complete()
             return
         self._ended = True
-        self._stir.set()
+        self._wakeup.set()
         self.close()
 
     def _fail(self, error: OSError) -> None:
         super()._fail(error)
         self._error = error
-        self._stir.set()
+        self._wakeup.set()
 
 
 LONG: Final = 2**20
