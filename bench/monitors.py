@@ -47,7 +47,7 @@ async def _renewed(rounds: Rounds) -> Renewed:
     made = Renewed()
 
     async def renew(heart: ApiNodeLease) -> None:
-        problem = await heart.beat()
+        problem = await heart.renew()
         if problem is None:
             made.times += 1
         else:

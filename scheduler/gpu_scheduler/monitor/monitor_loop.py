@@ -1,7 +1,7 @@
-"""The monitor's loop: read the node's GPUs, write what is news, and say that what stands written is still so.
+"""The monitor's loop: reads the devices of its node, writes what changed, and renews the node's Lease.
 
-A heart beats only after a look that succeeded and with nothing left to write: whoever reads a node whose heart has
-stopped knows that nobody knows how its GPUs are. No failure ends the loop.
+LAW: the Lease is renewed only after a reading that succeeded and with nothing left to write. Where it expires, nobody
+knows how the devices are. No failure ends the loop.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class MonitorTimings:
 
 @dataclass(slots=True)
 class _Sink:
-    """One reporter, and what it wrote last."""
+    """Where readings are written, and what was written last."""
 
     name: str
-    reporter: ReadingSink
+    target: ReadingSink
     needed: bool
     """Without it nothing of this node can be believed."""
-    told: tuple[GpuReading, ...] | None = None
+    last_written: tuple[GpuReading, ...] | None = None
     at: str = ""
     written: float = field(default=0.0)
 
@@ -53,43 +53,43 @@ class Monitor:
         source: GpuSource,
         node: ReadingSink,
         mirror: ReadingSink,
-        heart: NodeLease,
+        node_lease: NodeLease,
         *,
         goal: int,
-        cadence: MonitorTimings | None = None,
+        timings: MonitorTimings | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`node` is where the scheduler reads; `mirror` is for people and may fail."""
         self._source = source
-        self._desks = (_Sink("node", node, needed=True), _Sink("GPUNode", mirror, needed=False))
-        self._heart = heart
+        self._sinks = (_Sink("node", node, needed=True), _Sink("GPUNode", mirror, needed=False))
+        self._node_lease = node_lease
         self._goal = goal
-        self._cadence = cadence or MonitorTimings()
+        self._timings = timings or MonitorTimings()
         self._clock = clock
         self._wall = wall
-        self._beat = clock()
+        self._heartbeat = clock()
         self.gpus: tuple[GpuReading, ...] = ()
         """As they were last read."""
         self.problem: str | None = "nothing has been read yet"
         """Why nobody should believe what stands written of this node."""
 
     @property
-    def pulse(self) -> float:
+    def heartbeat_age(self) -> float:
         """Seconds since the loop last came round."""
-        return self._clock() - self._beat
+        return self._clock() - self._heartbeat
 
     async def run(self) -> None:
         """Look, wait out the interval, and again; ends only by cancellation."""
         while True:
-            self._beat = began = self._clock()
+            self._heartbeat = began = self._clock()
             try:
                 problem = await self.look()
             except Exception:
                 log.exception("Looking ended in an error of our own")
                 problem = "looking ended in an error of our own"
             self._note(problem)
-            await asyncio.sleep(max(0.0, began + self._cadence.interval - self._clock()))
+            await asyncio.sleep(max(0.0, began + self._timings.interval - self._clock()))
 
     async def look(self) -> str | None:
         """Read once and write what is news; answers what went wrong."""
@@ -97,26 +97,30 @@ class Monitor:
             self.gpus = gpus = await self._source.read()
         except UnreadableError as error:
             return str(error)
-        problems = [await self._write(desk, gpus) for desk in self._desks]
-        needed = [problem for problem, desk in zip(problems, self._desks, strict=True) if desk.needed and problem]
-        return needed[0] if needed else await self._heart.beat()
+        problems = [await self._write(sink, gpus) for sink in self._sinks]
+        needed = [problem for problem, sink in zip(problems, self._sinks, strict=True) if sink.needed and problem]
+        return needed[0] if needed else await self._node_lease.renew()
 
-    async def _write(self, desk: _Sink, gpus: tuple[GpuReading, ...]) -> str | None:
+    async def _write(self, sink: _Sink, gpus: tuple[GpuReading, ...]) -> str | None:
         """Write where it is news, or long ago; answers why it could not."""
-        why = "nothing stands there yet" if desk.told is None else reason_to_write(desk.told, gpus, self._goal)
-        if why is None and self._clock() < desk.written + self._cadence.resync:
+        why = (
+            "nothing stands there yet"
+            if sink.last_written is None
+            else reason_to_write(sink.last_written, gpus, self._goal)
+        )
+        if why is None and self._clock() < sink.written + self._timings.resync:
             return None
         if why is not None:
-            desk.told, desk.at = gpus, self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+            sink.last_written, sink.at = gpus, self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         # What is written again unchanged, its time included, is no change for the API server.
-        problem = await desk.reporter.report(Report(desk.told or (), desk.at))
+        problem = await sink.target.report(Report(sink.last_written or (), sink.at))
         if problem is not None:
-            desk.told = None
-            log.warning("Writing failed", extra={"object": desk.name, "error": problem})
+            sink.last_written = None
+            log.warning("Writing failed", extra={"object": sink.name, "error": problem})
             return problem
-        desk.written = self._clock()
+        sink.written = self._clock()
         if why is not None:
-            log.info("Written", extra={"object": desk.name, "why": why})
+            log.info("Written", extra={"object": sink.name, "why": why})
         return None
 
     def _note(self, problem: str | None) -> None:

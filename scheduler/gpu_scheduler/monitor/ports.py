@@ -29,5 +29,5 @@ class ReadingSink(Protocol):
 class NodeLease(Protocol):
     """Says that what stands written of this node is still so."""
 
-    async def beat(self) -> str | None:
+    async def renew(self) -> str | None:
         """One bounded try; None: done, else why not."""

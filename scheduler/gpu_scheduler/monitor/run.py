@@ -55,7 +55,7 @@ class MonitorProcess:
                 interval=settings.monitor_interval,
             ),
             goal=settings.gpu_utilization_goal,
-            cadence=MonitorTimings(settings.monitor_interval),
+            timings=MonitorTimings(settings.monitor_interval),
         )
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -96,9 +96,9 @@ class MonitorProcess:
         return source, {"watch of pods": reflector}
 
     def _stuck(self) -> str | None:
-        pulse = self.monitor.pulse
+        heartbeat_age = self.monitor.heartbeat_age
         limit = STUCK + self._settings.monitor_interval
-        return f"the loop has shown no sign of life for {pulse:.0f} s" if pulse > limit else None
+        return f"the loop has shown no sign of life for {heartbeat_age:.0f} s" if heartbeat_age > limit else None
 
 
 def _uid(identity: Identity) -> str:

@@ -143,7 +143,7 @@ class ApiNodeLease(NodeLease):
         self._duration = math.ceil(PATIENCE * interval)
         self._wall = wall
 
-    async def beat(self) -> str | None:
+    async def renew(self) -> str | None:
         """See Heart."""
         collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(self._namespace)}/leases"
         lease = {

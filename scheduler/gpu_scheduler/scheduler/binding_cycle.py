@@ -87,10 +87,10 @@ class BindingCycle:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
-    def start(self, tracked: PodState, bind: Bind, began: float) -> None:
+    def start(self, state: PodState, bind: Bind, began: float) -> None:
         """Send the bind; its slot is given back at its end."""
-        tracked.in_flight = True
-        self._start(self._bind(tracked, bind, began))
+        state.in_flight = True
+        self._start(self._bind(state, bind, began))
 
     def start_volumes(self, pod: Pod, selection: Selection) -> None:
         """Tell the provisioners of a waiting pod's claims its node; the watch of claims tells how that went."""
@@ -101,19 +101,19 @@ class BindingCycle:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _bind(self, tracked: PodState, bind: Bind, began: float) -> None:
+    async def _bind(self, state: PodState, bind: Bind, began: float) -> None:
         result: BindResult = Unknown("the bind was cut short")
         try:
-            await self._status_writer.withdraw_condition(tracked)
+            await self._status_writer.withdraw_condition(state)
             result = await self._ports.binder.bind(bind)
         except Exception:
             log.exception("A bind ended in an error of our own: its outcome is unknown", extra={"pod": str(bind.pod)})
         finally:
-            tracked.in_flight = False
+            state.in_flight = False
             self._slots.release()
             # Gone meanwhile, its hold went with it.
-            if self._states.get(bind.pod.uid) is tracked:
-                self.finish_bind(tracked, bind, result, began=began, now=self._clock())
+            if self._states.get(bind.pod.uid) is state:
+                self.finish_bind(state, bind, result, began=began, now=self._clock())
             self._on_end()
 
     async def _select_volumes(self, pod: Pod, selection: Selection) -> None:
@@ -123,69 +123,69 @@ class BindingCycle:
         finally:
             if failure is not None:
                 log.warning("A claim could not be given its node", extra={"pod": str(pod.ref), "error": failure})
-                tracked = self._states.get(pod.ref.uid)
+                state = self._states.get(pod.ref.uid)
                 if (
-                    tracked is not None
-                    and tracked.assumed is None
-                    and awaits_placement(tracked.pod, self._cache.cluster.policy)
+                    state is not None
+                    and state.assumed is None
+                    and awaits_placement(state.pod, self._cache.cluster.policy)
                 ):
                     self._queue.back_off(pod.ref.uid, self._clock())
             self._slots.release()
             self._on_end()
 
-    def finish_bind(self, tracked: PodState, bind: Bind, result: BindResult, *, began: float, now: float) -> None:
+    def finish_bind(self, state: PodState, bind: Bind, result: BindResult, *, began: float, now: float) -> None:
         """Confirm, release or keep what was assumed for a pod that is still there."""
-        again, tracked.bind_unknown_since = tracked.bind_unknown_since is not None, None
-        result = _settled(tracked, bind, result, again=again)
+        again, state.bind_unknown_since = state.bind_unknown_since is not None, None
+        result = _settled(state, bind, result, again=again)
         details = {"pod": str(bind.pod), "node": bind.placement.node, "devices": bind.placement.value}
         match result:
             case Bound():
                 log.info("Bound %s to %s", bind.pod, bind.placement.node, extra=details)
                 self._ports.event_recorder.record(bind.pod, notice_of(bind))
                 self._ports.recorder.attempted(Result.SCHEDULED, now - began)
-                self._ports.recorder.placed(now - tracked.first_seen)
+                self._ports.recorder.placed(now - state.first_seen)
             case Failed(message, patience):
                 log.warning("Binding failed", extra={**details, "error": message})
-                self.release(tracked, now, patience)
+                self.release(state, now, patience)
                 self._status_writer.write(
-                    tracked, Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=message)
+                    state, Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=message)
                 )
                 self._ports.recorder.attempted(Result.ERROR, now - began)
             case Dropped(why) | NotSent(why):
                 log.info("A bind was dropped", extra={**details, "why": why})
-                self.release(tracked, now)
+                self.release(state, now)
             case Unknown(why, patience):
                 log.warning("A bind's outcome is unknown: its devices stay held", extra={**details, "why": why})
-                tracked.bind_unknown_since = began
+                state.bind_unknown_since = began
                 self._queue.back_off(bind.pod.uid, now, patience)
                 if again:
                     # One lost answer settles itself before anybody could read of it.
-                    self._status_writer.write(tracked, _unknown(bind, why))
+                    self._status_writer.write(state, _unknown(bind, why))
                 self._ports.recorder.attempted(Result.ERROR, now - began)
 
-    def confirm(self, tracked: PodState, now: float) -> None:
-        """The watch shows where the pod runs, or its end: a bind whose answer was lost lands by that."""
-        bind, began = tracked.assumed, tracked.bind_unknown_since
-        tracked.assumed = tracked.bind_unknown_since = None
-        if bind is not None and began is not None and tracked.pod.bound and not tracked.in_flight:
-            self.finish_bind(tracked, bind, Bound(), began=began, now=now)
+    def confirm(self, state: PodState, now: float) -> None:
+        """The watch shows where the pod runs, or its end: that confirms a bind whose answer was lost."""
+        bind, began = state.assumed, state.bind_unknown_since
+        state.assumed = state.bind_unknown_since = None
+        if bind is not None and began is not None and state.pod.bound and not state.in_flight:
+            self.finish_bind(state, bind, Bound(), began=began, now=now)
 
-    def release(self, tracked: PodState, now: float, patience: float = 0.0) -> None:
+    def release(self, state: PodState, now: float, patience: float = 0.0) -> None:
         """Take the assumption back; a pod that still waits is looked at again when back-off and patience are over."""
-        if tracked.pod.bound:
+        if state.pod.bound:
             return
-        tracked.assumed = tracked.bind_unknown_since = None
-        self._cache.journal.received(InputKind.RELEASED, tracked.pod.ref)
+        state.assumed = state.bind_unknown_since = None
+        self._cache.journal.received(InputKind.RELEASED, state.pod.ref)
         ledger = self._cache.cluster.ledger
         # Told again of the pod as it is, the ledger knows which index it still waits for.
-        self._on_events(ledger.forget(tracked.pod.ref.uid) | ledger.apply(tracked.pod))
-        if awaits_placement(tracked.pod, self._cache.cluster.policy):
-            self._queue.back_off(tracked.pod.ref.uid, now, patience)
+        self._on_events(ledger.forget(state.pod.ref.uid) | ledger.apply(state.pod))
+        if awaits_placement(state.pod, self._cache.cluster.policy):
+            self._queue.back_off(state.pod.ref.uid, now, patience)
 
 
-def _settled(tracked: PodState, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
+def _settled(state: PodState, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
     """What the answer means beside what the watch has shown."""
-    pod = tracked.pod
+    pod = state.pod
     if pod.bound:
         # The watch was quicker than the answer, and the ledger already has what it showed.
         return Bound() if pod.node == bind.placement.node else Dropped(f"bound to {pod.node}, not by us")

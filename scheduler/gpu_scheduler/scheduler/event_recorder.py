@@ -33,7 +33,7 @@ QUEUE = 50_000
 REASONS_AT_ONCE = 16
 """Pods that are told at once why they wait,"""
 NEWS_AT_ONCE = 64
-"""and that they are bound: as many as binds fly, so that connections are there; 16 took a tenth longer in a backlog."""
+"""and that they are bound: as many as binds at once, whose connections are there; 16 took a tenth longer in a backlog."""
 REASONS_YIELD = 5.0
 """Seconds for which why a pod waits gives way to binds at most,"""
 NEWS_YIELD = 15.0

@@ -44,21 +44,21 @@ class PodStates(dict[str, PodState]):
 
     def pending(self) -> int:
         """How many have no node yet and are not finished."""
-        return sum(not (tracked.pod.bound or tracked.pod.finished) for tracked in self.values())
+        return sum(not (state.pod.bound or state.pod.finished) for state in self.values())
 
     def running(self) -> int:
         """How many have a node and are not finished."""
-        return sum(tracked.pod.bound and not tracked.pod.finished for tracked in self.values())
+        return sum(state.pod.bound and not state.pod.finished for state in self.values())
 
     def namespaces(self) -> set[str]:
         """Those that they are in."""
-        return {tracked.pod.ref.namespace for tracked in self.values()}
+        return {state.pod.ref.namespace for state in self.values()}
 
     def awaiting(self, policy: Policy) -> Iterator[tuple[str, Pod]]:
         """Who is not bound yet, as far as the watch has shown."""
-        for uid, tracked in self.items():
-            if awaits_placement(tracked.pod, policy):
-                yield uid, tracked.pod
+        for uid, state in self.items():
+            if awaits_placement(state.pod, policy):
+                yield uid, state.pod
 
     def waiting(self, policy: Policy) -> Iterator[str]:
         """Who awaits a decision, and has no bind on its way."""
@@ -68,12 +68,12 @@ class PodStates(dict[str, PodState]):
 
     def assumed(self) -> Iterator[tuple[Pod, Placement]]:
         """Who was promised a place that the watch has not shown yet."""
-        for tracked in self.values():
-            if tracked.assumed is not None:
-                yield tracked.pod, tracked.assumed.placement
+        for state in self.values():
+            if state.assumed is not None:
+                yield state.pod, state.assumed.placement
 
     def nominated(self) -> Iterator[tuple[str, WorkloadKey, int]]:
         """Who waits for volumes on a line that is kept for it."""
-        for uid, tracked in self.items():
-            if tracked.nominated is not None:
-                yield uid, *tracked.nominated
+        for uid, state in self.items():
+            if state.nominated is not None:
+                yield uid, *state.nominated

@@ -1,6 +1,7 @@
-"""The loop: gather what the watches show, let core decide, apply the decision. Placement is not its business.
+"""The scheduling loop: takes what the watches deliver, lets the core decide on one pod after the other, applies it.
 
-LAW: one task decides, one pod at a time; binds fly beside it. What a pod was promised stays held until it is settled.
+LAW: one task decides, one pod at a time; binds are sent beside it. What is assumed for a pod stays held until its bind
+is confirmed or released.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Its feeds may be filled at any time; nothing is decided before `run`."""
+    """Its event handlers may be called at any time; nothing is decided before `run`."""
 
     def __init__(  # noqa: PLR0913 - what tests turn, each with its default
         self,
@@ -93,11 +94,11 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """As many writes fly as may, or soon will: between two of them there is room for a moment."""
+        """As many writes are under way as may be, or soon will: between two of them there is room for a moment."""
         return self._binding_cycle.full or (self._binding_cycle.busy and self.queue.any_active())
 
     async def run(self) -> None:
-        """Decide until `drain`; the beat goes on whether or not there is work."""
+        """Decide until `drain`; the heartbeat goes on whether or not there is work."""
         while not self._stopping:
             self._heartbeat = self._clock()
             await self._binding_cycle.take_slot()
@@ -116,7 +117,7 @@ class Scheduler:
             await asyncio.sleep(0)
 
     async def drain(self, seconds: float) -> bool:
-        """Decide nothing more and let flying binds land, at most so long. True when no bind of ours is unsettled."""
+        """Decide nothing more, and wait for the binds under way, at most so long. True when all outcomes are known."""
         self._stopping = True
         self._wakeup.set()
         await self._binding_cycle.drain(seconds)
@@ -186,7 +187,7 @@ class Scheduler:
         self._wakeup.set()
 
     async def _wait_for_work(self, now: float) -> None:
-        """Sleep until something stirs or is due."""
+        """Sleep until there is something to do, or something is due."""
         dues = [due for due in (self.queue.next_due(now), self.world.next_due) if due is not None]
         seconds = min(max(min(dues, default=inf) - now, 0), self._timings.interval)
         self._heartbeat = now + seconds
@@ -205,7 +206,7 @@ class Scheduler:
             return False
 
     def _schedule_one(self, uid: str, began: float) -> bool:
-        """Decide on one pod and apply it; True when a write took off and with it a place among the binders."""
+        """Decide on one pod and apply it; True when a write has started, which keeps its slot."""
         tracked = self.tracked.get(uid)
         if tracked is None:
             self.queue.remove(uid)

@@ -28,21 +28,21 @@ class StatusWriter:
         """It tells through `event_recorder`."""
         self._event_recorder = event_recorder
 
-    def write(self, tracked: PodState, decision: Wait | Refuse) -> None:
+    def write(self, state: PodState, decision: Wait | Refuse) -> None:
         """The same reason again would only cost writes, whatever numbers in it have changed."""
-        notice = notice_of(decision, tracked.pod.scheduled_condition)
-        if decision.topic == tracked.last_topic or notice.condition == tracked.last_condition:
-            tracked.last_topic = decision.topic
+        notice = notice_of(decision, state.pod.scheduled_condition)
+        if decision.topic == state.last_topic or notice.condition == state.last_condition:
+            state.last_topic = decision.topic
             return
         details = {"pod": str(decision.pod), "reason": decision.reason}
         log.info("%s waits: %s", decision.pod, decision.message, extra=details)
         if self._event_recorder.record(decision.pod, notice):
-            tracked.last_condition, tracked.last_topic = notice.condition, decision.topic
+            state.last_condition, state.last_topic = notice.condition, decision.topic
 
-    async def withdraw_condition(self, tracked: PodState) -> None:
+    async def withdraw_condition(self, state: PodState) -> None:
         """Before a bind: what was told is soon untrue. Return when it is not being written any more."""
-        if await self._event_recorder.withdraw(tracked.pod.ref):
-            tracked.last_condition = tracked.last_topic = None
+        if await self._event_recorder.withdraw(state.pod.ref):
+            state.last_condition = state.last_topic = None
 
 
 # The actions that kube-scheduler's own events carry.

@@ -304,7 +304,7 @@ NODE_FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("known", "message", "wakes"), NODE_FAULTS.values(), ids=NODE_FAULTS)
+@pytest.mark.parametrize(("known", "message", "cured_by"), NODE_FAULTS.values(), ids=NODE_FAULTS)
 def test_wait_for_a_node(known: Nodes, message: str, cured_by: set[ClusterEvent]) -> None:
     """A pod waits for its node, says why, and is woken by that node's changes only."""
     decision = decided(pod("train-1"), known=known)

@@ -94,7 +94,7 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize(("node", "message", "wakes"), UNUSABLE.values(), ids=UNUSABLE)
+@pytest.mark.parametrize(("node", "message", "cured_by"), UNUSABLE.values(), ids=UNUSABLE)
 def test_an_unusable_node(node: Node, message: str, cured_by: frozenset[ClusterEvent]) -> None:
     """Why it takes no pods, and the one change that cures it."""
     obstacle = node_usable(pod(), node)

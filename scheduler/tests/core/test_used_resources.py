@@ -80,7 +80,7 @@ GIVEN_BACK = {
 }
 
 
-@pytest.mark.parametrize(("given", "wakes"), GIVEN_BACK.values(), ids=GIVEN_BACK)
+@pytest.mark.parametrize(("given", "cured_by"), GIVEN_BACK.values(), ids=GIVEN_BACK)
 def test_what_a_pod_gives_back_is_told(given: ForeignPod, cured_by: set[ClusterEvent]) -> None:
     """Who waits for exactly that is woken; seeing a pod come, or come again as it is, wakes nobody."""
     occupancy = UsedResources()

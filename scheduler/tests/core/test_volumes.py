@@ -164,7 +164,7 @@ OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = 
 }
 
 
-@pytest.mark.parametrize(("known", "message", "wakes"), OBSTACLES.values(), ids=OBSTACLES)
+@pytest.mark.parametrize(("known", "message", "cured_by"), OBSTACLES.values(), ids=OBSTACLES)
 def test_an_obstacle_names_claim_and_cure(
     known: VolumeClaim | None, message: str, cured_by: frozenset[ClusterEvent]
 ) -> None:

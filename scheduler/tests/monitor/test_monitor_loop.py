@@ -30,10 +30,10 @@ class World:
     skipped: list[str] = field(default_factory=list)
     node: list[Report] = field(default_factory=list)
     mirror: list[Report] = field(default_factory=list)
-    beats: int = 0
+    renewals: int = 0
     now: float = 100.0
 
-    def monitor(self, **cadence: float) -> Monitor:
+    def monitor(self, **timings: float) -> Monitor:
         """A monitor of this world."""
         return Monitor(
             _Source(self),
@@ -41,7 +41,7 @@ class World:
             _Place(self.mirror, self.mirror_refusals),
             _Heart(self),
             goal=80,
-            cadence=MonitorTimings(**cadence),
+            timings=MonitorTimings(**timings),
             clock=lambda: self.now,
             wall=lambda: datetime.fromtimestamp(self.now, UTC),
         )
@@ -75,10 +75,10 @@ class _Place:
 class _Heart:
     world: World
 
-    async def beat(self) -> str | None:
+    async def renew(self) -> str | None:
         if self.world.skipped:
             return self.world.skipped.pop(0)
-        self.world.beats += 1
+        self.world.renewals += 1
         return None
 
 
@@ -92,7 +92,7 @@ async def test_news_is_written_once_and_every_look_beats() -> None:
 
     expected = [Report((IDLE,), "1970-01-01T00:01:40Z"), Report((BUSY,), "1970-01-01T00:02:10Z")]
     assert world.node == world.mirror == expected
-    assert world.beats == 4
+    assert world.renewals == 4
     assert monitor.gpus == (BUSY,)
 
 
@@ -115,7 +115,7 @@ async def test_a_look_that_failed_writes_nothing_and_does_not_beat() -> None:
     told = [await monitor.look() for _ in range(3)]
 
     assert told == [None, "the driver has not answered for 10 s", None]
-    assert (len(world.node), world.beats) == (1, 2)
+    assert (len(world.node), world.renewals) == (1, 2)
 
 
 async def test_news_that_cannot_be_written_stops_the_heart() -> None:
@@ -128,7 +128,7 @@ async def test_news_that_cannot_be_written_stops_the_heart() -> None:
 
     assert told == ["HTTP 403: no", "HTTP 500: not now", None]
     assert [report.gpus for report in world.node] == [(IDLE,), (SICK,)]
-    assert world.beats == 2
+    assert world.renewals == 2
 
 
 async def test_a_refused_resync_stops_the_heart_too() -> None:
@@ -150,7 +150,7 @@ async def test_the_mirror_may_fail() -> None:
     told = [await monitor.look() for _ in range(2)]
 
     assert told == [None, None]
-    assert (len(world.node), len(world.mirror), world.beats) == (1, 1, 2)
+    assert (len(world.node), len(world.mirror), world.renewals) == (1, 1, 2)
 
 
 async def test_a_beat_that_failed_is_told() -> None:
@@ -199,7 +199,7 @@ async def test_a_problem_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
     def over() -> bool:
         world.now += 1
-        return world.beats > 1
+        return world.renewals > 1
 
     await rounds(monitor, over)
 
@@ -214,8 +214,8 @@ async def test_the_loop_keeps_its_interval_and_shows_its_pulse() -> None:
     monitor = world.monitor(interval=15)
     world.now += 7
 
-    assert monitor.pulse == 7
-    await rounds(monitor, lambda: world.beats > 0)
-    assert monitor.pulse == 0
+    assert monitor.heartbeat_age == 7
+    await rounds(monitor, lambda: world.renewals > 0)
+    assert monitor.heartbeat_age == 0
     await asyncio.sleep(0.05)
-    assert world.beats == 1
+    assert world.renewals == 1

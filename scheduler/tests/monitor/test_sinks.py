@@ -45,7 +45,7 @@ DEVICES: list[Object] = [
 ]
 
 
-def heart(api: ApiClient, node: ApiNodeSink) -> ApiNodeLease:
+def node_lease(api: ApiClient, node: ApiNodeSink) -> ApiNodeLease:
     """A heart that beats every 0.4 s."""
     wall = lambda: datetime(2026, 11, 21, 12, 0, 0, 5, UTC)  # noqa: E731 - one line of a test
     return ApiNodeLease(api, node, "node1", namespace="monitors", holder="monitor-x", interval=0.4, wall=wall)
@@ -103,7 +103,7 @@ async def test_a_refusal_is_a_sentence() -> None:
         reporters = (node, ApiGpuNodeSink(api, node, "node1"))
 
         assert [await each.report(REPORT) for each in reporters] == ["HTTP 403: not yours"] * 2
-        assert await heart(api, node).beat() == "HTTP 403: not yours"
+        assert await node_lease(api, node).renew() == "HTTP 403: not yours"
         await server.stop()
         assert "PATCH /api/v1/nodes/node1: " in (await node.report(REPORT) or "")
 
@@ -116,7 +116,7 @@ async def test_an_answer_that_is_no_node_is_no_reason_to_fail() -> None:
         node = ApiNodeSink(api, "node1", 80)
 
         assert await node.report(REPORT) is None
-        assert await heart(api, node).beat() is None
+        assert await node_lease(api, node).renew() is None
         assert "ownerReferences" not in bodies(server, LEASE)[0]["metadata"]
 
 
@@ -169,7 +169,7 @@ async def test_the_lease_lasts_three_intervals() -> None:
         node = ApiNodeSink(api, "node1", 80)
         await node.report(REPORT)
 
-        assert await heart(api, node).beat() is None
+        assert await node_lease(api, node).renew() is None
 
         assert bodies(server, LEASE) == [
             {
