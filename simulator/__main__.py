@@ -129,23 +129,23 @@ def _facts(total: Total, seconds: float) -> View:
     }
 
 
-def _listing(facts: View) -> Listing:
+def _listing(view: View) -> Listing:
     """One item; its table has a line for each figure and each fault."""
-    figures = {_title(key): value for key, value in facts.items() if key not in {"faults", "violation", "digest"}}
-    figures |= {f"fault {fault}": times for fault, times in facts["faults"].items()}
-    figures["digest"] = facts["digest"][:16]
-    figures["violation"] = facts["violation"] or "none"
+    figures = {_title(key): value for key, value in view.items() if key not in {"faults", "violation", "digest"}}
+    figures |= {f"fault {fault}": times for fault, times in view["faults"].items()}
+    figures["digest"] = view["digest"][:16]
+    figures["violation"] = view["violation"] or "none"
     rows = [
         {"what": what, "value": f"{value:,}" if isinstance(value, int) else value} for what, value in figures.items()
     ]
     columns = (Column("WHAT", lambda row: row["what"]), Column("FIGURE", lambda row: row["value"]))
     sheet = PrintedTable(columns, rows)
-    return Listing("Simulation", [facts], sheet, sheet)
+    return Listing("Simulation", [view], sheet, sheet)
 
 
 def _title(key: str) -> str:
     """`stepsPerSecond` as people write it."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key)
+    return "".join(f" {pending.lower()}" if pending.isupper() else pending for pending in key)
 
 
 def _story(failure: Failure) -> str:

@@ -90,8 +90,8 @@ class Replay:
             self._world.cluster.nodes.apply(value)
             self._world.cluster.ledger.apply_node(value)
         else:
-            feed = self._feeds[news]
-            (feed.forgotten if gone else feed.applied)(value)
+            handler = self._feeds[news]
+            (handler.forgotten if gone else handler.applied)(value)
 
     def decide(self, uid: str) -> Decision | None:
         """Decide on a pod, and book it as the loop does."""

@@ -60,18 +60,18 @@ def made_of(
 
 def test_what_the_contract_allows_is_no_violation() -> None:
     """Two lines of one map share a card; two that share memory share one too."""
-    scene = Scene()
+    watch_state = Scene()
     for name, devices, index in (("train-0", "0,1", "0"), ("train-1", "1", "1")):
-        scene.put(name, env=devices, text=MAP)
-        assert scene.bind(name, "node1", devices, index=index) == 201
+        watch_state.put(name, env=devices, text=MAP)
+        assert watch_state.bind(name, "node1", devices, index=index) == 201
     for name in ("a", "b"):
-        scene.put(name, asked={"count": "1", "memory": "8000", "exclusive": "false"})
-        assert scene.bind(name, "node2", "3") == 201
+        watch_state.put(name, asked={"count": "1", "memory": "8000", "exclusive": "false"})
+        assert watch_state.bind(name, "node2", "3") == 201
 
-    scene.checker.look()
+    watch_state.checker.look()
 
-    assert scene.checker.binds == 4
-    assert list(scene.checker.waiting()) == []
+    assert watch_state.checker.binds == 4
+    assert list(watch_state.checker.waiting()) == []
 
 
 BIND = {
@@ -104,12 +104,12 @@ def test_a_bind_against_the_rules_is_told_at_once(
     asks: dict[str, Any], place: tuple[str, str], assigned: dict[str, str], told: str
 ) -> None:
     """Right when the API server has it."""
-    scene = Scene()
-    scene.put("old", asked={"count": "1"})
-    assert scene.bind("old", "node1", "0") == 201
-    scene.put("new", **asks)
+    watch_state = Scene()
+    watch_state.put("old", asked={"count": "1"})
+    assert watch_state.bind("old", "node1", "0") == 201
+    watch_state.put("new", **asks)
     with pytest.raises(BrokenError, match=told):
-        scene.bind("new", *place, **{"by": "one", **assigned})
+        watch_state.bind("new", *place, **{"by": "one", **assigned})
 
 
 LONG_SINCE: dict[str, tuple[dict[str, Any] | None, int, str]] = {
@@ -127,97 +127,99 @@ def test_a_bind_to_a_node_that_is_known_not_to_take_it_is_told(
 ) -> None:
     """Once every replica must have heard of it; before, it is only late."""
     for seconds in (1, 100):
-        scene = Scene()
-        scene.timeline.run(200)
+        watch_state = Scene()
+        watch_state.timeline.run(200)
         if state is None:
-            scene.server.nodes.remove("/node1")
+            watch_state.server.nodes.remove("/node1")
         else:
-            scene.server.nodes.put("/node1", node("node1", **{"cards": 8, **state}))
+            watch_state.server.nodes.put("/node1", node("node1", **{"cards": 8, **state}))
         if cpu:
             other = pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=cpu)
-            scene.server.pods.put("default/o", other)
-        scene.timeline.run(seconds)
-        scene.put("x", asked={"count": "1"})
+            watch_state.server.pods.put("default/o", other)
+        watch_state.timeline.run(seconds)
+        watch_state.put("x", asked={"count": "1"})
         if seconds == 1:
-            assert scene.bind("x", "node1", "3") == 201
+            assert watch_state.bind("x", "node1", "3") == 201
         else:
             with pytest.raises(BrokenError, match=told):
-                scene.bind("x", "node1", "3")
+                watch_state.bind("x", "node1", "3")
 
 
 def test_to_go_on_binding_a_pod_that_is_being_deleted_is_told() -> None:
     """The API server refuses it each time."""
-    scene = Scene()
-    made = scene.put("x", asked={"count": "1"})
+    watch_state = Scene()
+    made = watch_state.put("x", asked={"count": "1"})
     ending = {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    scene.server.pods.put("default/x", {**made, "metadata": ending})
-    assert scene.bind("x", "node1", "3") == 409
-    scene.timeline.run(100)
+    watch_state.server.pods.put("default/x", {**made, "metadata": ending})
+    assert watch_state.bind("x", "node1", "3") == 409
+    watch_state.timeline.run(100)
     with pytest.raises(BrokenError, match="ending: a bind of x is tried"):
-        scene.bind("x", "node1", "3")
+        watch_state.bind("x", "node1", "3")
 
 
 @pytest.mark.parametrize("status", [{"phase": "Failed"}, {}], ids=["ended", "being deleted"])
 def test_a_late_bind_that_nobody_could_make_is_harmless(status: dict[str, str]) -> None:
     """Its sender knew that it can't land any more, and gave the lease away."""
-    scene = Scene()
-    made = scene.put("x", asked={"count": "1"})
+    watch_state = Scene()
+    made = watch_state.put("x", asked={"count": "1"})
     meta = made["metadata"] if status else {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    scene.server.pods.put("default/x", {**made, "metadata": meta, "status": {**made["status"], **status}})
-    scene.put("y", asked={"count": "1"})
-    assert scene.bind("y", "node1", "0", by="one") == 201
-    scene.server.leases.put("gpu-scheduler-system/gpu-scheduler", {**LEASE, "spec": {"holderIdentity": "two"}})
+    watch_state.server.pods.put("default/x", {**made, "metadata": meta, "status": {**made["status"], **status}})
+    watch_state.put("y", asked={"count": "1"})
+    assert watch_state.bind("y", "node1", "0", by="one") == 201
+    watch_state.server.leases.put("gpu-scheduler-system/gpu-scheduler", {**LEASE, "spec": {"holderIdentity": "two"}})
 
-    assert [scene.bind(name, "node1", "0", by="one") for name in ("x", "y")] == [409, 409]
+    assert [watch_state.bind(name, "node1", "0", by="one") for name in ("x", "y")] == [409, 409]
     with pytest.raises(BrokenError, match="fence: a bind of y comes from three while two holds"):
-        scene.bind("y", "node1", "0", by="three")
+        watch_state.bind("y", "node1", "0", by="three")
 
 
 def test_a_line_that_two_have_is_told() -> None:
     """Whatever cards they hold."""
-    scene = Scene()
+    watch_state = Scene()
     for name in ("x", "y"):
         made = pod(name, name, {"gpu-scheduling-map": "0=node1:"}, BY_FIELD, owner=OWNER, generate_name="x-")
-        scene.server.pods.put(f"default/{name}", made)
-    scene.server.pods.entries["default/x"].object["spec"]["nodeName"] = "node1"
-    scene.server.pods.entries["default/x"].object["metadata"]["annotations"]["agentaflow.gpu/assigned-index"] = "0"
-    second = scene.server.pods.entries["default/y"].object
+        watch_state.server.pods.put(f"default/{name}", made)
+    watch_state.server.pods.entries["default/x"].object["spec"]["nodeName"] = "node1"
+    watch_state.server.pods.entries["default/x"].object["metadata"]["annotations"]["agentaflow.gpu/assigned-index"] = (
+        "0"
+    )
+    second = watch_state.server.pods.entries["default/y"].object
     second["spec"]["nodeName"] = "node1"
     second["metadata"]["annotations"]["agentaflow.gpu/assigned-index"] = "0"
-    scene.server.pods.put("default/y", second)
+    watch_state.server.pods.put("default/y", second)
     with pytest.raises(BrokenError, match="index: 2 pods of"):
-        scene.checker.look()
+        watch_state.checker.look()
 
 
 def test_memory_that_is_not_there_is_told() -> None:
     """Three that fit by two."""
-    scene = Scene()
+    watch_state = Scene()
     for name in ("a", "b"):
-        scene.put(name, asked={"count": "1", "memory": "8000", "exclusive": "false"})
-        scene.bind(name, "node2", "3")
-    scene.put("c", asked={"count": "1", "memory": "8000", "exclusive": "false"})
+        watch_state.put(name, asked={"count": "1", "memory": "8000", "exclusive": "false"})
+        watch_state.bind(name, "node2", "3")
+    watch_state.put("c", asked={"count": "1", "memory": "8000", "exclusive": "false"})
     with pytest.raises(BrokenError, match="memory: GPU 3 of node2 is given to 3 pods"):
-        scene.bind("c", "node2", "3")
+        watch_state.bind("c", "node2", "3")
 
 
 def test_a_pod_of_others_must_not_be_written() -> None:
     """Neither its status nor its node."""
-    scene = Scene()
-    scene.server.pods.put("default/x", pod("x", "x", {}, None, scheduler="default-scheduler"))
+    watch_state = Scene()
+    watch_state.server.pods.put("default/x", pod("x", "x", {}, None, scheduler="default-scheduler"))
     told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
     with pytest.raises(BrokenError, match="others: "):
-        scene.ask("x", "status", {"metadata": {}, "status": {"conditions": [told]}})
+        watch_state.ask("x", "status", {"metadata": {}, "status": {"conditions": [told]}})
 
 
 def test_writes_without_end_are_told() -> None:
     """A hot loop is no way to wait."""
-    scene = Scene()
-    scene.put("x", asked={"count": "1"})
+    watch_state = Scene()
+    watch_state.put("x", asked={"count": "1"})
     told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
 
     def write() -> None:
         for _ in range(100):
-            scene.ask("x", "status", {"metadata": {}, "status": {"conditions": [told]}})
+            watch_state.ask("x", "status", {"metadata": {}, "status": {"conditions": [told]}})
 
     with pytest.raises(BrokenError, match="budget: 26 writes for x"):
         write()
@@ -225,12 +227,12 @@ def test_writes_without_end_are_told() -> None:
 
 def test_who_could_run_and_waits_is_told() -> None:
     """By number and by map; who could not is to be told why."""
-    scene = Scene()
-    scene.put("x", asked={"count": "8"})
-    scene.put("train-2", env="2", text=MAP)
-    scene.put("big", asked={"count": "9"})
+    watch_state = Scene()
+    watch_state.put("x", asked={"count": "8"})
+    watch_state.put("train-2", env="2", text=MAP)
+    watch_state.put("big", asked={"count": "9"})
 
-    assert list(scene.checker.waiting()) == [
+    assert list(watch_state.checker.waiting()) == [
         "liveness: x could run on node1 and is not bound",
         "liveness: train-2 could run on node1 and is not bound",
         "told: big waits and has no condition PodScheduled=False with a reason",
@@ -247,17 +249,19 @@ CLOSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("state", CLOSED.values(), ids=CLOSED)
 def test_nobody_has_to_run_on_a_node_that_takes_nobody(state: dict[str, Any]) -> None:
     """Only why it waits must be told."""
-    scene = Scene()
-    scene.server.nodes.put("/node1", node("node1", **{"cards": 8, **state}))
-    scene.put("train-2", env="2", text=MAP)
+    watch_state = Scene()
+    watch_state.server.nodes.put("/node1", node("node1", **{"cards": 8, **state}))
+    watch_state.put("train-2", env="2", text=MAP)
 
-    assert [word.partition(":")[0] for word in scene.checker.waiting()] == ["told"]
+    assert [word.partition(":")[0] for word in watch_state.checker.waiting()] == ["told"]
 
 
 def test_a_node_that_is_full_takes_nobody() -> None:
     """Whoever filled it."""
-    scene = Scene()
-    scene.put("train-2", env="2", text=MAP)
-    scene.server.pods.put("default/o", pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=64))
+    watch_state = Scene()
+    watch_state.put("train-2", env="2", text=MAP)
+    watch_state.server.pods.put(
+        "default/o", pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=64)
+    )
 
-    assert [word.partition(":")[0] for word in scene.checker.waiting()] == ["told"]
+    assert [word.partition(":")[0] for word in watch_state.checker.waiting()] == ["told"]

@@ -97,17 +97,17 @@ def test_who_interrupts_it_sees_what_it_came_to(
 
     assert _soak(1, 9000, 2000, 1, Output.JSON) == 130
     said = capsys.readouterr()
-    facts = json.loads(said.out)["items"][0]
+    view = json.loads(said.out)["items"][0]
     assert said.err == "go on with: make soak SEED=1 STEPS=9000 AFTER=5000\n"
-    assert (facts["steps"], facts["binds"], facts["violation"]) == (3000, 700, None)
+    assert (view["steps"], view["binds"], view["violation"]) == (3000, 700, None)
 
 
 def test_the_order_of_pythons_sets_decides_nothing() -> None:
     """Processes whose strings hash otherwise do the same."""
     told = [simulate("--seed", "5", "--steps", "1000", "-o", "json", PYTHONHASHSEED=seed) for seed in ("0", "1", "2")]
-    facts = [json.loads(each.stdout)["items"][0] for each in told]
+    view = [json.loads(each.stdout)["items"][0] for each in told]
 
-    assert len({fact["digest"] for fact in facts}) == 1
+    assert len({fact["digest"] for fact in view}) == 1
 
 
 def test_a_failure_is_left_with_the_steps_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +155,8 @@ def test_a_trace_has_each_change_and_what_was_decided_after_it() -> None:
 
 
 def facts_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(result.stdout)["items"][0]
-    return facts
+    view: dict[str, Any] = json.loads(result.stdout)["items"][0]
+    return view
 
 
 def test_the_command_tells_what_it_did(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def test_many_steps_show_nothing_wrong() -> None:
     # In processes of its own, and unmeasured: coverage would make them slow, and learn nothing.
     command = (sys.executable, "-m", "simulator", *options)
     ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    facts = json.loads(ended.stdout)["items"][0]
+    view = json.loads(ended.stdout)["items"][0]
 
-    assert facts["violation"] is None, ended.stderr[-2000:]
-    assert facts["steps"] == STEPS
-    assert facts["binds"] >= BINDS
-    assert {fault: facts["faults"].get(fault, 0) for fault in Fault if facts["faults"].get(fault, 0) < EACH} == {}
+    assert view["violation"] is None, ended.stderr[-2000:]
+    assert view["steps"] == STEPS
+    assert view["binds"] >= BINDS
+    assert {fault: view["faults"].get(fault, 0) for fault in Fault if view["faults"].get(fault, 0) < EACH} == {}

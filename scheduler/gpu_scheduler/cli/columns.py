@@ -98,17 +98,17 @@ def strategy_listing(name: str, source: str) -> Listing:
     return Listing("Strategy", items, sheet, sheet, lambda item: item["name"])
 
 
-def status_listing(facts: View) -> Listing:
+def status_listing(view: View) -> Listing:
     """The one item; its table is a screen of its own."""
-    return Listing("Status", [facts], PrintedTable((), ()), PrintedTable((), ()))
+    return Listing("Status", [view], PrintedTable((), ()), PrintedTable((), ()))
 
 
-def status_screen(facts: View, now: datetime, *, wide: bool, headers: bool, coloured: bool) -> str:
+def status_screen(view: View, now: datetime, *, wide: bool, headers: bool, coloured: bool) -> str:
     """The screen of `status`: a line for each thing, then who waits; a message is cut unless `wide`."""
     columns = (Column("", lambda row: row["what"]), Column("", lambda row: row["how"]))
-    rows = [{"what": what, "how": how} for what, how in _status_lines(facts, now)]
+    rows = [{"what": what, "how": how} for what, how in _status_lines(view, now)]
     text = tabled(PrintedTable(columns, rows), headers=False, coloured=coloured)
-    waiting = facts["workloads"]["waiting"]
+    waiting = view["workloads"]["waiting"]
     columns_of_waiting = (
         Column("NAMESPACE", lambda pod: pod["namespace"]),
         Column("NAME", lambda pod: marked(pod, pod["name"])),
@@ -130,28 +130,28 @@ def age(since: str | None, now: datetime) -> str | None:
     return f"{seconds}s"
 
 
-def _status_lines(facts: View, now: datetime) -> Iterator[tuple[str, str]]:
-    gpus, nodes, workloads, leader = facts["gpus"], facts["nodes"], facts["workloads"], facts["leader"]
-    context = f"{facts['context']} ({facts['server']})" if facts["context"] else facts["server"]
+def _status_lines(view: View, now: datetime) -> Iterator[tuple[str, str]]:
+    gpus, nodes, workloads, leader = view["gpus"], view["nodes"], view["workloads"], view["leader"]
+    context = f"{view['context']} ({view['server']})" if view["context"] else view["server"]
     yield "Cluster", context
     if leader is None:
         yield "Leader", "nobody: no pod is placed (kubectl get pods -A -l app.kubernetes.io/name=gpu-scheduler)"
     else:
         since = age(leader["since"], now)
         yield "Leader", leader["holder"] + (f", for {since}" if since else "")
-    yield "Strategy", f"{facts['strategy']['name']} ({facts['strategy']['source']})"
+    yield "Strategy", f"{view['strategy']['name']} ({view['strategy']['source']})"
     unhealthy = f", {gpus['unhealthy']} unhealthy" if gpus["unhealthy"] else ""
     yield "GPUs", f"{gpus['total']} known, {gpus['held']} held, {gpus['available']} free{unhealthy}"
     yield "Nodes", f"{nodes['total']}, {nodes['ready']} ready, {nodes['withGpus']} with GPUs"
     if nodes["stale"]:
         yield "Monitors", f"silent on {', '.join(nodes['stale'])}: no pod is placed there by strategy"
-    limits = [f"{each['namespace']}: {_limit(each)}" for each in facts["limits"]["lines"]]
+    limits = [f"{each['namespace']}: {_limit(each)}" for each in view["limits"]["lines"]]
     if limits:
         yield "Limits", "; ".join(limits)
-    if facts["limits"]["faults"]:
-        yield "Limits", f"{len(facts['limits']['faults'])} wrong: {facts['limits']['faults'][0]}"
+    if view["limits"]["faults"]:
+        yield "Limits", f"{len(view['limits']['faults'])} wrong: {view['limits']['faults'][0]}"
     yield "Workloads", f"{workloads['pending']} pending, {workloads['running']} running"
-    for each in facts["conflicts"]:
+    for each in view["conflicts"]:
         first, second = each["pods"]
         yield EVENT_CONFLICT, f"GPU {each['device']} of {each['node']} is held by {first} and {second}"
 

@@ -85,9 +85,9 @@ def listed(listing: Listing) -> View:
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}
 
 
-def item_of(kind: str, facts: View) -> View:
+def item_of(kind: str, view: View) -> View:
     """One item of a List."""
-    return {"apiVersion": API_VERSION, "kind": kind, **facts}
+    return {"apiVersion": API_VERSION, "kind": kind, **view}
 
 
 def as_yaml(value: object) -> str:
@@ -144,9 +144,9 @@ def gpus_of(devices: Sequence[str]) -> str:
     return f"{'GPU' if len(devices) == 1 else 'GPUs'} {','.join(devices)}" if devices else "no GPU"
 
 
-def marked(facts: View, text: str) -> str:
+def marked(view: View, text: str) -> str:
     """`text` of a pod or workload; one that sees GPUs and holds none says so, lest they seem to be held twice."""
-    return f"{text} (observer)".lstrip() if facts["observer"] else text
+    return f"{text} (observer)".lstrip() if view["observer"] else text
 
 
 def shortened(text: str) -> str:

@@ -100,8 +100,8 @@ def ledger_of(
     for node in nodes:
         known.apply(node)
         ledger.apply_node(node)
-    for resident in residents:
-        ledger.apply_foreign_pod(resident)
+    for foreign_pod in residents:
+        ledger.apply_foreign_pod(foreign_pod)
     for pod in pods:
         ledger.apply(pod)
     return known, ledger

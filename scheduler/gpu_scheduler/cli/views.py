@@ -35,10 +35,10 @@ MAP: Final = "map"
 """What stands for the strategy of a pod whose map says where it goes."""
 
 
-def node_view(rack: NodeDevices, devices: Mapping[int, GpuDevice]) -> View:
+def node_view(states: NodeDevices, devices: Mapping[int, GpuDevice]) -> View:
     """One node; `devices` is what its monitor lists."""
-    node = rack.node
-    cards = [device_view(rack, seat, devices) for seat in rack.seats]
+    node = states.node
+    cards = [device_view(states, state, devices) for state in states.seats]
     memory = [card["memoryTotalMiB"] for card in cards if card["memoryTotalMiB"] is not None]
     return {
         "name": node.name,
@@ -46,24 +46,24 @@ def node_view(rack: NodeDevices, devices: Mapping[int, GpuDevice]) -> View:
         "ready": node.ready,
         "cordoned": node.unschedulable,
         "stale": node.stale,
-        "gpus": {"total": rack.total, "held": rack.held, "available": rack.available, "unnamed": rack.unnamed},
+        "gpus": {"total": states.total, "held": states.held, "available": states.available, "unnamed": states.unnamed},
         "models": sorted({card["model"] for card in cards if card["model"]}),
         "memoryTotalMiB": sum(memory) if memory else None,
         "memoryUsedMiB": sum(card["memoryUsedMiB"] or 0 for card in cards) if memory else None,
-        "utilization": rack.utilization,
-        "health": rack.health,
+        "utilization": states.utilization,
+        "health": states.health,
         "tier": node.labels.get(names.TIER),
         "cards": cards,
     }
 
 
-def device_view(rack: NodeDevices, seat: DeviceState, devices: Mapping[int, GpuDevice]) -> View:
+def device_view(states: NodeDevices, state: DeviceState, devices: Mapping[int, GpuDevice]) -> View:
     """One card; what nobody reads is None."""
-    card, reading = seat.card, seat.reading if rack.monitored and seat.card is not None else None
+    card, reading = state.card, state.reading if states.monitored and state.card is not None else None
     device = None if card is None else devices.get(card.index)
     return {
-        "node": rack.node.name,
-        "device": seat.name,
+        "node": states.node.name,
+        "device": state.name,
         "uuid": None if card is None else card.uuid,
         "model": None if card is None else card.model or None,
         "memoryTotalMiB": None if card is None else card.memory,
@@ -72,11 +72,11 @@ def device_view(rack: NodeDevices, seat: DeviceState, devices: Mapping[int, GpuD
         "temperature": None if device is None else device.temperature,
         "power": None if device is None else device.power,
         "health": None if reading is None else reading.health,
-        "stale": rack.node.stale,
-        "available": seat.available,
+        "stale": states.node.stale,
+        "available": state.available,
         "holders": [
             {"namespace": each.ref.namespace, "name": each.ref.name, "memoryMiB": each.memory or None}
-            for each in seat.holders
+            for each in state.holders
         ],
     }
 
@@ -181,23 +181,23 @@ def status_view(  # noqa: PLR0913 - the parts of the screen
     """The cluster as a whole; `api` is the context and the address."""
     alive = [pod for pod in pods if not pod.finished]
     waiting = [(pod, *waits_for(pod)) for pod in alive if not pod.bound]
-    equipped = [rack for rack in racks if rack.total]
+    equipped = [states for states in racks if states.total]
     return {
         "context": api[0] or None,
         "server": api[1],
         "leader": None if leader is None else {"holder": leader.holder, "since": leader.since},
         "strategy": {"name": installation.strategy, "source": installation.source},
         "gpus": {
-            "total": sum(rack.total or 0 for rack in racks),
-            "held": sum(rack.held for rack in racks),
-            "available": sum(rack.available for rack in racks),
-            "unhealthy": sum(seat.reading.health is Health.UNHEALTHY for rack in racks for seat in rack.seats),
+            "total": sum(states.total or 0 for states in racks),
+            "held": sum(states.held for states in racks),
+            "available": sum(states.available for states in racks),
+            "unhealthy": sum(state.reading.health is Health.UNHEALTHY for states in racks for state in states.seats),
         },
         "nodes": {
             "total": len(racks),
-            "ready": sum(rack.node.ready for rack in racks),
+            "ready": sum(states.node.ready for states in racks),
             "withGpus": len(equipped),
-            "stale": [rack.node.name for rack in racks if rack.node.stale],
+            "stale": [states.node.name for states in racks if states.node.stale],
         },
         "workloads": {
             "pending": len(waiting),

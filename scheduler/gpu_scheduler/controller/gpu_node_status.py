@@ -65,8 +65,8 @@ def _allocations(holder: Hold, *, plugin: bool) -> Iterator[Allocation]:
 
 def _card(node: Node | None, device: str) -> str:
     """The card that a device is, or is on, where the inventory knows it."""
-    spot = None if node is None or node.inventory is None else node.inventory.find(device)
-    return device if spot is None else str(spot.card)
+    part = None if node is None or node.inventory is None else node.inventory.find(device)
+    return device if part is None else str(part.card)
 
 
 def _ready(node: Node | None, generation: int) -> StatusCondition:

@@ -88,9 +88,9 @@ def _found(workload: GpuWorkload, number: int, present: Attempt | None) -> tuple
     if present.phase == "Failed":
         logs = f"see kubectl logs -n {present.ref.namespace} {present.ref.name}"
         left = workload.retries - number
-        cure = f"{logs}; {left} more {'try' if left == 1 else 'tries'} allowed" if left > 0 else logs
+        remedy = f"{logs}; {left} more {'try' if left == 1 else 'tries'} allowed" if left > 0 else logs
         word = present.fault or Phase.FAILED.value
-        return Phase.FAILED, word, sentence(word, present.details or "the pod failed and left no word", cure)
+        return Phase.FAILED, word, sentence(word, present.details or "the pod failed and left no word", remedy)
     if present.phase == "Running":
         return Phase.RUNNING, "", ""
     if present.node:
@@ -150,12 +150,12 @@ def refused(pod: str, status: int, message: str) -> CreateFailure:
     if told is not None:
         return CreateFailure(told["word"], sentence(told["word"], told["what"], ""))
     word: str = Reason.REQUEST_INVALID
-    cure = _CORRECTED
+    remedy = _CORRECTED
     if _QUOTA in message:
-        word, cure = Reason.INSUFFICIENT_RESOURCES, f"make room in the quota; {_AGAIN}"
+        word, remedy = Reason.INSUFFICIENT_RESOURCES, f"make room in the quota; {_AGAIN}"
     elif status not in _REFUSALS or _NO_RIGHT in message:
-        word, cure = names.CONDITION_SCHEDULER_ERROR, _AGAIN
-    return CreateFailure(word, sentence(word, f"cannot make pod {pod}: {message}", cure))
+        word, remedy = names.CONDITION_SCHEDULER_ERROR, _AGAIN
+    return CreateFailure(word, sentence(word, f"cannot make pod {pod}: {message}", remedy))
 
 
 def unanswered(pod: str, why: str) -> CreateFailure:
@@ -166,8 +166,8 @@ def unanswered(pod: str, why: str) -> CreateFailure:
 
 def excessive(excess: Excess) -> CreateFailure:
     """Of a template that is too long no pod is made: each would be as long."""
-    cure = "let its containers read long texts from a ConfigMap, and create the GPUWorkload anew"
-    return CreateFailure(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, str(excess), cure))
+    remedy = "let its containers read long texts from a ConfigMap, and create the GPUWorkload anew"
+    return CreateFailure(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, str(excess), remedy))
 
 
 def taken(pod: str, *, going: bool) -> CreateFailure:

@@ -58,7 +58,7 @@ class Cluster:
 class _NoFit:
     """A line that the pod cannot have now."""
 
-    obstacle: Unschedulable
+    unschedulable: Unschedulable
     cured_by: frozenset[ClusterEvent]
     selection: Selection | None = None
 
@@ -105,14 +105,14 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
             return _bind(pod, placement, how + _bounded(pod, request, cluster))
         if isinstance(found, Selection):
             # Its volumes are made for this node: who takes another would leave them behind.
-            return _wait(pod, _NoFit(found.obstacle, found.obstacle.cured_by, found))
+            return _wait(pod, _NoFit(found.unschedulable, found.unschedulable.cured_by, found))
         barred.append(found)
     if short is not None and not ranking.lacks_for_good:
         return _put_off(pod, _NoFit(short, short.cured_by | {cluster.candidates.wait(ranking)}))
-    obstacle = cluster.candidates.shortfall(ranking) if not barred else diagnosis.barred(barred[0], len(barred))
+    unschedulable = cluster.candidates.shortfall(ranking) if not barred else diagnosis.barred(barred[0], len(barred))
     # What storage asks of a node is news about the ranking.
     cured_by = {wake for each in barred for wake in each.cured_by if not isinstance(wake, NodeChanged)}
-    return _put_off(pod, _NoFit(obstacle, frozenset({cluster.candidates.wait(ranking), *cured_by})))
+    return _put_off(pod, _NoFit(unschedulable, frozenset({cluster.candidates.wait(ranking), *cured_by})))
 
 
 def _bounded(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
@@ -145,7 +145,7 @@ def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decisi
         none_left = gpu_filters.no_line_left(workload, placement_map, ledger, cluster.nodes)
         first = _NoFit(none_left, none_left.cured_by)
     reserve = None if kept is None else (workload, kept)
-    return _wait(pod, _NoFit(first.obstacle, first.cured_by | cured_by), reserve)
+    return _wait(pod, _NoFit(first.unschedulable, first.cured_by | cured_by), reserve)
 
 
 class _LineFit:
@@ -179,9 +179,9 @@ class _LineFit:
         )
         if found is None:
             return placement
-        obstacle = found.obstacle if isinstance(found, Selection) else found
+        unschedulable = found.unschedulable if isinstance(found, Selection) else found
         asked = {NodeChanged(name, Aspect.IDENTITY) for name in (slot.node, node.name)}
-        blocked = _NoFit(obstacle, obstacle.cured_by | asked, found if isinstance(found, Selection) else None)
+        blocked = _NoFit(unschedulable, unschedulable.cured_by | asked, found if isinstance(found, Selection) else None)
         if found is self._nodes.get(node.name):
             self._out[slot.node] = blocked
         return blocked
@@ -239,14 +239,20 @@ def _bind(pod: Pod, placement: Placement, how: str) -> Bind:
 
 def _put_off(pod: Pod, blocked: _NoFit) -> Wait | Refuse:
     """Refuse for a fault of the pod's text, else wait."""
-    obstacle = blocked.obstacle
-    if obstacle.reason in REFUSED_AT_ADMISSION:
-        return Refuse(pod.ref, obstacle.reason, obstacle.message, obstacle.topic)
+    unschedulable = blocked.unschedulable
+    if unschedulable.reason in REFUSED_AT_ADMISSION:
+        return Refuse(pod.ref, unschedulable.reason, unschedulable.message, unschedulable.topic)
     return _wait(pod, blocked)
 
 
 def _wait(pod: Pod, blocked: _NoFit, reserve: tuple[WorkloadKey, int] | None = None) -> Wait:
-    obstacle = blocked.obstacle
+    unschedulable = blocked.unschedulable
     return Wait(
-        pod.ref, obstacle.reason, obstacle.message, blocked.cured_by, obstacle.topic, blocked.selection, reserve
+        pod.ref,
+        unschedulable.reason,
+        unschedulable.message,
+        blocked.cured_by,
+        unschedulable.topic,
+        blocked.selection,
+        reserve,
     )

@@ -24,12 +24,12 @@ def quote(text: str) -> str:
     return f'"{shown[:_MAX_QUOTED]}{_ELLIPSIS if cut else ""}"'
 
 
-def sentence(word: str, what: str, cure: str) -> str:
+def sentence(word: str, what: str, remedy: str) -> str:
     """`WORD: WHAT; CURE` in at most 1,000 bytes of UTF-8.
 
     Where that is too long, WHAT is cut first, so that word and cure survive.
     """
-    head, tail = f"{word}: ", f"; {cure}" if cure else ""
+    head, tail = f"{word}: ", f"; {remedy}" if remedy else ""
     whole = f"{head}{what}{tail}"
     if len(whole.encode(errors="replace")) <= MAX_BYTES:
         return whole

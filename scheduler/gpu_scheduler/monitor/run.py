@@ -68,7 +68,7 @@ class MonitorProcess:
         health = health_app(alive={"loop": self._stuck}, ready={"readings": lambda: monitor.problem}, registry=registry)
         listener = Listener(health, address=settings.bind_address, port=settings.http_port, variable="HTTP_PORT")
         async with listener:
-            parts = {**{name: feed.run() for name, feed in self._feeds.items()}, "monitor": monitor.run()}
+            parts = {**{name: handler.run() for name, handler in self._feeds.items()}, "monitor": monitor.run()}
             tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
             try:
                 await until_stopped(stop, tasks)

@@ -77,9 +77,9 @@ class NodePods(EventHandler["Pod"]):
         loads: dict[int, Load] = {}
         for holder in self._holders.values():
             for device in holder.devices:
-                spot = inventory.find(device)
-                if spot is not None:
-                    loads[spot.card] = _more(loads.get(spot.card, Load()), holder, known[spot.card].total or 0)
+                part = inventory.find(device)
+                if part is not None:
+                    loads[part.card] = _more(loads.get(part.card, Load()), holder, known[part.card].total or 0)
         return loads
 
 

@@ -76,8 +76,8 @@ class ClusterCache:
         ledger = Ledger(self.cluster.policy)
         for node in self.cluster.nodes:
             ledger.apply_node(node)
-        for resident in self._foreign_pods.values():
-            ledger.apply_foreign_pod(resident)
+        for foreign_pod in self._foreign_pods.values():
+            ledger.apply_foreign_pod(foreign_pod)
         for tracked in tracker.values():
             ledger.apply(tracked.pod)
         for uid, workload, index in tracker.nominated():
@@ -156,10 +156,10 @@ class ClusterCache:
         node = self.cluster.nodes.resolve(name)
         return self._node_applied(node) if isinstance(node, Node) and node.name == name else frozenset()
 
-    def _foreign_pod_applied(self, resident: ForeignPod) -> Wakes:
-        self._foreign_pods[resident.ref.uid] = resident
-        return self.cluster.ledger.apply_foreign_pod(resident)
+    def _foreign_pod_applied(self, foreign_pod: ForeignPod) -> Wakes:
+        self._foreign_pods[foreign_pod.ref.uid] = foreign_pod
+        return self.cluster.ledger.apply_foreign_pod(foreign_pod)
 
-    def _foreign_pod_forgotten(self, resident: ForeignPod) -> Wakes:
-        self._foreign_pods.pop(resident.ref.uid, None)
-        return self.cluster.ledger.forget_foreign_pod(resident)
+    def _foreign_pod_forgotten(self, foreign_pod: ForeignPod) -> Wakes:
+        self._foreign_pods.pop(foreign_pod.ref.uid, None)
+        return self.cluster.ledger.forget_foreign_pod(foreign_pod)

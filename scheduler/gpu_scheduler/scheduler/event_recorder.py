@@ -33,7 +33,7 @@ QUEUE = 50_000
 REASONS_AT_ONCE = 16
 """Pods that are told at once why they wait,"""
 NEWS_AT_ONCE = 64
-"""and that they are bound: as many as binds at once, whose connections are there; 16 took a tenth longer in a backlog."""
+"""and that they are bound: as many as binds at once, whose connections are there; 16 made a backlog a tenth longer."""
 REASONS_YIELD = 5.0
 """Seconds for which why a pod waits gives way to binds at most,"""
 NEWS_YIELD = 15.0
@@ -112,9 +112,9 @@ class ApiEventRecorder(EventRecorder):
         key = (pod.uid, notice.reason)
         earlier = self._letters.get(key)
         if earlier is None:
-            lane = self._news if notice.condition is None else self._reasons
+            queue = self._news if notice.condition is None else self._reasons
             try:
-                lane.waiting.put_nowait(key)
+                queue.waiting.put_nowait(key)
             except asyncio.QueueFull:
                 return False
         writing = earlier.writing if earlier else asyncio.Lock()
@@ -128,20 +128,20 @@ class ApiEventRecorder(EventRecorder):
 
     async def withdraw(self, pod: PodRef) -> bool:
         """See Announcer."""
-        letter = self._letters.get((pod.uid, names.EVENT_FAILED))
-        if letter is None:
+        pending = self._letters.get((pod.uid, names.EVENT_FAILED))
+        if pending is None:
             return False
         # Whoever is writing it finishes first; after that nobody begins any more.
-        async with letter.writing:
-            unwritten, letter.condition_due = letter.condition_due, False
+        async with pending.writing:
+            unwritten, pending.condition_due = pending.condition_due, False
         return unwritten
 
     async def run(self) -> None:
         """Deliver for ever."""
         async with asyncio.TaskGroup() as workers:
-            for lane in (self._reasons, self._news):
-                for _ in range(lane.at_once):
-                    workers.create_task(self._work(lane))
+            for queue in (self._reasons, self._news):
+                for _ in range(queue.at_once):
+                    workers.create_task(self._work(queue))
 
     async def flush(self, seconds: float) -> None:
         """Wait until everything is delivered, at most so long."""
@@ -152,46 +152,46 @@ class ApiEventRecorder(EventRecorder):
         except TimeoutError:
             log.warning("Stopping with announcements unwritten", left=len(self._letters))
 
-    async def _work(self, lane: _Queue) -> None:
+    async def _work(self, queue: _Queue) -> None:
         """Deliver what is newest under each key; what fails comes back later and keeps no worker meanwhile."""
         while True:
-            key = await lane.waiting.get()
-            await self._give_way(lane, key)
-            letter = self._letters[key]
-            delay = await self._deliver(letter)
-            if letter is self._letters[key] and not letter.condition_due and not letter.event_due:
+            key = await queue.waiting.get()
+            await self._give_way(queue, key)
+            pending = self._letters[key]
+            delay = await self._deliver(pending)
+            if pending is self._letters[key] and not pending.condition_due and not pending.event_due:
                 del self._letters[key]
             else:
-                asyncio.get_running_loop().call_later(delay, self._come_back, lane, key)
+                asyncio.get_running_loop().call_later(delay, self._come_back, queue, key)
 
-    async def _give_way(self, lane: _Queue, key: Key) -> None:
+    async def _give_way(self, queue: _Queue, key: Key) -> None:
         """One looks, and those behind wait for him."""
         loop = asyncio.get_running_loop()
-        async with lane.turn:
-            until = self._letters[key].since + lane.yielding
+        async with queue.turn:
+            until = self._letters[key].since + queue.yielding
             while self._busy() and loop.time() < until:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(LOOK)
 
-    def _come_back(self, lane: _Queue, key: Key) -> None:
+    def _come_back(self, queue: _Queue, key: Key) -> None:
         try:
-            lane.waiting.put_nowait(key)
+            queue.waiting.put_nowait(key)
         except asyncio.QueueFull:
-            asyncio.get_running_loop().call_later(BACKOFF_LONGEST, self._come_back, lane, key)
+            asyncio.get_running_loop().call_later(BACKOFF_LONGEST, self._come_back, queue, key)
 
-    async def _deliver(self, letter: _PendingNotice) -> float:
+    async def _deliver(self, pending: _PendingNotice) -> float:
         """One try; answers the seconds to wait before the next, 0 when there is nothing to wait for."""
         delay = 0.0
-        letter.tries += 1
-        condition = letter.notice.condition
+        pending.tries += 1
+        condition = pending.notice.condition
         if condition is not None:
-            async with letter.writing:
-                if letter.condition_due:
-                    body = self._status(letter.pod, condition)
-                    delay = await self._send("PATCH", _status_path(letter.pod), body, letter.tries)
-                    letter.condition_due = delay > 0
-        if letter.event_due and not delay:
-            delay = await self._send("POST", _events_path(letter.pod), self._event(letter), letter.tries)
-            letter.event_due = delay > 0 and letter.tries < EVENT_TRIES
+            async with pending.writing:
+                if pending.condition_due:
+                    body = self._status(pending.pod, condition)
+                    delay = await self._send("PATCH", _status_path(pending.pod), body, pending.tries)
+                    pending.condition_due = delay > 0
+        if pending.event_due and not delay:
+            delay = await self._send("POST", _events_path(pending.pod), self._event(pending), pending.tries)
+            pending.event_due = delay > 0 and pending.tries < EVENT_TRIES
         return delay
 
     async def _send(self, method: str, path: str, body: dict[str, object], tries: int) -> float:
@@ -231,13 +231,13 @@ class ApiEventRecorder(EventRecorder):
             },
         }
 
-    def _event(self, letter: _PendingNotice) -> dict[str, object]:
-        pod, notice = letter.pod, letter.notice
+    def _event(self, pending: _PendingNotice) -> dict[str, object]:
+        pod, notice = pending.pod, pending.notice
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": letter.event, "namespace": pod.namespace},
-            "eventTime": letter.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "metadata": {"name": pending.event, "namespace": pod.namespace},
+            "eventTime": pending.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": notice.type,
             "reason": notice.reason,
             "action": notice.action,

@@ -63,11 +63,11 @@ class RejectionBackoff:
         if streak is None or streak.until <= now:
             return None
         what = f"cannot bind to {node} yet: its kubelet rejected the last pod of this workload ({streak.why})"
-        cure = (
+        remedy = (
             f"trying again by itself, at most {streak.rest:.0f} s after that; kubectl describe node {node} may tell why"
         )
         topic = f"{Reason.BIND_FAILED}: rejected by {node}"
-        wait = Wait(bind.pod, Reason.BIND_FAILED, sentence(Reason.BIND_FAILED, what, cure), frozenset(), topic=topic)
+        wait = Wait(bind.pod, Reason.BIND_FAILED, sentence(Reason.BIND_FAILED, what, remedy), frozenset(), topic=topic)
         return wait, streak.until - now
 
     def _rejected(self, key: _Key, why: str, now: float) -> None:

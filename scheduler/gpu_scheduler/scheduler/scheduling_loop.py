@@ -156,14 +156,14 @@ class Scheduler:
         self._wake(self.ledger.forget(pod.ref.uid))
 
     def _wake(
-        self, wakes: frozenset[ClusterEvent], how: Callable[[frozenset[ClusterEvent], float], None] | None = None
+        self, events: frozenset[ClusterEvent], how: Callable[[frozenset[ClusterEvent], float], None] | None = None
     ) -> None:
         now, news = self._clock(), self.world.cluster.candidates.news()
-        if wakes:
-            (how or self.queue.on_events)(wakes, now)
+        if events:
+            (how or self.queue.on_events)(events, now)
         if news:
             self.queue.on_events(news, now)
-        if wakes or news:
+        if events or news:
             self._wakeup.set()
 
     def _strategy_changed(self) -> None:
@@ -232,8 +232,8 @@ class Scheduler:
                 self.queue.assumed(uid)
                 self._binding_cycle.start(tracked, decision, began)
                 return True
-            case Wait(selection=selection, cured_by=wakes):
-                self._mark_unschedulable(tracked, decision, wakes, began)
+            case Wait(selection=selection, cured_by=events):
+                self._mark_unschedulable(tracked, decision, events, began)
                 if selection is not None and selection.claims:
                     self._binding_cycle.start_volumes(tracked.pod, selection)
                     return True
@@ -242,10 +242,10 @@ class Scheduler:
         return False
 
     def _mark_unschedulable(
-        self, tracked: PodState, decision: Wait | Refuse, wakes: frozenset[ClusterEvent], began: float
+        self, tracked: PodState, decision: Wait | Refuse, events: frozenset[ClusterEvent], began: float
     ) -> None:
         self._status_writer.write(tracked, decision)
-        self.queue.add_unschedulable(decision.pod.uid, wakes, self._clock())
+        self.queue.add_unschedulable(decision.pod.uid, events, self._clock())
         reserve = decision.reserve if isinstance(decision, Wait) else None
         if reserve != tracked.nominated:
             tracked.nominated = reserve

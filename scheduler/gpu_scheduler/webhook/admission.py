@@ -195,8 +195,8 @@ def _answered(answer: _Answer, request: AdmissionRequest) -> tuple[str, dict[str
         return answer(request)
     except UNREADABLE as error:
         kind = _kind(request)
-        cure = f"write it as the API defines it: kubectl explain {kind} --recursive"
-        return _invalid(request, f"cannot read the {kind}: {error}", cure)
+        remedy = f"write it as the API defines it: kubectl explain {kind} --recursive"
+        return _invalid(request, f"cannot read the {kind}: {error}", remedy)
 
 
 def _kind(request: AdmissionRequest) -> str:
@@ -208,8 +208,8 @@ def _name(given: str | None) -> str | None:
     return given and given[:LONGEST_NAME]
 
 
-def _invalid(request: AdmissionRequest, wrong: str, cure: str) -> tuple[str, dict[str, object]]:
-    return _deny(request, Deny(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, wrong, cure)))
+def _invalid(request: AdmissionRequest, wrong: str, remedy: str) -> tuple[str, dict[str, object]]:
+    return _deny(request, Deny(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, wrong, remedy)))
 
 
 def _patched(request: AdmissionRequest, verdict: Admit | Deny) -> tuple[str, dict[str, object]]:

@@ -100,9 +100,9 @@ def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, .
     """Add to each of `containers` what it lacks of `needed`, or refuse one that sets something else."""
     patches: list[AddOp] = []
     for container in containers:
-        obstacle = conflict(pod, container, needed)
-        if obstacle is not None:
-            return _deny(obstacle)
+        unschedulable = conflict(pod, container, needed)
+        if unschedulable is not None:
+            return _deny(unschedulable)
         patches += _additions(container, missing(container, needed))
     return Admit(tuple(patches), log if patches else None)
 
@@ -135,5 +135,5 @@ def _json(entry: EnvVar) -> dict[str, object]:
     return {"name": entry.name, "value": entry.value}
 
 
-def _deny(obstacle: Unschedulable) -> Deny:
-    return Deny(obstacle.reason, obstacle.message)
+def _deny(unschedulable: Unschedulable) -> Deny:
+    return Deny(unschedulable.reason, unschedulable.message)

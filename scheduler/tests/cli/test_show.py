@@ -100,7 +100,7 @@ async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.Ca
         await status(options)
         screen = capsys.readouterr().out
         await status(as_json(options))
-        (facts,) = told(capsys)
+        (view,) = told(capsys)
         await nodes(replace(options, output=Output.WIDE))
         cards = capsys.readouterr().out
 
@@ -109,7 +109,7 @@ async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.Ca
     assert [line.count("(observer)") for line in wide] == [line.count("(observer)") for line in rows]
     assert data == {"look": True, "a-0": False, "o-0": True, "o-1": True}
     assert "ml          o-1 (observer)   GpuNotFound   none" in screen
-    assert [each["observer"] for each in facts["workloads"]["waiting"]] == [True]
+    assert [each["observer"] for each in view["workloads"]["waiting"]] == [True]
     assert "ml/a-0" in cards
     assert "ml/o-0" not in cards
 

@@ -45,8 +45,8 @@ class Clock:
 def scene(clock: Clock | None = None, namespace: str | None = None) -> WatchState:
     """One node with two cards, and a pod on the first."""
     made = WatchState(Installation(), namespace, clock or Clock(), Clock())
-    made.nodes.feed.applied(read_node(encoded(node("node1", card(0), card(1)))))
-    made.pods.feed.applied(read_pod(encoded(pod("a-0", "node1", "0"))))
+    made.nodes.handler.applied(read_node(encoded(node("node1", card(0), card(1)))))
+    made.pods.handler.applied(read_pod(encoded(pod("a-0", "node1", "0"))))
     return made
 
 
@@ -57,7 +57,7 @@ def lines(before: dict[Key, View], after: dict[Key, View]) -> list[str]:
 
 def test_a_scene_tells_what_the_other_verbs_tell() -> None:
     """Nodes first, each with who holds what."""
-    assert lines({}, scene().facts()) == [
+    assert lines({}, scene().view()) == [
         "node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy",
         "workload ml/a-0 Running on node1, GPU 0",
     ]
@@ -66,12 +66,12 @@ def test_a_scene_tells_what_the_other_verbs_tell() -> None:
 def test_only_what_changed_is_told() -> None:
     """A pod that waits, one that is gone, and the node that both change."""
     made = scene()
-    before = made.facts()
-    made.pods.feed.applied(read_pod(encoded(pod("b-0", message="GpuHeld: GPU 0 of node1 is held"))))
-    made.pods.feed.applied(read_pod(encoded(pod("c-0"))))
-    made.pods.feed.forgotten(read_pod(encoded(pod("a-0", "node1", "0"))))
+    before = made.view()
+    made.pods.handler.applied(read_pod(encoded(pod("b-0", message="GpuHeld: GPU 0 of node1 is held"))))
+    made.pods.handler.applied(read_pod(encoded(pod("c-0"))))
+    made.pods.handler.forgotten(read_pod(encoded(pod("a-0", "node1", "0"))))
 
-    assert lines(before, made.facts()) == [
+    assert lines(before, made.view()) == [
         "node node1 Ready, 2 GPUs, 0 held, 2 free, 10% busy, healthy",
         "workload ml/b-0 Pending: GpuHeld: GPU 0 of node1 is held",
         "workload ml/c-0 Pending: not looked at yet",
@@ -82,12 +82,12 @@ def test_only_what_changed_is_told() -> None:
 def test_an_observer_is_marked() -> None:
     """In the lines of a pipe and on the live screen."""
     made = scene()
-    made.pods.feed.applied(read_pod(encoded(pod("o-0", "node1", "0", observer="true", count="1"))))
-    made.pods.feed.applied(read_pod(encoded(pod("o-1", message="GpuNotFound: none", observer="true", count="1"))))
+    made.pods.handler.applied(read_pod(encoded(pod("o-0", "node1", "0", observer="true", count="1"))))
+    made.pods.handler.applied(read_pod(encoded(pod("o-1", message="GpuNotFound: none", observer="true", count="1"))))
     printed = io.StringIO()
-    Console(file=printed, width=200).print(screen(made.facts(), datetime.now(UTC)))
+    Console(file=printed, width=200).print(screen(made.view(), datetime.now(UTC)))
 
-    assert lines({}, made.facts()) == [
+    assert lines({}, made.view()) == [
         "node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy",
         "workload ml/a-0 Running on node1, GPU 0",
         "workload ml/o-0 Running on node1, GPU 0 (observer)",
@@ -109,7 +109,7 @@ def test_a_monitor_that_falls_silent_is_noticed_by_the_clock() -> None:
     clock.now = 16
     made.tick()
     assert made.changed.is_set()
-    assert lines({}, made.facts())[0] == "node node1 Ready, monitor silent, 2 GPUs, 1 held, 0 free, 10% busy, healthy"
+    assert lines({}, made.view())[0] == "node node1 Ready, monitor silent, 2 GPUs, 1 held, 0 free, 10% busy, healthy"
 
     made.changed.clear()
     made.monitors.applied(MonitorLease("node1", "1970-01-01T00:00:16Z", 15))
@@ -126,9 +126,7 @@ def test_a_monitor_that_falls_silent_is_noticed_by_the_clock() -> None:
 
 def test_workloads_of_one_namespace_only() -> None:
     """Cards are everybody's."""
-    assert lines({}, scene(namespace="other").facts()) == [
-        "node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy"
-    ]
+    assert lines({}, scene(namespace="other").view()) == ["node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy"]
 
 
 def test_a_node_that_nobody_counts_and_nobody_may_use() -> None:
@@ -136,13 +134,13 @@ def test_a_node_that_nobody_counts_and_nobody_may_use() -> None:
     made = scene()
     plugin = {"nvidia.com/gpu": "4"}
     status = {"conditions": [], "allocatable": plugin, "capacity": plugin}
-    made.nodes.feed.applied(read_node(encoded(node("node2", status=status, spec={"unschedulable": True}))))
-    made.nodes.feed.applied(read_node(encoded(node("node3"))))
+    made.nodes.handler.applied(read_node(encoded(node("node2", status=status, spec={"unschedulable": True}))))
+    made.nodes.handler.applied(read_node(encoded(node("node3"))))
     stranger = pod("s", "node2")
     stranger["spec"]["containers"][0]["resources"] = {"requests": plugin}
-    made.residents.feed.applied(read_resident(encoded(stranger))[1])
+    made.residents.handler.applied(read_resident(encoded(stranger))[1])
 
-    assert lines({}, made.facts())[1:3] == [
+    assert lines({}, made.view())[1:3] == [
         "node node2 NotReady, cordoned, 4 GPUs, 4 held, 0 free",
         "node node3 Ready, GPUs unknown, 0 held, 0 free",
     ]
@@ -152,7 +150,7 @@ def test_a_node_that_nobody_counts_and_nobody_may_use() -> None:
 def test_the_screen_shows_both_tables(*, wide: bool) -> None:
     """Under a line of totals."""
     console = Console(width=200, force_terminal=False, record=True, file=io.StringIO())
-    console.print(screen(scene().facts(), datetime(2026, 1, 1, tzinfo=UTC), wide=wide))
+    console.print(screen(scene().view(), datetime(2026, 1, 1, tzinfo=UTC), wide=wide))
 
     text = console.export_text()
     assert text.startswith("00:00:00  2 GPUs known, 1 held, 1 free; 1 workload, 0 pending; Ctrl-C ends")
@@ -163,7 +161,7 @@ def test_the_screen_shows_both_tables(*, wide: bool) -> None:
 def test_the_last_screen_stays(capsys: pytest.CaptureFixture[str]) -> None:
     """When the watch has ended."""
     with live_screen(wide=False) as show:
-        show(scene().facts())
+        show(scene().view())
 
     assert "node1" in capsys.readouterr().out
 

@@ -21,8 +21,8 @@ def rack(node: Node, *pods: Pod, residents: int = 0) -> NodeDevices:
     known = nodes(node)
     held = ledger(*pods, known=known)
     if residents:
-        demand = ResourceRequest({names.GPU_RESOURCE: residents})
-        held.apply_foreign_pod(ForeignPod(PodRef("other", "stranger", "1"), node.name, demand))
+        resource_request = ResourceRequest({names.GPU_RESOURCE: residents})
+        held.apply_foreign_pod(ForeignPod(PodRef("other", "stranger", "1"), node.name, resource_request))
     return next(node_devices(known, held))
 
 
@@ -80,8 +80,10 @@ def test_cards_of_a_device_plugin(node: Node, residents: int, numbers: tuple[int
 def test_a_pod_with_a_limit_names_no_card_of_a_plugin() -> None:
     """What it sees counts from its container."""
     annotations = {names.COUNT: "1", names.ASSIGNED_DEVICES: "0"}
-    demand = ResourceRequest({names.GPU_RESOURCE: 1})
-    pod = running("a", "node1", None, annotations=annotations, gpu_limits=(("main", 1),), demand=demand)
+    resource_request = ResourceRequest({names.GPU_RESOURCE: 1})
+    pod = running(
+        "a", "node1", None, annotations=annotations, gpu_limits=(("main", 1),), resource_request=resource_request
+    )
 
     found = rack(node(**PLUGIN), pod)
 

@@ -333,7 +333,7 @@ WORDS = st.none() | st.text(max_size=70) | st.sampled_from(["true", "false", "A1
 def test_any_text_is_a_word_or_a_fault(exclusive: str | None, model: str | None, strategy: str | None) -> None:
     """Nothing but the words that there are is taken for one, and a model is what can be printed on a line."""
     read = read_count(asking("1", memory="1", exclusive=exclusive, type=model, scheduling_strategy=strategy))
-    printable = model is None or (1 <= len(model) <= 63 and all(" " <= letter <= "~" for letter in model))
+    printable = model is None or (1 <= len(model) <= 63 and all(" " <= pending <= "~" for pending in model))
     right = exclusive in {None, "true", "false"} and printable and strategy in {None, *Strategy}
 
     assert right is isinstance(read, CountRequest)

@@ -38,7 +38,7 @@ def limited(name: str, number: int) -> Pod:
     return replace(
         pod(name, "0=node1:", owner=None),
         gpu_limits=(("main", number),),
-        demand=ResourceRequest({GPU: number}),
+        resource_request=ResourceRequest({GPU: number}),
         containers=(container(BY_FIELD),),
     )
 

@@ -74,7 +74,7 @@ def test_whatever_a_decision_reads_of_a_node_touches_it() -> None:
     """Holds, whatever pods take, and the node itself."""
     world = World(node("node1"), node("node2"))
     touched, ledger = world.ledger.touched, world.ledger
-    stranger = ForeignPod(PodRef("other", "a", "1"), "node2", POD.demand)
+    stranger = ForeignPod(PodRef("other", "a", "1"), "node2", POD.resource_request)
     placement = Placement("node1", ("0",), None)
     shown = bound(POD, placement)
     events: dict[str, Event] = {

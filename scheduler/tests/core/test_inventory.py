@@ -24,9 +24,9 @@ SPOTS = {
 
 
 @pytest.mark.parametrize(("device", "spot"), SPOTS.values(), ids=SPOTS)
-def test_where_a_device_is(device: str, spot: DevicePart | None) -> None:
+def test_where_a_device_is(device: str, part: DevicePart | None) -> None:
     """By index, by UUID, or by the UUID of a slice."""
-    assert spot == FULL.find(device)
+    assert part == FULL.find(device)
 
 
 def test_a_hostile_capacity_fills_no_memory() -> None:

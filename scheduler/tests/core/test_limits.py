@@ -22,8 +22,8 @@ UUID = "GPU-00000000-0000-0000-0000-000000000000"
 def limited(given: Pod, number: int, *containers: str) -> Pod:
     """The same pod with a limit of so many cards in each of these containers, as the webhook leaves it then."""
     limits = tuple((name, number) for name in containers or ("main",))
-    demand = ResourceRequest({GPU: number * len(limits)})
-    return replace(given, gpu_limits=limits, demand=demand, containers=(container(BY_FIELD),))
+    resource_request = ResourceRequest({GPU: number * len(limits)})
+    return replace(given, gpu_limits=limits, resource_request=resource_request, containers=(container(BY_FIELD),))
 
 
 def handing_out(name: str = "node1", number: int = 4, *, allocatable: int | None = None) -> Node:

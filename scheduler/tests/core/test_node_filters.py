@@ -28,14 +28,14 @@ def wishing(**constraints: object) -> Pod:
 
 
 def asking(requests: Mapping[str, int] | None = None, *ports: HostPort) -> Pod:
-    return pod(demand=ResourceRequest(requests or {}, frozenset(ports)))
+    return pod(resource_request=ResourceRequest(requests or {}, frozenset(ports)))
 
 
 def taken(*demands: ResourceRequest) -> UsedResources:
     """Pods web-0, web-1 … on node1, and one on node2 that takes plenty."""
     occupancy = UsedResources()
-    for number, demand in enumerate(demands):
-        occupancy.put(ForeignPod(PodRef("default", f"web-{number}", f"uid-{number}"), "node1", demand))
+    for number, resource_request in enumerate(demands):
+        occupancy.put(ForeignPod(PodRef("default", f"web-{number}", f"uid-{number}"), "node1", resource_request))
     plenty = ResourceRequest(
         {"cpu": 64000, "memory": 512 * GI, "example.com/fpga": 8}, frozenset({tcp(8080), tcp(9090)})
     )

@@ -253,7 +253,7 @@ def limited(count: int = 1, **given: Any) -> Pod:
     return asking(count, others=others, **given)
 
 
-def resident(count: int, where: str = "node1") -> ForeignPod:
+def foreign_pod(count: int, where: str = "node1") -> ForeignPod:
     """Another scheduler's pod, with so many cards."""
     return ForeignPod(PodRef("other", "stranger", "1"), where, ResourceRequest({GPU: count}))
 
@@ -290,7 +290,7 @@ def test_device_plugins(node: Node, pod: Pod, others: int, expected: str, strate
     """Who has a limit gets the node from us and the cards from the plugin; nobody else takes them by name."""
     world = World(node, strategy=strategy)
     if others:
-        world.ledger.apply_foreign_pod(resident(others))
+        world.ledger.apply_foreign_pod(foreign_pod(others))
 
     assert answer(world, pod) == expected
 
@@ -322,10 +322,10 @@ def test_strategies_weigh_nodes_of_a_plugin_too() -> None:
         "the idle one": "node2:0",
     }
     world = World(plugin("node1"), plugin("node2"))
-    world.ledger.apply_foreign_pod(resident(1))
+    world.ledger.apply_foreign_pod(foreign_pod(1))
     assert world.where(limited()) == "node2:0"
     fullest = World(plugin("node1"), plugin("node2"), strategy=Strategy.BEST_FIT)
-    fullest.ledger.apply_foreign_pod(resident(1, "node2"))
+    fullest.ledger.apply_foreign_pod(foreign_pod(1, "node2"))
     assert fullest.where(limited()) == "node2:0"
 
 

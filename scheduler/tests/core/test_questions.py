@@ -67,7 +67,7 @@ class Situation:
             annotations=annotations,
             unsupported=("spec.resourceClaims",) if self.has(Reason.UNSUPPORTED) else (),
             constraints=SchedulingConstraints(selector={"zone": "a"}),
-            demand=ResourceRequest({"cpu": 1000}, frozenset({PORT})),
+            resource_request=ResourceRequest({"cpu": 1000}, frozenset({PORT})),
             claims=("data",),
         )
         kept = (*pod("train-1", "1=node1:1").containers,)
@@ -170,7 +170,7 @@ def test_cards_of_a_plugin_are_asked_for_before_the_node_is() -> None:
     limited = replace(
         pod("train-0", "0=node1:"),
         gpu_limits=(("main", 2),),
-        demand=ResourceRequest({GPU: 2}),
+        resource_request=ResourceRequest({GPU: 2}),
         containers=pod(gpu_limits=(("main", 1),)).containers,
     )
     told = []

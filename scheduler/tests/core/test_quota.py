@@ -53,8 +53,8 @@ def counting(name: str, count: int = 1, given: Mapping[str, str] | None = None) 
 
 def limited(name: str, count: int, text: str, **others: Any) -> Pod:
     """A pod with a limit that a device plugin answers."""
-    demand = ResourceRequest({names.GPU_RESOURCE: count})
-    return pod(name, text, gpu_limits=(("main", count),), demand=demand, **others)
+    resource_request = ResourceRequest({names.GPU_RESOURCE: count})
+    return pod(name, text, gpu_limits=(("main", count),), resource_request=resource_request, **others)
 
 
 HELD: Final = running("train-0", "node1")  # 0=node1:0,1

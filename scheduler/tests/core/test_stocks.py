@@ -93,9 +93,9 @@ def test_all_numbers_of_cards_have_one_answer() -> None:
     """Only what is too many depends on the number."""
     world = World(having("node1", 8000, 8000, 4000))
     scale = scale_of(world, asking(memory=5000))
-    stock = scale.weigh(next(iter(world.nodes)))
+    fit = scale.weigh(next(iter(world.nodes)))
 
-    assert [scale.lack(stock, number) for number in (1, 2, 3, 4)] == [
+    assert [scale.lack(fit, number) for number in (1, 2, 3, 4)] == [
         None,
         None,
         FilterFailure(Reason.INSUFFICIENT_GPU_MEMORY, 4000),

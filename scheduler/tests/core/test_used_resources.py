@@ -20,7 +20,7 @@ def port(text: str) -> HostPort:
     return HostPort(protocol, address[0] if address else ANY_ADDRESS, int(number))
 
 
-def resident(
+def foreign_pod(
     name: str, node: str = "node1", requests: Mapping[str, int] | None = None, ports: tuple[str, ...] = ()
 ) -> ForeignPod:
     """A bound pod that takes this."""
@@ -45,7 +45,7 @@ PORTS = {
 def test_who_has_a_port(taken: str, wanted: str, held: bool) -> None:  # noqa: FBT001
     """A host gives a port once for each protocol and address; every address excludes each of them."""
     occupancy = UsedResources()
-    occupancy.put(resident("web", ports=(taken,)))
+    occupancy.put(foreign_pod("web", ports=(taken,)))
 
     found = occupancy.port_holder("node1", port(wanted))
     assert found == ((PodRef("other", "web", "uid-web"), port(taken)) if held else None)
@@ -70,11 +70,11 @@ def room(*resources: str) -> set[ClusterEvent]:
 
 
 GIVEN_BACK = {
-    "a pod that asks for nothing gives its place among the pods": (resident("a"), room("pods")),
-    "all that it asked for": (resident("a", requests={"cpu": 1, "memory": 2}), room("pods", "cpu", "memory")),
-    "its ports, whichever": (resident("a", ports=("TCP 80", "UDP 53")), room("pods", "ports")),
+    "a pod that asks for nothing gives its place among the pods": (foreign_pod("a"), room("pods")),
+    "all that it asked for": (foreign_pod("a", requests={"cpu": 1, "memory": 2}), room("pods", "cpu", "memory")),
+    "its ports, whichever": (foreign_pod("a", ports=("TCP 80", "UDP 53")), room("pods", "ports")),
     "its cards of a device plugin, and with them the node's cards as a whole": (
-        resident("a", requests={GPU: 2}),
+        foreign_pod("a", requests={GPU: 2}),
         room("pods", GPU) | {DeviceChanged("node1", "")},
     ),
 }
@@ -94,9 +94,9 @@ def test_what_a_pod_gives_back_is_told(given: ForeignPod, cured_by: set[ClusterE
 def test_a_pod_that_takes_less_gives_back_the_rest() -> None:
     """A resize in place: who waits for processor time has another look."""
     occupancy = UsedResources()
-    occupancy.put(resident("a", requests={"cpu": 4}))
+    occupancy.put(foreign_pod("a", requests={"cpu": 4}))
 
-    assert ResourceFreed("node1", "cpu") in occupancy.put(resident("a", requests={"cpu": 1}))
+    assert ResourceFreed("node1", "cpu") in occupancy.put(foreign_pod("a", requests={"cpu": 1}))
     assert occupancy.used("node1", "cpu") == 1
 
 
@@ -104,7 +104,7 @@ def test_the_first_user_of_a_plugin_is_named() -> None:
     """Who came first, and when it is gone the next."""
     occupancy = UsedResources()
     for name in "cab":
-        occupancy.put(resident(name, requests={GPU: 1} if name != "a" else {}))
+        occupancy.put(foreign_pod(name, requests={GPU: 1} if name != "a" else {}))
     named = [occupancy.plugin_user("node1")]
     occupancy.drop("uid-c")
 
@@ -115,7 +115,7 @@ def test_the_first_user_of_a_plugin_is_named() -> None:
 def test_a_pod_may_have_one_port_on_two_addresses() -> None:
     """As proxies do: both addresses are taken, and both are free when it ends."""
     occupancy = UsedResources()
-    proxy = resident("proxy", ports=("TCP 10.0.0.1 80", "TCP 10.0.0.2 80"))
+    proxy = foreign_pod("proxy", ports=("TCP 10.0.0.1 80", "TCP 10.0.0.2 80"))
     occupancy.put(proxy)
     wanted = [port("TCP 10.0.0.1 80"), port("TCP 10.0.0.2 80")]
     held = [occupancy.port_holder("node1", each) for each in wanted]
@@ -131,7 +131,7 @@ RESOURCES = ("cpu", "memory", GPU)
 # One pod may have one number on two addresses.
 SOME_PORTS = ("TCP 80", "TCP 10.0.0.1 80", "TCP 10.0.0.2 80", "UDP 80", "TCP 81")
 RESIDENTS = st.builds(
-    resident,
+    foreign_pod,
     NAMES,
     st.sampled_from(NODES),
     st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 5), max_size=3),
@@ -174,13 +174,15 @@ class Lives(RuleBasedStateMachine):
             here = [each for each in self.there.values() if each.node == node]
             assert self.occupancy.used(node, "pods") == len(here)
             for resource in RESOURCES:
-                total = sum(each.demand.requests.get(resource, 0) for each in here)
+                total = sum(each.resource_request.requests.get(resource, 0) for each in here)
                 assert self.occupancy.used(node, resource) == total
             for wanted in map(port, SOME_PORTS):
-                holders = {(each.ref, has) for each in here for has in each.demand.ports if has.overlaps(wanted)}
+                holders = {
+                    (each.ref, has) for each in here for has in each.resource_request.ports if has.overlaps(wanted)
+                }
                 found = self.occupancy.port_holder(node, wanted)
                 assert found in holders if holders else found is None
-            users = {each.ref for each in here if GPU in each.demand.requests}
+            users = {each.ref for each in here if GPU in each.resource_request.requests}
             user = self.occupancy.plugin_user(node)
             assert user in users if users else user is None
         fresh = UsedResources()
@@ -194,12 +196,12 @@ def taken(given: ForeignPod | None) -> dict[ClusterEvent, int]:
     if given is None:
         return {}
     amounts: dict[ClusterEvent, int] = {
-        ResourceFreed(given.node, resource): amount for resource, amount in given.demand.requests.items()
+        ResourceFreed(given.node, resource): amount for resource, amount in given.resource_request.requests.items()
     }
     amounts[ResourceFreed(given.node, "pods")] = 1
-    if given.demand.ports:
-        amounts[ResourceFreed(given.node, "ports")] = len(given.demand.ports)
-    if GPU in given.demand.requests:
+    if given.resource_request.ports:
+        amounts[ResourceFreed(given.node, "ports")] = len(given.resource_request.ports)
+    if GPU in given.resource_request.requests:
         amounts[DeviceChanged(given.node, "")] = 1
     return amounts
 

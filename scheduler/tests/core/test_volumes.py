@@ -184,12 +184,12 @@ def test_a_claim_that_waits_for_its_pod_is_given_the_node() -> None:
     assert isinstance(found, Selection)
     assert isinstance(later, Selection)
     assert (found.claims, later.claims, found.node) == (("data",), (), "node1")
-    assert found.obstacle == later.obstacle
-    assert found.obstacle.message == (
+    assert found.unschedulable == later.unschedulable
+    assert found.unschedulable.message == (
         "VolumeNotBound: claim default/data waits for its provisioner to make a volume on node node1; "
         f"it comes by itself; {DESCRIBE}"
     )
-    assert found.obstacle.cured_by == changed("data")
+    assert found.unschedulable.cured_by == changed("data")
 
 
 def test_all_claims_that_wait_are_given_the_node_at_once() -> None:
@@ -204,8 +204,8 @@ def test_all_claims_that_wait_are_given_the_node_at_once() -> None:
 
     assert isinstance(found, Selection)
     assert found.claims == ("b", "c")
-    assert found.obstacle.message.startswith("VolumeNotBound: claim default/told waits")
-    assert found.obstacle.cured_by == changed("told", "b", "c")
+    assert found.unschedulable.message.startswith("VolumeNotBound: claim default/told waits")
+    assert found.unschedulable.cured_by == changed("told", "b", "c")
 
 
 FIRST: dict[str, tuple[tuple[VolumeClaim, ...], str]] = {

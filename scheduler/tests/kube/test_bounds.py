@@ -203,8 +203,8 @@ def test_what_others_pods_take_is_counted_however_much_they_say() -> None:
     _, found = read_resident(msgspec.json.encode(given))
 
     taken = {"cpu": 3_002_000, "memory": 2**30, names.GPU_RESOURCE: 1, "ephemeral-storage": 1}
-    assert found.demand.requests == taken
-    assert found.demand.ports == {EVERY_PORT}
+    assert found.resource_request.requests == taken
+    assert found.resource_request.ports == {EVERY_PORT}
 
 
 def test_sidecars_with_many_resources_are_counted_in_time() -> None:

@@ -360,7 +360,7 @@ def test_requests(spec: Mapping[str, Any], requests: Mapping[str, int]) -> None:
     """A pod takes of its node what kube-scheduler would count, and what cannot be read is left out."""
     pod = pod_of(spec)
 
-    assert pod.demand == ResourceRequest(requests)
+    assert pod.resource_request == ResourceRequest(requests)
     assert (pod.constraints, pod.claims, pod.unsupported) == (ANYWHERE, (), ())
 
 
@@ -375,7 +375,7 @@ def test_requests_are_the_most_that_runs_at_once(before: list[tuple[bool, int]],
         "containers": [asks(cpu=str(cpu)) for cpu in after],
     }
 
-    assert max(moments) * 1000 == pod_of(spec).demand.requests.get("cpu", 0)
+    assert max(moments) * 1000 == pod_of(spec).resource_request.requests.get("cpu", 0)
 
 
 def test_host_ports() -> None:
@@ -391,7 +391,7 @@ def test_host_ports() -> None:
         ],
     }
 
-    assert pod_of(spec).demand.ports == {
+    assert pod_of(spec).resource_request.ports == {
         HostPort("TCP", "0.0.0.0", 8080),  # noqa: S104 - every address of the host
         HostPort("UDP", "10.0.0.1", 53),
         HostPort("TCP", "0.0.0.0", 9090),  # noqa: S104 - every address of the host
@@ -403,8 +403,8 @@ def test_pods_that_are_alike_share_their_demand() -> None:
     one = pod_of({"containers": [asks(cpu="500m"), asks(cpu="1500m", memory="1Ki")]})
     other = pod_of({"containers": [asks(memory="1024", cpu="2")]})
 
-    assert one.demand is other.demand
-    assert pod_of({}).demand is NOTHING
+    assert one.resource_request is other.resource_request
+    assert pod_of({}).resource_request is NOTHING
 
 
 def test_huge_texts_are_read_and_not_remembered() -> None:
@@ -417,11 +417,11 @@ def test_huge_texts_are_read_and_not_remembered() -> None:
     }
     one, other = pod_of(spec), pod_of(spec)
 
-    assert len(one.demand.requests) == 64
-    assert one.demand.ports == {EVERY_PORT}
+    assert len(one.resource_request.requests) == 64
+    assert one.resource_request.ports == {EVERY_PORT}
     assert one.constraints == other.constraints == ANYWHERE
     assert one.excess == Excess("the resources of the pod", 65, 64, "resources")
-    assert one.demand is not other.demand
+    assert one.resource_request is not other.resource_request
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -564,9 +564,9 @@ def test_a_pod_of_another_scheduler() -> None:
             "status": 5,
         }
     )
-    demand = ResourceRequest({"cpu": 3000, "memory": 1024}, frozenset({HostPort("TCP", "0.0.0.0", 80)}))  # noqa: S104 - every address of the host
+    resource_request = ResourceRequest({"cpu": 3000, "memory": 1024}, frozenset({HostPort("TCP", "0.0.0.0", 80)}))  # noqa: S104 - every address of the host
 
-    assert read_resident(raw) == ("u", ForeignPod(PodRef("team-a", "web", "u"), "node1", demand))
+    assert read_resident(raw) == ("u", ForeignPod(PodRef("team-a", "web", "u"), "node1", resource_request))
 
 
 def test_another_schedulers_pod_that_is_none_is_an_error() -> None:

@@ -97,7 +97,7 @@ def start(made: Cluster, library: Path, lines: Path, **others: str) -> subproces
     return subprocess.Popen((sys.executable, "-c", START, made.account, "monitor"), env=env, stderr=subprocess.PIPE)
 
 
-def resident(process: subprocess.Popen[bytes]) -> int:
+def foreign_pod(process: subprocess.Popen[bytes]) -> int:
     """KiB that the process has in memory."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
@@ -129,7 +129,7 @@ async def test_a_monitor_is_small(library: Path, tmp_path: Path, source: str) ->
         try:
             await until(lambda: process.poll() is not None or made.beats() > 20, 60)
             assert process.poll() is None
-            assert resident(process) < MOST_RESIDENT
+            assert foreign_pod(process) < MOST_RESIDENT
             assert not maps(process, "pydantic")
         finally:
             await stop(process)

@@ -35,10 +35,10 @@ def world() -> tuple[ClusterCache, set[ClusterEvent]]:
     return ClusterCache(Policy(), told.update), told
 
 
-def news(told: set[ClusterEvent], feed: EventHandlerFuncs[T], value: T) -> list[set[ClusterEvent]]:
+def news(told: set[ClusterEvent], handler: EventHandlerFuncs[T], value: T) -> list[set[ClusterEvent]]:
     """What is told when the value comes, and when it goes."""
     found = []
-    for tell in (feed.applied, feed.forgotten):
+    for tell in (handler.applied, handler.forgotten):
         told.clear()
         tell(value)
         found.append(set(told))

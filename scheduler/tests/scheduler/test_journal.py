@@ -226,9 +226,9 @@ class Chance:
         world.classes.applied(StorageClass("fast", waits_for_consumer=True))
         world.volumes.applied(Volume("disk", (NodeSelectorTerm(),) if self.dice.random() < 0.5 else None))
         world.claims.applied(VolumeClaim("default", "data", self.dice.choice((None, "disk")), "fast"))
-        resident = pod("other", None, containers=())
+        foreign_pod = pod("other", None, containers=())
         (world.foreign_pods.applied if self.dice.random() < 0.5 else world.foreign_pods.forgotten)(
-            ForeignPod(resident.ref, "node1", resident.demand)
+            ForeignPod(foreign_pod.ref, "node1", foreign_pod.resource_request)
         )
 
     def steer(self) -> None:

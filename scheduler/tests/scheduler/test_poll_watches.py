@@ -54,7 +54,7 @@ async def test_a_decision_is_made_by_what_was_left_lying() -> None:
 
     scheduler = Scheduler(Policy(), ports, poll_watches=poll_watches)
     scheduler.world.nodes.applied(node("node1", allocatable={"cpu": 1000, "pods": 10}))
-    scheduler.pods.applied(pod("ours-0", "0=node1:0\n", demand=ResourceRequest({"cpu": 1000})))
+    scheduler.pods.applied(pod("ours-0", "0=node1:0\n", resource_request=ResourceRequest({"cpu": 1000})))
     task = asyncio.create_task(scheduler.run())
     for _ in range(60):
         await asyncio.sleep(0)

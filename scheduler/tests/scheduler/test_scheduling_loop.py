@@ -625,7 +625,7 @@ async def test_what_others_take_of_a_node_counts() -> None:
     async with looping() as loop:
         full = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({"cpu": 8000}))
         loop.scheduler.world.foreign_pods.applied(full)
-        loop.see(replace(pod("a-0", ONE_GPU), demand=ResourceRequest({"cpu": 1000})))
+        loop.see(replace(pod("a-0", ONE_GPU), resource_request=ResourceRequest({"cpu": 1000})))
         await loop.settle()
         assert loop.binder.names() == []
         assert loop.event_recorder.notes("a-0")[0].startswith("InsufficientResources: ")
@@ -639,7 +639,7 @@ async def test_what_others_take_of_a_node_counts() -> None:
 async def test_numbers_that_change_are_not_told_again() -> None:
     """The reason is the same; rewriting its numbers would cost two writes for each pod that comes or goes."""
     async with looping() as loop:
-        loop.see(replace(pod("a-0", ONE_GPU), demand=ResourceRequest({"cpu": 9000})))
+        loop.see(replace(pod("a-0", ONE_GPU), resource_request=ResourceRequest({"cpu": 9000})))
         for number in range(3):
             other = ForeignPod(
                 PodRef("other", f"web-{number}", f"uid-{number}"), "node1", ResourceRequest({"cpu": 100 * number})

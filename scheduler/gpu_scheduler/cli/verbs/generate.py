@@ -60,9 +60,9 @@ def generate_template(
         with Path(file).open("w" if force else "x", encoding="utf-8") as opened:
             opened.write(TEMPLATE)
     except OSError as error:
-        cure = "write over it with --force" if isinstance(error, FileExistsError) else "choose another place"
+        remedy = "write over it with --force" if isinstance(error, FileExistsError) else "choose another place"
         refusal = RefusedInputError(
-            f"cannot write {file}: {error.strerror}; {cure} (example: gpu-scheduler generate-template new.yaml)"
+            f"cannot write {file}: {error.strerror}; {remedy} (example: gpu-scheduler generate-template new.yaml)"
         )
         raise typer.Exit(tell(refusal)) from error
 
@@ -103,18 +103,18 @@ async def generate_gpu_mapping(
 
 def mapping_lines(racks: Sequence[NodeDevices], per_pod: int, *, free: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Node and devices of each pod, node by node; cards that are too few for a pod stay out."""
-    for rack in racks:
-        devices = _devices(rack, free=free)
+    for states in racks:
+        devices = _devices(states, free=free)
         for start in range(0, len(devices) - per_pod + 1, per_pod):
-            yield rack.node.name, tuple(devices[start : start + per_pod])
+            yield states.node.name, tuple(devices[start : start + per_pod])
 
 
-def _devices(rack: NodeDevices, *, free: bool) -> list[str]:
-    return [seat.name for seat in rack.seats if seat.card is not None and (seat.available or not free)]
+def _devices(states: NodeDevices, *, free: bool) -> list[str]:
+    return [state.name for state in states.seats if state.card is not None and (state.available or not free)]
 
 
 def _there(racks: Sequence[NodeDevices], *, free: bool) -> str:
-    counted = [f"{rack.node.name} has {len(_devices(rack, free=free))}" for rack in racks]
+    counted = [f"{states.node.name} has {len(_devices(states, free=free))}" for states in racks]
     return ", ".join(counted) or "there is no node"
 
 
@@ -127,7 +127,7 @@ def _chosen(wanted: str, nodes: Nodes, racks: Sequence[NodeDevices]) -> Iterator
     if not wanted:
         yield from racks
         return
-    by_name = {rack.node.name: rack for rack in racks}
+    by_name = {states.node.name: states for states in racks}
     for name in dict.fromkeys(part.strip() for part in wanted.split(",")):
         node = nodes.resolve(name)
         if not isinstance(node, Node):

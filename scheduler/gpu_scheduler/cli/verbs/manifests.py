@@ -105,8 +105,8 @@ def _document(number: int, source: str, body: Any) -> Document:
     return Document(number, source, namespace, name, body)
 
 
-def _odd(number: int, source: str, rule: str, cure: str) -> RefusedInputError:
-    return RefusedInputError(f"cannot submit document {number} of {source}: {rule}; {cure} ({_EXAMPLE})")
+def _odd(number: int, source: str, rule: str, remedy: str) -> RefusedInputError:
+    return RefusedInputError(f"cannot submit document {number} of {source}: {rule}; {remedy} ({_EXAMPLE})")
 
 
 def _where(error: Exception) -> str:

@@ -34,7 +34,7 @@ async def status(options: Options) -> int:
         seen, leader = await asyncio.gather(
             take_snapshot(api, installation.policy), read_leader(api, options.system_namespace, now)
         )
-        facts = status_view(
+        view = status_view(
             api=(api.context, api.host),
             installation=installation,
             leader=leader,
@@ -45,16 +45,16 @@ async def status(options: Options) -> int:
         )
     if options.output in {Output.TABLE, Output.WIDE}:
         text = status_screen(
-            facts,
+            view,
             now,
             wide=options.output is Output.WIDE,
             headers=not options.no_headers,
             coloured=output.colours(sys.stdout.isatty(), os.environ),
         )
     else:
-        text = output.render(status_listing(facts), options)
+        text = output.render(status_listing(view), options)
     sys.stdout.write(text)
-    return FAILED if leader is None or facts["conflicts"] else 0
+    return FAILED if leader is None or view["conflicts"] else 0
 
 
 async def nodes(options: Options) -> int:
@@ -114,7 +114,7 @@ async def _nodes(options: Options) -> list[View]:
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
         seen = await take_snapshot(api, installation.policy)
-    return [node_view(rack, seen.devices.get(rack.node.name, {})) for rack in seen.racks]
+    return [node_view(states, seen.devices.get(states.node.name, {})) for states in seen.racks]
 
 
 def _print(listing: Listing, options: Options, nothing: str) -> int:

@@ -76,5 +76,5 @@ async def _set_strategy(api: ApiClient, namespace: str, name: str) -> None:
         content_type=APPLY,
     )
     if not answer.ok:
-        cure = "name the namespace where it is installed (example: --system-namespace gpu-scheduler-system)"
-        raise FailedError(f"cannot set the strategy in namespace {namespace}: {_said(answer)}; {cure}")
+        remedy = "name the namespace where it is installed (example: --system-namespace gpu-scheduler-system)"
+        raise FailedError(f"cannot set the strategy in namespace {namespace}: {_said(answer)}; {remedy}")

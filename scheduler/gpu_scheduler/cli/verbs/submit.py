@@ -83,16 +83,16 @@ async def _apply(api: ApiClient, document: Document, namespace: str, *, trial: b
 def _refused(answer: ApiResponse, document: Document, namespace: str) -> FailedError:
     said, kind = _said(answer), FailedError
     if answer.status == _NOT_FOUND and "namespaces" in said:
-        cure = f"create it (example: kubectl create namespace {namespace})"
+        remedy = f"create it (example: kubectl create namespace {namespace})"
     elif answer.status == _NOT_FOUND:
-        cure = f"this cluster knows no {names.WORKLOAD_KIND}: install the kind (example: make up ARGS='--tags crds')"
+        remedy = f"this cluster knows no {names.WORKLOAD_KIND}: install the kind (example: make up ARGS='--tags crds')"
     elif answer.status == _CONFLICT:
-        cure = "leave those fields to whoever manages them, or delete the workload first"
+        remedy = "leave those fields to whoever manages them, or delete the workload first"
     elif answer.status in {400, 422} or _UNTYPED in said:
-        kind, cure = RefusedInputError, "correct it (example: gpu-scheduler generate-template)"
+        kind, remedy = RefusedInputError, "correct it (example: gpu-scheduler generate-template)"
     else:
-        cure = f"see what you may do (example: kubectl auth can-i patch gpuworkloads -n {namespace})"
-    return kind(f"cannot submit {document}: {said}; {cure}")
+        remedy = f"see what you may do (example: kubectl auth can-i patch gpuworkloads -n {namespace})"
+    return kind(f"cannot submit {document}: {said}; {remedy}")
 
 
 async def _placed(api: ApiClient, document: Document, namespace: str, seconds: float) -> tuple[View, str]:

@@ -81,7 +81,7 @@ async def _follow(scene: WatchState, watches: Reflectors, show: Show) -> None:
         await asyncio.sleep(_BREATH)
         if watches.unlisted() is None:
             scene.changed.clear()
-            show(scene.facts())
+            show(scene.view())
 
 
 def _watches(api: ApiClient, scene: WatchState, scheduler_name: str, *, plugins: bool) -> Reflectors:
@@ -102,12 +102,12 @@ def _watches(api: ApiClient, scene: WatchState, scheduler_name: str, *, plugins:
 
     ours, strangers = f"spec.schedulerName={scheduler_name}", others(scheduler_name)
     watches = Reflectors(api, _IDLE)
-    watches.watch(Resource("nodes", "/api/v1/nodes", None, node, by_name), scene.nodes.feed)
-    watches.watch(Resource("pods", "/api/v1/pods", ours, pod, by_uid), scene.pods.feed)
+    watches.watch(Resource("nodes", "/api/v1/nodes", None, node, by_name), scene.nodes.handler)
+    watches.watch(Resource("pods", "/api/v1/pods", ours, pod, by_uid), scene.pods.handler)
     watches.watch(Resource("leases", LEASES, None, read_sighting, by_name, optional=True), scene.monitors)
     if plugins:
         residents = Resource("residents", "/api/v1/pods", strangers, read_resident, by_uid)
-        watches.watch(residents, scene.residents.feed)
+        watches.watch(residents, scene.residents.handler)
     return watches
 
 
@@ -134,9 +134,9 @@ def _printer(*, as_json: bool) -> Show:
     def show(after: Mapping[Key, View]) -> None:
         nonlocal before
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for change, key, facts in changes(before, after):
-            event = {"type": change, "time": now, "object": item_of(key[0], facts)}
-            line = line_of(change, key, facts)
+        for change, key, view in changes(before, after):
+            event = {"type": change, "time": now, "object": item_of(key[0], view)}
+            line = line_of(change, key, view)
             if as_json or told.get(key) != line:
                 sys.stdout.write(f"{json.dumps(event, ensure_ascii=False) if as_json else f'{now}  {line}'}\n")
             told[key] = line

@@ -31,13 +31,13 @@ _STYLES: Final = {"bad": "red", "odd": "yellow", "good": "green"}
 def live_screen(*, wide: bool) -> Iterator[Callable[[Mapping[Key, View]], None]]:
     """Something to show facts with; the last of them stay on the terminal."""
     with Live(console=Console(), auto_refresh=False) as live:
-        yield lambda facts: live.update(screen(facts, datetime.now(UTC), wide=wide), refresh=True)
+        yield lambda view: live.update(screen(view, datetime.now(UTC), wide=wide), refresh=True)
 
 
-def screen(facts: Mapping[Key, View], now: datetime, *, wide: bool = False) -> Group:
+def screen(view: Mapping[Key, View], now: datetime, *, wide: bool = False) -> Group:
     """The whole of it."""
-    nodes = [each for (kind, _, _), each in facts.items() if kind == NODE]
-    workloads = [each for (kind, _, _), each in facts.items() if kind != NODE]
+    nodes = [each for (kind, _, _), each in view.items() if kind == NODE]
+    workloads = [each for (kind, _, _), each in view.items() if kind != NODE]
     cards, pods = nodes_listing(nodes), workloads_listing(workloads, namespaces=True, now=now)
     return Group(
         Text(f"{_headline(nodes, workloads, now)}\n", style="bold"),

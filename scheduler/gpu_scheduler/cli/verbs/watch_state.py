@@ -32,13 +32,13 @@ NODE, WORKLOAD = "Node", "Workload"
 
 
 class _Table(dict[str, T], Generic[T]):
-    """What one watch shows, by key; `feed` is where it delivers."""
+    """What one watch shows, by key; `handler` is where it delivers."""
 
     def __init__(self, key: Callable[[T], str], changed: asyncio.Event) -> None:
         super().__init__()
         self._key = key
         self._changed = changed
-        self.feed = EventHandlerFuncs(self._applied, self._forgotten)
+        self.handler = EventHandlerFuncs(self._applied, self._forgotten)
 
     def _applied(self, value: T) -> None:
         self[self._key(value)] = value
@@ -67,7 +67,7 @@ class WatchState:
         self._monitor_leases = MonitorLeases()
         self.nodes: _Table[ListedNode] = _Table(lambda seen: seen.node.name, self.changed)
         self.pods: _Table[ListedPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
-        self.residents: _Table[ForeignPod] = _Table(lambda resident: resident.ref.uid, self.changed)
+        self.residents: _Table[ForeignPod] = _Table(lambda foreign_pod: foreign_pod.ref.uid, self.changed)
         self.monitors = EventHandlerFuncs(self._heard, self._gone)
 
     def tick(self) -> None:
@@ -75,7 +75,7 @@ class WatchState:
         if list(self._monitor_leases.expired(self._clock())):
             self.changed.set()
 
-    def facts(self) -> dict[Key, View]:
+    def view(self) -> dict[Key, View]:
         """Nodes and workloads as the other verbs tell them, in the order in which they are shown."""
         strategy = self._installation.strategy
         nodes = [replace(each.node, stale=self._monitor_leases.stale(name)) for name, each in self.nodes.items()]
@@ -85,8 +85,8 @@ class WatchState:
         mine = [each for each in told if self._namespace in {None, each["namespace"]}]
         return {
             **{
-                (NODE, "", rack.node.name): node_view(rack, self.nodes[rack.node.name].devices)
-                for rack in node_devices(known, ledger)
+                (NODE, "", states.node.name): node_view(states, self.nodes[states.node.name].devices)
+                for states in node_devices(known, ledger)
             },
             **{
                 (WORKLOAD, each["namespace"], each["name"]): each
@@ -105,38 +105,38 @@ class WatchState:
 
 def changes(before: Mapping[Key, View], after: Mapping[Key, View]) -> Iterator[tuple[str, Key, View]]:
     """What is new, other, or gone, in kubectl's words for it."""
-    for key, facts in after.items():
-        if before.get(key) != facts:
-            yield "MODIFIED" if key in before else "ADDED", key, facts
-    for key, facts in before.items():
+    for key, view in after.items():
+        if before.get(key) != view:
+            yield "MODIFIED" if key in before else "ADDED", key, view
+    for key, view in before.items():
         if key not in after:
-            yield "DELETED", key, facts
+            yield "DELETED", key, view
 
 
-def line_of(change: str, key: Key, facts: View) -> str:
+def line_of(change: str, key: Key, view: View) -> str:
     """One change in one line: of what, and how it is now."""
     kind, namespace, name = key
     called = f"{namespace}/{name}" if namespace else name
     start = f"{kind.lower():<8}  {called:<32}"
     if change == "DELETED":
         return f"{start}  gone"
-    return f"{start}  {_node_line(facts) if kind == NODE else _workload_line(facts)}"
+    return f"{start}  {_node_line(view) if kind == NODE else _workload_line(view)}"
 
 
-def _node_line(facts: View) -> str:
-    gpus = facts["gpus"]
+def _node_line(view: View) -> str:
+    gpus = view["gpus"]
     total = "GPUs unknown" if gpus["total"] is None else number_of(gpus["total"], "GPU")
     words = [
-        "Ready" if facts["ready"] else "NotReady",
-        *["cordoned"] * facts["cordoned"],
-        *["monitor silent"] * facts["stale"],
+        "Ready" if view["ready"] else "NotReady",
+        *["cordoned"] * view["cordoned"],
+        *["monitor silent"] * view["stale"],
         f"{total}, {gpus['held']} held, {gpus['available']} free",
-        *([] if facts["utilization"] is None else [f"{facts['utilization']}% busy", facts["health"]]),
+        *([] if view["utilization"] is None else [f"{view['utilization']}% busy", view["health"]]),
     ]
     return ", ".join(words)
 
 
-def _workload_line(facts: View) -> str:
-    if facts["node"]:
-        return f"{facts['phase']} on {facts['node']}, {marked(facts, gpus_of(facts['devices']))}"
-    return f"{marked(facts, facts['phase'])}: {facts['message'] or 'not looked at yet'}"
+def _workload_line(view: View) -> str:
+    if view["node"]:
+        return f"{view['phase']} on {view['node']}, {marked(view, gpus_of(view['devices']))}"
+    return f"{marked(view, view['phase'])}: {view['message'] or 'not looked at yet'}"

@@ -71,21 +71,21 @@ def lacks(container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | N
     )
 
 
-def _other(container: Container, entry: EnvVar, need: EnvVar, cure: str) -> Unschedulable:
+def _other(container: Container, entry: EnvVar, need: EnvVar, remedy: str) -> Unschedulable:
     own = "takes it from elsewhere (valueFrom)" if entry.value is None else f"says {quote(entry.value)}"
     what = f"cannot set {_shown(need)} in container {quote(container.name)}: it {own} itself"
-    return Unschedulable(Reason.ENV_CONFLICT, what, cure)
+    return Unschedulable(Reason.ENV_CONFLICT, what, remedy)
 
 
 def _not_kept(container: Container, entry: EnvVar) -> Unschedulable:
     if entry.name == names.DEVICE_ORDER:
         rule = f"it must be {quote(names.PCI_BUS_ID)}, the order by which GPUs are numbered and booked"
-        cure = "leave the variable out, and create the pod anew"
+        remedy = "leave the variable out, and create the pod anew"
     else:
         rule = _KEPT_RULE
-        cure = f'correct it (example: {names.VISIBLE_DEVICES}: "0,1"), or leave it out, and create the pod anew'
+        remedy = f'correct it (example: {names.VISIBLE_DEVICES}: "0,1"), or leave it out, and create the pod anew'
     own = f"{entry.name} from elsewhere (valueFrom)" if entry.value is None else _shown(entry)
-    return Unschedulable(Reason.ENV_CONFLICT, f"cannot keep {own} in container {quote(container.name)}: {rule}", cure)
+    return Unschedulable(Reason.ENV_CONFLICT, f"cannot keep {own} in container {quote(container.name)}: {rule}", remedy)
 
 
 def _shown(entry: EnvVar) -> str:
@@ -107,4 +107,4 @@ def environment_complete(pod: Pod, value: str | None, *, by_field: bool) -> Unsc
         (conflict(pod, each, written) for each in pod.containers if conflict(pod, each, needed) is not None),
         (lacks(container, written) for container in pod.containers),
     )
-    return next((obstacle for obstacle in obstacles if obstacle is not None), None)
+    return next((unschedulable for unschedulable in obstacles if unschedulable is not None), None)

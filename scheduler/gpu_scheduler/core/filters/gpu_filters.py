@@ -57,9 +57,9 @@ def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) 
     holder = ledger.index_holder(workload, index)
     if holder is None:
         return None
-    cure = "wait until it ends, or give this pod another index; a rolling update needs maxUnavailable of at least 1"
+    remedy = "wait until it ends, or give this pod another index; a rolling update needs maxUnavailable of at least 1"
     thing = f"index {index} of this workload"
-    return _held(Reason.INDEX_HELD, thing, holder, cure, nodes, IndexChanged(workload, index))
+    return _held(Reason.INDEX_HELD, thing, holder, remedy, nodes, IndexChanged(workload, index))
 
 
 def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Ledger, nodes: Nodes) -> Unschedulable:
@@ -69,8 +69,8 @@ def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Led
     holders = (ledger.index_holder(workload, slot.index) for slot in placement_map.slots)
     holder = next((each for each in holders if each is not None), None)
     if holder is None:
-        cure = "add a line to the map, or run fewer replicas"
-        return Unschedulable(Reason.NO_FREE_INDEX, every, cure, frozenset({AnyIndexFreed(workload)}))
+        remedy = "add a line to the map, or run fewer replicas"
+        return Unschedulable(Reason.NO_FREE_INDEX, every, remedy, frozenset({AnyIndexFreed(workload)}))
     return _held(
         Reason.NO_FREE_INDEX,
         f"{every}, and index {holder.index}",
@@ -103,8 +103,8 @@ def gpu_healthy(claim: Hold, node: Node) -> Unschedulable | None:
     if node.inventory is None or plugin_chooses:
         return None
     for device in claim.devices:
-        spot = node.inventory.find(device)
-        if spot is not None and node.readings.get(spot.card, UNREAD).health is Health.UNHEALTHY:
+        part = node.inventory.find(device)
+        if part is not None and node.readings.get(part.card, UNREAD).health is Health.UNHEALTHY:
             return Unschedulable(
                 Reason.GPU_UNHEALTHY,
                 f"cannot use GPU {device} of {node.name}: its monitor reports it unhealthy",
@@ -164,23 +164,23 @@ def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: UsedResources) -> 
 
 
 def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
-    reason: Reason, thing: str, holder: Hold, cure: str, nodes: Nodes, freed: ClusterEvent
+    reason: Reason, thing: str, holder: Hold, remedy: str, nodes: Nodes, freed: ClusterEvent
 ) -> Unschedulable:
     """`thing` is held; by whom, and what helps."""
     what = f"{thing} is held by {holder.ref}"
     if holder.deleting_since is None:
-        return Unschedulable(reason, what, cure, frozenset({freed}))
+        return Unschedulable(reason, what, remedy, frozenset({freed}))
     what = f"{what}, terminating since {holder.deleting_since}"
     cured_by = frozenset(
         {freed, NodeChanged(holder.node, Aspect.IDENTITY), NodeChanged(holder.node, Aspect.READY)},
     )
     node = nodes.resolve(holder.node)
     if isinstance(node, Node) and node.ready:
-        cure = (
+        remedy = (
             f"it is free when that pod is gone; if it hangs, see its finalizers and events: "
             f"kubectl describe pod -n {holder.ref.namespace} {holder.ref.name}"
         )
-        return Unschedulable(reason, what, cure, cured_by)
+        return Unschedulable(reason, what, remedy, cured_by)
     state = "is not Ready" if isinstance(node, Node) else "does not exist any more"
     return Unschedulable(
         reason,
@@ -195,10 +195,10 @@ def _cure(claim: Hold, holder: Hold, policy: Policy) -> str:
     """What helps against a holder that is alive."""
     if _one_owner(claim, holder):
         return _ROLLING
-    cure = "wait until it ends, delete it, or name another GPU in the map"
+    remedy = "wait until it ends, delete it, or name another GPU in the map"
     if policy.sharing is Sharing.SAME_WORKLOAD:
-        cure += f'; to share it, both pods need annotation {names.SHARING}: "any"'
-    return cure
+        remedy += f'; to share it, both pods need annotation {names.SHARING}: "any"'
+    return remedy
 
 
 def _one_owner(one: Hold, other: Hold) -> bool:

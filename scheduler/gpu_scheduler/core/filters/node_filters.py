@@ -87,7 +87,7 @@ def room_left(pod: Pod, node: Node, occupancy: UsedResources) -> Unschedulable |
 
 def requested_of(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
     """Each resource that the pod asks for and the node counts: how much is asked, and how much is there in all."""
-    requests = {PODS: 1, **pod.demand.requests}
+    requests = {PODS: 1, **pod.resource_request.requests}
     for resource in (*_COMMON, *sorted(requests.keys() - {*_COMMON, names.GPU_RESOURCE})):
         asked, there = requests.get(resource, 0), _allocatable(node, resource)
         if asked and there is not None:
@@ -96,7 +96,7 @@ def requested_of(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
 
 def ports_free(pod: Pod, node: Node, occupancy: UsedResources) -> Unschedulable | None:
     """No pod of the node has a host port that this one needs."""
-    for port in sorted(pod.demand.ports, key=str):
+    for port in sorted(pod.resource_request.ports, key=str):
         holder = occupancy.port_holder(node.name, port)
         if holder is not None:
             ref, taken = holder
@@ -144,15 +144,15 @@ def _short(node: Node, resource: str, amounts: tuple[int, int, int]) -> Unschedu
     asked, used, there = amounts
     left = max(there - used, 0)
     if asked > there:
-        cure = f"no waiting helps: lower the request in the pod's template, or {_ELSEWHERE}"
+        remedy = f"no waiting helps: lower the request in the pod's template, or {_ELSEWHERE}"
     else:
-        cure = f"wait until pods of that node end, delete some, lower the request, or {_ELSEWHERE}"
+        remedy = f"wait until pods of that node end, delete some, lower the request, or {_ELSEWHERE}"
     thing = _called(asked, resource)
     return Unschedulable(
         Reason.INSUFFICIENT_RESOURCES,
         f"cannot fit on node {node.name}: asks for {thing}, {_shown(used, resource, up=True)} of "
         f"{_shown(there, resource)} are used, {_shown(left, resource)} are free",
-        cure,
+        remedy,
         frozenset({ResourceFreed(node.name, resource), NodeChanged(node.name, Aspect.ALLOCATABLE)}),
         about=f"{thing} on node {node.name}",
     )

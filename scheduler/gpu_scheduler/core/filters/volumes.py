@@ -64,12 +64,12 @@ class StorageClass:
 class Selection:
     """All is well, but the pod's volumes are yet to be made on `node`.
 
-    `claims` are those that are still to be told so, by name; `obstacle` is what the pod waits for until they are there.
+    `claims` are the names of those that do not say so yet; `unschedulable` is what the pod waits for meanwhile.
     """
 
     claims: tuple[str, ...]
     node: str
-    obstacle: Unschedulable
+    unschedulable: Unschedulable
 
 
 class Volumes:
@@ -113,13 +113,13 @@ class Volumes:
         obstacles = [answer for answer in answers if isinstance(answer, Unschedulable)]
         if obstacles:
             # A volume that is elsewhere stays there, whatever becomes of the others: that is told first.
-            return min(obstacles, key=lambda obstacle: obstacle.reason is not Reason.NODE_AFFINITY_MISMATCH)
+            return min(obstacles, key=lambda unschedulable: unschedulable.reason is not Reason.NODE_AFFINITY_MISMATCH)
         awaited = [answer for answer in answers if isinstance(answer, VolumeClaim)]
         if not awaited:
             return None
-        obstacle = _awaited(awaited, node)
+        unschedulable = _awaited(awaited, node)
         unselected = tuple(claim.name for claim in awaited if claim.selected_node is None)
-        return Selection(unselected, node.name, obstacle)
+        return Selection(unselected, node.name, unschedulable)
 
     def _ask(self, key: str, node: Node) -> Unschedulable | VolumeClaim | None:
         """None when its volume is there for `node`; the claim itself when its volume is yet to be made there."""
@@ -193,8 +193,8 @@ def _awaited(claims: list[VolumeClaim], node: Node) -> Unschedulable:
     )
 
 
-def _not_bound(claim: str, what: str, cure: str, *cured_by: ClusterEvent) -> Unschedulable:
-    return Unschedulable(Reason.VOLUME_NOT_BOUND, what, cure, frozenset({_claim_changed(claim), *cured_by}))
+def _not_bound(claim: str, what: str, remedy: str, *cured_by: ClusterEvent) -> Unschedulable:
+    return Unschedulable(Reason.VOLUME_NOT_BOUND, what, remedy, frozenset({_claim_changed(claim), *cured_by}))
 
 
 def _claim_changed(key: str) -> StorageChanged:

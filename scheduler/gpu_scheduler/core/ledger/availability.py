@@ -42,12 +42,12 @@ class NodeDevices:
     @property
     def held(self) -> int:
         """How many somebody holds."""
-        return sum(bool(seat.holders) for seat in self.seats) + self.unnamed
+        return sum(bool(state.holders) for state in self.seats) + self.unnamed
 
     @property
     def available(self) -> int:
         """How many the next pod may have: free, not unhealthy, on a node that takes pods and whose monitor speaks."""
-        free = sum(seat.available for seat in self.seats)
+        free = sum(state.available for state in self.seats)
         if self.node.advertised is None:
             return free
         return max(0, min(free, self.node.allocatable.get(names.GPU_RESOURCE, 0)) - self.unnamed)
@@ -55,18 +55,18 @@ class NodeDevices:
     @property
     def monitored(self) -> bool:
         """Whether somebody reads its cards: a number of cards alone says nothing of how they are."""
-        return any(seat.card is not None and seat.card.memory is not None for seat in self.seats)
+        return any(state.card is not None and state.card.memory is not None for state in self.seats)
 
     @property
     def utilization(self) -> int | None:
         """Mean of its cards, in percent; None where nobody reads them."""
-        read = [seat.reading.utilization for seat in self.seats if seat.card is not None]
+        read = [state.reading.utilization for state in self.seats if state.card is not None]
         return round(sum(read) / len(read)) if self.monitored else None
 
     @property
     def health(self) -> Health | None:
         """That of its worst card; None where nobody reads them."""
-        said = {seat.reading.health for seat in self.seats}
+        said = {state.reading.health for state in self.seats}
         worst = (each for each in (Health.UNHEALTHY, Health.DEGRADED) if each in said)
         return next(worst, Health.HEALTHY) if self.monitored else None
 

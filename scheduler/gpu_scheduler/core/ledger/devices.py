@@ -48,10 +48,10 @@ class _NodeDevices:
     crowded: dict[str, None] = field(default_factory=dict)
     """Keys of cards that two pods hold."""
 
-    def spot(self, device: str) -> tuple[str, DevicePart | None]:
+    def part(self, device: str) -> tuple[str, DevicePart | None]:
         """The card's key, and where the inventory has it; a device unknown to it is a card of its own."""
-        spot = None if self.inventory is None else self.inventory.find(device)
-        return (device if spot is None else sys.intern(str(spot.card))), spot
+        part = None if self.inventory is None else self.inventory.find(device)
+        return (device if part is None else sys.intern(str(part.card))), part
 
     def named(self, holder: Hold) -> tuple[str, ...]:
         """What it claims by name: nothing where the device plugin chooses its cards."""
@@ -61,13 +61,13 @@ class _NodeDevices:
         """What counts against the limit of its namespace."""
         if not (holder.devices or holder.limit):
             return NOTHING_HELD
-        named = [NodeDevice(holder.node, self.spot(device)[1] or device) for device in self.named(holder)]
+        named = [NodeDevice(holder.node, self.part(device)[1] or device) for device in self.named(holder)]
         return Held(named, holder.limit if self.plugin else 0)
 
     def same(self, device: str, other: str) -> bool:
         """Whether two names mean one device, or devices that overlap."""
-        (key, spot), (other_key, other_spot) = self.spot(device), self.spot(other)
-        return key == other_key and (spot is None or other_spot is None or spot.overlaps(other_spot))
+        (key, part), (other_key, other_spot) = self.part(device), self.part(other)
+        return key == other_key and (part is None or other_spot is None or part.overlaps(other_spot))
 
     def insert(self, holder: Hold) -> None:
         self.holders[holder.ref.uid] = holder
@@ -93,16 +93,16 @@ class _NodeDevices:
 
     def _places(self, holder: Hold) -> Iterator[tuple[dict[str, dict[str, Hold]], str]]:
         for device in self.named(holder):
-            key, spot = self.spot(device)
+            key, part = self.part(device)
             kind = device_kind(device) or ""
             yield self.cards, key
             yield self.kinds, kind
-            if spot is None:
+            if part is None:
                 yield self.loose, kind
 
     def strangers(self, device: str) -> Iterator[dict[str, Hold]]:
         """Who uses names of another kind, where nobody can tell whether they mean this device."""
-        tables = self.kinds if self.spot(device)[1] is None else self.loose
+        tables = self.kinds if self.part(device)[1] is None else self.loose
         kind = device_kind(device) if tables else None
         return (holders for other, holders in tables.items() if other != kind)
 
@@ -123,17 +123,17 @@ class Devices:
 
     def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
         """Take the node's inventory as it is now; answers whose question may have another answer."""
-        rack = self._racks.setdefault(node.name, _NodeDevices())
+        states = self._racks.setdefault(node.name, _NodeDevices())
         plugin = node.advertised is not None
-        if (rack.inventory, rack.plugin) == (node.inventory, plugin):
+        if (states.inventory, states.plugin) == (node.inventory, plugin):
             self._tidy(node.name)
             return _NOBODY
-        keys = {"", *rack.cards}
+        keys = {"", *states.cards}
         fresh = self._racks[node.name] = _NodeDevices(node.inventory, plugin)
-        used = {holder.ref.namespace: self.usage.used(holder.ref.namespace) for holder in rack.holders.values()}
-        for holder in rack.holders.values():
+        used = {holder.ref.namespace: self.usage.used(holder.ref.namespace) for holder in states.holders.values()}
+        for holder in states.holders.values():
             fresh.insert(holder)
-            self.usage.drop(holder.ref.namespace, rack.held(holder))
+            self.usage.drop(holder.ref.namespace, states.held(holder))
             self.usage.put(holder.ref.namespace, fresh.held(holder))
         self._tidy(node.name)
         # Two names may have turned out to mean one device.
@@ -142,9 +142,9 @@ class Devices:
 
     def put(self, holder: Hold) -> None:
         """The pod holds its devices from now on."""
-        rack = self._racks.setdefault(holder.node, _NodeDevices())
-        rack.insert(holder)
-        self.usage.put(holder.ref.namespace, rack.held(holder))
+        states = self._racks.setdefault(holder.node, _NodeDevices())
+        states.insert(holder)
+        self.usage.put(holder.ref.namespace, states.held(holder))
         self._recency.put(holder)
         self._tidy(holder.node)
 
@@ -156,8 +156,8 @@ class Devices:
 
     def drop(self, holder: Hold) -> frozenset[ClusterEvent]:
         """The pod holds them no longer; answers what is free."""
-        rack = self._racks[holder.node]
-        held, keys = rack.held(holder), rack.remove(holder.ref.uid)
+        states = self._racks[holder.node]
+        held, keys = states.held(holder), states.remove(holder.ref.uid)
         self.usage.drop(holder.ref.namespace, held)
         self._recency.drop(holder.ref.uid)
         self._tidy(holder.node)
@@ -172,40 +172,40 @@ class Devices:
 
     def card(self, node: str, device: str) -> str:
         """The key by which DeviceChanged names the card of a device."""
-        rack = self._racks.get(node)
-        return device if rack is None else rack.spot(device)[0]
+        states = self._racks.get(node)
+        return device if states is None else states.part(device)[0]
 
     def rivals(self, node: str, device: str) -> tuple[Hold, ...]:
         """Who claims this device, or one that may be the same, in order of name."""
-        rack = self._racks.get(node)
-        if rack is None:
+        states = self._racks.get(node)
+        if states is None:
             return ()
         found = {
             uid: holder
-            for uid, holder in rack.cards.get(rack.spot(device)[0], {}).items()
-            if any(rack.same(device, other) for other in rack.named(holder))
+            for uid, holder in states.cards.get(states.part(device)[0], {}).items()
+            if any(states.same(device, other) for other in states.named(holder))
         }
-        for holders in rack.strangers(device):
+        for holders in states.strangers(device):
             found.update(holders)
         return _ordered(found)
 
     def holders_of(self, node: str, card: int) -> Mapping[str, Hold]:
         """Who claims the card, a part of it, or something that may be it; by uid. Costs what that card has of them."""
-        rack = self._racks.get(node)
-        if rack is None:
+        states = self._racks.get(node)
+        if states is None:
             return {}
-        known = rack.cards.get(str(card), {})
-        strangers = [holders for holders in rack.strangers(str(card)) if holders]
+        known = states.cards.get(str(card), {})
+        strangers = [holders for holders in states.strangers(str(card)) if holders]
         return dict(chain.from_iterable(each.items() for each in (known, *strangers))) if strangers else known
 
     def held(self, node: str) -> Mapping[str, Mapping[str, Hold]]:
         """The same for all cards of the node that anybody claims, by the card's key; beside them maybe other keys."""
-        rack = self._racks.get(node)
-        if rack is None:
+        states = self._racks.get(node)
+        if states is None:
             return {}
-        if rack.inventory is None or not rack.loose:
-            return rack.cards
-        found = {str(card.index): self.holders_of(node, card.index) for card in rack.inventory.cards}
+        if states.inventory is None or not states.loose:
+            return states.cards
+        found = {str(card.index): self.holders_of(node, card.index) for card in states.inventory.cards}
         return {key: holders for key, holders in found.items() if holders}
 
     def newest(self) -> Hold | None:
@@ -215,8 +215,8 @@ class Devices:
 
     def named_holder(self, node: str) -> Hold | None:
         """Who claims a device of the node by its name (the first by name)."""
-        rack = self._racks.get(node)
-        holders = {} if rack is None else {uid: each for uses in rack.cards.values() for uid, each in uses.items()}
+        states = self._racks.get(node)
+        holders = {} if states is None else {uid: each for uses in states.cards.values() for uid, each in uses.items()}
         return next(iter(_ordered(holders)), None)
 
     def may_share(self, one: Hold, other: Hold, device: str, sharing: Sharing) -> bool:
@@ -227,8 +227,8 @@ class Devices:
             return True
         if one.workload is None or one.workload != other.workload or one.index == other.index:
             return False
-        rack = self._racks.get(other.node) or _NodeDevices()
-        return all(any(rack.spot(name) == rack.spot(device) for name in holder.named) for holder in (one, other))
+        states = self._racks.get(other.node) or _NodeDevices()
+        return all(any(states.part(name) == states.part(device) for name in holder.named) for holder in (one, other))
 
     def conflicts(self, sharing: Sharing) -> tuple[Conflict, ...]:
         """Pairs that hold one device against the rules, in a stable order. Costs what shared nodes changed since."""
@@ -240,14 +240,14 @@ class Devices:
 
     def unnamed(self, holder: Hold) -> int:
         """How many cards it has of the device plugin's choice."""
-        rack = self._racks.get(holder.node)
-        return holder.limit if rack is not None and rack.plugin else 0
+        states = self._racks.get(holder.node)
+        return holder.limit if states is not None and states.plugin else 0
 
     def entries(self) -> Iterator[tuple[object, object]]:
         """Everything that is noted, as pairs of key and value, for who compares two of these."""
-        for node, rack in self._racks.items():
-            yield ("rack", node), (rack.inventory, rack.plugin)
-            for word, table in (("card", rack.cards), ("kind", rack.kinds), ("loose", rack.loose)):
+        for node, states in self._racks.items():
+            yield ("rack", node), (states.inventory, states.plugin)
+            for word, table in (("card", states.cards), ("kind", states.kinds), ("loose", states.loose)):
                 for key, holders in table.items():
                     yield (word, node, key), frozenset(holders)
         for node in self._crowded:
@@ -256,27 +256,27 @@ class Devices:
         yield from self.usage.entries()
 
     def _conflicts_of(self, node: str, sharing: Sharing) -> Iterator[Conflict]:
-        rack = self._racks[node]
+        states = self._racks[node]
         # Where nothing is known of the cards, the names of a pod with a limit may count from its container.
-        vague = rack.inventory is None
-        proven = {uid: holder for uid, holder in rack.holders.items() if not (vague and holder.limit)}
+        vague = states.inventory is None
+        proven = {uid: holder for uid, holder in states.holders.items() if not (vague and holder.limit)}
         for one, other in combinations(_ordered(proven), 2):
-            for device in rack.named(one):
+            for device in states.named(one):
                 # Names that may or may not mean one card are no proof of anything.
-                met = any(rack.same(device, claimed) for claimed in rack.named(other))
+                met = any(states.same(device, claimed) for claimed in states.named(other))
                 if met and not self.may_share(one, other, device, sharing):
                     yield Conflict(node, device, one, other)
                     break
 
     def _tidy(self, node: str) -> None:
         """Note whether the node is crowded, and forget it when nothing is known of it."""
-        rack = self._racks[node]
+        states = self._racks[node]
         self._found.pop(node, None)
-        if rack.crowded:
+        if states.crowded:
             self._crowded.add(node)
         else:
             self._crowded.discard(node)
-        if not rack.holders and rack.inventory is None and not rack.plugin:
+        if not states.holders and states.inventory is None and not states.plugin:
             del self._racks[node]
 
 

@@ -93,13 +93,13 @@ class Ledger:
         claim = self._claims.get(uid)
         return None if claim is None else claim[1]
 
-    def apply_foreign_pod(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
+    def apply_foreign_pod(self, foreign_pod: ForeignPod) -> frozenset[ClusterEvent]:
         """Take note of a bound pod of another scheduler."""
-        return self.occupancy.put(resident)
+        return self.occupancy.put(foreign_pod)
 
-    def forget_foreign_pod(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
+    def forget_foreign_pod(self, foreign_pod: ForeignPod) -> frozenset[ClusterEvent]:
         """It is gone or finished."""
-        return self.occupancy.drop(resident.ref.uid)
+        return self.occupancy.drop(foreign_pod.ref.uid)
 
     def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
         """Take the node's cards as they are known now."""
@@ -153,14 +153,14 @@ class Ledger:
         self.devices.put(holder)
         if holder.workload is not None and holder.index is not None:
             self.indices.hold(holder.workload, holder.index, uid)
-        return self.occupancy.put(ForeignPod(holder.ref, holder.node, pod.demand))
+        return self.occupancy.put(ForeignPod(holder.ref, holder.node, pod.resource_request))
 
     def _confirm(self, holder: Hold, pod: Pod) -> frozenset[ClusterEvent]:
         """The pod holds the cards that it held; answers what else it gave back, as where it was resized in place."""
         self._by_uid[holder.ref.uid] = holder
         self.devices.confirm(holder)
         self._note_drift(pod)
-        return self.occupancy.put(ForeignPod(holder.ref, holder.node, pod.demand))
+        return self.occupancy.put(ForeignPod(holder.ref, holder.node, pod.resource_request))
 
     def _note_drift(self, pod: Pod) -> None:
         if drifts(pod):

@@ -44,37 +44,37 @@ class UsedResources:
         self._residents: dict[str, ForeignPod] = {}
         self._nodes: dict[str, _Use] = {}
 
-    def put(self, resident: ForeignPod) -> frozenset[ClusterEvent]:
+    def put(self, foreign_pod: ForeignPod) -> frozenset[ClusterEvent]:
         """Take note that the pod takes this now; answers what it no longer takes."""
-        before = self._residents.get(resident.ref.uid)
-        if before == resident:
+        before = self._residents.get(foreign_pod.ref.uid)
+        if before == foreign_pod:
             return _NOBODY
-        freed = _NOBODY if before is None else self.drop(resident.ref.uid)
-        self._touched.mark(resident.node)
-        self._residents[resident.ref.uid] = resident
-        use = self._nodes.setdefault(resident.node, _Use())
-        for resource, amount in _taken(resident):
+        freed = _NOBODY if before is None else self.drop(foreign_pod.ref.uid)
+        self._touched.mark(foreign_pod.node)
+        self._residents[foreign_pod.ref.uid] = foreign_pod
+        use = self._nodes.setdefault(foreign_pod.node, _Use())
+        for resource, amount in _taken(foreign_pod):
             use.totals[resource] = use.totals.get(resource, 0) + amount
-        for port in resident.demand.ports:
-            use.ports.setdefault((port.protocol, port.port), {})[resident.ref.uid, port] = None
-        if names.GPU_RESOURCE in resident.demand.requests:
-            use.plugin_users[resident.ref.uid] = None
+        for port in foreign_pod.resource_request.ports:
+            use.ports.setdefault((port.protocol, port.port), {})[foreign_pod.ref.uid, port] = None
+        if names.GPU_RESOURCE in foreign_pod.resource_request.requests:
+            use.plugin_users[foreign_pod.ref.uid] = None
         return freed
 
     def drop(self, uid: str) -> frozenset[ClusterEvent]:
         """Take note that the pod is gone or finished; answers what it gave back."""
-        resident = self._residents.pop(uid, None)
-        if resident is None:
+        foreign_pod = self._residents.pop(uid, None)
+        if foreign_pod is None:
             return _NOBODY
-        node, use = resident.node, self._nodes[resident.node]
+        node, use = foreign_pod.node, self._nodes[foreign_pod.node]
         self._touched.mark(node)
         cured_by: set[ClusterEvent] = set()
-        for resource, amount in _taken(resident):
+        for resource, amount in _taken(foreign_pod):
             use.totals[resource] -= amount
             if not use.totals[resource]:
                 del use.totals[resource]
             cured_by.add(ResourceFreed(node, resource))
-        for port in resident.demand.ports:
+        for port in foreign_pod.resource_request.ports:
             bearers = use.ports[port.protocol, port.port]
             del bearers[uid, port]
             if not bearers:
@@ -110,8 +110,8 @@ class UsedResources:
 
     def entries(self) -> Iterator[tuple[object, object]]:
         """Everything that is noted, as pairs of key and value, for who compares two of these."""
-        for uid, resident in self._residents.items():
-            yield ("resident", uid), resident
+        for uid, foreign_pod in self._residents.items():
+            yield ("resident", uid), foreign_pod
         for node, use in self._nodes.items():
             for resource, amount in use.totals.items():
                 if amount:
@@ -121,6 +121,6 @@ class UsedResources:
             yield ("plugin", node), frozenset(use.plugin_users)
 
 
-def _taken(resident: ForeignPod) -> Iterator[tuple[str, int]]:
+def _taken(foreign_pod: ForeignPod) -> Iterator[tuple[str, int]]:
     yield PODS, 1
-    yield from resident.demand.requests.items()
+    yield from foreign_pod.resource_request.requests.items()

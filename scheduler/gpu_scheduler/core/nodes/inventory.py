@@ -87,7 +87,7 @@ class Inventory:
         """The UUIDs of `devices`, in their order; None unless all are known."""
         known = {card.index: card.uuid for card in self.cards}
         spots = [self._spots.get(device) for device in devices]
-        found = [None if spot is None else spot.slice or known[spot.card] for spot in spots]
+        found = [None if part is None else part.slice or known[part.card] for part in spots]
         return None if None in found else tuple(uuid for uuid in found if uuid is not None)
 
 

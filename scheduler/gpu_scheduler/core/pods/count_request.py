@@ -49,9 +49,9 @@ class CountRequest:
 class _BadAnnotationError(ValueError):
     """The pod's author wrote something that cannot be read."""
 
-    def __init__(self, what: str, rule: str, cure: str) -> None:
-        self.obstacle = Unschedulable(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", cure)
-        super().__init__(self.obstacle.message)
+    def __init__(self, what: str, rule: str, remedy: str) -> None:
+        self.unschedulable = Unschedulable(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", remedy)
+        super().__init__(self.unschedulable.message)
 
 
 def read_count(pod: Pod) -> CountRequest | Unschedulable | None:
@@ -70,7 +70,7 @@ def read_count(pod: Pod) -> CountRequest | Unschedulable | None:
         )
         _measured(request)
     except _BadAnnotationError as error:
-        return error.obstacle
+        return error.unschedulable
     return request
 
 
@@ -81,12 +81,12 @@ def _count(pod: Pod) -> int:
     count = _number(given, names.COUNT, (1, MAX_CARDS), "1") if names.COUNT in given else limit
     fault = f"read limit {names.GPU_RESOURCE}: {limit} of container {quote(container)}"
     if count > MAX_CARDS:
-        cure = f"correct it (example: {names.GPU_RESOURCE}: 1)"
-        raise _BadAnnotationError(fault, f"it must be a number from 1 to {MAX_CARDS}", cure)
+        remedy = f"correct it (example: {names.GPU_RESOURCE}: 1)"
+        raise _BadAnnotationError(fault, f"it must be a number from 1 to {MAX_CARDS}", remedy)
     if limit and limit != count:
-        cure = f"correct it (example: {names.GPU_RESOURCE}: {count}), or leave one of the two out"
+        remedy = f"correct it (example: {names.GPU_RESOURCE}: {count}), or leave one of the two out"
         raise _BadAnnotationError(
-            fault, f"it must be as many as annotation {names.COUNT} says, which are {count}", cure
+            fault, f"it must be as many as annotation {names.COUNT} says, which are {count}", remedy
         )
     return count
 
@@ -133,9 +133,9 @@ def _measured(request: CountRequest) -> None:
 
 
 def _odd(given: Mapping[str, str], key: str, rule: str, example: str) -> _BadAnnotationError:
-    cure = "write a map instead" if key == names.COUNT else "leave it out"
+    remedy = "write a map instead" if key == names.COUNT else "leave it out"
     return _BadAnnotationError(
-        f"read annotation {key}: {quote(given[key])}", rule, f'correct it (example: {key}: "{example}"), or {cure}'
+        f"read annotation {key}: {quote(given[key])}", rule, f'correct it (example: {key}: "{example}"), or {remedy}'
     )
 
 

@@ -87,7 +87,7 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     containers: tuple[Container, ...] = ()
-    demand: ResourceRequest = NOTHING
+    resource_request: ResourceRequest = NOTHING
     constraints: SchedulingConstraints = ANYWHERE
     claims: tuple[str, ...] = ()
     """Names of the PersistentVolumeClaims that it mounts, in its own namespace; of generic ephemeral volumes too."""
@@ -143,7 +143,7 @@ class ForeignPod:
 
     ref: PodRef
     node: str
-    demand: ResourceRequest
+    resource_request: ResourceRequest
 
 
 def workload_of(pod: Pod, placement_map: PlacementMap) -> WorkloadKey:

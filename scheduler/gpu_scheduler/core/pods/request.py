@@ -146,9 +146,9 @@ def _scattered_limit(pod: Pod) -> Unschedulable | None:
     )
 
 
-def _wrong_limit(container: str, limit: int, rule: str, cure: str) -> Unschedulable:
+def _wrong_limit(container: str, limit: int, rule: str, remedy: str) -> Unschedulable:
     what = f"cannot read limit {names.GPU_RESOURCE}: {limit} of container {quote(container)}: {rule}"
-    return Unschedulable(Reason.REQUEST_INVALID, what, cure)
+    return Unschedulable(Reason.REQUEST_INVALID, what, remedy)
 
 
 def _unsupported(pod: Pod, said: str) -> Unschedulable | None:

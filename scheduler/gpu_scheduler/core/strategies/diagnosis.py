@@ -142,17 +142,17 @@ def shortfall(
     return Unschedulable(reason, what, cure, about=_wish(shape))
 
 
-def barred(obstacle: Unschedulable, nodes: int) -> Unschedulable:
+def barred(unschedulable: Unschedulable, nodes: int) -> Unschedulable:
     """What is in the way of one pod alone on the nodes that fit its shape, as told of the first of them."""
-    return replace(obstacle, what=obstacle.what + _and_more(nodes), about="volumes")
+    return replace(unschedulable, what=unschedulable.what + _and_more(nodes), about="volumes")
 
 
 def _of_node(scale: NodeFilter, reason: Reason, count: FailureCount, node: Node) -> tuple[str, str] | None:
     """What bars the pods from nodes that have the GPUs."""
-    obstacle = scale.bar(node)
-    if obstacle is None or obstacle.reason is not reason:
+    unschedulable = scale.bar(node)
+    if unschedulable is None or unschedulable.reason is not reason:
         return None
-    return obstacle.what + _and_more(count.nodes), _CURES.get(reason, obstacle.remedy)
+    return unschedulable.what + _and_more(count.nodes), _CURES.get(reason, unschedulable.remedy)
 
 
 def _and_more(nodes: int) -> str:

@@ -45,7 +45,7 @@ class EquivalenceClass(NamedTuple):
 
 def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) -> EquivalenceClass:
     """That of a pod; `strategy` counts where it names none."""
-    constraints, demand = pod.constraints, pod.demand
+    constraints, resource_request = pod.constraints, pod.resource_request
     kind = PlacementRequirements(
         request.memory,
         request.exclusive,
@@ -57,7 +57,7 @@ def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) ->
         frozenset(constraints.selector.items()),
         constraints.affinity,
         constraints.tolerations,
-        frozenset([each for each in demand.requests.items() if each[0] != names.GPU_RESOURCE]),
-        demand.ports,
+        frozenset([each for each in resource_request.requests.items() if each[0] != names.GPU_RESOURCE]),
+        resource_request.ports,
     )
     return EquivalenceClass(request.count, kind)

@@ -109,14 +109,14 @@ class NodeFilter:
     def weigh(self, node: Node) -> NodeFit:
         """What there is for them; costs next to nothing where nothing has changed since."""
         touched = self._ledger.touched
-        seen, face, stock = self._known.get(node.name, (-1, None, None))
-        if face is None or face.node is not node:
-            face = self._face(node)
-        elif stock is not None and seen >= touched.last(node.name):
-            return stock
-        stock = self._by_plugin(face) if self.kind.by_number(node) else self._by_card(face)
-        self._known[node.name] = touched.now, face, stock
-        return stock
+        seen, static, fit = self._known.get(node.name, (-1, None, None))
+        if static is None or static.node is not node:
+            static = self._static_fit(node)
+        elif fit is not None and seen >= touched.last(node.name):
+            return fit
+        fit = self._by_plugin(static) if self.kind.by_number(node) else self._by_card(static)
+        self._known[node.name] = touched.now, static, fit
+        return fit
 
     def forget(self, name: str) -> None:
         """The node is gone."""
@@ -127,17 +127,17 @@ class NodeFilter:
         for name in self._known.keys() - nodes:
             del self._known[name]
 
-    def lack(self, stock: NodeFit, count: int) -> FilterFailure | None:
+    def lack(self, fit: NodeFit, count: int) -> FilterFailure | None:
         """What the node lacks for those who ask for so many; what no waiting changes is asked first."""
-        if stock.suited < count:
-            return self._never(stock.node, count)
-        if stock.bar is not None:
-            return FilterFailure(stock.bar)
-        if stock.left >= count:
+        if fit.suited < count:
+            return self._never(fit.node, count)
+        if fit.bar is not None:
+            return FilterFailure(fit.bar)
+        if fit.left >= count:
             return None
         # Health is in the way where nothing else is.
-        unhealthy = stock.free >= count
-        return FilterFailure(Reason.GPU_UNHEALTHY) if unhealthy else FilterFailure(Reason.NOT_ENOUGH_GPUS, stock.left)
+        unhealthy = fit.free >= count
+        return FilterFailure(Reason.GPU_UNHEALTHY) if unhealthy else FilterFailure(Reason.NOT_ENOUGH_GPUS, fit.left)
 
     def bar(self, node: Node) -> Unschedulable | None:
         """What keeps them off the node apart from its GPUs."""
@@ -164,7 +164,7 @@ class NodeFilter:
             or node_filters.node_selected(pod, node)
         )
 
-    def _face(self, node: Node) -> _StaticFit:
+    def _static_fit(self, node: Node) -> _StaticFit:
         closed, every, (there, sizes) = self._closed(node), _cards(node), self._sizes(node)
         enough = sum([size >= self.kind.memory for size in sizes])
         if self.kind.by_number(node):
@@ -184,41 +184,41 @@ class NodeFilter:
             _keys(tuple(ill)),
         )
 
-    def _by_card(self, face: _StaticFit) -> NodeFit:
-        node, every = face.node, len(face.every)
+    def _by_card(self, static: _StaticFit) -> NodeFit:
+        node, every = static.node, len(static.every)
         held = self._ledger.devices.held(node.name)
-        cards, ill = face.cards, len(face.ill)
+        cards, ill = static.cards, len(static.ill)
         if gpu_filters.plugin_apart(self._claim, node, self._ledger) is not None:
             cards, ill = (), 0
         elif held and self.alone:
-            cards = tuple([card for key, card in zip(face.keys, cards, strict=True) if key not in held])
-            ill = sum([key not in held for key in face.ill])
+            cards = tuple([card for key, card in zip(static.keys, cards, strict=True) if key not in held])
+            ill = sum([key not in held for key in static.ill])
         elif held:
             well, sick = self._judged(node, held)
             cards, ill = tuple(well), len(sick)
-        taken = sum([key in held for key in face.every]) if held else 0
+        taken = sum([key in held for key in static.every]) if held else 0
         busy = 1000 * taken // every if taken else 0
-        return NodeFit(node, face.suited, self._bar(face), cards, len(cards), len(cards) + ill, every - taken, busy)
+        return NodeFit(node, static.suited, self._bar(static), cards, len(cards), len(cards) + ill, every - taken, busy)
 
-    def _by_plugin(self, face: _StaticFit) -> NodeFit:
+    def _by_plugin(self, static: _StaticFit) -> NodeFit:
         """As many as the plugin has left; which cards it gives nobody knows, so all of them must do."""
-        node = face.node
+        node = static.node
         total = node.allocatable.get(names.GPU_RESOURCE, 0)
         left = max(total - self._ledger.occupancy.used(node.name, names.GPU_RESOURCE), 0)
         if gpu_filters.plugin_apart(self._claim, node, self._ledger) is not None:
             left = 0
         busy = 1000 * (total - left) // total if left else 1000
-        return NodeFit(node, face.suited, self._bar(face), face.cards, left, left, left, busy)
+        return NodeFit(node, static.suited, self._bar(static), static.cards, left, left, left, busy)
 
-    def _bar(self, face: _StaticFit) -> Reason | None:
+    def _bar(self, static: _StaticFit) -> Reason | None:
         """The reason of `bar`."""
-        name, occupancy = face.node.name, self._ledger.occupancy
-        if face.bar is not None:
-            return face.bar
-        for resource, most in face.limits:
+        name, occupancy = static.node.name, self._ledger.occupancy
+        if static.bar is not None:
+            return static.bar
+        for resource, most in static.limits:
             if occupancy.used(name, resource) > most:
                 return Reason.INSUFFICIENT_RESOURCES
-        port = node_filters.ports_free(self._sample, face.node, occupancy) if self.kind.ports else None
+        port = node_filters.ports_free(self._sample, static.node, occupancy) if self.kind.ports else None
         return None if port is None else port.reason
 
     def _suited(self, node: Node) -> list[Device]:

@@ -31,7 +31,7 @@ class _RankedNode(NamedTuple):
     """A node that fits, and where it stands."""
 
     key: _Key
-    stock: NodeFit
+    fit: NodeFit
     choice: Choice
 
 
@@ -85,13 +85,13 @@ class Ranking:
             self.scale.forget(name)
             self._tally.put(name, None)
             return
-        stock = self.scale.weigh(node)
-        lack = self.scale.lack(stock, self.shape.gpus)
+        fit = self.scale.weigh(node)
+        lack = self.scale.lack(fit, self.shape.gpus)
         if lack is None:
-            entry = self._entries[name] = self._entry(stock)
+            entry = self._entries[name] = self._entry(fit)
             insort(self._order, entry.key)
             # Labels decide which volumes can be reached, and those are asked for each pod.
-            self._begun |= before is None or _relabelled(before.stock.node, node)
+            self._begun |= before is None or _relabelled(before.fit.node, node)
         self._tally.put(name, lack)
 
     def choices(self) -> Iterator[Choice]:
@@ -106,8 +106,8 @@ class Ranking:
             return
         entries = [self._entries[name] for name in cards if name in self._entries]
         for entry in sorted(entries, key=attrgetter("key")):
-            first = cards[entry.stock.node.name]
-            yield self._choice(entry.stock, sorted(entry.stock.cards, key=lambda card: card.index not in first))
+            first = cards[entry.fit.node.name]
+            yield self._choice(entry.fit, sorted(entry.fit.cards, key=lambda card: card.index not in first))
 
     def reason(self, choice: Choice, rival: Choice | None) -> str:
         """Why this choice and not the next, in people's words."""
@@ -150,14 +150,14 @@ class Ranking:
     def _leading(self) -> Reason | None:
         return None if self._order else self.lacking
 
-    def _entry(self, stock: NodeFit) -> _RankedNode:
-        choice, name = self._choice(stock, stock.cards), stock.node.name
-        return _RankedNode((*self._ordering.score(choice), natural(name), name), stock, choice)
+    def _entry(self, fit: NodeFit) -> _RankedNode:
+        choice, name = self._choice(fit, fit.cards), fit.node.name
+        return _RankedNode((*self._ordering.score(choice), natural(name), name), fit, choice)
 
-    def _choice(self, stock: NodeFit, cards: Sequence[FreeDevice]) -> Choice:
+    def _choice(self, fit: NodeFit, cards: Sequence[FreeDevice]) -> Choice:
         """The first of these cards, as many as are asked for."""
         chosen = tuple(cards[: self.shape.gpus])
-        return Choice(stock.node, chosen, stock.whole - sum([not card.holders for card in chosen]), stock.busy)
+        return Choice(fit.node, chosen, fit.whole - sum([not card.holders for card in chosen]), fit.busy)
 
     def _in_turn(self, turn: LastAssigned) -> Iterator[Choice]:
         """All nodes that are equally worn, beginning behind the card, then those that are worn more."""
@@ -168,7 +168,7 @@ class Ranking:
             at = bisect_left(order, (worn, *here), first, end)
             last: list[Choice] = []
             if at < end and order[at][1:] == here:
-                last.append(self._behind(self._entries[turn.node].stock, turn.index))
+                last.append(self._behind(self._entries[turn.node].fit, turn.index))
                 if all(card.index > turn.index for card in last[0].cards):
                     yield last.pop()
             there = bisect_left(order, (worn, *here, ""), at, end)
@@ -177,10 +177,10 @@ class Ranking:
             yield from last
             first = end
 
-    def _behind(self, stock: NodeFit, index: int) -> Choice:
+    def _behind(self, fit: NodeFit, index: int) -> Choice:
         """What the node gives to whoever goes on behind one of its cards."""
-        cards = sorted(stock.cards, key=lambda card: (card.degraded, card.index <= index, card.index))
-        return self._choice(stock, cards)
+        cards = sorted(fit.cards, key=lambda card: (card.degraded, card.index <= index, card.index))
+        return self._choice(fit, cards)
 
 
 def _relabelled(before: Node, node: Node) -> bool:

@@ -57,7 +57,7 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
     annotations, too_long = kept_annotations(meta.annotations)
     owner, too_many_owners = controller_of(meta)
     containers, too_many_containers = containers_of(spec, all_of_them=all_containers)
-    demand, too_much = demand_of(spec)
+    resource_request, too_much = demand_of(spec)
     wishes, too_many_wishes = constraints_of(spec)
     claims, too_many_claims = claims_of(meta.name or "", spec)
     return Pod(
@@ -72,7 +72,7 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
         annotations=annotations,
         labels=labels_of(meta),
         containers=containers,
-        demand=demand,
+        resource_request=resource_request,
         constraints=wishes.constraints,
         claims=claims,
         gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
