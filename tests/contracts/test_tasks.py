@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.contracts.roles import ROOT
 from tests.contracts.tasks import COMMAND, COMMANDS, TASKS, Task
 
 # program → verb → what no module does as well. A verb is a word of the command before anything templated decides it.
@@ -198,3 +199,18 @@ def test_wait_in_vain_ends_in_a_story(task: Task) -> None:
 
     assert task.rescued or file in rescued
     assert any(each.module == "cluster_story" for each in ours)
+
+
+INTERRUPTED: Final = sorted(
+    {
+        found.groups()
+        for path in (ROOT / "tests/cluster").rglob("*.py")
+        for found in re.finditer(r'"TASK \[(\w+) : ([^"\d]+)', path.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(("role", "start"), INTERRUPTED)
+def test_task_that_a_scenario_interrupts_exists(role: str, start: str) -> None:
+    """Scenarios wait for a task by the first words of its name; one that was renamed would never come."""
+    assert [task for task in TASKS if task.role == role and str(task.data.get("name", "")).startswith(start)]

@@ -68,7 +68,7 @@ def test_check_interrupted(cluster: Cluster, healthy: None, tmp_path: Path) -> N
     cluster.kubectl("delete", "statefulset", CHECK, "--cascade=foreground", "--wait")
     assert cluster.kubectl("get", "statefulset", CHECK, check=False).returncode != 0
 
-    task = "TASK [check : Apply StatefulSet and bare pods"
+    task = "TASK [check : Apply rights, StatefulSet and bare pods"
     runs.interrupt(task, partial(_applied_and_not_ready, cluster), tmp_path / "up.log")
 
     changed = runs.changed(runs.up())
