@@ -170,7 +170,7 @@ def test_a_look_over_all_is_noticed(scan: Callable[[list[str]], object], monkeyp
         with cluster(200, pods) as made:
             # A copy is small beside what else is in use where many tests share a process; all others cost more.
             names = (20 if scan is list else 1) * list(made.scheduler.tracked)
-            monkeypatch.setattr(made.scheduler.settings, "rank", lambda _, names=names: scan(names) and 0)
+            monkeypatch.setattr(made.scheduler.settings, "priority_of", lambda _, names=names: scan(names) and 0)
             found.append(costs(made, mapped))
 
     assert not same(found[1], found[0])

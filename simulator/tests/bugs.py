@@ -55,14 +55,14 @@ def expire_assumed(patch: pytest.MonkeyPatch) -> None:
     """A hold that nobody has confirmed ends with its back-off."""
     usual = Scheduler._schedule_one
 
-    def look_at(self: Scheduler, uid: str, began: float) -> bool:
+    def schedule_one(self: Scheduler, uid: str, began: float) -> bool:
         tracked = self.tracked.get(uid)
         if tracked is not None and tracked.bind_unknown_since is not None:
             self._binding_cycle.release(tracked, began)
             return False
         return usual(self, uid, began)
 
-    patch.setattr(Scheduler, "_look_at", look_at)
+    patch.setattr(Scheduler, "_schedule_one", schedule_one)
 
 
 def skip_terminating(patch: pytest.MonkeyPatch) -> None:
@@ -151,8 +151,8 @@ def decide_before_listing(patch: pytest.MonkeyPatch) -> None:
 
 def drop_wakes(patch: pytest.MonkeyPatch) -> None:
     """Nobody is told that a GPU is free."""
-    patch.setattr(SchedulingQueue, "wake", lambda *_: None)
-    patch.setattr(SchedulingQueue, "hint", lambda *_: None)
+    patch.setattr(SchedulingQueue, "on_events", lambda *_: None)
+    patch.setattr(SchedulingQueue, "requeue_soon", lambda *_: None)
 
 
 def forget_index(patch: pytest.MonkeyPatch) -> None:

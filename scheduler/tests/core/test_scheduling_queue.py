@@ -46,6 +46,10 @@ class Story:
                 self.queue.requeue_soon(words, self.now)
             elif verb == "retry":
                 self.queue.back_off(words[0], self.now, *map(float, words[1:]))
+            elif verb == "rank":
+                self.queue.set_priority(words[0], words[1])
+            elif verb == "placed":
+                self.queue.assumed(words[0])
             else:
                 getattr(self.queue, verb)(*words)
         return popped

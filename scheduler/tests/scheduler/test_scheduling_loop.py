@@ -425,11 +425,11 @@ async def test_it_is_busy_until_the_last_of_a_backlog_flies(monkeypatch: pytest.
         busy = [loop.scheduler.busy]
         tell = loop.event_recorder.record
 
-        def announce(ref: PodRef, notice: Notice) -> bool:
+        def record(ref: PodRef, notice: Notice) -> bool:
             busy.append(loop.scheduler.busy)
             return tell(ref, notice)
 
-        monkeypatch.setattr(loop.event_recorder, "announce", announce)
+        monkeypatch.setattr(loop.event_recorder, "record", record)
 
         loop.binder.hold.set()
         await loop.settle()
