@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WORKERS = 8
 BACKOFF_FIRST = 0.2
 BACKOFF_LONGEST = 30.0
-# The loop comes round at least so often, so that its pulse tells whether it is alive.
+# The loop comes round at least so often, so that its heartbeat tells whether it is alive.
 REST = 1.0
 
 log = logging.getLogger(__name__)

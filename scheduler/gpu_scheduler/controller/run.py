@@ -59,7 +59,7 @@ class ControllerProcess:
             namespace=settings.kubernetes_namespace,
             identity=f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
             timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
-            pulse=lambda: self.work.heartbeat_age,
+            heartbeat_age=lambda: self.work.heartbeat_age,
         )
         self.workloads = WorkloadReconciler(
             ApiPods(api, self.leadership, settings.scheduler_name),
@@ -133,8 +133,8 @@ class ControllerProcess:
             log.warning("The lease could not be released in time and will expire")
 
     def _problem(self) -> str | None:
-        pulse = self.work.heartbeat_age
-        return f"the worker has shown no sign of life for {pulse:.0f} s" if pulse > STUCK else None
+        age = self.work.heartbeat_age
+        return f"the worker has shown no sign of life for {age:.0f} s" if age > STUCK else None
 
     def _observed(self) -> CollectorRegistry:
         """Give the registry a gauge for everything that a scrape can just look at."""

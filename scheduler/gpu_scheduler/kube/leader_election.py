@@ -59,7 +59,7 @@ class LeaseTimings:
 class LeaderElector:
     """Competes for the Lease until told to stop; `may_bind` is asked right before every write that places a pod."""
 
-    def __init__(  # noqa: PLR0913 - the two clocks and the pulse are what tests turn
+    def __init__(  # noqa: PLR0913 - the two clocks and the heartbeat are what tests turn
         self,
         leases: LeaseStore,
         *,
@@ -67,17 +67,17 @@ class LeaderElector:
         namespace: str,
         identity: str,
         timing: LeaseTimings,
-        pulse: Callable[[], float],
+        heartbeat_age: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`pulse` gives the seconds by which the decider is late to show a sign of life."""
+        """`heartbeat_age` gives the seconds by which the decider is late to show a sign of life."""
         self._leases = leases
         self._name = name
         self._namespace = namespace
         self.identity = identity
         self._timing = timing
-        self._pulse = pulse
+        self._heartbeat_age = heartbeat_age
         self._clock = clock
         self._wall = wall
         self._renewed: float | None = None
@@ -102,7 +102,7 @@ class LeaderElector:
         return self._renewed is not None
 
     async def run(self) -> None:
-        """Acquire, then renew for ever; LeaseLostError when the deadline passes or the decider's pulse stops."""
+        """Acquire, then renew for ever; LeaseLostError when the deadline passes or the decider's heartbeat stops."""
         await self._acquire()
         self.elected.set()
         self.tried.set()
@@ -162,10 +162,10 @@ class LeaderElector:
     async def _renew(self) -> None:
         """Renew within what is left of the window, trying again and again; past it, leadership is lost."""
         while True:
-            if self._pulse() > self._timing.renew_deadline:
+            if self._heartbeat_age() > self._timing.renew_deadline:
                 # Not released but left to expire: a bind of the dead decider may still be in the air.
                 self._renewed = None
-                raise LeaseLostError(f"the decider has shown no sign of life for {self._pulse():.1f} s")
+                raise LeaseLostError(f"the decider has shown no sign of life for {self._heartbeat_age():.1f} s")
             if not self.may_bind():
                 # A renewal so late would only make the successor wait anew for one who ends.
                 self._renewed = None

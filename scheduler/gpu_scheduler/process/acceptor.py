@@ -161,14 +161,14 @@ class Acceptor:
 
     def _next(self, now: float) -> PeerConnection | None:
         """Who is served next; where no place is free, another connection is closed for it, or nobody is next."""
-        limits, crowd = self._limits, None
+        limits, peers = self._limits, None
         handshakes = [each for each in self._served if each.phase is Phase.HANDSHAKE]
         if len(handshakes) >= limits.handshakes:
-            crowd = handshakes
+            peers = handshakes
         elif len(self._served) >= limits.served:
-            crowd = list(self._served)
-        oldest = None if crowd is None else _oldest(crowd, now)
-        if crowd is not None and oldest is None:
+            peers = list(self._served)
+        oldest = None if peers is None else _oldest(peers, now)
+        if peers is not None and oldest is None:
             return None
         for connection in self._waiting.turns():
             if self._of_address[connection.address] >= limits.served_per_address:
@@ -176,7 +176,7 @@ class Acceptor:
                 if own is None:
                     continue
                 self._send_away(own)
-                if crowd is not handshakes or own in handshakes:
+                if peers is not handshakes or own in handshakes:
                     return connection
             if oldest is not None:
                 self._send_away(oldest)

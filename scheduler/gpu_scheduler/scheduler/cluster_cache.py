@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.scheduler.pod_states import PodStates
     from gpu_scheduler.scheduler.ports import Journal
 
-Wakes = frozenset["ClusterEvent"]
+ClusterEvents = frozenset["ClusterEvent"]
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class ClusterCache:
     def __init__(
         self,
         policy: Policy,
-        wake: Callable[[Wakes], None],
+        wake: Callable[[ClusterEvents], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -116,50 +116,52 @@ class ClusterCache:
         """When to listen again."""
         return self._monitor_leases.next_due()
 
-    def _handler(self, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]) -> EventHandlerFuncs[T]:
+    def _handler(
+        self, applied: Callable[[T], ClusterEvents], forgotten: Callable[[T], ClusterEvents]
+    ) -> EventHandlerFuncs[T]:
         return EventHandlerFuncs(lambda value: self._wake(applied(value)), lambda value: self._wake(forgotten(value)))
 
     def _journaled(
-        self, news: InputKind, applied: Callable[[T], Wakes], forgotten: Callable[[T], Wakes]
+        self, news: InputKind, applied: Callable[[T], ClusterEvents], forgotten: Callable[[T], ClusterEvents]
     ) -> EventHandlerFuncs[T]:
         """One whose values are decided by as they are: what becomes of a node or a monitor is kept further on."""
 
-        def take(value: T) -> Wakes:
+        def take(value: T) -> ClusterEvents:
             self.journal.received(news, value)
             return applied(value)
 
-        def drop(value: T) -> Wakes:
+        def drop(value: T) -> ClusterEvents:
             self.journal.received(news, value, gone=True)
             return forgotten(value)
 
         return self._handler(take, drop)
 
-    def _node_applied(self, node: Node) -> Wakes:
+    def _node_applied(self, node: Node) -> ClusterEvents:
         if node.stale != self._monitor_leases.stale(node.name):
             node = replace(node, stale=not node.stale)
         self.journal.received(InputKind.NODE, node)
         return self.cluster.nodes.apply(node) | self.cluster.ledger.apply_node(node)
 
-    def _node_forgotten(self, node: Node) -> Wakes:
+    def _node_forgotten(self, node: Node) -> ClusterEvents:
         self.journal.received(InputKind.NODE, node, gone=True)
         return self.cluster.nodes.forget(node.name) | self.cluster.ledger.forget_node(node.name)
 
-    def _monitor_applied(self, sighting: MonitorLease) -> Wakes:
+    def _monitor_applied(self, sighting: MonitorLease) -> ClusterEvents:
         changed = self._monitor_leases.seen(sighting, now=self._clock(), wall=self._wall())
         return self._refresh_node(sighting.node) if changed else frozenset()
 
-    def _monitor_forgotten(self, sighting: MonitorLease) -> Wakes:
+    def _monitor_forgotten(self, sighting: MonitorLease) -> ClusterEvents:
         return self._refresh_node(sighting.node) if self._monitor_leases.gone(sighting.node) else frozenset()
 
-    def _refresh_node(self, name: str) -> Wakes:
+    def _refresh_node(self, name: str) -> ClusterEvents:
         """The node as it was shown, with what its monitor's silence or speech makes of it."""
         node = self.cluster.nodes.resolve(name)
         return self._node_applied(node) if isinstance(node, Node) and node.name == name else frozenset()
 
-    def _foreign_pod_applied(self, foreign_pod: ForeignPod) -> Wakes:
+    def _foreign_pod_applied(self, foreign_pod: ForeignPod) -> ClusterEvents:
         self._foreign_pods[foreign_pod.ref.uid] = foreign_pod
         return self.cluster.ledger.apply_foreign_pod(foreign_pod)
 
-    def _foreign_pod_forgotten(self, foreign_pod: ForeignPod) -> Wakes:
+    def _foreign_pod_forgotten(self, foreign_pod: ForeignPod) -> ClusterEvents:
         self._foreign_pods.pop(foreign_pod.ref.uid, None)
         return self.cluster.ledger.forget_foreign_pod(foreign_pod)

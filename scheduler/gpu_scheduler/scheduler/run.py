@@ -67,7 +67,7 @@ class SchedulerProcess:
             namespace=settings.kubernetes_namespace,
             identity=identity,
             timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
-            pulse=lambda: self.scheduler.heartbeat_age,
+            heartbeat_age=lambda: self.scheduler.heartbeat_age,
             clock=clocks.monotonic,
             wall=clocks.wall,
         )
@@ -162,8 +162,8 @@ class SchedulerProcess:
         await self.event_recorder.flush(until - loop.time())
 
     def _decider_problem(self) -> str | None:
-        pulse = self.scheduler.heartbeat_age
-        return f"the decider has shown no sign of life for {pulse:.0f} s" if pulse > STUCK else None
+        age = self.scheduler.heartbeat_age
+        return f"the decider has shown no sign of life for {age:.0f} s" if age > STUCK else None
 
     def _dump(self) -> object:
         """Who holds what, for who debugs: as the ledger has it."""

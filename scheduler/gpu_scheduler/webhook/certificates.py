@@ -54,12 +54,12 @@ class ServingCertificate:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         if client_ca is not None:
-            self._demand(client_ca)
+            self._resource_request(client_ca)
         self._stamp: tuple[int, ...] = ()
         self.validity = Validity(0, 0)
         self.reload_if_changed()
 
-    def _demand(self, client_ca: Path) -> None:
+    def _resource_request(self, client_ca: Path) -> None:
         try:
             self.context.load_verify_locations(client_ca)
         except (OSError, ValueError) as error:

@@ -72,12 +72,21 @@ class FakeLeases:
 
 
 def candidate(
-    leases: FakeLeases, identity: str = "me", pulse: Callable[[], float] = lambda: 0.0, timing: LeaseTimings = QUICK
+    leases: FakeLeases,
+    identity: str = "me",
+    heartbeat_age: Callable[[], float] = lambda: 0.0,
+    timing: LeaseTimings = QUICK,
 ) -> LeaderElector:
     """A replica that competes."""
     clock = asyncio.get_running_loop().time
     return LeaderElector(
-        leases, name="gpu-scheduler", namespace="system", identity=identity, timing=timing, pulse=pulse, clock=clock
+        leases,
+        name="gpu-scheduler",
+        namespace="system",
+        identity=identity,
+        timing=timing,
+        heartbeat_age=heartbeat_age,
+        clock=clock,
     )
 
 
@@ -324,7 +333,7 @@ async def test_a_leader_whose_decider_died_steps_down() -> None:
     """A lease renewed beside a dead decider would stop all placement: it expires, as a bind may still be in the air."""
     leases = FakeLeases()
     pulse = [0.0]
-    me = candidate(leases, pulse=lambda: pulse[0])
+    me = candidate(leases, heartbeat_age=lambda: pulse[0])
     async with running(me) as (task,):
         await me.elected.wait()
         pulse[0] = QUICK.renew_deadline + 1
@@ -345,7 +354,7 @@ async def test_a_leader_that_wakes_up_too_late_writes_nothing() -> None:
         namespace="system",
         identity="me",
         timing=QUICK,
-        pulse=lambda: 0.0,
+        heartbeat_age=lambda: 0.0,
         clock=lambda: now[0],
     )
     async with running(me) as (task,):
@@ -375,7 +384,7 @@ async def test_the_window_counts_from_the_start_of_the_renewal() -> None:
         namespace="system",
         identity="me",
         timing=timing,
-        pulse=lambda: 0.0,
+        heartbeat_age=lambda: 0.0,
         clock=lambda: now[0],
     )
     async with running(me):

@@ -66,8 +66,8 @@ class _NodeDevices:
 
     def same(self, device: str, other: str) -> bool:
         """Whether two names mean one device, or devices that overlap."""
-        (key, part), (other_key, other_spot) = self.part(device), self.part(other)
-        return key == other_key and (part is None or other_spot is None or part.overlaps(other_spot))
+        (key, part), (other_key, other_part) = self.part(device), self.part(other)
+        return key == other_key and (part is None or other_part is None or part.overlaps(other_part))
 
     def insert(self, holder: Hold) -> None:
         self.holders[holder.ref.uid] = holder

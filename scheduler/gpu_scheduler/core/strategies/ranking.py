@@ -40,10 +40,10 @@ class Ranking:
 
     __slots__ = (
         "_begun",
+        "_diagnosis",
         "_entries",
         "_order",
         "_ordering",
-        "_tally",
         "_told",
         "_waiting",
         "scale",
@@ -69,7 +69,7 @@ class Ranking:
         """The number of the last change that it was shown."""
         self._entries: dict[str, _RankedNode] = {}
         self._order: list[_Key] = []
-        self._tally = Diagnosis(places)
+        self._diagnosis = Diagnosis(places)
 
     @property
     def takes_turns(self) -> bool:
@@ -83,7 +83,7 @@ class Ranking:
             del self._order[bisect_left(self._order, before.key)]
         if node is None:
             self.scale.forget(name)
-            self._tally.put(name, None)
+            self._diagnosis.put(name, None)
             return
         fit = self.scale.weigh(node)
         lack = self.scale.lack(fit, self.shape.gpus)
@@ -92,7 +92,7 @@ class Ranking:
             insort(self._order, entry.key)
             # Labels decide which volumes can be reached, and those are asked for each pod.
             self._begun |= before is None or _relabelled(before.fit.node, node)
-        self._tally.put(name, lack)
+        self._diagnosis.put(name, lack)
 
     def choices(self) -> Iterator[Choice]:
         """What a pod could have, the best first."""
@@ -121,11 +121,11 @@ class Ranking:
     @property
     def lacking(self) -> Reason:
         """What is told of where no node fits."""
-        return self._tally.leading()
+        return self._diagnosis.leading()
 
     def count(self, reason: Reason) -> FailureCount:
         """The nodes that lack this."""
-        return self._tally.count(reason)
+        return self._diagnosis.count(reason)
 
     def wait(self) -> ClassChanged:
         """Somebody waits; what is no news to the first who does is none to whoever joins."""

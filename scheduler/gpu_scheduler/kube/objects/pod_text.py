@@ -41,7 +41,7 @@ _owners = msgspec.json.Decoder(list[OwnerReference] | None)
 _envs = msgspec.json.Decoder(list[Env])
 _ABSENT: Final = frozenset({b"", b"null"})
 _CUDA: Final = frozenset({names.VISIBLE_DEVICES, names.DEVICE_ORDER})
-_HINT: Final = re.compile(rb"CUDA_|\\u")
+_MAYBE_CUDA: Final = re.compile(rb"CUDA_|\\u")
 """It stands in every text that has one of the two variables."""
 _KINDS: Final = (ContainerKind.CONTAINER, ContainerKind.INIT, ContainerKind.EPHEMERAL)
 """In the order in which a pod's lists of containers are read."""
@@ -197,7 +197,7 @@ class _Variables:
 
     def _note_long(self, data: bytes | memoryview) -> None:
         """Of variables that are not read, unless none is ours; one value that is too long is told by its name."""
-        if _HINT.search(data) is None:
+        if _MAYBE_CUDA.search(data) is None:
             return
         value = _LONG_VALUE.search(data)
         if value is None:

@@ -19,7 +19,7 @@ from gpu_scheduler.kube.objects.constraints import claims_of, constraints_of
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.pod_objects import ContainerObject, ForeignPodObject, PodObject, PodStatus
 from gpu_scheduler.kube.objects.pod_text import condition_of, containers_of, controller_of, kept_annotations, labels_of
-from gpu_scheduler.kube.objects.resource_requests import demand_of, gpu_limit_of
+from gpu_scheduler.kube.objects.resource_requests import resource_request_of, gpu_limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +44,7 @@ def read_resident(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, ForeignPod
     pod = decode_object(_residents, raw)
     meta = pod.metadata
     ref = PodRef(sys.intern(meta.namespace or ""), meta.name or "", meta.uid or "")
-    return ref.uid, ForeignPod(ref, sys.intern(pod.spec.node_name or ""), demand_of(pod.spec)[0])
+    return ref.uid, ForeignPod(ref, sys.intern(pod.spec.node_name or ""), resource_request_of(pod.spec)[0])
 
 
 def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = True) -> Pod:
@@ -57,7 +57,7 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
     annotations, too_long = kept_annotations(meta.annotations)
     owner, too_many_owners = controller_of(meta)
     containers, too_many_containers = containers_of(spec, all_of_them=all_containers)
-    resource_request, too_much = demand_of(spec)
+    resource_request, too_much = resource_request_of(spec)
     wishes, too_many_wishes = constraints_of(spec)
     claims, too_many_claims = claims_of(meta.name or "", spec)
     return Pod(

@@ -62,7 +62,7 @@ class _Texts(NamedTuple):
     sidecar: bool
 
 
-def demand_of(spec: PodSpec | ForeignPodSpec) -> tuple[ResourceRequest, Excess | None]:
+def resource_request_of(spec: PodSpec | ForeignPodSpec) -> tuple[ResourceRequest, Excess | None]:
     """What the pod takes in all; its init containers run before the others, so the larger of the two counts.
 
     Of too many resources the first are kept, processor, memory and cards before all others; too many ports count as all
@@ -76,7 +76,7 @@ def demand_of(spec: PodSpec | ForeignPodSpec) -> tuple[ResourceRequest, Excess |
     )
     count = len(texts[0]) + len(texts[1])
     length = sum(len(each.resources) + len(each.ports) for each in chain(*texts[:2])) + len(texts[2]) + len(texts[3])
-    return _demand(*texts) if length <= _LONGEST and count <= _FEW else _demand.__wrapped__(*texts)
+    return _resource_request(*texts) if length <= _LONGEST and count <= _FEW else _resource_request.__wrapped__(*texts)
 
 
 def gpu_limit_of(resources: msgspec.Raw) -> int:
@@ -141,7 +141,7 @@ def _texts(container: Consumer) -> _Texts:
 
 
 @lru_cache(maxsize=_MOST)
-def _demand(
+def _resource_request(
     containers: tuple[_Texts, ...], before: tuple[_Texts, ...], resources: bytes, overhead: bytes
 ) -> tuple[ResourceRequest, Excess | None]:
     wants = [_wanted(each.resources) for each in chain(containers, before)]
