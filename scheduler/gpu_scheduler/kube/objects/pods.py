@@ -19,7 +19,7 @@ from gpu_scheduler.kube.objects.constraints import claims_of, constraints_of
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.pod_objects import ContainerObject, ForeignPodObject, PodObject, PodStatus
 from gpu_scheduler.kube.objects.pod_text import condition_of, containers_of, controller_of, kept_annotations, labels_of
-from gpu_scheduler.kube.objects.resource_requests import resource_request_of, gpu_limit_of
+from gpu_scheduler.kube.objects.resource_requests import gpu_limit_of, resource_request_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
