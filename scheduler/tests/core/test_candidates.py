@@ -114,7 +114,7 @@ def pod_of(ask: by_hand.Ask, name: str) -> Pod:
         request.count,
         name,
         others={
-            "demand": ResourceRequest(requests, frozenset({PORT} if ask.port else ())),
+            "resource_request": ResourceRequest(requests, frozenset({PORT} if ask.port else ())),
             "constraints": SchedulingConstraints({"zone": ask.zone} if ask.zone else {}),
             "gpu_limits": (("main", ask.limit),) if ask.limit else (),
         },

@@ -155,7 +155,7 @@ SENTENCES: dict[str, Row] = {
     "too little processor time": (
         (having("node2"),),
         {},
-        {"demand": ResourceRequest({"cpu": 9000})},
+        {"resource_request": ResourceRequest({"cpu": 9000})},
         (
             "InsufficientResources: cannot fit on node node2: asks for 9 cpu, 0 of 8 are used, 8 are free; "
             "wait until pods of such nodes end, or lower the request in the pod's template"
@@ -164,7 +164,7 @@ SENTENCES: dict[str, Row] = {
     "a port that somebody has": (
         (having("node1", 1, 1),),
         {},
-        {"demand": ResourceRequest(ports=frozenset({WEB}))},
+        {"resource_request": ResourceRequest(ports=frozenset({WEB}))},
         (
             "PortInUse: cannot use host port 80/TCP of node node1: other/web has it; "
             "wait until the pods that have it end, or take another hostPort"

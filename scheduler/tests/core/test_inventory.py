@@ -23,7 +23,7 @@ SPOTS = {
 }
 
 
-@pytest.mark.parametrize(("device", "spot"), SPOTS.values(), ids=SPOTS)
+@pytest.mark.parametrize(("device", "part"), SPOTS.values(), ids=SPOTS)
 def test_where_a_device_is(device: str, part: DevicePart | None) -> None:
     """By index, by UUID, or by the UUID of a slice."""
     assert part == FULL.find(device)

@@ -249,7 +249,7 @@ def plugin(name: str = "node1", *memory: int, left: int = 2, **others: Any) -> N
 
 def limited(count: int = 1, **given: Any) -> Pod:
     """A pod that asks for its cards by a limit, too."""
-    others: dict[str, Any] = {"gpu_limits": (("main", count),), "demand": ResourceRequest({GPU: count})}
+    others: dict[str, Any] = {"gpu_limits": (("main", count),), "resource_request": ResourceRequest({GPU: count})}
     return asking(count, others=others, **given)
 
 
@@ -355,14 +355,18 @@ NODES: dict[str, tuple[Node, dict[str, Any], str]] = {
         {"constraints": SchedulingConstraints(affinity=())},
         "NodeAffinityMismatch",
     ),
-    "processor time that is there": (having(), {"demand": ResourceRequest({"cpu": 8000})}, "0"),
-    "processor time that is not": (having(), {"demand": ResourceRequest({"cpu": 8001})}, "InsufficientResources"),
+    "processor time that is there": (having(), {"resource_request": ResourceRequest({"cpu": 8000})}, "0"),
+    "processor time that is not": (
+        having(),
+        {"resource_request": ResourceRequest({"cpu": 8001})},
+        "InsufficientResources",
+    ),
     "a port that is free": (
         having(),
-        {"demand": ResourceRequest(ports=frozenset({HostPort("TCP", ANY_ADDRESS, 81)}))},
+        {"resource_request": ResourceRequest(ports=frozenset({HostPort("TCP", ANY_ADDRESS, 81)}))},
         "0",
     ),
-    "a port that somebody has": (having(), {"demand": ResourceRequest(ports=frozenset({WEB}))}, "PortInUse"),
+    "a port that somebody has": (having(), {"resource_request": ResourceRequest(ports=frozenset({WEB}))}, "PortInUse"),
 }
 
 
@@ -385,8 +389,8 @@ def test_shapes_are_told_apart() -> None:
         asking(others={"constraints": ANYWHERE}),
         asking(others={"constraints": SchedulingConstraints({"zone": "a"}, None, TOLERATES.tolerations)}),
         asking(others={"constraints": SchedulingConstraints({}, (), TOLERATES.tolerations)}),
-        asking(others={**tolerant, "demand": ResourceRequest({"cpu": 9000})}),
-        asking(others={**tolerant, "demand": ResourceRequest(ports=frozenset({WEB}))}),
+        asking(others={**tolerant, "resource_request": ResourceRequest({"cpu": 9000})}),
+        asking(others={**tolerant, "resource_request": ResourceRequest(ports=frozenset({WEB}))}),
         asking(2, others=tolerant),
         asking(memory=9000, others=tolerant),
         asking(type="H100", others=tolerant),

@@ -108,7 +108,7 @@ def test_shapes_that_differ_in_the_number_have_one_scale() -> None:
     world = World(having("node1", 8000, 8000))
     candidates = world.cluster.candidates
     for number in (1, 2):
-        limit = {"gpu_limits": (("main", number),), "demand": ResourceRequest({"nvidia.com/gpu": number})}
+        limit = {"gpu_limits": (("main", number),), "resource_request": ResourceRequest({"nvidia.com/gpu": number})}
         world.decide(asking(number))
         world.decide(asking(number, others=limit))
 

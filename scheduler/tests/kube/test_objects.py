@@ -222,7 +222,9 @@ def test_texts_of_one_workload_are_kept_once() -> None:
     assert one.constraints is other.constraints
 
 
-@pytest.mark.parametrize("part", ["owner", "labels", "containers", "demand", "constraints", "scheduled_condition"])
+@pytest.mark.parametrize(
+    "part", ["owner", "labels", "containers", "resource_request", "constraints", "scheduled_condition"]
+)
 def test_what_pods_have_in_common_is_kept_once(part: str) -> None:
     """And nothing of it is kept for good that is long."""
     _, one = read_pod(fixture("pod_statefulset_bound.yaml"))
