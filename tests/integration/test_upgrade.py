@@ -1,0 +1,85 @@
+"""An upgrade under pods that run: what the new policies would refuse today goes on, to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from gpu_scheduler import names
+from tests.integration.manifests import SCHEDULER, Someone, annotated, binding, guard, pod_of
+from tests.integration.plant import ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.integration.plant import Object
+
+PODS: Final = "/api/v1/namespaces/guarded/pods"
+KUBELET: Final = "system:node:node1"
+CONTROLLER: Final = "system:serviceaccount:kube-system:replicaset-controller"
+RUNNING: Final[Object] = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+ASSIGNED: Final = {names.ASSIGNED_DEVICES: "0", names.ASSIGNED_INDEX: "0", names.ASSIGNED_NODE: "node1"}
+
+
+def _setting(value: str) -> list[Object]:
+    env = [{"name": names.VISIBLE_DEVICES, "value": value}]
+    return [{"name": "main", "image": "none", "env": env}]
+
+
+OLD: Final[dict[str, tuple[dict[str, str], Object]]] = {
+    "observes without the right": ({names.OBSERVER: "true"}, {}),
+    "keeps its environment without the right": ({names.KEEP_ENV: "true"}, {"containers": _setting("0")}),
+    "keeps a value that nobody can book": ({names.KEEP_ENV: "true"}, {"containers": _setting("$(FOO)")}),
+    "has a long annotation of ours": ({names.SHARING: "x" * 1000}, {}),
+    "has a map alone": ({names.MAP: "0=node1:0\n"}, {}),
+}
+"""By what the pod is: annotations and specification."""
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with pods that are bound, which has got its policies since."""
+    plane = ControlPlane(tmp_path_factory.mktemp("upgraded"))
+    try:
+        plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
+        plane.kube.create("/api/v1/nodes", {"metadata": {"name": "node1"}})
+        scheduler = Someone(plane, SCHEDULER)
+        for number, (annotations, spec) in enumerate(OLD.values()):
+            plane.kube.create(PODS, pod_of(f"old-{number}", annotations=annotations, **spec))
+            status, answer = scheduler.call("POST", f"{PODS}/old-{number}/binding", binding(f"old-{number}", ASSIGNED))
+            assert status == 201, answer
+        guard(plane)
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.mark.promise("guard-13")
+@pytest.mark.parametrize("what", OLD)
+def test_a_pod_from_before_runs_to_its_end(upgraded: ControlPlane, what: str) -> None:
+    """Its kubelet tells of it, controllers and users label it, and it goes when it is deleted; its like is not made."""
+    path = f"{PODS}/old-{list(OLD).index(what)}"
+    changes: dict[str, tuple[str, Object]] = {
+        KUBELET: (f"{path}/status", RUNNING),
+        CONTROLLER: (path, {"metadata": {"labels": {"app": "old"}, "finalizers": ["example.com/last"]}}),
+        "admin": (path, annotated({"example.com/notes": "kept"})),
+    }
+
+    told = {who: Someone(upgraded, who).merge(*change) for who, change in changes.items()}
+    assert {who: status for who, (status, _) in told.items()} == dict.fromkeys(changes, 200), told
+    ended = Someone(upgraded, CONTROLLER).merge(path, {"metadata": {"finalizers": None}})
+    assert ended[0] == 200, ended
+    gone = Someone(upgraded, KUBELET).call("DELETE", f"{path}?gracePeriodSeconds=0")
+
+    assert gone[0] == 200, gone
+    assert upgraded.kube.get(path) is None
+
+
+@pytest.mark.promise("guard-13", "guard-7")
+def test_the_like_of_an_observer_is_refused_after_the_upgrade(upgraded: ControlPlane) -> None:
+    """So what runs from before is not merely unguarded."""
+    status, answer = Someone(upgraded, "admin").call("POST", PODS, pod_of("new", annotations={names.OBSERVER: "true"}))
+
+    assert status in {403, 422}, answer
+    assert names.OBSERVER in answer["message"]
