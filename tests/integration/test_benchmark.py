@@ -81,8 +81,8 @@ def test_where_our_time_goes_is_sampled(tmp_path: Path) -> None:
 
     assert measured.wrong == []
     seen = "\n".join(msgspec.json.decode(path.read_bytes(), type=dict[str, int]))
-    assert "scheduling:Scheduler._look_at" in seen
-    assert "kube.http.client:Api.call" in seen
+    assert "scheduler.scheduling_loop:Scheduler._schedule_one" in seen
+    assert "kube.http.client:ApiClient.call" in seen
 
 
 FILLERS = [
