@@ -18,6 +18,7 @@ from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.core.namespace_limits import NamespaceLimits
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.placement_map import NO_LINES, PlacementMap, parse_placement_map
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import PodRef
@@ -137,13 +138,20 @@ def differences(lines: Iterable[bytes]) -> Iterator[str]:
             replay = Replay(line.policy)
         assert replay is not None, "a journal begins with the operator's choice"
         if line.took:
-            replay.take(line.took, msgspec.json.decode(line.value, type=TYPES[line.took]), gone=line.gone)
+            replay.take(
+                line.took, msgspec.json.decode(line.value, type=TYPES[line.took], dec_hook=read_map), gone=line.gone
+            )
         elif line.decided:
             again = msgspec.json.decode(msgspec.json.encode(verdict(replay.decide(line.uid))))
             said = msgspec.json.decode(text)
             before = {key: said.get(key) for key in again.keys() | said.keys() & {"placement", "reason", "message"}}
             if before != again:
                 yield f"line {number}, {line.decided}: it was {before}, and is {again}"
+
+
+def read_map(_: type[Any], text: str) -> PlacementMap:
+    """Read a map back."""
+    return parse_placement_map(text) if text else NO_LINES
 
 
 def whole(text: bytes) -> list[bytes]:

@@ -92,10 +92,9 @@ class Reference:
         """What a pod that has a node holds there until it is finished or gone."""
         if seen.node is None or seen.finished:
             return None
-        wish, assigned = self._wishes[seen.ref.uid], seen.annotations.get(ASSIGNED)
+        wish, assigned = self._wishes[seen.ref.uid], seen.assignment.devices
         if assigned is not None:
-            index = seen.annotations.get(ASSIGNED_INDEX)
-            return Hold(wish, seen.node, tuple(assigned.split(",")), None if index is None else int(index))
+            return Hold(wish, seen.node, assigned, None if seen.request.line is None else seen.request.line.index)
         # Somebody else bound it: what its containers see is what stands written in them.
         if wish.index is None or wish.index >= len(wish.lines):
             return Hold(wish, seen.node, (), wish.index)

@@ -371,9 +371,10 @@ class Machine(RuleBasedStateMachine):
         """A pod that we bound carries what its containers see and where it is."""
         for uid, each in self.api.pods.stored.items():
             if each.bound and uid not in self.foreign:
-                devices = each.annotations["agentaflow.gpu/assigned-devices"]
-                assert each.annotations["agentaflow.gpu/assigned-node"] == each.node
-                assert all(entry.value in {None, devices} for entry in (each.containers[0].env or ())[:1])
+                assert each.assignment.devices is not None
+                devices = ",".join(each.assignment.devices)
+                assert each.assignment.node == each.node
+                assert all(entry.value in {None, devices} for entry in (each.environment.containers[0].env or ())[:1])
 
     @invariant()
     def what_is_assumed_is_what_is_not_settled(self) -> None:

@@ -17,8 +17,8 @@ from gpu_scheduler.core.refs import Owner
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
-from tests.core.asking import asking, bound, having
-from tests.core.build import pod
+from tests.core.asking import asking, having
+from tests.core.build import bound, pod
 from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.steps import Cost, Name, counted, repeated, same
 from tests.virtual import VirtualLoop

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed
+from tests.core.build import bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,13 +156,12 @@ class Api:
         if stored is None:
             return Dropped("the pod is gone, or another has its name")
         if stored.node is not None:
-            ours = stored.node == place.node and place.annotations.items() <= stored.annotations.items()
+            ours = bound(stored, place, stored.assignment.at, stored.phase) == stored
             return Bound() if ours else Dropped("bound by somebody else")
         if stored.deleting_since is not None:
             return Dropped("the pod is being deleted")
         if stored.gated:
             return Failed("the pod is gated")
         self.landed += 1
-        written = {**place.annotations, "agentaflow.gpu/assigned-at": f"2026-11-21T01:00:00.{self.landed:06}Z"}
-        self.pods.write(uid, replace(stored, node=place.node, annotations={**stored.annotations, **written}))
+        self.pods.write(uid, bound(stored, place, f"2026-11-21T01:00:00.{self.landed:06}Z", stored.phase))
         return Bound()

@@ -13,9 +13,14 @@ SEEDS = [(name, seed) for name, target in TARGETS.items() for seed in target.see
 # Per breakage: the target that must see it, and what is replaced by what.
 BREAKAGES: dict[str, tuple[str, object, str, object]] = {
     "an error that nobody declared": ("map", placement_map, "_devices", lambda ids: len(ids) / 0),
-    "a map that loses a device": ("map", placement_map.Slot, "value", property(lambda slot: "".join(slot.devices[:1]))),
+    "a map that loses a device": (
+        "map",
+        placement_map.PlacementMap,
+        "_slot",
+        lambda known, position: placement_map.Slot(known.indices[position], "a", ()),
+    ),
     "a patch that is never complete": ("review", review, "missing", lambda _, needed: needed),
-    "a review without an answer": ("review", review, "read_request", lambda pod: len(pod.containers) / 0),
+    "a review without an answer": ("review", review, "_needed", lambda pod: len(pod.ref.name) / 0),
     "a hold that is lost": ("watches", Ledger, "forget", lambda *_: frozenset()),
 }
 

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_scheduler import names
 from gpu_scheduler.core.namespace_limits import EVERY_OTHER, NO_LIMITS, parse_limits
 from gpu_scheduler.core.nodes.inventory import Health
-from gpu_scheduler.core.pods.count_request import CountRequest
-from gpu_scheduler.core.pods.request import read_request
-from gpu_scheduler.core.pods.visible_devices import devices_in, literals
-from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -84,10 +81,10 @@ def device_view(states: NodeDevices, state: DeviceState, devices: Mapping[int, G
 def pod_view(seen: ListedPod, strategy: Strategy) -> View:
     """One pod; `strategy` is that of pods that name none."""
     pod = seen.pod
-    request = read_request(pod)
-    asked = request if isinstance(request, CountRequest) else None
+    request = pod.request
+    count = None if request.fault is not None or request.line is not None else request.count
     reason, message = waits_for(pod)
-    chosen = (asked.strategy or strategy) if asked else None if isinstance(request, Unschedulable) else MAP
+    chosen = (count.strategy or strategy) if count else None if request.fault is not None else MAP
     return {
         "namespace": pod.ref.namespace,
         "name": pod.ref.name,
@@ -96,9 +93,9 @@ def pod_view(seen: ListedPod, strategy: Strategy) -> View:
         "phase": phase_of(pod),
         "node": pod.node,
         "devices": list(devices_of(pod)),
-        "observer": pod.observer,
+        "observer": pod.request.observer,
         "strategy": chosen,
-        "priority": asked.priority if asked else None,
+        "priority": count.priority if count else None,
         "reason": reason,
         "message": message,
         "workload": pod.owner.name if pod.owner is not None and pod.owner.kind == names.WORKLOAD_KIND else None,
@@ -148,8 +145,8 @@ def devices_of(pod: Pod) -> tuple[str, ...]:
     """What a bound pod sees, whether or not it holds it: what its Binding says, else what its containers say."""
     if not pod.bound:
         return ()
-    assigned = pod.annotations.get(names.ASSIGNED_DEVICES)
-    return (literals(pod) or ()) if assigned is None else devices_in(assigned)
+    assigned = pod.assignment.devices
+    return (pod.environment.own_devices or ()) if assigned is None else assigned
 
 
 def limits_view(text: str, usage: NamespaceUsage, namespace: str | None) -> View:
@@ -206,7 +203,7 @@ def status_view(  # noqa: PLR0913 - the parts of the screen
                 {
                     "namespace": pod.ref.namespace,
                     "name": pod.ref.name,
-                    "observer": pod.observer,
+                    "observer": pod.request.observer,
                     "reason": reason,
                     "message": message,
                 }

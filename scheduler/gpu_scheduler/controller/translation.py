@@ -151,7 +151,7 @@ def read_seen_pod(raw: bytes | msgspec.Raw) -> tuple[str, WatchedPod]:
         owner=owner.name,
         owner_uid=owner.uid,
         node=pod.node or "",
-        devices=_listed(given.get(names.ASSIGNED_DEVICES)),
+        devices=pod.assignment.devices or (),
         uuids=_listed(given.get(names.ASSIGNED_UUIDS)),
         phase=pod.phase,
         scheduling=pod.scheduled_condition,

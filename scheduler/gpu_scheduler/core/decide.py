@@ -17,14 +17,13 @@ from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
-from gpu_scheduler.core.pods import visible_devices
-from gpu_scheduler.core.pods.count_request import MAX_CARDS, CountRequest, Strategy
+from gpu_scheduler.core.pods.count_request import MAX_DEVICES, CountRequest, Strategy
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot
-from gpu_scheduler.core.pods.pod import Pod, workload_of
-from gpu_scheduler.core.pods.request import limit_fits, read_request
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.request import limit_fits
 from gpu_scheduler.core.policy import Policy
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Unschedulable
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Unschedulable
 from gpu_scheduler.core.refs import WorkloadKey
 from gpu_scheduler.core.strategies import diagnosis
 from gpu_scheduler.core.strategies.candidates import Candidates
@@ -58,7 +57,7 @@ class Cluster:
 class _NoFit:
     """A line that the pod cannot have now."""
 
-    unschedulable: Unschedulable
+    unschedulable: Fault
     cured_by: frozenset[ClusterEvent]
     selection: Selection | None = None
 
@@ -67,15 +66,15 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     """What to do with `pod`; None when there is nothing to decide: it awaits no placement, or its bind is under way."""
     if not awaits_placement(pod, cluster.policy) or cluster.ledger.holds(pod.ref.uid):
         return None
-    request = read_request(pod)
-    if isinstance(request, Unschedulable):
-        return _put_off(pod, _NoFit(request, request.cured_by))
-    if isinstance(request, CountRequest):
-        return _by_strategy(pod, request, cluster)
-    if request.slot is None:
-        return _any_line(pod, request.map, cluster)
-    look = _LineFit(pod, workload_of(pod, request.map), cluster, by_field=bool(pod.gpu_limits))
-    found = look.at(request.slot)
+    fault, line = pod.request.fault, pod.request.line
+    if fault is not None:
+        return _put_off(pod, _NoFit(fault, frozenset()))
+    if line is None:
+        return _by_strategy(pod, pod.request.count, cluster)
+    if line.slot is None:
+        return _any_line(pod, line.workload, line.map, cluster)
+    look = _LineFit(pod, line.workload, cluster, by_field=bool(pod.gpu_limits))
+    found = look.at(line.slot)
     return _put_off(pod, found) if isinstance(found, _NoFit) else _bind(pod, found, f"index {found.index}")
 
 
@@ -86,11 +85,11 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
         return _put_off(pod, _NoFit(fault, fault.cured_by))
     namespace = pod.ref.namespace
     limit, usage = cluster.limits.of(namespace), cluster.ledger.devices.usage
-    over = None if pod.observer else quota.too_many(request.count, namespace, limit)
+    over = None if pod.request.observer else quota.too_many(request.count, namespace, limit)
     if over is not None:
         return _put_off(pod, _NoFit(over, over.cured_by))
     ranking = cluster.candidates.ranking(pod, request, cluster.strategy)
-    short = None if pod.observer else quota.too_many_more(request.count, namespace, limit, cluster.ledger)
+    short = None if pod.request.observer else quota.too_many_more(request.count, namespace, limit, cluster.ledger)
     choices = ranking.choices() if short is None else ranking.beside(usage.cards(namespace))
     barred: list[Unschedulable] = []
     for choice in choices:
@@ -123,9 +122,9 @@ def _bounded(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
     return f"; priority {request.priority} counts as {counts}, the maximum of namespace {pod.ref.namespace}"
 
 
-def _any_line(pod: Pod, placement_map: PlacementMap, cluster: Cluster) -> Decision:
+def _any_line(pod: Pod, workload: WorkloadKey, placement_map: PlacementMap, cluster: Cluster) -> Decision:
     """The lowest line that nobody has and that can be had now; else what is in the way of the lowest."""
-    workload, ledger = workload_of(pod, placement_map), cluster.ledger
+    ledger = cluster.ledger
     look = _LineFit(pod, workload, cluster, by_field=True)
     first: _NoFit | None = None
     cured_by: set[ClusterEvent] = {AnyIndexFreed(workload)}
@@ -168,11 +167,11 @@ class _LineFit:
         pod, node = self._pod, self._cluster.nodes.resolve(slot.node)
         if isinstance(node, Unschedulable):
             # The pod's own faults first: their cure is a new pod, and that can be had before the node is there.
-            fault = limit_fits(pod, slot) or environment_complete(pod, slot.value, by_field=self._by_field)
+            fault = limit_fits(pod.gpu_limits, slot) or environment_complete(pod, slot.value, by_field=self._by_field)
             return _NoFit(fault or node, node.cured_by)
         placement = _placement(pod, node, slot.devices, slot.index)
         found = (
-            limit_fits(pod, slot)
+            limit_fits(pod.gpu_limits, slot)
             or environment_complete(pod, placement.value, by_field=self._by_field)
             or self._cards(placement, slot, node)
             or self._node(node)
@@ -193,7 +192,7 @@ class _LineFit:
         plugin = node.advertised is not None and claim.limit > 0
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
-            (None if plugin else gpu_filters.cards_exist((*slot.devices, *visible_devices.kept(pod)), node))
+            (None if plugin else gpu_filters.cards_exist((*slot.devices, *pod.request.kept), node))
             or quota.within_limit(claim, ledger, limit)
             or gpu_filters.index_free(self._workload, slot.index, ledger, nodes)
             or quota.quota_left(claim, ledger, limit)
@@ -221,7 +220,7 @@ def _placement(pod: Pod, node: Node, devices: tuple[str, ...], index: int | None
     """These devices there; where a device plugin chooses the cards, they are numbered from the container."""
     if node.advertised is not None and pod.gpu_limits:
         # A limit beyond all cards is refused by another question; here it must not fill the memory.
-        return Placement(node.name, tuple(map(str, range(min(pod.gpu_limit, MAX_CARDS)))), index)
+        return Placement(node.name, tuple(map(str, range(min(pod.gpu_limit, MAX_DEVICES)))), index)
     return Placement(node.name, devices, index, None if node.inventory is None else node.inventory.uuids(devices))
 
 

@@ -1,7 +1,7 @@
 """Why a pod is refused or waits, and what could cure it.
 
-LAW: one word per reason, the same in message, command line, metric label and documentation; an obstacle carries all
-that can be said of it.
+LAW: one word per reason, the same in message, command line, metric label and documentation; a Fault carries all that
+can be said of it.
 """
 
 from dataclasses import dataclass
@@ -57,17 +57,12 @@ REFUSED_AT_ADMISSION: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Unschedulable:
-    """One reason why a pod cannot be placed: what is the case, what its owner can do, and which changes may help.
-
-    `about` is what makes it the same obstacle next time, where `what` has numbers that change by the minute.
-    """
+class Fault:
+    """What is wrong with a pod's own text, and what its owner can do."""
 
     reason: Reason
     what: str
     remedy: str
-    cured_by: frozenset[ClusterEvent] = frozenset()
-    about: str = ""
 
     @property
     def message(self) -> str:
@@ -76,5 +71,21 @@ class Unschedulable:
 
     @property
     def topic(self) -> str:
-        """Two obstacles with one topic are one obstacle: it is told once."""
+        """Two with one topic are the same: it is written once."""
+        return f"{self.reason}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable(Fault):
+    """One reason why a pod cannot be placed now, and which changes of the cluster may help.
+
+    `about` is what makes it the same next time, where `what` has numbers that change by the minute.
+    """
+
+    cured_by: frozenset[ClusterEvent] = frozenset()
+    about: str = ""
+
+    @property
+    def topic(self) -> str:
+        """See Fault."""
         return f"{self.reason}: {self.about or self.what}"

@@ -16,7 +16,6 @@ from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
-from gpu_scheduler.core.pods.placement_map import REMEMBERED
 from gpu_scheduler.kube.resource import EventHandlerFuncs
 from gpu_scheduler.scheduler.ports import InputKind, NoJournal
 
@@ -67,12 +66,7 @@ class ClusterCache:
         self.classes = self._journaled(InputKind.STORAGE_CLASS, volumes.class_applied, volumes.class_forgotten)
 
     def rebuild_ledger(self, tracker: PodStates) -> Ledger:
-        """Make the ledger anew from the objects alone, and from what was promised and is not settled yet.
-
-        With more text in maps than the parser remembers, each would be read again, for seconds; then it is the old one.
-        """
-        if sum(map(len, {tracked.pod.map_text or "" for tracked in tracker.values()})) > REMEMBERED:
-            return self.cluster.ledger
+        """Make the ledger anew from the objects alone, and from what is assumed and not confirmed yet."""
         ledger = Ledger(self.cluster.policy)
         for node in self.cluster.nodes:
             ledger.apply_node(node)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
 from gpu_scheduler.core.namespace_limits import NO_LIMITS
-from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
-from gpu_scheduler.core.pods.request import read_request
+from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.text import quote
 
 if TYPE_CHECKING:
@@ -56,9 +55,9 @@ class DynamicConfig:
 
     def priority_of(self, pod: Pod) -> int:
         """How far before the others the pod is looked at: its priority, where the strategy goes by it."""
-        request = None if pod.map_text is not None else read_request(pod)
-        if isinstance(request, CountRequest) and (request.strategy or self.strategy) is Strategy.PRIORITY:
-            return self._limits().priority(pod.ref.namespace, request.priority)
+        count = pod.request.count
+        if count.count and pod.request.fault is None and (count.strategy or self.strategy) is Strategy.PRIORITY:
+            return self._limits().priority(pod.ref.namespace, count.priority)
         return 0
 
     def _tell(self, word: str) -> None:

@@ -35,7 +35,8 @@ LIMIT: Final = 2**28
 log = get_logger(__name__)
 
 _bookmarks = msgspec.json.Decoder(Bookmark)
-_encoder = msgspec.json.Encoder()
+# The one value that is no dataclass is a map: it is written as its text.
+_encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 class JournalError(Exception):

@@ -10,8 +10,9 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import read_request
-from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import PlacementRequest, read_request
+from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.webhook.review import AddOp, Admit, Deny, review_pod
@@ -30,7 +31,7 @@ HANDED: Final = (
 )
 """What templates take from their job; no index, because replicas can't have one in common."""
 
-# A template that says one of these leaves its cards to a strategy: a map, which beats it on a pod, is not for it.
+# A template that says one of these leaves its devices to a strategy: a map, which beats it on a pod, is not for it.
 _BY_STRATEGY: Final = frozenset({names.COUNT, names.STRATEGY})
 
 _LAUNCHER: Final = "launcher"
@@ -41,8 +42,8 @@ class Replicas:
     """The replicas of one type whose template names our scheduler or none."""
 
     name: str
-    pod: Pod
-    """As the template has it; `scheduler_name` is empty where it names none."""
+    template: PodText
+    """Its `scheduler_name` is empty where it names none."""
     annotated: bool | None
     """Whether the template has annotations, be they none; None where it lacks even metadata."""
 
@@ -64,11 +65,11 @@ def review_job(job: Job, scheduler_name: str) -> Admit | Deny:
     """Hand the job's annotations to the templates that are for us, and our scheduler's name where there is none."""
     patches: list[AddOp] = []
     reached: list[str] = []
-    for replicas, pod in _ours(job, scheduler_name):
-        verdict = review_pod(pod, "", scheduler_name)
+    for replicas, text in _ours(job, scheduler_name):
+        verdict = review_pod(_pod(text), "", scheduler_name)
         if isinstance(verdict, Deny):
             return verdict
-        additions = [*_annotations(job, replicas, pod), *_scheduler(job, replicas, scheduler_name)]
+        additions = [*_annotations(job, replicas, text), *_scheduler(job, replicas, scheduler_name)]
         if additions:
             patches += additions
             reached.append(replicas.name)
@@ -93,27 +94,39 @@ def cautions(job: Job, before: Mapping[str, str] | None, scheduler_name: str) ->
     for key in HANDED:
         now = job.annotations.get(key)
         if before is not None and now != before.get(key):
-            kept = ", ".join(each.name for each in ours if each.pod.annotations.get(key) not in {None, now})
+            kept = ", ".join(each.name for each in ours if each.template.annotations.get(key) not in {None, now})
             if kept:
                 said.append(f"annotation {key} stays as it was in the template of {quote(kept)}; change it there")
     return tuple(said)
 
 
-def _ours(job: Job, scheduler_name: str) -> Iterator[tuple[Replicas, Pod]]:
-    """The replicas that are for us, each with a pod as its operator would make it once the job has handed over."""
+def _ours(job: Job, scheduler_name: str) -> Iterator[tuple[Replicas, PodText]]:
+    """The replicas that are for us, each with what its operator would write on a pod once the job has handed over."""
     given = _given(job)
     for replicas in job.replicas if given else ():
         if _computes(job, replicas):
-            own = replicas.pod.annotations
-            pod = replace(
-                replicas.pod,
-                ref=PodRef(replicas.pod.ref.namespace, "", ""),
+            template = replicas.template
+            text = replace(
+                template,
+                name="",
                 scheduler_name=scheduler_name,
-                annotations={**_without_map(given, own), **own},
-                labels={**replicas.pod.labels, names.REPLICA_TYPE: replicas.name},
+                annotations={**_without_map(given, template.annotations), **template.annotations},
+                labels={**template.labels, names.REPLICA_TYPE: replicas.name},
             )
-            if replicas.pod.scheduler_name or _asks(pod):
-                yield replicas, pod
+            if template.scheduler_name or _asks(read_request(text)):
+                yield replicas, text
+
+
+def _pod(text: PodText) -> Pod:
+    """What a review of such a pod looks at."""
+    return Pod(
+        PodRef(text.namespace, "", ""),
+        read_request(text),
+        scheduler_name=text.scheduler_name,
+        generate_name=text.generate_name,
+        environment=text.environment,
+        gpu_limits=text.gpu_limits,
+    )
 
 
 def _given(job: Job) -> dict[str, str]:
@@ -124,22 +137,21 @@ def _computes(job: Job, replicas: Replicas) -> bool:
     """MPI's launcher starts the others and is kept from GPUs by its operator, unless it is made to compute itself."""
     if job.kind != names.MPI_JOB or replicas.name.lower() != _LAUNCHER:
         return True
-    return job.launcher_works or bool(replicas.pod.gpu_limits) or bool(replicas.pod.scheduler_name)
+    return job.launcher_works or bool(replicas.template.gpu_limits) or bool(replicas.template.scheduler_name)
 
 
 def _without_map(given: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in given.items() if key != names.MAP or _BY_STRATEGY.isdisjoint(own)}
 
 
-def _asks(pod: Pod) -> bool:
+def _asks(request: PlacementRequest) -> bool:
     """Replicas that ask for no GPU (a parameter server, say) would wait for ever with our scheduler."""
-    request = read_request(pod)
-    return not isinstance(request, Unschedulable) or request.reason is not Reason.NOTHING_REQUESTED
+    return request.fault is None or request.fault.reason is not Reason.NOTHING_REQUESTED
 
 
-def _annotations(job: Job, replicas: Replicas, pod: Pod) -> list[AddOp]:
+def _annotations(job: Job, replicas: Replicas, text: PodText) -> list[AddOp]:
     """What the template lacks, at the deepest place that it has."""
-    lacking = {key: value for key, value in pod.annotations.items() if key not in replicas.pod.annotations}
+    lacking = {key: value for key, value in text.annotations.items() if key not in replicas.template.annotations}
     path = f"{_template(job, replicas)}/metadata"
     if not lacking:
         return []
@@ -151,7 +163,7 @@ def _annotations(job: Job, replicas: Replicas, pod: Pod) -> list[AddOp]:
 
 
 def _scheduler(job: Job, replicas: Replicas, scheduler_name: str) -> list[AddOp]:
-    if replicas.pod.scheduler_name:
+    if replicas.template.scheduler_name:
         return []
     return [AddOp(f"{_template(job, replicas)}/spec/schedulerName", scheduler_name)]
 

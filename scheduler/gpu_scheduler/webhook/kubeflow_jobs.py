@@ -13,7 +13,7 @@ from gpu_scheduler import names
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import ObjectMeta
 from gpu_scheduler.kube.objects.pod_objects import PodMeta, PodObject, PodSpec
-from gpu_scheduler.kube.objects.pods import pod_value
+from gpu_scheduler.kube.objects.pods import text_of
 from gpu_scheduler.webhook.job_review import Job, Replicas
 
 if TYPE_CHECKING:
@@ -98,4 +98,4 @@ def _replicas(raw: msgspec.Raw, namespace: str, scheduler_name: str) -> Iterator
             meta = template.metadata
             pod = PodObject(meta or PodMeta(), decode_object(_pod_specs, template.spec))
             annotated = None if meta is None else meta.annotations is not None
-            yield Replicas(name, pod_value(pod, namespace), annotated)
+            yield Replicas(name, text_of(pod, namespace), annotated)

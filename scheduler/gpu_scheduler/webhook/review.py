@@ -10,11 +10,10 @@ from typing import Final
 from gpu_scheduler import names
 from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, required_env
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
-from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import PlacementRequest, excess_of, read_request
+from gpu_scheduler.core.pods.request import excess_fault
 from gpu_scheduler.core.pods.visible_devices import carried
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason, Unschedulable
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Reason
 from gpu_scheduler.core.text import quote
 
 _MAX_NAME: Final = 253
@@ -50,33 +49,34 @@ def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None 
         return Admit()
     if subresource == "ephemeralcontainers":
         return _review_debugging(pod, old)
-    request = read_request(pod)
-    if isinstance(request, Unschedulable):
-        return _deny(request) if request.reason in REFUSED_AT_ADMISSION else Admit()
-    needed = _needed(pod, request)
-    log = f"Injecting {_shown(needed)} for pod {_named(pod)} ({_known(request)})"
-    return _complete(pod, pod.containers, needed, log)
+    fault = pod.request.fault
+    if fault is not None:
+        return _deny(fault) if fault.reason in REFUSED_AT_ADMISSION else Admit()
+    needed = _needed(pod)
+    log = f"Injecting {_shown(needed)} for pod {_named(pod)} ({_known(pod)})"
+    return _complete(pod, pod.environment.containers, needed, log)
 
 
-def _needed(pod: Pod, request: PlacementRequest | CountRequest) -> tuple[EnvVar, EnvVar]:
+def _needed(pod: Pod) -> tuple[EnvVar, EnvVar]:
     """The devices as the line names them; by our annotation where line or devices are decided later."""
-    if isinstance(request, CountRequest) or request.slot is None or pod.gpu_limits:
+    line = pod.request.line
+    if line is None or line.slot is None or pod.gpu_limits:
         return BY_FIELD
-    return required_env(request.slot.value)
+    return required_env(line.slot.value)
 
 
-def _known(request: PlacementRequest | CountRequest) -> str:
+def _known(pod: Pod) -> str:
     """What is known of the pod's place, for a log line."""
-    if isinstance(request, CountRequest):
+    line = pod.request.line
+    if line is None:
         return "devices decided by strategy when it is placed"
-    return "index decided when it is placed" if request.slot is None else f"index {request.slot.index}"
+    return "index decided when it is placed" if line.index is None else f"index {line.index}"
 
 
 def _review_debugging(pod: Pod, old: Pod | None) -> Admit | Deny:
     """A new ephemeral container sees what its pod sees."""
-    excess = excess_of(pod)
-    if excess is not None:
-        return _deny(excess)
+    if pod.excess is not None:
+        return _deny(excess_fault(pod.excess))
     known = {container.name for container in _ephemeral(old)} if old is not None else set()
     new = tuple(container for container in _ephemeral(pod) if container.name not in known)
     needed = _seen(pod)
@@ -84,16 +84,15 @@ def _review_debugging(pod: Pod, old: Pod | None) -> Admit | Deny:
 
 
 def _ephemeral(pod: Pod) -> Iterator[Container]:
-    return (container for container in pod.containers if container.kind is ContainerKind.EPHEMERAL)
+    return (container for container in pod.environment.containers if container.kind is ContainerKind.EPHEMERAL)
 
 
 def _seen(pod: Pod) -> tuple[EnvVar, EnvVar]:
     """What the pod's own containers have, else what it asks for; where neither says, our empty annotation."""
-    own = carried(pod)
+    own = carried(pod.environment.containers)
     if own is not None:
         return own, BY_FIELD[1]
-    request = read_request(pod)
-    return BY_FIELD if isinstance(request, Unschedulable) else _needed(pod, request)
+    return BY_FIELD if pod.request.fault is not None else _needed(pod)
 
 
 def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, ...], log: str) -> Admit | Deny:
@@ -135,5 +134,5 @@ def _json(entry: EnvVar) -> dict[str, object]:
     return {"name": entry.name, "value": entry.value}
 
 
-def _deny(unschedulable: Unschedulable) -> Deny:
-    return Deny(unschedulable.reason, unschedulable.message)
+def _deny(fault: Fault) -> Deny:
+    return Deny(fault.reason, fault.message)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.controller.gpu_workload import Attempt, GpuWorkload, annotations_of, pod_name, short
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
-from gpu_scheduler.core.pods.request import read_request
+from gpu_scheduler.core.pods.request import PlacementRequest
 from gpu_scheduler.core.refs import PodRef
 from tests.core.build import pod
 
@@ -24,7 +24,7 @@ requests = st.builds(
 @given(requests)
 def test_what_is_asked_for_is_what_the_scheduler_reads(request: CountRequest) -> None:
     """A workload's request, written on a pod and read from it, is the same request."""
-    assert read_request(pod("train-0", None, annotations=annotations_of(request))) == request
+    assert pod("train-0", None, annotations=annotations_of(request)).request == PlacementRequest(count=request)
 
 
 def test_only_what_is_asked_for_is_written() -> None:

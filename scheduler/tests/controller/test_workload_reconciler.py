@@ -12,6 +12,7 @@ from gpu_scheduler.controller.workload_reconciler import WorkloadReconciler
 from gpu_scheduler.controller.workload_status import CreateFailure
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.request import PlacementRequest
 from gpu_scheduler.core.refs import PodRef
 
 KEY = "default/train"
@@ -60,7 +61,9 @@ class Cluster:
     def show_pod(self, number: int = 0, **others: Any) -> WatchedPod:
         """Let the watch show a pod."""
         ref = PodRef("default", f"train-{number}", f"pod-{number}")
-        shown = WatchedPod(Pod(ref), Attempt(**{"ref": ref, "owner": "train", "owner_uid": "uid-1", **others}))
+        shown = WatchedPod(
+            Pod(ref, PlacementRequest()), Attempt(**{"ref": ref, "owner": "train", "owner_uid": "uid-1", **others})
+        )
         self.workloads.pods.applied(shown)
         return shown
 

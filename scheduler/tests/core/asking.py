@@ -1,7 +1,6 @@
 """Pods that ask for GPUs by number, and nodes whose cards are known, for tests."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gpu_scheduler.core.decide import Cluster, decide
@@ -14,7 +13,7 @@ from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
-from tests.core.build import POLICY, node, pod
+from tests.core.build import POLICY, bound, node, pod
 
 PREFIX = "agentaflow.gpu/"
 
@@ -91,9 +90,3 @@ class World:
     def end(self, given: Pod) -> None:
         """The pod is gone."""
         self.ledger.forget(given.ref.uid)
-
-
-def bound(given: Pod, placement: Placement, at: str = "2026-11-21T01:00:00.000000Z") -> Pod:
-    """As the watch shows it when its Binding is written."""
-    annotations = {**given.annotations, **placement.annotations, **words(assigned_at=at)}
-    return replace(given, node=placement.node, phase="Running", annotations=annotations)

@@ -13,9 +13,12 @@ from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
-from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.placement import Placement, read_assignment
+from gpu_scheduler.core.pods.placement_map import NO_LINES
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import PlacementRequest, read_request
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import read_request
+from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import Owner, PodRef
 
@@ -26,12 +29,19 @@ MAP = """\
 3=node4:3
 4=node4:3
 """
+AT = "2026-11-21T01:00:00.000000Z"
 POLICY = Policy()
 ROOM = {"pods": 110, "cpu": 8000, "memory": 2**34}
 KEEP = {"agentaflow.gpu/keep-env": "true"}
 TRAIN = Owner("StatefulSet", "train")
 FIELD_REF = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
 PCI = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
+
+
+WRITTEN = ("generate_name", "owner", "scheduler_name", "labels", "gpu_limits", "unsupported", "excess")
+"""What a request is read from, beside annotations and containers."""
+SHARED = ("generate_name", "owner", "scheduler_name", "gpu_limits", "excess")
+"""What of that the pod keeps."""
 
 
 def visible(value: str) -> EnvVar:
@@ -59,19 +69,48 @@ def pod(
 ) -> Pod:
     """A pod as the webhook left it, its container with what its map line says, and uid `uid-of-NAMESPACE/NAME`."""
     given = {**({} if text is None else {names.MAP: text}), **(annotations or {})}
-    ref = PodRef(namespace, name, f"uid-of-{namespace}/{name}")
-    made = Pod(**{"ref": ref, "owner": TRAIN, "annotations": given, **others})
-    if "containers" in others:
-        return made
-    request = read_request(made)
-    slot = request.slot if isinstance(request, PlacementRequest) else None
-    env = BY_FIELD if slot is None or made.gpu_limits else required_env(slot.value)
-    return replace(made, containers=(container(env),))
+    ref = others.pop("ref", PodRef(namespace, name, f"uid-of-{namespace}/{name}"))
+    containers = others.pop("containers", None)
+    written = {"owner": TRAIN, **{key: others.pop(key) for key in WRITTEN if key in others}}
+    shared = {key: written[key] for key in SHARED if key in written}
+    asking = PodText(ref.namespace, ref.name, bound=others.get("node") is not None, annotations=given, **written)
+    if containers is None:
+        line = read_request(asking).line
+        env = BY_FIELD if line is None or line.slot is None or asking.gpu_limits else required_env(line.slot.value)
+        containers = (container(env),)
+    asking = replace(asking, environment=environment_of(containers))
+    return Pod(
+        ref,
+        read_request(asking),
+        assignment=read_assignment(given),
+        environment=asking.environment,
+        **shared,
+        **others,
+    )
 
 
 def running(name: str, node: str, text: str | None = MAP, **others: Any) -> Pod:
     """A pod that was bound to `node` and runs."""
-    return replace(pod(name, text, **others), node=node, phase="Running")
+    return pod(name, text, **{"node": node, "phase": "Running", **others})
+
+
+def bound(pending: Pod, place: Placement, at: str = AT, phase: str = "Running") -> Pod:
+    """The pod as our Binding left it."""
+    line = pending.request.line
+    if line is not None and place.index is not None:
+        line = replace(line, index=place.index, slot=line.slot_of(place.index), map=NO_LINES)
+    return replace(
+        pending,
+        node=place.node,
+        phase=phase,
+        request=replace(pending.request, line=line),
+        assignment=read_assignment({**place.annotations, names.ASSIGNED_AT: at}),
+    )
+
+
+def seeing(pending: Pod, *containers: Container) -> Pod:
+    """The pod with these containers."""
+    return replace(pending, environment=environment_of(containers))
 
 
 def own(*values: str) -> tuple[Container, ...]:

@@ -10,12 +10,24 @@ from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Nodes
-from gpu_scheduler.core.pods.placement_map import parse_placement_map
-from gpu_scheduler.core.pods.pod import Pod, workload_of
+from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
-from tests.core.build import POLICY, container, decided, exists, ledger, node, nodes, pod, running
+from tests.core.build import (
+    POLICY,
+    bound,
+    container,
+    decided,
+    exists,
+    ledger,
+    node,
+    nodes,
+    placed,
+    pod,
+    running,
+    seeing,
+)
 
 TEXT = "0=node1:0\n1=node2:1\n2=node3:2"
 OLD, NEW = (Owner("ReplicaSet", f"web-{version}") for version in ("5d9f7c", "2456789"))
@@ -36,9 +48,7 @@ def replica(suffix: str, text: str = TEXT, *, owner: Owner = OLD, **others: obje
 
 def on(given: Pod, where: str, index: int, devices: str) -> Pod:
     """The pod as the watch shows it after such a bind."""
-    assigned = {"node": where, "index": str(index), "devices": devices}
-    keys = {f"agentaflow.gpu/assigned-{key}": value for key, value in assigned.items()}
-    return replace(given, node=where, phase="Running", annotations={**given.annotations, **keys})
+    return bound(given, placed(where, devices, index), "")
 
 
 FIRST = on(replica("aaaaa"), "node1", 0, "0")
@@ -162,7 +172,9 @@ def test_none_feasible_tells_of_the_lowest_free_line() -> None:
     assert decision.message == (
         "NodeNotReady: cannot use node node2: it is not Ready; see why: kubectl describe node node2"
     )
-    workload = workload_of(pending, parse_placement_map(TEXT))
+    line = pending.request.line
+    assert line is not None
+    workload = line.workload
     assert {AnyIndexFreed(workload), exists("node2"), exists("node3")} <= decision.cured_by
     for cure in (node("node2"), node("node3")):
         assert known.apply(cure) & decision.cured_by
@@ -291,7 +303,7 @@ def test_whose_lines_are_counted(pending: Pod, index: int) -> None:
 
 def test_the_gate_asks_for_our_annotation() -> None:
     """A literal can't be right by any line: nothing is bound, and the owner hears it in the first line's words."""
-    own = replace(replica("ddddd"), containers=(container(None),))
+    own = seeing(replica("ddddd"), container(None))
     decision = decided(own, policy=POLICY)
 
     assert isinstance(decision, Wait)
@@ -339,7 +351,9 @@ def test_a_line_whose_volumes_are_being_made_is_kept() -> None:
 def test_a_kept_line_that_is_given_up_is_free_for_all() -> None:
     """Its pod waits for something else now, is deleted, or takes it."""
     pending = replica("ddddd")
-    workload = workload_of(pending, parse_placement_map(TEXT))
+    line = pending.request.line
+    assert line is not None
+    workload = line.workload
     held = ledger()
     held.nominate(pending.ref.uid, (workload, 0))
     decision = decided(replica("eeeee"), held)

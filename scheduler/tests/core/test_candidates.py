@@ -22,8 +22,8 @@ from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.strategies import candidates
 from tests.core import by_hand
-from tests.core.asking import World, asking, bound, having, words
-from tests.core.build import node, running
+from tests.core.asking import World, asking, having, words
+from tests.core.build import bound, node, running
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.cluster_events import ClusterEvent
@@ -100,26 +100,26 @@ def some_ask(draw: st.DrawFn) -> by_hand.Ask:
 def pod_of(ask: by_hand.Ask, name: str) -> Pod:
     """The pod that asks for this."""
     request = ask.request
-    given = words(scheduling_strategy=ask.strategy, exclusive=str(request.exclusive).lower())
+    given: dict[str, object] = {"scheduling_strategy": ask.strategy, "exclusive": str(request.exclusive).lower()}
     if request.memory:
-        given |= words(memory=request.memory)
+        given["memory"] = request.memory
     if request.gpu_type:
-        given |= words(type=request.gpu_type)
+        given["type"] = request.gpu_type
     if ask.sharing_any:
-        given |= words(sharing="any")
+        given["sharing"] = "any"
     if ask.observer:
-        given |= words(observer="true")
+        given["observer"] = "true"
     requests = {resource: amount for resource, amount in (("cpu", ask.cpu), (GPU, ask.limit)) if amount}
-    pod = asking(
+    return asking(
         request.count,
         name,
+        **given,
         others={
             "resource_request": ResourceRequest(requests, frozenset({PORT} if ask.port else ())),
             "constraints": SchedulingConstraints({"zone": ask.zone} if ask.zone else {}),
             "gpu_limits": (("main", ask.limit),) if ask.limit else (),
         },
     )
-    return replace(pod, annotations={**pod.annotations, **given})
 
 
 class Lives(RuleBasedStateMachine):
@@ -220,8 +220,8 @@ class Lives(RuleBasedStateMachine):
     def pin(self, where: str, device: int) -> None:
         """A pod with a map holds a card by its name."""
         name = self.name()
-        pod = running(name, where, f"0={where}:{device}", annotations=words(index=0, assigned_at=""))
-        pod = replace(pod, annotations={**pod.annotations, **words(assigned_at=f"2026-11-21T01:00:00.{self.made:06}Z")})
+        at = f"2026-11-21T01:00:00.{self.made:06}Z"
+        pod = running(name, where, f"0={where}:{device}", annotations=words(index=0, assigned_at=at))
         self.world.ledger.apply(pod)
         ask = by_hand.Ask(CountRequest(1), Strategy.BEST_FIT)
         self.hold(pod, ask, (str(device),), confirmed=True)

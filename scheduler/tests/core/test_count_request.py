@@ -8,7 +8,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.pods.count_request import (
-    MAX_CARDS,
+    MAX_DEVICES,
     MAX_MEMORY,
     MAX_PRIORITY,
     CountRequest,
@@ -16,22 +16,24 @@ from gpu_scheduler.core.pods.count_request import (
     read_count,
 )
 from gpu_scheduler.core.pods.placement_map import Slot, parse_placement_map
-from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import PlacementRequest, read_request
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason, Unschedulable
-from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import LineRequest, PlacementRequest, read_request
+from gpu_scheduler.core.pods.visible_devices import environment_of
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Reason
+from gpu_scheduler.core.refs import WorkloadKey
 from tests.core.build import container, visible
 
 PREFIX = "agentaflow.gpu/"
 FOUR = '"least_utilized", "best_fit", "priority" or "round_robin"'
 
 
-def asking(count: str | None = None, limits: tuple[tuple[str, int], ...] = (), **others: Any) -> Pod:
+def asking(count: str | None = None, limits: tuple[tuple[str, int], ...] = (), **others: Any) -> PodText:
     """A pod without a map; other words are annotations of ours, by the last part of their name."""
-    fields = {key: others.pop(key) for key in ("containers", "unsupported") if key in others}
+    fields = {key: others.pop(key) for key in ("unsupported",) if key in others}
+    environment = environment_of(others.pop("containers", ()))
     words = {f"{PREFIX}{key.replace('_', '-')}": text for key, text in {"count": count, **others}.items()}
     annotations = {key: text for key, text in words.items() if text is not None}
-    return Pod(PodRef("default", "train", ""), annotations=annotations, gpu_limits=limits, **fields)
+    return PodText("default", "train", annotations=annotations, gpu_limits=limits, environment=environment, **fields)
 
 
 ONE_OF_4 = (("main", 4),)
@@ -73,9 +75,11 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("given", "request_"), ASKED.values(), ids=ASKED)
-def test_what_a_pod_may_ask_for(given: Pod, request_: CountRequest) -> None:
+def test_what_a_pod_may_ask_for(given: PodText, request_: CountRequest) -> None:
     """A number of GPUs is enough; all else has a default."""
-    assert request_ == read_request(given)
+    read = read_request(given)
+
+    assert (read.count, read.line, read.fault) == (request_, None, None)
 
 
 FAULTS = {
@@ -214,20 +218,20 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("given", "sentence"), FAULTS.values(), ids=FAULTS)
-def test_fault(given: Pod, sentence: str) -> None:
+def test_fault(given: PodText, sentence: str) -> None:
     """Cannot + value + rule + valid example; all of them are refused before the pod exists."""
-    read = read_request(given)
+    read = read_request(given).fault
 
-    assert isinstance(read, Unschedulable)
+    assert read is not None
     assert f"RequestInvalid: {sentence}" == read.message
     assert read.reason in REFUSED_AT_ADMISSION
 
 
 def test_fields_that_no_strategy_reads() -> None:
     """The cure names what a strategy does read."""
-    read = read_request(asking("1", unsupported=("spec.resourceClaims",)))
+    read = read_request(asking("1", unsupported=("spec.resourceClaims",))).fault
 
-    assert isinstance(read, Unschedulable)
+    assert read is not None
     assert read.message == (
         "Unsupported: cannot place a pod by spec.resourceClaims: this scheduler does not read it; leave it out: "
         "nodeSelector and required node affinity are read "
@@ -244,12 +248,12 @@ NOT_BY_NUMBER = {
 
 
 @pytest.mark.parametrize("given", NOT_BY_NUMBER.values(), ids=NOT_BY_NUMBER)
-def test_who_does_not_ask_by_number(given: Pod) -> None:
+def test_who_does_not_ask_by_number(given: PodText) -> None:
     """What nobody asked for is no fault."""
     read = read_request(given)
 
-    assert isinstance(read, Unschedulable)
-    assert read.reason is Reason.NOTHING_REQUESTED
+    assert read.fault is not None
+    assert read.fault.reason is Reason.NOTHING_REQUESTED
     assert read_count(given) is None
 
 
@@ -258,13 +262,14 @@ def test_a_map_wins() -> None:
     text = "0=node1:0"
     annotations = {"gpu-scheduling-map": text, f"{PREFIX}count": "x", f"{PREFIX}memory": "x", f"{PREFIX}index": "0"}
 
-    assert PlacementRequest(parse_placement_map(text), Slot(0, "node1", ("0",), 1)) == read_request(
-        Pod(PodRef("default", "train", ""), annotations=annotations)
-    )
+    read = read_request(PodText("default", "train", annotations=annotations))
+    workload = WorkloadKey("default", "", "", parse_placement_map(text).digest)
+
+    assert read == PlacementRequest(LineRequest(workload, 0, Slot(0, "node1", ("0",))))
 
 
 # Per annotation: what it may say, and what then is asked for.
-COUNTS = st.integers(1, MAX_CARDS)
+COUNTS = st.integers(1, MAX_DEVICES)
 MEMORIES = st.integers(0, MAX_MEMORY)
 PRIORITIES = st.integers(-MAX_PRIORITY, MAX_PRIORITY)
 TYPES = st.text(string.printable[:95], min_size=1, max_size=63)
@@ -290,7 +295,7 @@ def test_what_is_written_is_what_is_read(wish: CountRequest, limited: bool) -> N
         priority=str(wish.priority),
     )
 
-    assert wish == read_request(given)
+    assert read_request(given) == PlacementRequest(count=wish)
 
 
 DIGITS = st.text("0123456789+-_ ,.eE\u0661\u00b2", max_size=50)
@@ -319,7 +324,7 @@ def test_any_text_is_a_number_or_a_fault(count: str | None, memory: str | None, 
     )
 
     if None in numerals:
-        assert isinstance(read, Unschedulable)
+        assert isinstance(read, Fault)
         assert read.reason is Reason.REQUEST_INVALID
     else:
         assert isinstance(read, CountRequest)

@@ -8,7 +8,7 @@ import pytest
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, hold_of
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
-from tests.core.build import FIELD_REF, KEEP, MAP, PCI, container, ledger, own, pod, running
+from tests.core.build import FIELD_REF, KEEP, MAP, PCI, bound, container, ledger, own, pod, running
 
 PREFIX = "agentaflow.gpu/"
 AT = "2026-11-21T01:00:00.000001Z"
@@ -25,34 +25,34 @@ PART = words(count="1", memory="4096", exclusive="false")
 PLACED = words(assigned_devices="3", assigned_node="node4", assigned_at=AT)
 
 
-def bound(annotations: dict[str, str], text: str | None = None, **others: Any) -> Pod:
+def on_node4(annotations: dict[str, str], text: str | None = None, **others: Any) -> Pod:
     """A pod on node4, by default without a map."""
     return running("train-0", "node4", text, annotations=annotations, **{"containers": BY_FIELD, **others})
 
 
 HELD: dict[str, tuple[Pod, tuple[str, ...], int, bool]] = {
-    "the devices that the strategy assigned": (bound({**ONE, **PLACED}), ("3",), 0, False),
-    "so much of each": (bound({**words(count="1", memory="8192"), **PLACED}), ("3",), 8192, False),
-    "and the rest is left to others": (bound({**PART, **PLACED}), ("3",), 4096, True),
+    "the devices that the strategy assigned": (on_node4({**ONE, **PLACED}), ("3",), 0, False),
+    "so much of each": (on_node4({**words(count="1", memory="8192"), **PLACED}), ("3",), 8192, False),
+    "and the rest is left to others": (on_node4({**PART, **PLACED}), ("3",), 4096, True),
     "by a limit as well": (
-        bound(
+        on_node4(
             {**words(scheduling_strategy="best_fit", memory="1", exclusive="false"), **PLACED}, gpu_limits=(("m", 1),)
         ),
         ("3",),
         1,
         True,
     ),
-    "nothing, as an observer": (bound({**PART, **words(observer="true"), **PLACED}), (), 4096, True),
-    "nothing, without our annotation": (bound(PART), (), 0, False),
-    "its literal, which no strategy chose": (bound(PART, containers=own("5")), ("5",), 0, False),
+    "nothing, as an observer": (on_node4({**PART, **words(observer="true"), **PLACED}), (), 4096, True),
+    "nothing, without our annotation": (on_node4(PART), (), 0, False),
+    "its literal, which no strategy chose": (on_node4(PART, containers=own("5")), ("5",), 0, False),
     "all of each, when what it asks for cannot be read": (
-        bound({**words(count="1", memory="x", exclusive="false"), **PLACED}),
+        on_node4({**words(count="1", memory="x", exclusive="false"), **PLACED}),
         ("3",),
         0,
         False,
     ),
-    "all of each, with a map": (bound({**PART, **PLACED}, MAP), ("3",), 0, False),
-    "all of each, with a map that cannot be read": (bound({**PART, **PLACED}, "nonsense"), ("3",), 0, False),
+    "all of each, with a map": (on_node4({**PART, **PLACED}, MAP), ("3",), 0, False),
+    "all of each, with a map that cannot be read": (on_node4({**PART, **PLACED}, "nonsense"), ("3",), 0, False),
 }
 
 
@@ -66,7 +66,7 @@ def test_what_a_bound_pod_holds(given: Pod, devices: tuple[str, ...], memory: in
 
 def test_without_a_map_there_is_no_index_and_no_line() -> None:
     """Whatever its name or an annotation might say of one."""
-    holder = hold_of(bound({**ONE, **PLACED, **words(index="2", assigned_index="2")}), "node4")
+    holder = hold_of(on_node4({**ONE, **PLACED, **words(index="2", assigned_index="2")}), "node4")
 
     assert (holder.workload, holder.index, holder.named) == (None, None, ())
 
@@ -84,7 +84,7 @@ MOMENTS = {
 @pytest.mark.parametrize(("text", "moment"), MOMENTS.values(), ids=MOMENTS)
 def test_when_it_was_bound(text: str, moment: str) -> None:
     """A time that is written otherwise would sort wrongly: it counts as none."""
-    assert moment == hold_of(bound({**ONE, **PLACED, **words(assigned_at=text)}), "node4").assigned_at
+    assert moment == hold_of(on_node4({**ONE, **PLACED, **words(assigned_at=text)}), "node4").assigned_at
 
 
 CONFIRMED = {
@@ -103,11 +103,7 @@ def test_what_was_assumed_is_what_is_confirmed(pending: Pod) -> None:
     held, place = ledger(), Placement("node4", ("3",), None)
     held.assume(pending, place)
     (assumed,) = held
-    cured_by = held.apply(
-        replace(
-            pending, node="node4", annotations={**pending.annotations, **place.annotations, **words(assigned_at=AT)}
-        )
-    )
+    cured_by = held.apply(bound(pending, place, AT, phase="Pending"))
 
     assert list(held) == [replace(assumed, assumed=False, assigned_at=AT)]
     assert (assumed.assigned_at, cured_by) == ("", frozenset())
@@ -140,7 +136,7 @@ def test_two_parts_of_one_gpu_are_no_conflict() -> None:
 def test_the_newest_of_the_ledger_is_the_last_that_was_placed() -> None:
     """Assumed before bound, and of the bound the last by its Binding."""
     first, second = parts("a-0", "b-0")
-    later = replace(first, annotations={**first.annotations, **words(assigned_at="2026-11-21T01:00:00.000002Z")})
+    later = replace(first, assignment=replace(first.assignment, at="2026-11-21T01:00:00.000002Z"))
     held = ledger(later, second)
     newest: list[Hold | None] = [held.devices.newest()]
     held.assume(pod("c-0", None, annotations=ONE), Placement("node1", ("0",), None))

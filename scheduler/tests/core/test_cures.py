@@ -19,8 +19,7 @@ from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.nodes.nodes import ANY_NODE, Nodes
 from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement
-from gpu_scheduler.core.pods.placement_map import parse_placement_map
-from gpu_scheduler.core.pods.pod import Pod, ResourceRequest, workload_of
+from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
 from tests.core.build import ROOM, container, decided, exists, ledger, node, nodes, pod, running
@@ -35,8 +34,10 @@ PLUGIN = node("node1", advertised=1, inventory=counted(1), allocatable={**ROOM, 
 
 def limited(name: str, number: int) -> Pod:
     """A pod that wants so many cards of a device plugin."""
-    return replace(
-        pod(name, "0=node1:", owner=None),
+    return pod(
+        name,
+        "0=node1:",
+        owner=None,
         gpu_limits=(("main", number),),
         resource_request=ResourceRequest({GPU: number}),
         containers=(container(BY_FIELD),),
@@ -45,7 +46,8 @@ def limited(name: str, number: int) -> Pod:
 
 def of_workload(given: Pod) -> tuple[ClusterEvent, ClusterEvent]:
     """What tells that index 0 of the pod's workload is free, for who wants it and for who takes any."""
-    workload = workload_of(given, parse_placement_map(given.map_text or ""))
+    assert given.request.line is not None
+    workload = given.request.line.workload
     return IndexChanged(workload, 0), AnyIndexFreed(workload)
 
 

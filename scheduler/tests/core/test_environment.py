@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, required_env
-from gpu_scheduler.core.pods.container_env import ContainerKind, EnvVar
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
-from gpu_scheduler.core.pods.visible_devices import carried, devices_in, kept, kept_devices
+from gpu_scheduler.core.pods.visible_devices import carried, devices_in, kept_devices
 from gpu_scheduler.core.reasons import Reason
 from tests.core.build import FIELD_REF, KEEP, PCI, container, own, pod, visible
 
@@ -94,7 +94,7 @@ def test_any_other_value_is_a_conflict(value: str, kind: ContainerKind) -> None:
     """In whatever container, and however it stands beside a right value: the last one would win."""
     for env in ((visible(value), PCI), (visible("2"), PCI, visible(value)), (visible(value), PCI, visible("2"))):
         given_pod = pod("train-1", annotations=KEEP, containers=(container(env, kind),))
-        obstacle = conflict(given_pod, given_pod.containers[0], required_env("2"))
+        obstacle = conflict(given_pod, given_pod.environment.containers[0], required_env("2"))
 
         assert kept_devices(value) is None
         assert obstacle is not None
@@ -197,7 +197,7 @@ SENTENCES = {
 def test_a_conflict_says_what_helps(annotations: dict[str, str], entry: EnvVar, start: str) -> None:
     """Cannot + value + rule + example; keep-env is named only where it would be a cure."""
     given_pod = pod("train-1", annotations=annotations, containers=(container((entry,)),))
-    obstacle = conflict(given_pod, given_pod.containers[0], required_env("2"))
+    obstacle = conflict(given_pod, given_pod.environment.containers[0], required_env("2"))
 
     assert obstacle is not None
     assert obstacle.message.startswith(start)
@@ -209,15 +209,15 @@ def test_our_own_reference_is_never_a_conflict() -> None:
         for annotations in ({}, KEEP):
             given_pod = pod("train-1", annotations=annotations, containers=(container((FIELD_REF, PCI), kind),))
 
-            assert conflict(given_pod, given_pod.containers[0], required_env("2")) is None
+            assert conflict(given_pod, given_pod.environment.containers[0], required_env("2")) is None
 
 
 def test_what_a_pod_keeps() -> None:
     """The devices of all its containers, once each; nothing where it does not say keep-env."""
     containers = (*own("3,1", "-1", "$(FOO)", "1,2"), container(None), container((FIELD_REF, PCI)))
 
-    assert kept(pod("train-1", annotations=KEEP, containers=containers)) == ("3", "1", "2")
-    assert kept(pod("train-1", containers=containers)) == ()
+    assert pod("train-1", annotations=KEEP, containers=containers).request.kept == ("3", "1", "2")
+    assert pod("train-1", containers=containers).request.kept == ()
 
 
 CARRIED = {
@@ -232,6 +232,6 @@ CARRIED = {
 
 
 @pytest.mark.parametrize(("containers", "entry"), CARRIED.values(), ids=CARRIED)
-def test_how_a_pods_own_containers_see_their_devices(containers: tuple[object, ...], entry: EnvVar | None) -> None:
+def test_how_a_pods_own_containers_see_their_devices(containers: tuple[Container, ...], entry: EnvVar | None) -> None:
     """What a debug container is given."""
-    assert carried(pod("train-1", containers=containers)) == entry
+    assert carried(containers) == entry

@@ -10,8 +10,8 @@ from gpu_scheduler.core.nodes.generations import NodeGenerations
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ForeignPod
 from gpu_scheduler.core.refs import PodRef
-from tests.core.asking import World, asking, bound
-from tests.core.build import node
+from tests.core.asking import World, asking
+from tests.core.build import bound, node
 
 Event = tuple[Callable[[], object], list[str]]
 NAMES = st.sampled_from([f"node{number}" for number in range(9)])

@@ -6,12 +6,11 @@ import pytest
 from gpu_scheduler.core.cluster_events import DeviceChanged, IndexChanged
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.nodes.nodes import Nodes
-from gpu_scheduler.core.pods.placement_map import parse_placement_map
-from gpu_scheduler.core.pods.pod import Pod, workload_of
+from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
-from tests.core.build import KEEP, MAP, PCI, container, decided, exists, ledger, node, nodes, pod, running, visible
+from tests.core.build import KEEP, PCI, container, decided, exists, ledger, node, nodes, pod, running, visible
 
 ANY = {"agentaflow.gpu/sharing": "any"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
@@ -263,7 +262,8 @@ def test_who_waits_for_an_index_is_woken_by_it() -> None:
     decision = decided(pending, ledger(running("train-3", "node4")))
 
     assert isinstance(decision, Wait)
-    workload = workload_of(pending, parse_placement_map(MAP))
+    assert pending.request.line is not None
+    workload = pending.request.line.workload
     assert {IndexChanged(workload, 3), exists("node4")} == decision.cured_by
 
 

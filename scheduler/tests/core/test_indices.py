@@ -20,7 +20,7 @@ MAPS: dict[WorkloadKey, PlacementMap] = {}
 
 def workload(*lines: int, name: str = "train") -> WorkloadKey:
     """A workload whose map has these lines."""
-    lines_of_it = PlacementMap(tuple(Slot(n, "node1", (), n) for n in lines))
+    lines_of_it = PlacementMap(tuple(Slot(n, "node1", ()) for n in lines))
     key = WorkloadKey("default", "Deployment", name, lines_of_it.digest)
     MAPS[key] = lines_of_it
     return key

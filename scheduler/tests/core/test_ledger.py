@@ -10,7 +10,21 @@ from gpu_scheduler.core.pods.placement_map import parse_placement_map
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.visible_devices import devices_in
 from gpu_scheduler.core.refs import WorkloadKey
-from tests.core.build import FIELD_REF, MAP, PCI, POLICY, container, ledger, node, nodes, own, placed, pod, running
+from tests.core.build import (
+    FIELD_REF,
+    MAP,
+    PCI,
+    POLICY,
+    bound,
+    container,
+    ledger,
+    node,
+    nodes,
+    own,
+    placed,
+    pod,
+    running,
+)
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"
 ASSIGNED_NODE = "agentaflow.gpu/assigned-node"
@@ -107,7 +121,7 @@ def test_an_assumption_holds_until_the_watch_confirms_it() -> None:
     place = placed("node4", "3", 3)
     held.assume(pending, place)
     (assumed,) = held.devices.rivals("node4", "3")
-    cured_by = held.apply(replace(pending, node="node4", annotations={**pending.annotations, **place.annotations}))
+    cured_by = held.apply(bound(pending, place, ""))
     (confirmed,) = held.devices.rivals("node4", "3")
 
     assert (True, frozenset(), replace(assumed, assumed=False)) == (assumed.assumed, cured_by, confirmed)
@@ -129,7 +143,7 @@ def test_what_was_assumed_is_what_is_confirmed(pending: Pod) -> None:
     held, place = ledger(), placed("node4", "3", 3)
     held.assume(pending, place)
     (assumed,) = held
-    held.apply(replace(pending, node="node4", annotations={**pending.annotations, **place.annotations}))
+    held.apply(bound(pending, place, ""))
 
     assert {replace(assumed, assumed=False)} == set(held)
 
@@ -148,7 +162,7 @@ def test_an_assumption_by_alias_is_confirmed_by_our_annotation() -> None:
     place = placed("node4", "3", 0)
     held.assume(pending, place)
     (assumed,) = held
-    held.apply(replace(pending, node="node4", annotations={**pending.annotations, **place.annotations}))
+    held.apply(bound(pending, place, ""))
 
     assert {replace(assumed, assumed=False)} == set(held)
 

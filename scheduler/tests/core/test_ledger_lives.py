@@ -17,10 +17,10 @@ from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
-from gpu_scheduler.core.pods.pod import Pod, workload_of
+from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.refs import Owner
-from tests.core.build import PCI, container, node, nodes, pod, visible
+from tests.core.build import PCI, bound, container, node, nodes, pod, visible
 
 GPU_0 = "GPU-00000000-0000-0000-0000-000000000000"
 SLICES = [f"MIG-11111111-0000-0000-0000-00000000000{number}" for number in (1, 2)]
@@ -112,8 +112,8 @@ class Cluster(RuleBasedStateMachine):
         name, (text, extra), owner, speed = given
         self.made += 1
         new = pod(f"pod-{name}", text, owner=owner, annotations=extra)
-        if new.keep_env:
-            new = replace(new, containers=KEPT)
+        if new.request.keep_env:
+            new = pod(f"pod-{name}", text, owner=owner, annotations=extra, containers=KEPT)
         uid = f"uid-{self.made}"
         self.write(replace(new, ref=replace(new.ref, uid=uid)))
         if speed > 0:
@@ -198,8 +198,7 @@ class Cluster(RuleBasedStateMachine):
             return
         place = bind.placement
         self.landed += 1
-        written = {**place.annotations, "agentaflow.gpu/assigned-at": f"2026-11-21T01:00:00.{self.landed:06}Z"}
-        self.write(replace(value, node=place.node, annotations={**value.annotations, **written}))
+        self.write(bound(value, place, f"2026-11-21T01:00:00.{self.landed:06}Z", phase="Pending"))
 
     @precondition(lambda self: self.api)
     @rule(number=NUMBER, how=st.sampled_from(["terminates", "finishes", "is gone"]))
@@ -273,8 +272,8 @@ class Cluster(RuleBasedStateMachine):
                 int(value.ref.name[-1])
                 for uid, value in self.seen.items()
                 if value.ref.name[-1].isdigit()
-                and value.map_text is not None
-                and workload_of(value, parse_placement_map(value.map_text)) == holder.workload
+                and value.request.line is not None
+                and value.request.line.workload == holder.workload
                 and not (value.finished or value.deleting_since or self.ledger.holds(uid))
             }
             lines = self.lines[holder.workload.map]
@@ -293,7 +292,7 @@ class Cluster(RuleBasedStateMachine):
 
     def check_index(self, one: Pod, other: Pod) -> None:
         """A small reference model: two pods of a workload have two indices."""
-        if one.map_text is not None and group(one) == group(other):
+        if one.request.line is not None and group(one) == group(other):
             assert index(one) != index(other)
 
     def check_devices(self, one: Pod, other: Pod) -> None:
@@ -302,9 +301,9 @@ class Cluster(RuleBasedStateMachine):
         if not met or self.policy.sharing is Sharing.ANY:
             return
         assert self.policy.sharing is Sharing.SAME_WORKLOAD
-        opted_in = one.sharing_any and other.sharing_any
+        opted_in = one.request.sharing_any and other.request.sharing_any
         lines_agree = (
-            None not in {one.map_text, other.map_text}
+            None not in {one.request.line, other.request.line}
             and group(one) == group(other)
             and all(PLACES[a] == PLACES[b] and a in line(one) and b in line(other) for a, b in met)
         )
@@ -334,19 +333,19 @@ def overlap(one: str, other: str) -> bool:
     return card == other_card and (part == other_part or None in {part, other_part})
 
 
-def index(value: Pod) -> str:
+def index(value: Pod) -> int | None:
     """What the Binding said."""
-    return value.annotations["agentaflow.gpu/assigned-index"]
+    return None if value.request.line is None else value.request.line.index
 
 
 def parted(value: Pod) -> bool:
     """A strategy placed it, and it takes a part of its cards."""
-    return value.map_text is None and value.annotations.get("agentaflow.gpu/exclusive") == "false"
+    return value.request.line is None and not value.request.count.exclusive
 
 
 def memory(value: Pod) -> int:
     """What it says that it takes."""
-    return int(value.annotations["agentaflow.gpu/memory"])
+    return value.request.count.memory
 
 
 def one_of(among: Iterable[str], number: int) -> str:
@@ -357,19 +356,19 @@ def one_of(among: Iterable[str], number: int) -> str:
 
 def group(value: Pod) -> tuple[object, ...]:
     """What makes two pods one workload."""
-    return value.ref.namespace, value.owner, value.map_text
+    return value.ref.namespace, value.owner, value.request.line and value.request.line.workload.map
 
 
 def line(value: Pod) -> set[str]:
     """What the Binding said, which is what the map line says."""
-    return set(value.annotations["agentaflow.gpu/assigned-devices"].split(",")) - {""}
+    return set(value.assignment.devices or ())
 
 
 def devices(value: Pod) -> set[str]:
     """What a bound pod claims: its line, and what its environment keeps."""
-    if value.observer:
+    if value.request.observer:
         return set()
-    return line(value) | ({"1"} if value.keep_env else set())
+    return line(value) | ({"1"} if value.request.keep_env else set())
 
 
 TestLivesOfALedger = Cluster.TestCase

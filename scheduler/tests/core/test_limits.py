@@ -1,6 +1,7 @@
 """Limits of nvidia.com/gpu: the node from us, the cards from the device plugin where there is one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.filters.environment import BY_FIELD
 from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.placement import Assignment
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
@@ -19,11 +21,11 @@ OTHER = Owner("StatefulSet", "other")
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
 
-def limited(given: Pod, number: int, *containers: str) -> Pod:
-    """The same pod with a limit of so many cards in each of these containers, as the webhook leaves it then."""
+def limited(number: int, *containers: str) -> dict[str, Any]:
+    """A limit of so many devices in each of these containers, as the webhook leaves them then."""
     limits = tuple((name, number) for name in containers or ("main",))
     resource_request = ResourceRequest({GPU: number * len(limits)})
-    return replace(given, gpu_limits=limits, resource_request=resource_request, containers=(container(BY_FIELD),))
+    return {"gpu_limits": limits, "resource_request": resource_request, "containers": (container(BY_FIELD),)}
 
 
 def handing_out(name: str = "node1", number: int = 4, *, allocatable: int | None = None) -> Node:
@@ -37,15 +39,15 @@ BARE = node("node1")
 KNOWN = node("node1", inventory=Inventory((Device(0, UUID), Device(1), Device(2), Device(3))))
 
 BOUND = {
-    "the plugin picks as many cards as the line names": (limited(pod("a-0", "0=node1:2,3"), 2), PLUGIN, "0,1"),
-    "the plugin picks where the line names none": (limited(pod("a-0", "0=node1:"), 3), PLUGIN, "0,1,2"),
-    "all cards of the node": (limited(pod("a-0", "0=node1:"), 4), PLUGIN, "0,1,2,3"),
-    "the line's numbers are the plugin's business": (limited(pod("a-0", "0=node1:9"), 1), PLUGIN, "0"),
-    "where nobody hands out cards the limit is only a count": (limited(pod("a-0", "0=node1:2,3"), 2), BARE, "2,3"),
-    "with a known inventory the limit is only a count": (limited(pod("a-0", "0=node1:0,1"), 2), KNOWN, "0,1"),
-    "a limit beside a line without cards, where nobody hands out any": (limited(pod("a-0", "0=node1:"), 1), BARE, ""),
+    "the plugin picks as many cards as the line names": (pod("a-0", "0=node1:2,3", **limited(2)), PLUGIN, "0,1"),
+    "the plugin picks where the line names none": (pod("a-0", "0=node1:", **limited(3)), PLUGIN, "0,1,2"),
+    "all cards of the node": (pod("a-0", "0=node1:", **limited(4)), PLUGIN, "0,1,2,3"),
+    "the line's numbers are the plugin's business": (pod("a-0", "0=node1:9", **limited(1)), PLUGIN, "0"),
+    "where nobody hands out cards the limit is only a count": (pod("a-0", "0=node1:2,3", **limited(2)), BARE, "2,3"),
+    "with a known inventory the limit is only a count": (pod("a-0", "0=node1:0,1", **limited(2)), KNOWN, "0,1"),
+    "a limit beside a line without cards, where nobody hands out any": (pod("a-0", "0=node1:", **limited(1)), BARE, ""),
     "without a limit the line's cards are the pod's, plugin or not": (pod("a-0", "0=node1:2,3"), PLUGIN, "2,3"),
-    "an observer with a limit": (limited(pod("a-0", "0=node1:2", annotations=OBSERVER), 1), PLUGIN, "0"),
+    "an observer with a limit": (pod("a-0", "0=node1:2", annotations=OBSERVER, **limited(1)), PLUGIN, "0"),
 }
 
 
@@ -62,7 +64,7 @@ def test_uuids_of_a_plugins_choice_are_not_known() -> None:
     """The Binding names none, even where the node's inventory has them all."""
     known = Inventory((Device(0, UUID),))
     there = replace(handing_out(number=1), inventory=known)
-    decision = decided(limited(pod("a-0", "0=node1:0"), 1), known=nodes(there))
+    decision = decided(pod("a-0", "0=node1:0", **limited(1)), known=nodes(there))
 
     assert isinstance(decision, Bind)
     assert "agentaflow.gpu/assigned-uuids" not in decision.placement.annotations
@@ -70,15 +72,15 @@ def test_uuids_of_a_plugins_choice_are_not_known() -> None:
 
 REFUSED = {
     "more than the line names": (
-        limited(pod("a-0", "0=node1:2"), 2),
+        pod("a-0", "0=node1:2", **limited(2)),
         (
             'RequestInvalid: cannot read limit nvidia.com/gpu: 2 of container "main": it must be as many as the map\'s '
             "line for index 0 names, which are 1; correct it (example: nvidia.com/gpu: 1), or correct the line"
         ),
     ),
-    "fewer than the line names": (limited(pod("a-0", "0=node1:2,3"), 1), "RequestInvalid: cannot read limit"),
+    "fewer than the line names": (pod("a-0", "0=node1:2,3", **limited(1)), "RequestInvalid: cannot read limit"),
     "in two containers": (
-        limited(pod("a-0", "0=node1:2,3"), 1, "main", "side"),
+        pod("a-0", "0=node1:2,3", **limited(1, "main", "side")),
         (
             'RequestInvalid: cannot read limit nvidia.com/gpu: 1 of container "side": one container of a pod must have '
             'that limit, and "main" has it; leave it out of all but one (example: nvidia.com/gpu: 1 in "main")'
@@ -98,10 +100,10 @@ def test_a_limit_that_cannot_be_meant_is_refused(pending: Pod, message: str, the
 
 
 NAMED = running("named-0", "node1", "0=node1:0", owner=OTHER)
-PLUGGED = limited(running("plugged-0", "node1", "0=node1:", owner=OTHER), 1)
+PLUGGED = running("plugged-0", "node1", "0=node1:", owner=OTHER, **limited(1))
 WATCHING = running("watching-0", "node1", "0=node1:0", owner=OTHER, annotations=OBSERVER)
 EMPTY = running("empty-0", "node1", "0=node1:", owner=OTHER)
-WITH, WITHOUT = limited(pod("a-0", "0=node1:2"), 1), pod("a-0", "0=node1:2")
+WITH, WITHOUT = pod("a-0", "0=node1:2", **limited(1)), pod("a-0", "0=node1:2")
 
 APART = {
     "a limit waits for who holds a card by name": (WITH, NAMED, "default/named-0"),
@@ -141,8 +143,8 @@ def test_without_a_plugin_names_and_limits_do_not_care() -> None:
 
 def test_a_limit_holds_its_lines_cards_where_no_plugin_is() -> None:
     """The count is no booking of its own."""
-    holder = limited(running("other-0", "node1", "0=node1:2", owner=OTHER), 1)
-    named = replace(holder, annotations={**holder.annotations, "agentaflow.gpu/assigned-devices": "2"})
+    holder = running("other-0", "node1", "0=node1:2", owner=OTHER, **limited(1))
+    named = replace(holder, assignment=Assignment(("2",)))
     decision = decided(WITHOUT, ledger(named))
 
     assert isinstance(decision, Wait)
@@ -184,7 +186,7 @@ def test_a_plugin_has_only_so_many_cards(
     held = ledger(known=known)
     foreign = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({GPU: used} if used else {}))
     held.apply_foreign_pod(foreign)
-    decision = decided(limited(pod("a-0", "0=node1:"), asked), held, known)
+    decision = decided(pod("a-0", "0=node1:", **limited(asked)), held, known)
 
     if message is None:
         assert isinstance(decision, Bind)
@@ -200,11 +202,11 @@ def test_what_is_decided_is_booked() -> None:
     known = nodes(PLUGIN)
     held = ledger(known=known)
     for number in range(2):
-        first = limited(pod(f"a-{number}", "0=node1:\n1=node1:\n2=node1:"), 2)
+        first = pod(f"a-{number}", "0=node1:\n1=node1:\n2=node1:", **limited(2))
         decision = decided(first, held, known)
         assert isinstance(decision, Bind)
         held.assume(first, decision.placement)
-    decision = decided(limited(pod("a-2", "0=node1:\n1=node1:\n2=node1:"), 2), held, known)
+    decision = decided(pod("a-2", "0=node1:\n1=node1:\n2=node1:", **limited(2)), held, known)
 
     assert isinstance(decision, Wait)
     assert decision.message.startswith("NotEnoughGpus: cannot get 2 nvidia.com/gpu on node node1: 4 of 4 are used")
@@ -237,7 +239,7 @@ def test_a_node_without_a_plugin_beside_one_that_has_it(there: Node, bound: bool
 
 def test_a_limit_needs_the_annotation_form() -> None:
     """Literals would tell the container the wrong cards: the gate wants the value of the decision."""
-    literal = replace(WITH, containers=WITHOUT.containers)
+    literal = replace(WITH, environment=WITHOUT.environment)
     decision = decided(literal, known=nodes(PLUGIN))
 
     assert isinstance(decision, Refuse)
@@ -246,7 +248,7 @@ def test_a_limit_needs_the_annotation_form() -> None:
 
 def test_a_pod_that_takes_any_line_takes_one_of_its_size() -> None:
     """Lines that name another number of cards are not its lines."""
-    decision = decided(limited(pod("web", "0=node1:0\n1=node1:1,2"), 2), known=nodes(PLUGIN))
+    decision = decided(pod("web", "0=node1:0\n1=node1:1,2", **limited(2)), known=nodes(PLUGIN))
 
     assert isinstance(decision, Bind)
     assert (decision.placement.index, decision.placement.value) == (1, "0,1")

@@ -2,10 +2,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.pod_index import static_index
-from gpu_scheduler.core.reasons import Reason, Unschedulable
-from gpu_scheduler.core.refs import Owner, PodRef
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.reasons import Fault, Reason
+from gpu_scheduler.core.refs import Owner
 
 INDEX = "agentaflow.gpu/index"
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -25,9 +25,8 @@ def pod(
     owner: Owner | None = None,
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
-) -> Pod:
-    ref = PodRef("default", name, "")
-    return Pod(ref, generate_name=generate_name, owner=owner, annotations=annotations or {}, labels=labels or {})
+) -> PodText:
+    return PodText("default", name, generate_name, owner, annotations=annotations or {}, labels=labels or {})
 
 
 INDICES = {
@@ -117,7 +116,7 @@ INDICES = {
 
 
 @pytest.mark.parametrize(("given", "expected"), INDICES.values(), ids=INDICES)
-def test_index(given: Pod, expected: int | None) -> None:
+def test_index(given: PodText, expected: int | None) -> None:
     """The first source that applies gives the index; a generated name is none."""
     assert expected == static_index(given)
 
@@ -142,11 +141,11 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("given", "part"), UNKNOWN.values(), ids=UNKNOWN)
-def test_index_unknown(given: Pod, part: str) -> None:
+def test_index_unknown(given: PodText, part: str) -> None:
     """What somebody wrote as an index and is none is refused, saying where it stands; no later source is asked."""
     obstacle = static_index(given)
 
-    assert isinstance(obstacle, Unschedulable)
+    assert isinstance(obstacle, Fault)
     assert obstacle.reason is Reason.INDEX_UNKNOWN
     assert part in obstacle.message
 
@@ -155,7 +154,7 @@ def test_index_unknown_reads_as_one_sentence() -> None:
     """Cannot + value + rule + valid example."""
     obstacle = static_index(pod("web", annotations={INDEX: "first"}))
 
-    assert isinstance(obstacle, Unschedulable)
+    assert isinstance(obstacle, Fault)
     assert obstacle.message == (
         'IndexUnknown: cannot read annotation agentaflow.gpu/index: "first": an index must be a number without sign or '
         'leading zero, at most 2147483647; correct it (example: agentaflow.gpu/index: "0")'
@@ -172,7 +171,7 @@ TAILS = st.one_of(TEXTS, st.text(SUFFIX, min_size=5, max_size=5), st.text("01234
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> Pod:
+def pods(draw: st.DrawFn) -> PodText:
     """Pods as controllers, authors and the API server name them, and as none of them would."""
     prefix = draw(st.one_of(st.none(), STEMS))
     name = draw(st.one_of(st.just(""), st.builds("{}{}".format, st.just((prefix or "web-")[:58]), TAILS), STEMS))
@@ -181,7 +180,7 @@ def pods(draw: st.DrawFn) -> Pod:
     return pod(name, prefix, draw(OWNERS), annotations, given_labels)
 
 
-def model(of: Pod) -> int | str | None:
+def model(of: PodText) -> int | str | None:
     """The rules of the index once more, as plainly as they can be said; a text is one that is no index."""
     kubeflow = REPLICA_TYPE in of.labels
     written = [of.annotations.get(INDEX)]
@@ -191,7 +190,7 @@ def model(of: Pod) -> int | str | None:
         if text is not None:
             number = number_in(text)
             return text if number is None else number
-    name = of.ref.name
+    name = of.name
     parts = name.split("-")
     if kubeflow or not name or len(parts) == 1 or made_up(name, of):
         return None
@@ -204,7 +203,7 @@ def number_in(text: str) -> int | None:
     return int(text) if str(int(text)) == text and int(text) < 2**31 else None
 
 
-def made_up(name: str, of: Pod) -> bool:
+def made_up(name: str, of: PodText) -> bool:
     if not of.generate_name or (of.owner is not None and of.owner.kind == "StatefulSet"):
         return False
     stem, suffix = name[:-5], name[-5:]
@@ -214,12 +213,12 @@ def made_up(name: str, of: Pod) -> bool:
 @given(pods())
 @example(pod("-24567", "-"))
 @example(pod("2456", ""))
-def test_every_pod_has_the_index_of_the_rules(given_pod: Pod) -> None:
+def test_every_pod_has_the_index_of_the_rules(given_pod: PodText) -> None:
     """Whatever is written on a pod, its index is what an independent reading of the rules says."""
     index, expected = static_index(given_pod), model(given_pod)
 
     if isinstance(expected, str):
-        assert isinstance(index, Unschedulable)
+        assert isinstance(index, Fault)
         assert index.reason is Reason.INDEX_UNKNOWN
     else:
         assert expected == index

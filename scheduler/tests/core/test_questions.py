@@ -12,6 +12,7 @@ from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, counted
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint, Toleration
+from gpu_scheduler.core.pods.placement import Assignment
 from gpu_scheduler.core.pods.pod import ForeignPod, HostPort, Pod, ResourceRequest
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason
 from gpu_scheduler.core.refs import Owner, PodRef
@@ -61,7 +62,12 @@ class Situation:
             **({"agentaflow.gpu/observer": "yes"} if self.has(Reason.REQUEST_INVALID) else {}),
             **({"agentaflow.gpu/index": "one"} if self.has(Reason.INDEX_UNKNOWN) else {}),
         }
-        made = pod(
+        kept = (*pod("train-1", "1=node1:1").environment.containers,)
+        if self.has(Reason.ENV_CONFLICT):
+            kept += (container(pod("a-0", "0=node1:7").environment.containers[0].env, position=1, name="odd"),)
+        if self.has(Reason.ENV_NOT_INJECTED):
+            kept = (container(None, name="bare"), *kept)
+        return pod(
             "train-9" if self.has(Reason.INDEX_NOT_IN_MAP) else "train-1",
             "nonsense" if self.has(Reason.MAP_INVALID) else "0=node1:0\n1=node1:1",
             annotations=annotations,
@@ -69,13 +75,8 @@ class Situation:
             constraints=SchedulingConstraints(selector={"zone": "a"}),
             resource_request=ResourceRequest({"cpu": 1000}, frozenset({PORT})),
             claims=("data",),
+            containers=kept,
         )
-        kept = (*pod("train-1", "1=node1:1").containers,)
-        if self.has(Reason.ENV_CONFLICT):
-            kept += (container(pod("a-0", "0=node1:7").containers[0].env, position=1, name="odd"),)
-        if self.has(Reason.ENV_NOT_INJECTED):
-            kept = (container(None, name="bare"), *kept)
-        return replace(made, containers=kept)
 
     def nodes(self) -> Nodes:
         """node1, if it is there."""
@@ -104,7 +105,7 @@ class Situation:
             result.apply_node(each)
         if self.has(Reason.INDEX_HELD):
             twin = running("train-a", "node1", "0=node1:0\n1=node1:1", annotations={"agentaflow.gpu/index": "1"})
-            result.apply(replace(twin, annotations={**twin.annotations, "agentaflow.gpu/assigned-devices": ""}))
+            result.apply(replace(twin, assignment=Assignment(())))
         if self.has(Reason.GPU_HELD):
             result.apply(running("other-0", "node1", "0=node1:1", owner=OTHER))
         if self.has(Reason.PORT_IN_USE):
@@ -167,11 +168,12 @@ def test_the_cure_of_a_wait_wakes_the_pod(reason: Reason) -> None:
 
 def test_cards_of_a_plugin_are_asked_for_before_the_node_is() -> None:
     """Where a plugin hands out cards: who holds them, whether any are left, then the node's state."""
-    limited = replace(
-        pod("train-0", "0=node1:"),
+    limited = pod(
+        "train-0",
+        "0=node1:",
         gpu_limits=(("main", 2),),
         resource_request=ResourceRequest({GPU: 2}),
-        containers=pod(gpu_limits=(("main", 1),)).containers,
+        containers=pod(gpu_limits=(("main", 1),)).environment.containers,
     )
     told = []
     for faults in ({"held", "few", "down"}, {"few", "down"}, {"down"}, set()):

@@ -16,11 +16,12 @@ from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.core.nodes.inventory import Device, DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
-from tests.core.build import KEEP, ledger, node, nodes, own, pod, running
+from tests.core.build import KEEP, bound, ledger, node, nodes, own, pod, running
 
 GPU_A, GPU_B = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1))
 MIG_A, MIG_B = (f"MIG-{number}0000000-0000-0000-0000-000000000000" for number in (1, 2))
@@ -46,9 +47,9 @@ def waits(decision: Decision | None) -> str:
     return decision.message
 
 
-def counting(name: str, count: int = 1, given: Mapping[str, str] | None = None) -> Pod:
+def counting(name: str, count: int = 1, given: Mapping[str, str] | None = None, **others: Any) -> Pod:
     """A pod that a strategy places."""
-    return pod(name, None, annotations={names.COUNT: str(count), **(given or {})}, owner=None)
+    return pod(name, None, annotations={names.COUNT: str(count), **(given or {})}, owner=None, **others)
 
 
 def limited(name: str, count: int, text: str, **others: Any) -> Pod:
@@ -84,7 +85,7 @@ FITS = {
 @pytest.mark.parametrize(("text", "asking"), FITS.values(), ids=FITS)
 def test_a_pod_within_its_namespaces_limit_is_placed(text: str, asking: Pod) -> None:
     """Nobody is limited who was not meant; a device that several pods of the namespace share counts once."""
-    held = replace(HELD, annotations={**HELD.annotations, names.SHARING: "any"})
+    held = running("train-0", "node1", annotations={names.SHARING: "any"})
     known = tuple(node(f"node{number}", inventory=CARDS) for number in range(1, 5))
 
     assert isinstance(decide(asking, cluster(text, held, known=known)), Bind)
@@ -198,19 +199,17 @@ def test_what_a_device_plugin_gives_counts() -> None:
     """By number: whichever they are, and for an observer too, because the plugin gives them to nobody else."""
     known = (node("node1", **PLUGGED), node("node2", **PLUGGED))
     text = "0=node1:0,1\n1=node2:0,1\n"
-    under = cluster("default: devices=3", replace(limited("train-0", 2, text), node="node1"), known=known)
+    under = cluster("default: devices=3", limited("train-0", 2, text, node="node1"), known=known)
 
     waits(decide(limited("train-1", 2, text), under))
     waits(decide(limited("train-1", 2, text, annotations={names.OBSERVER: "true"}), under))
-    waits(decide(replace(counting("a", 2), gpu_limits=(("main", 2),)), under))
+    waits(decide(counting("a", 2, gpu_limits=(("main", 2),)), under))
 
 
 def test_a_shared_count_takes_a_device_that_its_namespace_holds() -> None:
     """Where the limit leaves it no other, though the strategy would choose an idle one."""
     known = tuple(node(name, inventory=CARDS) for name in ("node1", "node2", "node3"))
-    placed = {names.ASSIGNED_DEVICES: "3", names.ASSIGNED_NODE: "node2"}
-    first = counting("a", 1, SHARED)
-    held = replace(first, node="node2", annotations={**first.annotations, **placed})
+    held = bound(counting("a", 1, SHARED), Placement("node2", ("3",), None), "")
     here, there = cluster("default: devices=1", held, known=known), cluster("default: devices=2", held, known=known)
     tight, roomy = decide(counting("b", 1, SHARED), here), decide(counting("b", 1, SHARED), there)
 

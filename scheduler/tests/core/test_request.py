@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.core.pods.bounds import Excess
-from gpu_scheduler.core.pods.placement_map import Slot, parse_placement_map
-from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import PlacementRequest, limit_fits, read_request
-from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason, Unschedulable
-from gpu_scheduler.core.refs import Owner, PodRef
+from gpu_scheduler.core.pods.placement_map import NO_LINES, Slot, parse_placement_map
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import limit_fits, read_request
+from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Reason
+from gpu_scheduler.core.refs import Owner
 
 MAP = "0=node1:0,1\n1=node2:2\n5=node1:\n"
 KEEP = "agentaflow.gpu/keep-env"
@@ -20,20 +20,20 @@ INDEX = "agentaflow.gpu/index"
 COUNT = "agentaflow.gpu/count"
 
 
-def pod(name: str = "train-0", text: str | None = MAP, more: Mapping[str, str] | None = None, **others: Any) -> Pod:
+def pod(name: str = "train-0", text: str | None = MAP, more: Mapping[str, str] | None = None, **others: Any) -> PodText:
     annotations = {**({} if text is None else {"gpu-scheduling-map": text}), **(more or {})}
-    return Pod(PodRef("default", name, ""), annotations=annotations, **others)
+    return PodText("default", name, annotations=annotations, **others)
 
 
-def fault(given: Pod) -> Unschedulable:
-    read = read_request(given)
-    assert isinstance(read, Unschedulable)
+def fault(given: PodText) -> Fault:
+    read = read_request(given).fault
+    assert read is not None
     return read
 
 
 REPLICA = Owner("ReplicaSet", "web-5d9f7c")
-ASKED: dict[str, tuple[Pod, Slot | None]] = {
-    "a name with a number asks for its line": (pod("train-1"), Slot(1, "node2", ("2",), 2)),
+ASKED: dict[str, tuple[PodText, Slot | None]] = {
+    "a name with a number asks for its line": (pod("train-1"), Slot(1, "node2", ("2",))),
     "a generated name asks for any line": (pod("web-5d9f7c-x7k2q", generate_name="web-5d9f7c-", owner=REPLICA), None),
     "a name that is yet to be generated asks for any line": (pod("", generate_name="web-"), None),
     "a given name without a number asks for any line": (pod("train"), None),
@@ -43,26 +43,31 @@ ASKED: dict[str, tuple[Pod, Slot | None]] = {
     ),
     "an annotated Kubeflow replica asks for its line": (
         pod("job-worker-0", more={INDEX: "1"}, labels={"training.kubeflow.org/replica-type": "worker"}),
-        Slot(1, "node2", ("2",), 2),
+        Slot(1, "node2", ("2",)),
     ),
-    "a limit may be as many as the line names": (pod(gpu_limits=(("main", 2),)), Slot(0, "node1", ("0", "1"), 1)),
-    "a line without GPUs leaves them to the limit": (pod("t-5", gpu_limits=(("main", 3),)), Slot(5, "node1", (), 3)),
+    "a limit may be as many as the line names": (pod(gpu_limits=(("main", 2),)), Slot(0, "node1", ("0", "1"))),
+    "a line without GPUs leaves them to the limit": (pod("t-5", gpu_limits=(("main", 3),)), Slot(5, "node1", ())),
     "a limit says nothing yet about a pod that takes any line": (pod("train", gpu_limits=(("main", 7),)), None),
-    "choices may be yes": (pod(more={OBSERVER: "true", KEEP: "true", SHARING: "any"}), Slot(0, "node1", ("0", "1"), 1)),
-    "choices may be no": (pod(more={OBSERVER: "false", KEEP: "false"}), Slot(0, "node1", ("0", "1"), 1)),
-    "a map may be long": (pod(text=f"{MAP}#{'x' * 5000}"), Slot(0, "node1", ("0", "1"), 1)),
+    "choices may be yes": (pod(more={OBSERVER: "true", KEEP: "true", SHARING: "any"}), Slot(0, "node1", ("0", "1"))),
+    "choices may be no": (pod(more={OBSERVER: "false", KEEP: "false"}), Slot(0, "node1", ("0", "1"))),
+    "a map may be long": (pod(text=f"{MAP}#{'x' * 5000}"), Slot(0, "node1", ("0", "1"))),
     "what the scheduler writes may be long": (
         pod(more={"agentaflow.gpu/assigned-devices": "0," * 2000}),
-        Slot(0, "node1", ("0", "1"), 1),
+        Slot(0, "node1", ("0", "1")),
     ),
-    "a count beside a map is not read": (pod(more={COUNT: "x"}), Slot(0, "node1", ("0", "1"), 1)),
+    "a count beside a map is not read": (pod(more={COUNT: "x"}), Slot(0, "node1", ("0", "1"))),
 }
 
 
 @pytest.mark.parametrize(("given", "slot"), ASKED.values(), ids=ASKED)
-def test_asked(given: Pod, slot: Slot | None) -> None:
-    """A map, and its line where the pod says which."""
-    assert PlacementRequest(parse_placement_map(MAP), slot) == read_request(given)
+def test_asked(given: PodText, slot: Slot | None) -> None:
+    """Its line where the pod says which, else the whole map."""
+    read = read_request(given)
+
+    assert read.fault is None
+    assert read.line is not None
+    assert (read.line.slot, read.line.index) == (slot, None if slot is None else slot.index)
+    assert read.line.map == (parse_placement_map(MAP) if slot is None else NO_LINES)
 
 
 FAULTS = {
@@ -169,7 +174,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("given", "message"), FAULTS.values(), ids=FAULTS)
-def test_fault(given: Pod, message: str) -> None:
+def test_fault(given: PodText, message: str) -> None:
     """Cannot + value + rule + valid example; all of them are refused before the pod exists."""
     obstacle = fault(given)
 
@@ -187,7 +192,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("given", NOTHING.values(), ids=NOTHING)
-def test_nothing_requested(given: Pod) -> None:
+def test_nothing_requested(given: PodText) -> None:
     """Such a pod is let in and waits for ever, saying so: it may be somebody's mistake, but it breaks no rule."""
     obstacle = fault(given)
 
@@ -250,7 +255,7 @@ LIMITS = {
 @pytest.mark.parametrize(("limits", "devices", "fits"), LIMITS.values(), ids=LIMITS)
 def test_a_limit_fits_a_line(limits: tuple[tuple[str, int], ...], devices: tuple[str, ...], fits: bool) -> None:  # noqa: FBT001
     """The same question for a line of the pod's own and for one that it may take."""
-    obstacle = limit_fits(pod("train", gpu_limits=limits), Slot(4, "node1", devices, 1))
+    obstacle = limit_fits(limits, Slot(4, "node1", devices))
 
     assert fits is (obstacle is None)
     assert obstacle is None or obstacle.reason is Reason.REQUEST_INVALID

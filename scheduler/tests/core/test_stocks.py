@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest
-from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
@@ -17,7 +17,7 @@ from gpu_scheduler.core.strategies.equivalence import equivalence_class_of
 from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFilter
 from tests.core import by_hand
 from tests.core.asking import World, asking, having, words
-from tests.core.build import running
+from tests.core.build import bound, running
 from tests.core.test_candidates import pod_of, some_ask, some_node
 
 HOLDERS = st.lists(st.tuples(st.integers(0, 3), some_ask()), max_size=4)
@@ -25,9 +25,7 @@ HOLDERS = st.lists(st.tuples(st.integers(0, 3), some_ask()), max_size=4)
 
 def scale_of(world: World, pod: Pod) -> NodeFilter:
     """One that has seen nothing yet."""
-    request = read_request(pod)
-    assert isinstance(request, CountRequest)
-    kind = equivalence_class_of(pod, request, Strategy.LEAST_UTILIZED).kind
+    kind = equivalence_class_of(pod, pod.request.count, Strategy.LEAST_UTILIZED).kind
     return NodeFilter(kind, pod, world.ledger, world.cluster.policy)
 
 
@@ -35,8 +33,7 @@ def bind(world: World, where: str, holders: Sequence[tuple[int, by_hand.Ask]]) -
     """Pods that a strategy has put there."""
     for number, (card, ask) in enumerate(holders):
         pod = pod_of(ask, f"holder-{number}")
-        devices = words(assigned_devices=card, assigned_node=where)
-        world.ledger.apply(replace(pod, node=where, annotations={**pod.annotations, **devices}))
+        world.ledger.apply(bound(pod, Placement(where, (str(card),), None), ""))
 
 
 @given(some_node(), HOLDERS, some_ask(), st.sampled_from(Sharing))

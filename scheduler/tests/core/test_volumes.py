@@ -7,6 +7,7 @@ from gpu_scheduler.core.filters.volumes import Selection, StorageClass, Volume, 
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.request import PlacementRequest
 from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.refs import PodRef
 
@@ -45,7 +46,7 @@ def volumes(*claims: VolumeClaim) -> Volumes:
 
 def pod(*claims: str) -> Pod:
     """A pod that mounts these claims."""
-    return Pod(PodRef("default", "train-0", "uid-0"), claims=claims)
+    return Pod(PodRef("default", "train-0", "uid-0"), PlacementRequest(), claims=claims)
 
 
 def look(*claims: VolumeClaim, mounts: tuple[str, ...] | None = None) -> Unschedulable | Selection | None:

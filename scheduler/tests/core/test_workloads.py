@@ -1,8 +1,9 @@
 import pytest
 
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
-from gpu_scheduler.core.pods.pod import Pod, workload_of
-from gpu_scheduler.core.refs import Owner, PodRef
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import workload_of
+from gpu_scheduler.core.refs import Owner
 
 HASH = {"pod-template-hash": "5d9f7c"}
 KEYS = {
@@ -32,7 +33,7 @@ KEYS = {
 def test_workload(owner: Owner | None, labels: dict[str, str], expected: tuple[str, str]) -> None:
     """A workload is namespace, top controller and parsed map."""
     placement_map = parse_placement_map("0=a:0")
-    workload = workload_of(Pod(PodRef("b", "web-0", ""), owner=owner, labels=labels), placement_map)
+    workload = workload_of(PodText("b", "web-0", owner=owner, labels=labels), placement_map)
 
     assert ("b", *expected, placement_map.digest) == (
         workload.namespace,
@@ -51,6 +52,6 @@ NAMED = {
 @pytest.mark.parametrize(("owner", "name"), NAMED.values(), ids=NAMED)
 def test_a_workload_reads_as_its_controller(owner: Owner | None, name: str) -> None:
     """For who reads the ledger."""
-    given = Pod(PodRef("b", "web-0", ""), owner=owner, labels=HASH)
+    given = PodText("b", "web-0", owner=owner, labels=HASH)
 
     assert name == str(workload_of(given, parse_placement_map("0=a:0")))

@@ -8,8 +8,6 @@ import pytest
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.pod import EVERY_PORT, Pod
-from gpu_scheduler.core.pods.request import read_request
-from gpu_scheduler.core.reasons import Unschedulable
 from gpu_scheduler.kube.objects.pods import read_pod, read_resident
 
 NODE_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -125,10 +123,10 @@ EXCESSIVE: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_pod_that_says_too_much_is_told_of_what(given: dict[str, Any], message: str) -> None:
     """It is never placed, and little of it is kept."""
     pod = read(given)
-    told = read_request(pod)
+    fault = pod.request.fault
 
-    assert isinstance(told, Unschedulable)
-    assert told.message.startswith(message)
+    assert fault is not None
+    assert fault.message.startswith(message)
     assert len(str(pod)) < 20_000
 
 
@@ -138,11 +136,13 @@ OURS = sorted(key for key in names.POD_ANNOTATIONS - {names.MAP} if not key.star
 @pytest.mark.parametrize("key", OURS)
 def test_no_annotation_is_longer_than_it_needs(key: str) -> None:
     """Whether it is read or not: it would stay in every scheduler's memory as long as the pod does."""
-    told = read_request(read(annotated(key, "1" * 64)))
+    fault = read(annotated(key, "1" * 64)).request.fault
 
     word = "IndexUnknown" if key.endswith("index") else "RequestInvalid"
-    assert isinstance(told, Unschedulable)
-    assert told.message.startswith(f"{word}: cannot read annotation {key}: it has 64 bytes, and must have at most 63; ")
+    assert fault is not None
+    assert fault.message.startswith(
+        f"{word}: cannot read annotation {key}: it has 64 bytes, and must have at most 63; "
+    )
 
 
 FITTING: dict[str, dict[str, Any]] = {
@@ -171,7 +171,7 @@ def test_what_says_nothing_to_us_may_be_long(given: dict[str, Any]) -> None:
     pod = read(given)
 
     assert pod.excess is None
-    assert not isinstance(read_request(pod), Unschedulable)
+    assert pod.request.fault is None
     assert len(str(pod)) < 20_000
 
 
@@ -179,7 +179,7 @@ def test_of_many_containers_that_are_alike_one_is_kept() -> None:
     """What the bind gate asks of one holds for all."""
     pod = read(body(initContainers=[{"name": f"c{each}", **variable(value=str(each % 2))} for each in range(100)]))
 
-    assert [each.name for each in pod.containers] == ["main", "c0", "c1"]
+    assert [each.name for each in pod.environment.containers] == ["main", "c0", "c1"]
 
 
 def test_limits_of_cards_in_many_containers_count_together() -> None:

@@ -19,7 +19,9 @@ from gpu_scheduler.core.pods.constraints import (
     Taint,
     Toleration,
 )
-from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind, Environment, EnvVar
+from gpu_scheduler.core.pods.placement import Assignment
+from gpu_scheduler.core.pods.placement_map import Slot, parse_placement_map
 from gpu_scheduler.core.pods.pod import (
     EVERY_PORT,
     NOTHING,
@@ -29,10 +31,12 @@ from gpu_scheduler.core.pods.pod import (
     ResourceRequest,
     ScheduledCondition,
 )
-from gpu_scheduler.core.refs import Owner, PodRef
+from gpu_scheduler.core.pods.request import LineRequest, PlacementRequest
+from gpu_scheduler.core.refs import Owner, PodRef, WorkloadKey
 from gpu_scheduler.kube.objects import meta, storage
 from gpu_scheduler.kube.objects.nodes import read_node
-from gpu_scheduler.kube.objects.pods import read_pod, read_resident
+from gpu_scheduler.kube.objects.pod_objects import PodObject
+from gpu_scheduler.kube.objects.pods import read_pod, read_resident, text_of
 from gpu_scheduler.webhook.admission import AdmissionKind
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -44,10 +48,12 @@ def fixture(name: str) -> bytes:
 
 
 def test_a_stateful_sets_pod() -> None:
-    """Only what a decision reads is kept: our annotations and labels, the controller, the two variables."""
+    """Only what a decision reads is kept: its line, what the Binding wrote, the controller, the two variables."""
     key, pod = read_pod(fixture("pod_statefulset_bound.yaml"))
 
     literal = (EnvVar("CUDA_VISIBLE_DEVICES", "0,1"), EnvVar("CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
+    digest = parse_placement_map("0=node1:0,1\n1=node2:2\n").digest
+    workload = WorkloadKey("default", "StatefulSet", "gpu-scheduler-check", digest)
     assert key == "5f0c1f9e-61b5-4c43-9d6e-5d1a4e3c8b10"
     assert pod == Pod(
         ref=PodRef("default", "gpu-scheduler-check-0", key),
@@ -56,18 +62,14 @@ def test_a_stateful_sets_pod() -> None:
         phase="Running",
         generate_name="gpu-scheduler-check-",
         owner=Owner("StatefulSet", "gpu-scheduler-check"),
-        annotations={
-            "gpu-scheduling-map": "0=node1:0,1\n1=node2:2\n",
-            "agentaflow.gpu/observer": "true",
-            "agentaflow.gpu/assigned-devices": "0,1",
-            "agentaflow.gpu/assigned-index": "0",
-            "agentaflow.gpu/assigned-node": "node1",
-            "agentaflow.gpu/assigned-at": "2026-11-20T08:31:02.123456Z",
-        },
-        labels={"apps.kubernetes.io/pod-index": "0"},
-        containers=(
-            Container(ContainerKind.CONTAINER, 0, "check", literal),
-            Container(ContainerKind.INIT, 0, "prepare", literal),
+        request=PlacementRequest(LineRequest(workload, 0, Slot(0, "node1", ("0", "1"))), observer=True),
+        assignment=Assignment(("0", "1"), "node1", "2026-11-20T08:31:02.123456Z"),
+        environment=Environment(
+            (
+                Container(ContainerKind.CONTAINER, 0, "check", literal),
+                Container(ContainerKind.INIT, 0, "prepare", literal),
+            ),
+            own_devices=("0", "1"),
         ),
         constraints=SchedulingConstraints(
             tolerations=(Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),)
@@ -84,7 +86,7 @@ def test_a_waiting_pod_that_terminates() -> None:
     assert pod.deleting_since == "2026-11-20T09:00:00Z"
     assert pod.owner is None
     assert pod.scheduled_condition == ScheduledCondition("False", "Unschedulable", "GpuHeld: GPU 3 of node4 is held")
-    by_name = {container.name: container.env for container in pod.containers}
+    by_name = {container.name: container.env for container in pod.environment.containers}
     field_path = "metadata.annotations['agentaflow.gpu/assigned-devices']"
     assert by_name == {
         "reads-annotation": (EnvVar("CUDA_VISIBLE_DEVICES", None, field_path),),
@@ -94,7 +96,7 @@ def test_a_waiting_pod_that_terminates() -> None:
         "has-none": None,
         "debugger": None,
     }
-    assert pod.containers[-1].kind is ContainerKind.EPHEMERAL
+    assert pod.environment.containers[-1].kind is ContainerKind.EPHEMERAL
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,8 @@ def test_nulls_are_absent() -> None:
     key, pod = read_pod(raw)
 
     assert key == "u"
-    assert pod == Pod(ref=PodRef("", "a", "u"), scheduler_name="")
+    assert pod.request.fault is not None
+    assert pod == Pod(ref=PodRef("", "a", "u"), request=pod.request, scheduler_name="")
     assert pod.scheduled_condition == ScheduledCondition("False", "", "")
 
 
@@ -213,18 +216,19 @@ def test_a_node_that_has_said_nothing_is_not_ready() -> None:
     assert read_node(b'{"metadata": {"name": "new"}}') == ("new", Node("new", ready=False))
 
 
-def test_texts_of_one_workload_are_kept_once() -> None:
-    """Ten thousand pods of one template hold one copy of its map."""
+def test_what_pods_of_one_workload_have_in_common_is_kept_once() -> None:
+    """Ten thousand pods of one template hold one copy of it, and none of them its map."""
     _, one = read_pod(fixture("pod_statefulset_bound.yaml"))
     _, other = read_pod(fixture("pod_statefulset_bound.yaml"))
 
-    assert one.annotations["gpu-scheduling-map"] is other.annotations["gpu-scheduling-map"]
+    assert one.request.line is not None
+    assert other.request.line is not None
+    assert one.request.line.workload is other.request.line.workload
+    assert one.environment is other.environment
     assert one.constraints is other.constraints
 
 
-@pytest.mark.parametrize(
-    "part", ["owner", "labels", "containers", "resource_request", "constraints", "scheduled_condition"]
-)
+@pytest.mark.parametrize("part", ["owner", "environment", "resource_request", "constraints", "scheduled_condition"])
 def test_what_pods_have_in_common_is_kept_once(part: str) -> None:
     """And nothing of it is kept for good that is long."""
     _, one = read_pod(fixture("pod_statefulset_bound.yaml"))
@@ -233,16 +237,15 @@ def test_what_pods_have_in_common_is_kept_once(part: str) -> None:
     assert getattr(one, part) is getattr(other, part)
 
 
-@pytest.mark.parametrize("part", ["owner", "labels", "containers"])
+@pytest.mark.parametrize("part", ["owner", "environment"])
 def test_what_is_long_is_read_and_not_remembered(part: str) -> None:
     """One hostile pod must not fill the memory for good."""
-    long = "x" * {"owner": 253, "labels": 5000, "containers": 4096}[part]
+    long = "x" * {"owner": 253, "environment": 4096}[part]
     variable = {"name": "CUDA_VISIBLE_DEVICES", "value": long}
     body = {
         "metadata": {
             "name": "train-0",
             "uid": "u",
-            "labels": {"pod-template-hash": long},
             "ownerReferences": [{"kind": "ReplicaSet", "name": long, "uid": "r", "controller": True}],
         },
         "spec": {"containers": [{"name": "main", "env": [variable]}]},
@@ -363,7 +366,7 @@ def test_requests(spec: Mapping[str, Any], requests: Mapping[str, int]) -> None:
     pod = pod_of(spec)
 
     assert pod.resource_request == ResourceRequest(requests)
-    assert (pod.constraints, pod.claims, pod.unsupported) == (ANYWHERE, (), ())
+    assert (pod.constraints, pod.claims) == (ANYWHERE, ())
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=5), st.lists(st.integers(0, 9), max_size=3))
@@ -518,8 +521,10 @@ UNSUPPORTED: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize(("spec", "fields"), UNSUPPORTED.values(), ids=UNSUPPORTED)
 def test_unsupported_fields(spec: Mapping[str, Any], fields: tuple[str, ...]) -> None:
-    """Wishes that nobody here decides are named by their field."""
-    assert fields == pod_of(spec).unsupported
+    """What nobody here decides is named by its field."""
+    pod = msgspec.json.decode(msgspec.json.encode({"metadata": {"name": "train-0"}, "spec": spec}), type=PodObject)
+
+    assert fields == text_of(pod, "default").unsupported
 
 
 def test_claims() -> None:

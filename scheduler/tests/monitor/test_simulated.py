@@ -10,7 +10,11 @@ import pytest
 
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.placement import read_assignment
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import read_request
+from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.monitor.ports import UnreadableError
 from gpu_scheduler.monitor.simulated import MOST, NodePods, SimulatedSource, declared
@@ -107,12 +111,15 @@ def pod(name: str, *, node: str | None = "node1", phase: str = "Running", litera
     """A pod that is bound; `notes` are annotations of ours, and `literal` what its container sets."""
     annotations = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in notes.items()}
     env = (EnvVar("CUDA_VISIBLE_DEVICES", literal),) if literal else None
+    environment = environment_of((Container(ContainerKind.CONTAINER, 0, "main", env),))
+    text = PodText("default", name, bound=node is not None, annotations=annotations, environment=environment)
     return Pod(
         PodRef("default", name, f"uid-{name}"),
+        read_request(text),
         node=node,
         phase=phase,
-        annotations=annotations,
-        containers=(Container(ContainerKind.CONTAINER, 0, "main", env),),
+        assignment=read_assignment(annotations),
+        environment=environment,
     )
 
 
@@ -123,7 +130,7 @@ def by_strategy(name: str, devices: str, **notes: str) -> Pod:
 
 MAPPED = replace(
     pod("mapped", assigned_devices="1"),
-    annotations={"gpu-scheduling-map": "0=node1:1", "agentaflow.gpu/assigned-devices": "1"},
+    request=read_request(PodText("default", "mapped", bound=True, annotations={"gpu-scheduling-map": "0=node1:1"})),
 )
 SHARED = {"exclusive": "false", "memory": "10240"}
 UUID = declared(FOUR, "node1")[2].uuid or ""

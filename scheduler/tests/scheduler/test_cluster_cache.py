@@ -1,4 +1,4 @@
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from gpu_scheduler.core.cluster_events import (
     Aspect,
@@ -21,9 +21,6 @@ from gpu_scheduler.kube.resource import EventHandlerFuncs
 from gpu_scheduler.scheduler.cluster_cache import ClusterCache
 from gpu_scheduler.scheduler.pod_states import PodState, PodStates
 from tests.core.build import exists, node, pod, running
-
-if TYPE_CHECKING:
-    import pytest
 
 T = TypeVar("T")
 WEB = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({"cpu": 1000}))
@@ -96,15 +93,21 @@ def test_a_ledger_made_anew_is_the_same() -> None:
     assert given.cluster.ledger is rebuild_ledger
 
 
-def test_more_maps_than_are_remembered_are_not_read_anew(monkeypatch: "pytest.MonkeyPatch") -> None:
-    """It would stop the loop for seconds at each audit: such a cluster goes on with the ledger that it has."""
+def test_a_ledger_is_rebuilt_however_long_the_maps_are() -> None:
+    """The audit compares the live ledger with another one, always: what a pod asks for was read when it was seen."""
     given, _ = world()
     tracker = PodStates()
-    first = pod("train-2")
-    tracker[first.ref.uid] = PodState(first, 0.0, None)
-    monkeypatch.setattr("gpu_scheduler.scheduler.cluster_cache.REMEMBERED", 0)
+    lines = "\n".join(f"{number}=node1:{number % 8}" for number in range(4000))
+    for number in range(60):
+        each = pod(f"train-{number}", f"{lines}\n{10_000 + number}=node1:", node="node1")
+        given.cluster.ledger.apply(each)
+        tracker[each.ref.uid] = PodState(each, 0.0, None)
+    rebuilt = given.rebuild_ledger(tracker)
 
-    assert given.rebuild_ledger(tracker) is given.cluster.ledger
+    assert rebuilt is not given.cluster.ledger
+    assert given.cluster.ledger.differences(rebuilt) == 0
+    given.cluster.ledger.forget("uid-of-default/train-0")
+    assert given.cluster.ledger.differences(rebuilt) > 0
 
 
 class Monitored:

@@ -28,7 +28,7 @@ from gpu_scheduler.scheduler.journal import FileJournal, JournalError
 from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, InputKind, NotSent, Ports, Unknown
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
-from tests.core.build import FIELD_REF, PCI, container, node, pod
+from tests.core.build import FIELD_REF, PCI, bound, container, node, pod
 from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.replaying import differences, whole
 
@@ -195,7 +195,7 @@ class Chance:
         tracked, was = self.loop.tracked.get(uid), self.pods[uid]
         if tracked is not None and tracked.assumed is not None and not was.bound:
             placement = tracked.assumed.placement
-            was = replace(was, node=placement.node, annotations={**was.annotations, **placement.annotations})
+            was = bound(was, placement, phase=was.phase)
         elif was.bound:
             was = replace(was, phase=self.dice.choice(("Running", "Succeeded")))
         else:

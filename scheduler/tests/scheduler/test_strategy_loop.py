@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.scheduler.ports import Result, Unknown
-from tests.core.build import node, pod
-from tests.scheduler.test_scheduling_loop import bound, looping
+from tests.core.build import bound, node, pod
+from tests.scheduler.test_scheduling_loop import looping
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.nodes.nodes import Node
@@ -48,8 +47,7 @@ def land(loop: Loop) -> None:
     for bind in list(loop.binder.sent):
         tracked = loop.scheduler.tracked.get(bind.pod.uid)
         if tracked is not None and not tracked.pod.bound:
-            chosen = {**tracked.pod.annotations, **bind.placement.annotations}
-            loop.see(replace(bound(tracked.pod, bind.placement.node), annotations=chosen))
+            loop.see(bound(tracked.pod, bind.placement, ""))
 
 
 async def end(loop: Loop, name: str) -> None:

@@ -6,6 +6,9 @@ import pytest
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.container_env import Container
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import read_request
+from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.webhook.job_review import HANDED, Job, Replicas, cautions, review_job
@@ -29,16 +32,11 @@ def replicas(
     **others: Any,
 ) -> Replicas:
     """A template as its author wrote it; by default it names no scheduler and has no annotation of ours."""
-    pod = Pod(
-        **{
-            "ref": PodRef("default", "", ""),
-            "scheduler_name": scheduler,
-            "annotations": annotations or {},
-            "containers": PLAIN,
-            **others,
-        }
+    environment = environment_of(others.pop("containers", PLAIN))
+    text = PodText(
+        "default", scheduler_name=scheduler, annotations=annotations or {}, environment=environment, **others
     )
-    return Replicas(name, pod, annotated)
+    return Replicas(name, text, annotated)
 
 
 def job(annotations: dict[str, str], *types: Replicas, kind: str = "PyTorchJob", **others: Any) -> Job:
@@ -182,7 +180,7 @@ def test_a_second_review_adds_nothing(handed: dict[str, str]) -> None:
     """Templates as the first left them need no more."""
     given = job(handed, replicas("Master", US), replicas())
     done = tuple(
-        replace(each, pod=replace(each.pod, scheduler_name=US, annotations=handed), annotated=True)
+        replace(each, template=replace(each.template, scheduler_name=US, annotations=handed), annotated=True)
         for each in given.replicas
     )
 
@@ -209,8 +207,10 @@ REFUSED = {
 @pytest.mark.parametrize(("given", "reason"), REFUSED.values(), ids=REFUSED)
 def test_a_job_is_refused_where_its_pods_would_be(given: Job, reason: Reason) -> None:
     """In the words that a pod gets."""
-    last = given.replicas[-1].pod
-    pod = replace(last, scheduler_name=US, annotations={**given.annotations, **last.annotations})
+    last = given.replicas[-1].template
+    text = replace(last, scheduler_name=US, annotations={**given.annotations, **last.annotations})
+    request = read_request(text)
+    pod = Pod(PodRef("default", "", ""), request, environment=text.environment, gpu_limits=text.gpu_limits)
     verdict = review_job(given, US)
 
     assert isinstance(verdict, Deny)

@@ -7,7 +7,7 @@ from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvV
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.webhook.review import AddOp, Admit, Deny, review_pod
-from tests.core.build import FIELD_REF, KEEP, PCI, container, own, pod, visible
+from tests.core.build import FIELD_REF, KEEP, PCI, container, own, pod, seeing, visible
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
@@ -27,7 +27,7 @@ def debugger(env: tuple[EnvVar, ...] | None = None, position: int = 0, name: str
 
 
 def debugged(given: Pod, *debuggers: Container) -> Pod:
-    return replace(given, containers=given.containers + debuggers)
+    return seeing(given, *given.environment.containers, *debuggers)
 
 
 def path(position: int) -> str:

@@ -49,9 +49,9 @@ def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unsc
             continue
         if container.kind is ContainerKind.EPHEMERAL:
             # keep-env does not speak for it: it comes when the pod's devices are booked already.
-            if entry != carried(pod):
+            if entry != carried(pod.environment.containers):
                 return _other(container, entry, need, "leave the variable out: it sees what its pod's containers see")
-        elif not pod.keep_env:
+        elif not pod.request.keep_env:
             keep = f', or keep it with annotation {names.KEEP_ENV}: "true"' if keepable(entry) else ""
             return _other(container, entry, need, f"leave the variable out{keep}, and create the pod anew")
         elif not keepable(entry):
@@ -100,11 +100,12 @@ def environment_complete(pod: Pod, value: str | None, *, by_field: bool) -> Unsc
     """
     needed = BY_FIELD if value is None else required_env(value)
     written = BY_FIELD if by_field else needed
-    if all(container.env == written for container in pod.containers):
+    containers = pod.environment.containers
+    if all(container.env == written for container in containers):
         return None
     # A conflict first, wherever it stands: the webhook would refuse it, with the same words.
     obstacles = chain(
-        (conflict(pod, each, written) for each in pod.containers if conflict(pod, each, needed) is not None),
-        (lacks(container, written) for container in pod.containers),
+        (conflict(pod, each, written) for each in containers if conflict(pod, each, needed) is not None),
+        (lacks(container, written) for container in containers),
     )
     return next((unschedulable for unschedulable in obstacles if unschedulable is not None), None)

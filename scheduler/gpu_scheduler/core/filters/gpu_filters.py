@@ -64,9 +64,9 @@ def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) 
 
 def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Ledger, nodes: Nodes) -> Unschedulable:
     """Why a pod that would take any line of the map finds none."""
-    lines = len(placement_map.slots)
+    lines = len(placement_map.indices)
     every = f"every index of the map ({lines} line{'s' if lines > 1 else ''}) is held or claimed"
-    holders = (ledger.index_holder(workload, slot.index) for slot in placement_map.slots)
+    holders = (ledger.index_holder(workload, index) for index in placement_map.indices)
     holder = next((each for each in holders if each is not None), None)
     if holder is None:
         remedy = "add a line to the map, or run fewer replicas"

@@ -22,7 +22,7 @@ class _Pool:
     held: _Table = field(default_factory=dict)
     claimed: _Table = field(default_factory=dict)
     passed: int = 0
-    """How many of the map's slots, in order of index, have been walked past."""
+    """How many of the map's lines, in order of index, have been walked past."""
     mark: int = -1
     """The index of the last of them."""
     returned: list[int] = field(default_factory=list)
@@ -50,9 +50,9 @@ class _Pool:
                     continue
                 seen.append(index)
                 yield index
-            slots = placement_map.slots
-            while self.passed < len(slots):
-                index = self.mark = slots[self.passed].index
+            indices = placement_map.indices
+            while self.passed < len(indices):
+                index = self.mark = indices[self.passed]
                 self.passed += 1
                 if not self.busy(index):
                     # From now on the heap has it: whoever can't have it must not walk here again.
@@ -97,7 +97,7 @@ class Indices:
         """The indices of the workload's map that nobody holds or claims, lowest first."""
         pool = self._pools.get(workload)
         if pool is None:
-            return (slot.index for slot in placement_map.slots)
+            return (index for index in placement_map.indices)
         return pool.free(placement_map)
 
     def entries(self) -> Iterator[tuple[object, object]]:

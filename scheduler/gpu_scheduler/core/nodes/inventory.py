@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from gpu_scheduler.core.pods.count_request import MAX_CARDS
+from gpu_scheduler.core.pods.count_request import MAX_DEVICES
 
 
 class Health(StrEnum):
@@ -94,4 +94,4 @@ class Inventory:
 @lru_cache(maxsize=16)
 def counted(number: int) -> Inventory:
     """An inventory of which only the number of cards is known: one value for all nodes with so many."""
-    return Inventory(tuple(Device(index) for index in range(min(number, MAX_CARDS))))
+    return Inventory(tuple(Device(index) for index in range(min(number, MAX_DEVICES))))

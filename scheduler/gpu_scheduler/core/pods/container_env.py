@@ -1,7 +1,8 @@
-"""A container and the entries of its environment that count: the two CUDA variables."""
+"""Containers, and the entries of their environment that count: the two CUDA variables."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,17 @@ class Container:
     position: int
     name: str
     env: tuple[EnvVar, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What all containers of a pod say of their devices; `environment_of` makes it."""
+
+    containers: tuple[Container, ...] = ()
+    own_devices: tuple[str, ...] | None = None
+    """Devices that the containers name themselves, all together; None when none names any."""
+    reads_assignment: bool = False
+    """Some container reads its devices from the annotation that the Binding brings."""
+
+
+NO_CONTAINERS: Final = Environment()

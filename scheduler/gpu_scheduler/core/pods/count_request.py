@@ -10,12 +10,18 @@ from enum import StrEnum
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.reasons import Fault, Reason
 from gpu_scheduler.core.text import quote
 
 MAX_PRIORITY: Final = 10**9
 """Highest priority, and the lowest below zero: what Kubernetes' own priorities of users may be."""
+
+MAX_DEVICES: Final = 1024
+"""Most devices of a node that are believed; hostile capacities must not fill the memory."""
+
+MAX_MEMORY: Final = 2**40
+"""Most MiB of a device that are believed, or asked for."""
 
 _MAX_TYPE: Final = 63
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,12}")
@@ -23,7 +29,7 @@ _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,12}")
 
 
 class Strategy(StrEnum):
-    """How the cards of a pod that asks for a count are chosen."""
+    """How the devices of a pod that asks for a count are chosen."""
 
     LEAST_UTILIZED = "least_utilized"
     BEST_FIT = "best_fit"
@@ -33,28 +39,32 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CountRequest:
-    """A pod that leaves the choice of its cards to a strategy; all of them are on one node."""
+    """How many devices a pod asks for, all on one node; a strategy chooses them."""
 
     count: int
     memory: int = 0
-    """MiB of each card that must be free; 0 asks for none."""
+    """MiB of each device that must be free; 0 asks for none."""
     exclusive: bool = True
     gpu_type: str = ""
-    """Part of the card's model, whatever its case; empty takes any."""
+    """Part of the device's model, whatever its case; empty takes any."""
     strategy: Strategy | None = None
     """None: the one that is set for the whole cluster."""
     priority: int = 0
+
+
+NO_COUNT: Final = CountRequest(0)
+"""Of a pod that asks for a line of a map, or for nothing that can be read."""
 
 
 class _BadAnnotationError(ValueError):
     """The pod's author wrote something that cannot be read."""
 
     def __init__(self, what: str, rule: str, remedy: str) -> None:
-        self.unschedulable = Unschedulable(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", remedy)
-        super().__init__(self.unschedulable.message)
+        self.fault = Fault(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", remedy)
+        super().__init__(self.fault.message)
 
 
-def read_count(pod: Pod) -> CountRequest | Unschedulable | None:
+def read_count(pod: PodText) -> CountRequest | Fault | None:
     """What `pod` asks for by number, or what is wrong with the asking; None when it does not ask that way."""
     given = pod.annotations
     if names.COUNT not in given and not (pod.gpu_limits and names.STRATEGY in given):
@@ -70,19 +80,19 @@ def read_count(pod: Pod) -> CountRequest | Unschedulable | None:
         )
         _measured(request)
     except _BadAnnotationError as error:
-        return error.unschedulable
+        return error.fault
     return request
 
 
-def _count(pod: Pod) -> int:
+def _count(pod: PodText) -> int:
     """By annotation or by limit; where both stand, they say the same."""
     given = pod.annotations
     container, limit = pod.gpu_limits[0] if pod.gpu_limits else ("", 0)
-    count = _number(given, names.COUNT, (1, MAX_CARDS), "1") if names.COUNT in given else limit
+    count = _number(given, names.COUNT, (1, MAX_DEVICES), "1") if names.COUNT in given else limit
     fault = f"read limit {names.GPU_RESOURCE}: {limit} of container {quote(container)}"
-    if count > MAX_CARDS:
+    if count > MAX_DEVICES:
         remedy = f"correct it (example: {names.GPU_RESOURCE}: 1)"
-        raise _BadAnnotationError(fault, f"it must be a number from 1 to {MAX_CARDS}", remedy)
+        raise _BadAnnotationError(fault, f"it must be a number from 1 to {MAX_DEVICES}", remedy)
     if limit and limit != count:
         remedy = f"correct it (example: {names.GPU_RESOURCE}: {count}), or leave one of the two out"
         raise _BadAnnotationError(
@@ -137,10 +147,3 @@ def _odd(given: Mapping[str, str], key: str, rule: str, example: str) -> _BadAnn
     return _BadAnnotationError(
         f"read annotation {key}: {quote(given[key])}", rule, f'correct it (example: {key}: "{example}"), or {remedy}'
     )
-
-
-MAX_CARDS: Final = 1024
-"""Most cards of a node that are believed; hostile capacities must not fill the memory."""
-
-MAX_MEMORY: Final = 2**40
-"""Most MiB of a card that are believed, or asked for."""

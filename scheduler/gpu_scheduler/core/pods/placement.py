@@ -1,8 +1,15 @@
-"""Where a pod goes and what it sees there, and what a Binding writes of it."""
+"""Where a pod goes and what it sees there: decided, written by a Binding, and read back."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.pods.visible_devices import devices_in
+
+_MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+"""A time as our Bindings write it: times that are written alike sort like text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +41,30 @@ class Placement:
         if self.index is not None:
             known[names.ASSIGNED_INDEX] = str(self.index)
         return {names.ASSIGNED_DEVICES: self.value, names.ASSIGNED_NODE: self.node, **known}
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the Binding of a pod wrote on it, but for the index, which is its request's."""
+
+    devices: tuple[str, ...] | None = None
+    """None where it did not write them: it was not ours."""
+    node: str | None = None
+    at: str = ""
+    """When the pod was bound (RFC 3339, UTC, microseconds); empty where that is not written so."""
+
+
+UNASSIGNED: Final = Assignment()
+
+
+def read_assignment(annotations: Mapping[str, str]) -> Assignment:
+    """Read back what a Binding wrote, as far as it can be read."""
+    devices, node = annotations.get(names.ASSIGNED_DEVICES), annotations.get(names.ASSIGNED_NODE)
+    at = annotations.get(names.ASSIGNED_AT, "")
+    if devices is None and node is None and not at:
+        return UNASSIGNED
+    return Assignment(
+        None if devices is None else devices_in(devices),
+        node,
+        at if _MOMENT.fullmatch(at) else "",
+    )

@@ -6,11 +6,14 @@ format. A line is `INDEX=NODE:ID[,ID…]`; blank lines and lines that begin with
 
 import re
 import sys
+from array import array
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Final
 
 from gpu_scheduler.core.pods.bounds import MAX_VALUE
@@ -69,7 +72,6 @@ class Slot:
     index: int
     node: str
     devices: tuple[str, ...]
-    line: int = field(compare=False)
 
     @property
     def value(self) -> str:
@@ -77,29 +79,59 @@ class Slot:
         return ",".join(self.devices)
 
 
-@dataclass(frozen=True, slots=True)
 class PlacementMap:
-    """A parsed map: its slots by index order.
+    """A parsed map: its lines by index.
 
-    Maps are equal when they say the same, whatever their comments, spaces and order of lines.
+    Maps are equal when they say the same, whatever their comments, spaces and order of lines. A map of 64 KiB may have
+    8,000 lines, so they are kept as text and each is made when it is asked for: a fiftieth of the memory.
     """
 
-    slots: tuple[Slot, ...]
-    digest: str = field(init=False, repr=False)
-    """What stands for the map where only equality matters: a long map must not be kept by everybody who has it."""
-    _by_index: Mapping[int, Slot] = field(init=False, repr=False, compare=False)
+    __slots__ = ("_starts", "_text", "digest", "indices")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_index", {slot.index: slot for slot in self.slots})
-        lines = "\n".join(f"{slot.index}={slot.node}:{slot.value}" for slot in self.slots)
-        object.__setattr__(self, "digest", blake2b(lines.encode(), digest_size=16).hexdigest())
+    def __init__(self, slots: Iterable[Slot]) -> None:
+        """`slots` come in order of index, each index once."""
+        slots = tuple(slots)
+        lines = [f"{slot.index}={slot.node}:{slot.value}" for slot in slots]
+        self._text = "\n".join(lines)
+        self._starts = array("I", accumulate((len(line) + 1 for line in lines), initial=0))
+        self.indices: Sequence[int] = array("i", (slot.index for slot in slots))
+        """Of all lines, lowest first."""
+        self.digest = blake2b(self._text.encode(), digest_size=16).hexdigest()
+        """What stands for the map where only equality matters."""
+
+    def __str__(self) -> str:
+        """The map without comments and blanks, by order of index."""
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementMap) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """All lines, made anew for each who asks."""
+        return tuple(map(self._slot, range(len(self.indices))))
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, by and large."""
+        return 512 + len(self._text) + 8 * len(self.indices)
+
     def get(self, index: int) -> Slot | None:
         """The line of pod `index`, if the map has one."""
-        return self._by_index.get(index)
+        position = bisect_left(self.indices, index)
+        return self._slot(position) if position < len(self.indices) and self.indices[position] == index else None
+
+    def _slot(self, position: int) -> Slot:
+        line = self._text[self._starts[position] : self._starts[position + 1] - 1]
+        node, _, ids = line.partition("=")[2].partition(":")
+        devices, _ = _devices(ids) if len(ids) <= _SHORT else _devices.__wrapped__(ids)
+        return Slot(self.indices[position], sys.intern(node), devices)
+
+
+NO_LINES: Final = PlacementMap(())
 
 
 def parse_number(text: str) -> int | None:
@@ -120,7 +152,7 @@ def device_kind(text: str) -> str | None:
 
 
 def parse_placement_map(text: str) -> PlacementMap:
-    """Parse `text`; raises MapError. A text seen lately costs a dictionary look-up."""
+    """Parse `text`; raises MapError. The pods of a workload have one text, which is parsed once as a rule."""
     known = _RECENT.get(text)
     if known is None:
         known = _parse(text)
@@ -129,13 +161,10 @@ def parse_placement_map(text: str) -> PlacementMap:
 
 
 class _Recent:
-    """The maps parsed last, as far as their texts fit a budget: a count would let a few huge maps eat the memory."""
-
-    __slots__ = ("_budget", "_maps", "_size")
+    """The maps that were asked for last, as many as take `budget` bytes with their texts."""
 
     def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._size = 0
+        self._room = budget
         self._maps: OrderedDict[str, PlacementMap] = OrderedDict()
 
     def get(self, text: str) -> PlacementMap | None:
@@ -146,35 +175,32 @@ class _Recent:
 
     def put(self, text: str, parsed: PlacementMap) -> None:
         self._maps[text] = parsed
-        self._size += len(text)
-        while self._size > self._budget:
-            dropped, _ = self._maps.popitem(last=False)
-            self._size -= len(dropped)
+        self._room -= len(text) + parsed.size
+        while self._room < 0:
+            text, dropped = self._maps.popitem(last=False)
+            self._room += len(text) + dropped.size
 
 
-REMEMBERED: Final = 2**21
-"""Characters of text whose maps are remembered: thousands of ordinary maps, about 60 MB when all are of the most costly
-kind."""
-
-_RECENT: Final = _Recent(budget=REMEMBERED)
+_RECENT: Final = _Recent(budget=2**23)
+"""Thousands of ordinary maps, or some fifty of the longest."""
 
 
 def _parse(text: str) -> PlacementMap:
     # Characters first: a byte count of hostile megabytes is not needed to refuse them.
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         raise MapError(_SIZE_RULE)
-    slots: dict[int, Slot] = {}
+    slots: dict[int, tuple[int, Slot]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         content = line.strip(_BLANKS)
         if not content or content.startswith("#"):
             continue
         slot = _parse_line(content, number)
-        earlier = slots.setdefault(slot.index, slot)
-        if earlier is not slot:
-            raise MapError(f"index {slot.index} must stand once, and line {earlier.line} has it", number, content)
+        earlier, _ = slots.setdefault(slot.index, (number, slot))
+        if earlier != number:
+            raise MapError(f"index {slot.index} must stand once, and line {earlier} has it", number, content)
     if not slots:
         raise MapError("it must have at least one line INDEX=NODE:ID,ID")
-    return PlacementMap(tuple(slots[index] for index in sorted(slots)))
+    return PlacementMap(slots[index][1] for index in sorted(slots))
 
 
 def _parse_line(content: str, number: int) -> Slot:
@@ -190,7 +216,7 @@ def _parse_line(content: str, number: int) -> Slot:
     devices, fault = _devices(ids) if len(ids) <= _SHORT else _devices.__wrapped__(ids)
     if fault is not None:
         raise MapError(fault, number, content)
-    return Slot(index, sys.intern(node), devices, number)
+    return Slot(index, sys.intern(node), devices)
 
 
 @lru_cache(maxsize=4096)

@@ -1,19 +1,19 @@
 """A pod as placement sees it: ours with all that is decided by, another scheduler's with what it takes.
 
-LAW: frozen values, parsed at the border and complete; nothing here knows how the API writes them.
+LAW: frozen values, parsed at the border and complete; nothing here knows how the API or a user writes them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.constraints import ANYWHERE, SchedulingConstraints
-from gpu_scheduler.core.pods.container_env import Container
-from gpu_scheduler.core.pods.placement_map import PlacementMap
-from gpu_scheduler.core.refs import Owner, PodRef, WorkloadKey
+from gpu_scheduler.core.pods.container_env import NO_CONTAINERS, Environment
+from gpu_scheduler.core.pods.placement import UNASSIGNED, Assignment
+from gpu_scheduler.core.pods.request import PlacementRequest
+from gpu_scheduler.core.refs import Owner, PodRef
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - what Kubernetes calls "every address of the host"
 
@@ -72,10 +72,11 @@ class Pod:
     """A pod, as far as placement cares.
 
     Two views of a pod are equal when they ask for the same: the condition is what we wrote ourselves, so it is no
-    difference. `annotations` hold only what `names.POD_ANNOTATIONS` names, `labels` only those of index and workload.
+    difference.
     """
 
     ref: PodRef
+    request: PlacementRequest
     scheduler_name: str = names.SCHEDULER_NAME
     node: str | None = None
     phase: str = "Pending"
@@ -84,17 +85,14 @@ class Pod:
     gated: bool = False
     generate_name: str | None = None
     owner: Owner | None = None
-    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    containers: tuple[Container, ...] = ()
+    assignment: Assignment = UNASSIGNED
+    environment: Environment = NO_CONTAINERS
     resource_request: ResourceRequest = NOTHING
     constraints: SchedulingConstraints = ANYWHERE
     claims: tuple[str, ...] = ()
     """Names of the PersistentVolumeClaims that it mounts, in its own namespace; of generic ephemeral volumes too."""
     gpu_limits: tuple[tuple[str, int], ...] = ()
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
-    unsupported: tuple[str, ...] = ()
-    """Fields that ask for something we do not decide, by their path in the pod."""
     scheduled_condition: ScheduledCondition | None = field(default=None, compare=False)
     excess: Excess | None = None
     """What it has too much of to be kept whole; such a pod is never placed."""
@@ -112,28 +110,8 @@ class Pod:
         return self.phase in {"Succeeded", "Failed"}
 
     @property
-    def map_text(self) -> str | None:
-        """The map as written, if any."""
-        return self.annotations.get(names.MAP)
-
-    @property
-    def observer(self) -> bool:
-        """It sees its devices and holds its index, but claims no device."""
-        return self.annotations.get(names.OBSERVER) == "true"
-
-    @property
-    def keep_env(self) -> bool:
-        """Its containers may set the CUDA variables themselves."""
-        return self.annotations.get(names.KEEP_ENV) == "true"
-
-    @property
-    def sharing_any(self) -> bool:
-        """It shares its devices with whoever says the same."""
-        return self.annotations.get(names.SHARING) == "any"
-
-    @property
     def gpu_limit(self) -> int:
-        """How many cards it wants from a device plugin; 0 when it does not ask for any that way."""
+        """How many devices it wants from a device plugin; 0 when it does not ask for any that way."""
         return sum(limit for _, limit in self.gpu_limits)
 
 
@@ -144,20 +122,3 @@ class ForeignPod:
     ref: PodRef
     node: str
     resource_request: ResourceRequest
-
-
-def workload_of(pod: Pod, placement_map: PlacementMap) -> WorkloadKey:
-    """Which workload `pod` belongs to; a ReplicaSet made by a Deployment counts as that Deployment."""
-    owner = pod.owner
-    if owner is None:
-        return _workload(pod.ref.namespace, "", "", placement_map.digest)
-    suffix = "-" + pod.labels.get(names.POD_TEMPLATE_HASH, "")
-    if owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
-        return _workload(pod.ref.namespace, "Deployment", owner.name.removesuffix(suffix), placement_map.digest)
-    return _workload(pod.ref.namespace, owner.kind, owner.name, placement_map.digest)
-
-
-@lru_cache(maxsize=4096)
-def _workload(namespace: str, owner_kind: str, owner_name: str, digest: str) -> WorkloadKey:
-    """One value for all pods of a workload."""
-    return WorkloadKey(namespace, owner_kind, owner_name, digest)

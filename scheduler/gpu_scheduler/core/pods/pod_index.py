@@ -8,8 +8,8 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.placement_map import MAX_NUMBER, parse_number
-from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.reasons import Fault, Reason
 from gpu_scheduler.core.text import quote
 
 # k8s.io/apimachinery/pkg/util/rand: no vowels, and no digits that look like them.
@@ -19,15 +19,15 @@ _SUFFIX_LENGTH: Final = 5
 _MAX_PREFIX: Final = 63 - _SUFFIX_LENGTH
 
 
-def static_index(pod: Pod) -> int | Unschedulable | None:
-    """The index that `pod` brings along; None when it brings none, an Obstacle when what it brings is no number."""
+def static_index(pod: PodText) -> int | Fault | None:
+    """The index that `pod` brings along; None when it brings none, Fault when what it brings is no number."""
     written = _written(pod)
     if written is None:
         return _from_name(pod)
     source, text = written
     index = parse_number(text)
     if index is None:
-        return Unschedulable(
+        return Fault(
             Reason.INDEX_UNKNOWN,
             f"cannot read {source}: {quote(text)}: "
             f"an index must be a number without sign or leading zero, at most {MAX_NUMBER}",
@@ -36,7 +36,7 @@ def static_index(pod: Pod) -> int | Unschedulable | None:
     return index
 
 
-def _written(pod: Pod) -> tuple[str, str] | None:
+def _written(pod: PodText) -> tuple[str, str] | None:
     """The first index that somebody wrote on the pod: where, and what."""
     if names.INDEX in pod.annotations:
         return f"annotation {names.INDEX}", pod.annotations[names.INDEX]
@@ -53,18 +53,17 @@ def _written(pod: Pod) -> tuple[str, str] | None:
     return None
 
 
-def _from_name(pod: Pod) -> int | None:
+def _from_name(pod: PodText) -> int | None:
     """The trailing `-N` of a name that somebody gave."""
-    name = pod.ref.name
     if names.REPLICA_TYPE in pod.labels or _generated(pod):
         return None
-    _, dash, tail = name.rpartition("-")
+    _, dash, tail = pod.name.rpartition("-")
     return parse_number(tail) if dash else None
 
 
-def _generated(pod: Pod) -> bool:
+def _generated(pod: PodText) -> bool:
     """Whether the API server made the name up. At admission it has not done so yet: the name is empty."""
-    name, prefix = pod.ref.name, pod.generate_name
+    name, prefix = pod.name, pod.generate_name
     if not name:
         return True
     if not prefix or (pod.owner is not None and pod.owner.kind == "StatefulSet"):

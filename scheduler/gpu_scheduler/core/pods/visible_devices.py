@@ -3,15 +3,14 @@
 LAW: one reading of CUDA_VISIBLE_DEVICES for webhook, bind gate and ledger. CUDA reads more spellings than are booked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import MAX_VALUE
-from gpu_scheduler.core.pods.container_env import ContainerKind, EnvVar
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind, Environment, EnvVar
 from gpu_scheduler.core.pods.placement_map import device_kind
-from gpu_scheduler.core.pods.pod import Pod
 
 FIELD_ENTRY: Final = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
 
@@ -37,17 +36,15 @@ def kept_devices(value: str) -> tuple[str, ...] | None:
     return None if None in kinds or len(kinds) > 1 else tuple(dict.fromkeys(devices))
 
 
-def kept(pod: Pod) -> tuple[str, ...]:
-    """The devices that containers of the pod name themselves, where it keeps its environment."""
-    if not pod.keep_env:
-        return ()
-    values = (entry.value for entry in _visible(pod) if entry.value is not None)
+def kept(containers: Iterable[Container]) -> tuple[str, ...]:
+    """The devices that containers name themselves, as far as a pod that keeps its environment may name them."""
+    values = (entry.value for entry in _visible(containers) if entry.value is not None)
     return tuple(dict.fromkeys(device for value in values for device in kept_devices(value) or ()))
 
 
-def carried(pod: Pod) -> EnvVar | None:
-    """How the pod's own containers see their devices: the first that says so in a way that is booked."""
-    for container in pod.containers:
+def carried(containers: Iterable[Container]) -> EnvVar | None:
+    """How a pod's own containers see their devices: the first that says so in a way that is booked."""
+    for container in containers:
         if container.kind is not ContainerKind.EPHEMERAL:
             # Of two entries with one name the last wins.
             seen = {entry.name: entry for entry in container.env or ()}.get(names.VISIBLE_DEVICES)
@@ -56,15 +53,12 @@ def carried(pod: Pod) -> EnvVar | None:
     return None
 
 
-def literals(pod: Pod) -> tuple[str, ...] | None:
-    """The devices that the pod's containers name themselves, all together; None when none names any."""
-    values = [entry.value for entry in _visible(pod) if entry.value is not None]
-    return tuple(dict.fromkeys(device for value in values for device in devices_in(value))) if values else None
-
-
-def reads_annotation(pod: Pod) -> bool:
-    """Whether some container reads its devices from the annotation that the Binding brings."""
-    return any(entry == FIELD_ENTRY for entry in _visible(pod))
+def environment_of(containers: tuple[Container, ...]) -> Environment:
+    """Read what the containers say of their devices."""
+    entries = tuple(_visible(containers))
+    values = [entry.value for entry in entries if entry.value is not None]
+    own = tuple(dict.fromkeys(device for value in values for device in devices_in(value))) if values else None
+    return Environment(containers, own, FIELD_ENTRY in entries)
 
 
 def devices_in(value: str) -> tuple[str, ...]:
@@ -95,8 +89,8 @@ def keepable(entry: EnvVar) -> bool:
     return entry.name == names.VISIBLE_DEVICES and entry.value is not None and kept_devices(entry.value) is not None
 
 
-def _visible(pod: Pod) -> Iterator[EnvVar]:
-    for container in pod.containers:
+def _visible(containers: Iterable[Container]) -> Iterator[EnvVar]:
+    for container in containers:
         for entry in container.env or ():
             if entry.name == names.VISIBLE_DEVICES:
                 yield entry

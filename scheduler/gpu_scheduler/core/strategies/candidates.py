@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from gpu_scheduler.core.cluster_events import ClassChanged, ClusterEvent
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
-from gpu_scheduler.core.pods.count_request import MAX_CARDS, CountRequest, Strategy
+from gpu_scheduler.core.pods.count_request import MAX_DEVICES, CountRequest, Strategy
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Unschedulable
@@ -136,4 +136,4 @@ class Candidates:
         cards = [int(key) for key in keys if key.isdecimal()]
         if cards and not devices.unnamed(holder):
             return LastAssigned(holder.node, max(cards), f"GPU {max(cards)} of {holder.node}")
-        return LastAssigned(holder.node, MAX_CARDS, holder.node)
+        return LastAssigned(holder.node, MAX_DEVICES, holder.node)

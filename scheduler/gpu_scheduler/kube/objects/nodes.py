@@ -11,7 +11,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.nodes.inventory import UNREAD, Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.constraints import Taint
-from gpu_scheduler.core.pods.count_request import MAX_CARDS, MAX_MEMORY
+from gpu_scheduler.core.pods.count_request import MAX_DEVICES, MAX_MEMORY
 from gpu_scheduler.core.pods.placement_map import MAX_NUMBER, device_kind
 from gpu_scheduler.kube.objects.decoding import decode_object, decode_part
 from gpu_scheduler.kube.objects.meta import ConditionObject, ObjectMeta, ReadStruct
@@ -111,7 +111,7 @@ def _told(text: str) -> tuple[Inventory | None, dict[int, DeviceReading]]:
     A card that is as one that nobody reads has no reading.
     """
     devices = decode_part(_devices, text.encode())
-    if devices is None or len(devices) > MAX_CARDS:
+    if devices is None or len(devices) > MAX_DEVICES:
         return None, {}
     cards = tuple(map(_card, devices))
     uuids = [uuid for card in cards for uuid in (card.uuid, *card.slices) if uuid is not None]

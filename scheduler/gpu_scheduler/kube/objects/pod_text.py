@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -25,9 +26,10 @@ from gpu_scheduler.core.pods.bounds import (
     MAX_VALUES,
     Excess,
 )
-from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.container_env import NO_CONTAINERS, Container, ContainerKind, Environment, EnvVar
 from gpu_scheduler.core.pods.placement_map import MAX_BYTES
 from gpu_scheduler.core.pods.pod import ScheduledCondition
+from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.refs import Owner
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.pod_objects import Env, OwnerReference, PodMeta, PodSpec
@@ -67,14 +69,15 @@ _SCHEDULED: Final = ScheduledCondition("True", "", "")
 
 
 def kept_annotations(given: Mapping[str, str] | None) -> tuple[dict[str, str], Excess | None]:
-    """Those that a decision reads; interned: the pods of a workload have one map, which should be in memory once."""
+    """Those that a decision reads."""
     kept: dict[str, str] = {}
     excess: Excess | None = None
     for key, written in (given or {}).items():
         if key in names.POD_ANNOTATIONS:
             text, too_long = (written, None) if len(written) <= MAX_ANNOTATION else _shortened(key, written)
             excess = excess or too_long
-            kept[sys.intern(key)] = text if key == names.ASSIGNED_AT else sys.intern(text)
+            # Of what is kept of a pod only the node is text that many pods have in common.
+            kept[key] = sys.intern(text) if key == names.ASSIGNED_NODE else text
     return kept, excess
 
 
@@ -82,16 +85,14 @@ def labels_of(meta: PodMeta) -> Mapping[str, str]:
     """The labels that a decision reads."""
     given = meta.labels
     if given is None:
-        return _same_labels(())
+        return {}
     known = (
         (names.POD_INDEX, given.pod_index),
         (names.COMPLETION_INDEX, given.completion_index),
         (names.POD_TEMPLATE_HASH, given.pod_template_hash),
         (names.REPLICA_TYPE, given.replica_type),
     )
-    kept = tuple((key, text) for key, text in known if text is not None)
-    # At admission nobody has looked at their length yet.
-    return _same_labels(kept) if sum(len(text) for _, text in kept) <= _LONGEST else dict(kept)
+    return {key: text for key, text in known if text is not None}
 
 
 def owners_of(meta: PodMeta) -> tuple[list[OwnerReference], Excess | None]:
@@ -123,21 +124,21 @@ def _among(owners: Iterable[OwnerReference]) -> Owner | None:
     return None if owner is None else _same_owner(owner.kind[:_MAX_NAME], owner.name[:_MAX_NAME])
 
 
-def containers_of(spec: PodSpec, *, all_of_them: bool) -> tuple[tuple[Container, ...], Excess | None]:
-    """The pod's containers; of many, unless `all_of_them` are asked for, the first of each that are alike."""
+def environment_in(spec: PodSpec, *, all_of_them: bool) -> tuple[Environment, Excess | None]:
+    """What the pod's containers say; of many, unless `all_of_them` are asked for, the first of each that are alike."""
     lists = (spec.containers or (), spec.init_containers or (), spec.ephemeral_containers or ())
     count = sum(map(len, lists))
     if count > MAX_CONTAINERS:
-        return (), Excess("the pod", count, MAX_CONTAINERS, "containers")
+        return NO_CONTAINERS, Excess("the pod", count, MAX_CONTAINERS, "containers")
     texts = tuple(tuple((each.name, _env_text(each.env)) for each in containers) for containers in lists)
     if count <= _FEW:
         length = sum(len(name) + len(env) for name, env in chain(*texts))
-        return _containers(texts) if length <= _LONGEST else _containers.__wrapped__(texts)
-    found, excess = _containers.__wrapped__(texts)
+        return _environment(texts) if length <= _LONGEST else _environment.__wrapped__(texts)
+    found, excess = _environment.__wrapped__(texts)
     if all_of_them:
         return found, excess
-    alike = {(each.kind is ContainerKind.EPHEMERAL, each.env): each for each in reversed(found)}
-    return tuple(reversed(alike.values())), excess
+    alike = {(each.kind is ContainerKind.EPHEMERAL, each.env): each for each in reversed(found.containers)}
+    return replace(found, containers=tuple(reversed(alike.values()))), excess
 
 
 def _env_text(env: msgspec.Raw) -> bytes | memoryview:
@@ -147,9 +148,9 @@ def _env_text(env: msgspec.Raw) -> bytes | memoryview:
 
 
 @lru_cache(maxsize=_MOST)
-def _containers(
+def _environment(
     texts: Iterable[Iterable[tuple[str, bytes | memoryview]]],
-) -> tuple[tuple[Container, ...], Excess | None]:
+) -> tuple[Environment, Excess | None]:
     read = _Variables()
     found = tuple(
         Container(kind, position, name, read.env_of(env))
@@ -157,8 +158,8 @@ def _containers(
         for position, (name, env) in enumerate(containers)
     )
     if read.entries <= MAX_ENTRIES:
-        return found, read.excess
-    return (), Excess(
+        return environment_of(found), read.excess
+    return NO_CONTAINERS, Excess(
         "the pod", read.entries, MAX_ENTRIES, f"entries of {names.VISIBLE_DEVICES} and {names.DEVICE_ORDER}"
     )
 
@@ -243,11 +244,6 @@ def _plain(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("ascii", errors="replace").decode()
-
-
-@lru_cache(maxsize=4096)
-def _same_labels(kept: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    return dict(kept)
 
 
 _same_owner = lru_cache(maxsize=4096)(Owner)

@@ -1,6 +1,6 @@
-"""Kubernetes' objects become core values here, and nothing else does; pure.
+"""A pod of the API becomes a core value here; what its author wrote is read here once and then dropped. Pure.
 
-Only what a decision reads is kept, and of one pod no more than core.bounds says: a cache of these values costs a
+Only what a decision reads is kept, and of one pod no more than core.pods.bounds says: a cache of these values costs a
 fraction of what the API server sent. Thousands of pods are alike, so that what they have in common is one value, which
 nobody changes.
 """
@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import sys
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from gpu_scheduler.core.pods.placement import read_assignment
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.kube.objects.constraints import claims_of, constraints_of
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.pod_objects import ContainerObject, ForeignPodObject, PodObject, PodStatus
-from gpu_scheduler.kube.objects.pod_text import condition_of, containers_of, controller_of, kept_annotations, labels_of
+from gpu_scheduler.kube.objects.pod_text import condition_of, controller_of, environment_in, kept_annotations, labels_of
 from gpu_scheduler.kube.objects.resource_requests import gpu_limit_of, resource_request_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gpu_scheduler.core.pods.constraints import SchedulingConstraints
+    from gpu_scheduler.core.pods.pod import ResourceRequest
 
 _pods = msgspec.json.Decoder(PodObject)
 _residents = msgspec.json.Decoder(ForeignPodObject)
 _NOTHING: Final = frozenset({b"", b"null", b"[]"})
 _LIMITS: Final = 16
-"""Containers with a limit of cards that are kept one by one: more than one is too many."""
+"""Containers with a limit of devices that are kept one by one: more than one is too many."""
 _WORD: Final = 253
 
 
@@ -54,33 +59,66 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
     """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or PodStatus()
-    annotations, too_long = kept_annotations(meta.annotations)
-    owner, too_many_owners = controller_of(meta)
-    containers, too_many_containers = containers_of(spec, all_of_them=all_containers)
-    resource_request, too_much = resource_request_of(spec)
-    wishes, too_many_wishes = constraints_of(spec)
-    claims, too_many_claims = claims_of(meta.name or "", spec)
+    text, parts = _read(pod, namespace, all_containers=all_containers)
     return Pod(
-        ref=PodRef(sys.intern(meta.namespace or namespace), meta.name or "", meta.uid or ""),
-        scheduler_name=sys.intern(spec.scheduler_name or ""),
+        ref=PodRef(text.namespace, text.name, meta.uid or ""),
+        scheduler_name=text.scheduler_name,
         node=sys.intern(spec.node_name) if spec.node_name else None,
         phase=sys.intern(status.phase or "Pending"),
         deleting_since=meta.deletion_timestamp,
         gated=memoryview(spec.scheduling_gates)[:4].tobytes() not in _NOTHING,
-        generate_name=meta.generate_name,
-        owner=owner,
-        annotations=annotations,
-        labels=labels_of(meta),
-        containers=containers,
-        resource_request=resource_request,
-        constraints=wishes.constraints,
-        claims=claims,
-        gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
-        unsupported=wishes.unsupported,
+        generate_name=text.generate_name,
+        owner=text.owner,
+        request=read_request(text),
+        assignment=read_assignment(text.annotations),
+        environment=text.environment,
+        resource_request=parts.resource_request,
+        constraints=parts.constraints,
+        claims=parts.claims,
+        gpu_limits=text.gpu_limits,
         scheduled_condition=condition_of(status.conditions or ()),
-        excess=too_long or too_many_containers or too_much or too_many_wishes or too_many_claims or too_many_owners,
+        excess=text.excess,
         rejected=_rejected(status),
     )
+
+
+def text_of(pod: PodObject, namespace: str) -> PodText:
+    """What a pod's template says of its placement; `namespace` is its job's."""
+    return _read(pod, namespace, all_containers=True)[0]
+
+
+class _Parts(NamedTuple):
+    """What a pod asks for beside GPUs."""
+
+    resource_request: ResourceRequest
+    constraints: SchedulingConstraints
+    claims: tuple[str, ...]
+
+
+def _read(pod: PodObject, namespace: str, *, all_containers: bool) -> tuple[PodText, _Parts]:
+    """Every part is read here, because each may be too much to be kept."""
+    meta, spec = pod.metadata, pod.spec
+    annotations, too_long = kept_annotations(meta.annotations)
+    owner, too_many_owners = controller_of(meta)
+    environment, too_many_containers = environment_in(spec, all_of_them=all_containers)
+    resource_request, too_much = resource_request_of(spec)
+    wanted, unread = constraints_of(spec)
+    claims, too_many_claims = claims_of(meta.name or "", spec)
+    text = PodText(
+        namespace=sys.intern(meta.namespace or namespace),
+        name=meta.name or "",
+        generate_name=meta.generate_name,
+        owner=owner,
+        scheduler_name=sys.intern(spec.scheduler_name or ""),
+        bound=bool(spec.node_name),
+        annotations=annotations,
+        labels=labels_of(meta),
+        environment=environment,
+        gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
+        unsupported=wanted.unsupported,
+        excess=too_long or too_many_containers or too_much or unread or too_many_claims or too_many_owners,
+    )
+    return text, _Parts(resource_request, wanted.constraints, claims)
 
 
 def _rejected(status: PodStatus) -> str:
