@@ -1,0 +1,80 @@
+"""Each file that a page names exists, and so does the target of each link."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.contracts.roles import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md")])
+NAMED: Final = re.compile(r"`([\w.*-]+/(?:[\w.*-]+/)*(?:[\w.*-]+\.(?:j2|md|py|toml|yaml|yml))?)(?:::\w+)?`")
+"""A file, or a folder by the slash at its end; names without a folder are the reader's own files."""
+NOT_OURS: Final = ("agentaflow.gpu/", "manifests/base/")
+"""A prefix of annotations, and files of Kubeflow's repositories."""
+LINK: Final = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+BLOCK: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+HEADING: Final = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def _id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def _text(page: Path) -> str:
+    """The page without its code blocks."""
+    return BLOCK.sub("", page.read_text(encoding="utf-8"))
+
+
+def _anchors(page: Path) -> set[str]:
+    """The headings as GitHub makes anchors of them."""
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in HEADING.findall(_text(page))}
+
+
+def missing_files(page: Path, text: str) -> list[str]:
+    """Files and folders that do not exist: under the checkout, the package, or the page's own folder."""
+    named = [name for name in NAMED.findall(text) if not name.startswith(NOT_OURS)]
+    roots = (ROOT, ROOT / "scheduler" / "gpu_scheduler", page.parent)
+    return [name for name in named if not any(any(root.glob(name)) for root in roots)]
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Links of the checkout that lead to no file or to no heading."""
+    broken = []
+    for path, anchor in LINK.findall(text):
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(f"{path}#{anchor}")
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_each_file_that_a_page_names_exists(page: Path) -> None:
+    """So that a reader finds it."""
+    assert missing_files(page, _text(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_each_link_leads_to_a_heading_or_a_file(page: Path) -> None:
+    """Links to other sites are not followed."""
+    assert broken_links(page, _text(page)) == []
+
+
+def test_a_file_that_is_gone_and_a_broken_link_are_found() -> None:
+    """Code blocks aside, in backticks and in links."""
+    page = ROOT / "docs" / "architecture.md"
+
+    assert missing_files(page, "`core/decide.py` `core/gone.py` `tests/*/none.yml` `gone/` `pod.yaml`") == [
+        "core/gone.py",
+        "tests/*/none.yml",
+        "gone/",
+    ]
+    assert broken_links(page, "[a](map.md#reasons) [b](map.md#gone) [c](gone.md) [d](#the-way-of-a-pod)") == [
+        "map.md#gone",
+        "gone.md#",
+    ]
