@@ -1,6 +1,6 @@
-"""Wires the witness to its process: environment, signals, standard output.
+"""Wires the reporter to its process: environment, signals, standard output.
 
-Variables: NODE_NAME and CUDA_VISIBLE_DEVICES, which are told; CHECK_INTERVAL in seconds, default 10;
+Variables: NODE_NAME and CUDA_VISIBLE_DEVICES, which are reported; CHECK_INTERVAL in seconds, default 10;
 CHECK_PORT, default 8080.
 """
 
@@ -11,14 +11,14 @@ import signal
 import sys
 from typing import Final
 
-from gpu_scheduler_check.report import interval_seconds, sighting
-from gpu_scheduler_check.witness import Witness, serve
+from gpu_scheduler_check.report import interval_seconds, read_report
+from gpu_scheduler_check.reporter import Reporter, serve
 
 STOP: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 def _stop_within(seconds: float) -> bool:
-    """Wait for a signal to stop; answer whether one came."""
+    """Wait for a signal to stop; return whether one came."""
     return signal.sigtimedwait(STOP, seconds) is not None
 
 
@@ -31,11 +31,12 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     # Blocked and waited for, not handled: a handler that sets an Event can deadlock with the wait that it interrupts.
-    # Before any thread starts, so that all inherit it; the first process of a container gets them no other way.
+    # Blocked before any thread starts, so that all threads inherit the mask. PID 1 of a container gets only the signals
+    # that it blocks or handles.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
-    witness = Witness(sighting(os.environ), interval, sys.stdout, _stop_within)
-    serve(witness, port)
-    witness.run()
+    reporter = Reporter(read_report(os.environ), interval, sys.stdout, _stop_within)
+    serve(reporter, port)
+    reporter.run()
     return 0
 
 

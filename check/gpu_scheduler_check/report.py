@@ -1,6 +1,6 @@
-"""What the witness says, as pure text: no environment, clock or output here.
+"""The report as pure text: no environment, clock or output here.
 
-Each function takes what it tells as arguments, so that a test needs no process.
+Each function takes what it reports as arguments, so that a test needs no process.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Shown in place of a variable that is not there. One that is there and empty is shown empty: CUDA reads
-# the first as "every GPU" and the second as "no GPU".
+# Stands for a missing variable. An empty variable is reported as empty: CUDA reads a missing variable as "every GPU",
+# an empty one as "no GPU".
 NOT_SET: Final = "(not set)"
-# A day: nobody waits longer for a sign of life, and the limit keeps typing errors out.
+# A day: no check needs longer, and the limit catches typing errors.
 LONGEST_INTERVAL: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What one container was given; None where the variable is missing."""
+class Report:
+    """Node and devices of one container; None if the variable is missing."""
 
     node: str | None
     devices: str | None
 
     def block(self) -> str:
-        """Return the three lines that stand in the log, each ended by a newline."""
-        return f"Node Name: {_shown(self.node)}\nCUDA_VISIBLE_DEVICES: {_shown(self.devices)}\n---\n"
+        """Return the three lines for the log, each ended by a newline."""
+        return f"Node Name: {_text(self.node)}\nCUDA_VISIBLE_DEVICES: {_text(self.devices)}\n---\n"
 
     def metrics(self, reports: int) -> str:
-        """Return the Prometheus text exposition after that many reports."""
-        labels = f'node="{_escaped(_shown(self.node))}",cuda_visible_devices="{_escaped(_shown(self.devices))}"'
+        """Return the Prometheus text exposition after `reports` reports."""
+        labels = f'node="{_escaped(_text(self.node))}",cuda_visible_devices="{_escaped(_text(self.devices))}"'
         return (
             "# HELP gpu_scheduler_check_info Node and devices that this container was given.\n"
             "# TYPE gpu_scheduler_check_info gauge\n"
@@ -42,9 +42,9 @@ class Sighting:
         )
 
 
-def sighting(environment: Mapping[str, str]) -> Sighting:
+def read_report(environment: Mapping[str, str]) -> Report:
     """Read the two variables; NODE_NAME comes from the downward API."""
-    return Sighting(environment.get("NODE_NAME"), environment.get("CUDA_VISIBLE_DEVICES"))
+    return Report(environment.get("NODE_NAME"), environment.get("CUDA_VISIBLE_DEVICES"))
 
 
 def interval_seconds(text: str) -> float:
@@ -59,7 +59,7 @@ def interval_seconds(text: str) -> float:
     return seconds
 
 
-def _shown(value: str | None) -> str:
+def _text(value: str | None) -> str:
     return NOT_SET if value is None else value
 
 

@@ -2,25 +2,25 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_scheduler_check.report import Sighting, interval_seconds, sighting
+from gpu_scheduler_check.report import Report, interval_seconds, read_report
 
 
 def test_block_is_the_promised_text() -> None:
-    """The log holds exactly the three lines that the operator was promised."""
-    told = sighting({"NODE_NAME": "node3", "CUDA_VISIBLE_DEVICES": "0,1,2", "HOME": "/"})
+    """The log has exactly the three promised lines."""
+    report = read_report({"NODE_NAME": "node3", "CUDA_VISIBLE_DEVICES": "0,1,2", "HOME": "/"})
 
-    assert told.block() == "Node Name: node3\nCUDA_VISIBLE_DEVICES: 0,1,2\n---\n"
+    assert report.block() == "Node Name: node3\nCUDA_VISIBLE_DEVICES: 0,1,2\n---\n"
 
 
 def test_empty_and_missing_devices_differ() -> None:
-    """No GPU (the variable is empty) is told apart from no variable, where CUDA would show every GPU."""
-    assert "CUDA_VISIBLE_DEVICES: \n" in sighting({"CUDA_VISIBLE_DEVICES": ""}).block()
-    assert sighting({}).block() == "Node Name: (not set)\nCUDA_VISIBLE_DEVICES: (not set)\n---\n"
+    """The report distinguishes an empty variable (no GPU) from a missing one (CUDA shows every GPU)."""
+    assert "CUDA_VISIBLE_DEVICES: \n" in read_report({"CUDA_VISIBLE_DEVICES": ""}).block()
+    assert read_report({}).block() == "Node Name: (not set)\nCUDA_VISIBLE_DEVICES: (not set)\n---\n"
 
 
 def test_metrics_escape_what_labels_may_not_hold() -> None:
     """A quote, a backslash or a line break in a variable does not break the exposition."""
-    text = Sighting('a"b', "c\\d\ne").metrics(3)
+    text = Report('a"b', "c\\d\ne").metrics(3)
 
     assert 'node="a\\"b",cuda_visible_devices="c\\\\d\\ne"} 1\n' in text
     assert "gpu_scheduler_check_reports_total 3\n" in text

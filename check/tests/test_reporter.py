@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_scheduler_check.report import Sighting
-from gpu_scheduler_check.witness import Witness, serve
+from gpu_scheduler_check.report import Report
+from gpu_scheduler_check.reporter import Reporter, serve
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ BLOCK = ["Node Name: node3\n", "CUDA_VISIBLE_DEVICES: 0,1,2\n", "---\n"]
 
 @pytest.fixture
 def stop() -> threading.Event:
-    """Return what ends the witness."""
+    """Return the event that stops the reporter."""
     return threading.Event()
 
 
 @pytest.fixture
-def witness(stop: threading.Event) -> Witness:
-    """Return a witness that reports into memory."""
-    return Witness(Sighting("node3", "0,1,2"), 0.01, io.StringIO(), stop.wait)
+def reporter(stop: threading.Event) -> Reporter:
+    """Return a reporter that reports into memory."""
+    return Reporter(Report("node3", "0,1,2"), 0.01, io.StringIO(), stop.wait)
 
 
 @pytest.fixture
-def port(witness: Witness) -> Iterator[int]:
-    """Serve the witness's probes; return the port."""
-    server = serve(witness, 0)
+def port(reporter: Reporter) -> Iterator[int]:
+    """Serve the reporter's probes; return the port."""
+    server = serve(reporter, 0)
     yield server.server_port
     server.shutdown()
     server.server_close()
@@ -57,22 +57,22 @@ def get(port: int, path: str) -> tuple[int, str]:
     return answer.status, text
 
 
-def test_reports_until_stopped(witness: Witness, stop: threading.Event) -> None:
+def test_reports_until_stopped(reporter: Reporter, stop: threading.Event) -> None:
     """A report appears at the start and then every interval, and none after the stop."""
-    thread = threading.Thread(target=witness.run)
+    thread = threading.Thread(target=reporter.run)
     thread.start()
     deadline = time.monotonic() + limit(5)
-    while witness.reports < 3 and time.monotonic() < deadline:
+    while reporter.reports < 3 and time.monotonic() < deadline:
         time.sleep(0.005)
     stop.set()
     thread.join(timeout=limit(5))
 
     assert not thread.is_alive()
-    assert witness.reports >= 3
+    assert reporter.reports >= 3
 
 
-def test_health_tells_when_reports_stop(witness: Witness, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probe answers healthy while reports appear and 503 once they have stopped."""
+def test_health_fails_when_reports_stop(reporter: Reporter, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe answers healthy while reports appear, and 503 after they have stopped."""
     assert get(port, "/health") == (200, json.dumps({"service": "gpu-scheduler-check", "status": "healthy"}))
 
     later = time.monotonic() + 60
@@ -97,7 +97,7 @@ def free_port() -> str:
 
 
 def start(**variables: str) -> subprocess.Popen[str]:
-    """Start the witness as the image does, its output on a pipe."""
+    """Start the check workload as the image does, its output on a pipe."""
     environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     return subprocess.Popen(
         (sys.executable, "-m", "gpu_scheduler_check"),
@@ -114,38 +114,38 @@ def test_process_reports_unbuffered_and_stops_within_a_second() -> None:
     with start(NODE_NAME="node3", CUDA_VISIBLE_DEVICES="0,1,2", CHECK_INTERVAL="3600") as process:
         assert process.stdout
         assert [process.stdout.readline() for _ in BLOCK] == BLOCK
-        told = time.monotonic()
+        signalled = time.monotonic()
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(timeout=limit(5)) == 0
-        assert time.monotonic() - told < limit(1)
+        assert time.monotonic() - signalled < limit(1)
         assert process.stdout.read() == ""
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(BrokenPipeError, False), (ConnectionResetError, False), (ValueError, True)]
+    ("error", "printed"), [(BrokenPipeError, False), (ConnectionResetError, False), (ValueError, True)]
 )
-def test_a_probe_that_hangs_up_leaves_no_word(
-    capsys: pytest.CaptureFixture[str], error: type[Exception], *, told: bool
+def test_a_probe_that_closes_its_connection_prints_nothing(
+    capsys: pytest.CaptureFixture[str], error: type[Exception], *, printed: bool
 ) -> None:
-    """`kubectl logs` shows standard error too: a busy node's kubelet hangs up, a mistake of our own is still told."""
+    """`kubectl logs` shows standard error too. A busy kubelet closes connections early; other errors are printed."""
 
     def fail() -> None:
         raise error("gone")
 
-    witness = Witness(Sighting("node3", "0"), 10, io.StringIO(), lambda _: True)
-    with serve(witness, 0) as server, socket.socket() as request:
+    reporter = Reporter(Report("node3", "0"), 10, io.StringIO(), lambda _: True)
+    with serve(reporter, 0) as server, socket.socket() as request:
         try:
             fail()
         except error:
             server.handle_error(request, ("127.0.0.1", 1))
         server.shutdown()
 
-    assert ("gone" in capsys.readouterr().err) is told
+    assert ("gone" in capsys.readouterr().err) is printed
 
 
-def test_process_stops_whenever_it_is_told() -> None:
-    """SIGTERM ends the process in whatever moment it comes: between two waits as well as within one."""
+def test_process_stops_at_any_moment() -> None:
+    """SIGTERM ends the process between two waits as well as within one."""
     for _ in range(10):
         with start(NODE_NAME="node3", CHECK_INTERVAL="0.001s") as process:
             assert process.stdout

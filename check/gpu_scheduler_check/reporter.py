@@ -1,6 +1,6 @@
 """The loop and the probes: one thread reports, another answers HTTP.
 
-Health is the truth about the loop: it turns bad when reports stop, not only when the process does.
+The health probe fails when the reports stop, even if the process still runs.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler_check.report import Sighting
+    from gpu_scheduler_check.report import Report
 
-# A report may be late by this many intervals before the probe calls the witness silent.
-PATIENCE: Final = 3
+# The probe fails when the last report is this many intervals old.
+LATE_INTERVALS: Final = 3
 
 
-class Witness:
-    """Writes the same block every `interval` seconds.
+class Reporter:
+    """Writes the same report every `interval` seconds.
 
-    `wait` sleeps for so many seconds, or less where it is told to stop, and then answers True.
+    `wait` sleeps for the given seconds and returns False, or returns True as soon as the process must stop.
     """
 
-    def __init__(self, sighting: Sighting, interval: float, output: TextIO, wait: Callable[[float], bool]) -> None:
-        self.sighting = sighting
+    def __init__(self, report: Report, interval: float, output: TextIO, wait: Callable[[float], bool]) -> None:
+        self.report = report
         self.reports = 0
         self._interval = interval
         self._output = output
@@ -37,23 +37,23 @@ class Witness:
         self._last = time.monotonic()
 
     def run(self) -> None:
-        """Report at once and then every interval; return when told to stop."""
+        """Report at once and then every interval; return when the process must stop."""
         stopped = False
         while not stopped:
-            # One write a block, so that a reader of the log never sees half of one.
-            self._output.write(self.sighting.block())
+            # One write per report, so that a reader of the log never sees half of one.
+            self._output.write(self.report.block())
             self._output.flush()
             self.reports += 1
             self._last = time.monotonic()
             stopped = self._wait(self._interval)
 
     def healthy(self) -> bool:
-        """Tell whether reports still appear."""
-        # Five seconds more, so that a very short interval does not turn a busy machine into a sick witness.
-        return time.monotonic() - self._last < PATIENCE * self._interval + 5
+        """Return whether reports still appear."""
+        # Five seconds more, so that the probe does not fail on a busy machine when the interval is very short.
+        return time.monotonic() - self._last < LATE_INTERVALS * self._interval + 5
 
 
-def serve(witness: Witness, port: int) -> ThreadingHTTPServer:
+def serve(reporter: Reporter, port: int) -> ThreadingHTTPServer:
     """Answer /health and /metrics on `port` (0 for any free one) from a thread that ends with the process."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,12 +61,12 @@ def serve(witness: Witness, port: int) -> ThreadingHTTPServer:
 
         def do_GET(self) -> None:
             if self.path == "/health":
-                healthy = witness.healthy()
+                healthy = reporter.healthy()
                 status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
                 body = {"service": "gpu-scheduler-check", "status": "healthy" if healthy else "silent"}
                 self._answer(status, "application/json", json.dumps(body))
             elif self.path == "/metrics":
-                text = witness.sighting.metrics(witness.reports)
+                text = reporter.report.metrics(reporter.reports)
                 self._answer(HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", text)
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", "try /health or /metrics\n")
@@ -80,10 +80,10 @@ def serve(witness: Witness, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Stay silent: standard output belongs to the reports, and probes would fill standard error."""
+            """Log no request: standard output is for the reports, and probes would fill standard error."""
 
     class Server(ThreadingHTTPServer):
-        """Its base class prints a traceback where a probe hangs up before its answer, and `kubectl logs` shows it."""
+        """Prints no traceback when a probe closes the connection before its answer: `kubectl logs` would show it."""
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             if not isinstance(sys.exc_info()[1], ConnectionError):
