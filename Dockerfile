@@ -1,21 +1,21 @@
-# The scheduler's image: one program, `gpu-scheduler`, with a subcommand for each Deployment.
-# It is built without network: the wheels come from an image of their own, which the role `images` makes on the
-# host from the locks in requirements/. By hand: docker build --build-arg WHEELHOUSE_IMAGE=… .
+# The image of scheduler, webhook, controller and monitor: one program, `gpu-scheduler`, with a subcommand for each.
+# The build needs no network: the wheels come from an image of their own, which role `images` makes on the host from the
+# locks in requirements/. By hand: docker build --build-arg WHEELHOUSE_IMAGE=… .
 ARG BASE_IMAGE=python:3.13-slim
 ARG WHEELHOUSE_IMAGE=gpu-scheduler/wheelhouse:latest
 
 # hadolint ignore=DL3006
 FROM ${WHEELHOUSE_IMAGE} AS wheelhouse
 
-# What the payload stands on. This environment has no pip of its own: another one's installs into it and stays behind.
+# The payload's dependencies. Their environment has no pip: a second environment's pip installs them and is left out.
 # hadolint ignore=DL3006
 FROM ${BASE_IMAGE} AS foundation
 ENV PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheelhouse PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 COPY --from=wheelhouse / /wheelhouse/
 COPY requirements/payload.txt requirements/build.txt /src/requirements/
-# Compiled here because the root is read-only at run time; unchecked, because nobody edits a source in an image.
-# The client's generated models, which we never import, stay uncompiled: 30 MB less.
+# Compiled here because the root is read-only at run time; unchecked, because sources in an image never change.
+# The client's generated models stay uncompiled, because we never import them: 30 MB less.
 RUN python3 -m venv /opt/build \
     && python3 -m venv --without-pip /opt/gpu-scheduler \
     && /opt/build/bin/pip install --require-hashes --no-compile -r /src/requirements/build.txt \
@@ -23,7 +23,7 @@ RUN python3 -m venv /opt/build \
     && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash \
         -x '/kubernetes/(aio/)?client/(api|models)/' /opt/gpu-scheduler/lib
 
-# The payload itself goes under a root of its own, so that a changed line of it makes a layer of kilobytes.
+# The payload is installed under a root of its own, so that a code change makes a layer of kilobytes.
 FROM foundation AS payload
 COPY scheduler /src/scheduler
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/dist /src/scheduler \
@@ -32,12 +32,12 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/dis
 
 # hadolint ignore=DL3006
 FROM ${BASE_IMAGE}
-# Nobody needs another account's rights here, nor a shell that opens connections, nor a tool that makes certificates.
+# Removes setuid and setgid bits, a shell that can open connections, and a tool that makes certificates: nothing here needs them.
 RUN find / -xdev \( -type f -o -type d \) -perm /6000 -exec chmod a-s {} + \
     && rm -f /bin/bash /bin/rbash /usr/bin/openssl
 COPY --from=foundation /opt/gpu-scheduler /opt/gpu-scheduler
 COPY --from=payload /payload /
-# Without a fixed threshold glibc raises it after the first object of megabytes, and keeps what the next ones leave.
+# Without a fixed threshold glibc raises it after the first large object, and then keeps the memory of later ones.
 ENV PATH=/opt/gpu-scheduler/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 MALLOC_MMAP_THRESHOLD_=131072
 # Numeric, so that the kubelet can check runAsNonRoot.
 USER 1000:1000
