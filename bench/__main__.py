@@ -1,4 +1,4 @@
-"""`python -m bench quick|standard|full [--only PART,PART]`: measure, and write results, report and plots."""
+"""`python -m bench quick|standard|full [--only PART,PART]`: measure, and write medians, tables and plots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from bench import plots, results, session, setting
+from bench import medians, plots, results, session, setting
 from bench.columns import remarks
 from bench.prompted import ROOT
 from bench.report import markdown
@@ -22,7 +22,7 @@ def main() -> int:
     try:
         name, only = _asked(sys.argv[1:])
         plan = session.chosen_parts(PLANS[name](), only) if only else PLANS[name]()
-        path = results.FOLDER / f"{name}.json"
+        path = results.RAW / f"{name}.json"
         here = setting.begun(name)
         found = setting.resumed(path, here, [part.name for part in plan]) if only else here
     except ValueError as error:
@@ -30,12 +30,19 @@ def main() -> int:
         return 2
     for part in plan:
         _measure(part, here, found, path)
+    written = publish(found)
+    print(markdown(found))
+    print(f"Written: {', '.join(str(each.relative_to(ROOT)) for each in (path, *written))}")
+    return 1 if any(each.wrong for each in found.measured) else 0
+
+
+def publish(found: results.Session) -> list[Path]:
+    """Write what is committed of a session, and give the paths: medians, tables and plots."""
+    path = results.FOLDER / f"{found.name}.json"
+    medians.write(medians.medians(found), path)
     report = path.with_suffix(".md")
     report.write_text(markdown(found), encoding="utf-8")
-    drawn = plots.draw(found, results.FOLDER / name)
-    print(report.read_text(encoding="utf-8"))
-    print(f"Written: {', '.join(str(each.relative_to(ROOT)) for each in (path, report, *drawn))}")
-    return 1 if any(each.wrong for each in found.measured) else 0
+    return [path, report, *plots.draw(found, path.with_suffix(""))]
 
 
 def _asked(words: list[str]) -> tuple[str, str]:

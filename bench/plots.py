@@ -1,4 +1,4 @@
-"""A session as pictures, PNG and SVG: throughput, progress, and how long pods wait.
+"""A session as pictures: throughput, progress, and how long pods wait.
 
 Only repetitions without anything wrong are drawn. The same session gives the same files.
 """
@@ -74,18 +74,15 @@ def draw(session: Session, folder: Path) -> list[Path]:
             "axes.titlesize": 11.0,
             "axes.titlelocation": "left",
             "figure.constrained_layout.use": True,
-            # Names inside an SVG are hashed with it, otherwise with a random one.
-            "svg.hashsalt": "gpu-scheduler",
         }
     ):
         for name, height, paint in _pictures(session.measured):
             # A figure of its own, without pyplot: Agg draws the PNG, and no display is asked for.
             figure = Figure(figsize=(_WIDTH, height))
             paint(figure, figure.add_subplot())
-            for suffix, unsaid in (("png", ("Software",)), ("svg", ("Date", "Creator"))):
-                path = folder / f"{name}.{suffix}"
-                figure.savefig(path, dpi=150, metadata=dict.fromkeys(unsaid))
-                written.append(path)
+            path = folder / f"{name}.png"
+            figure.savefig(path, dpi=150, metadata={"Software": None})
+            written.append(path)
     return written
 
 

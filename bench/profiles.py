@@ -62,7 +62,8 @@ def main() -> int:
         FOLDER.mkdir(parents=True, exist_ok=True)
         report = FOLDER / f"{name.lower()}.md"
         report.write_text("\n".join(markdown(measured, stacks, setting.begun("profile"))) + "\n", encoding="utf-8")
-        folded = report.with_suffix(".folded")
+        results.RAW.mkdir(parents=True, exist_ok=True)
+        folded = results.RAW / f"{name.lower()}.folded"
         folded.write_text("".join(f"{stack} {times}\n" for stack, times in sorted(stacks.items())), encoding="utf-8")
         print(f"{sum(stacks.values())} samples in {report.relative_to(ROOT)} and {folded.relative_to(ROOT)}")
     return 0

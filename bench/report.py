@@ -100,10 +100,11 @@ def _targets(measured: Sequence[Measured]) -> Iterator[str]:
     yield "rounded."
     yield ""
     head = ("workload", "what", "of", "target", "found", "95 % interval", "repetitions", "result")
-    yield from _table(head, (_target(*each) for each in found))
+    yield from _table(head, (target_row(*each) for each in found))
 
 
-def _target(target: Target, found: Found | None) -> tuple[str, ...]:
+def target_row(target: Target, found: Found | None) -> tuple[str, ...]:
+    """Say what was found of a target, in the columns of their table."""
     bound = _with(f"{'≥' if target.at_least else '≤'} {number(target.bound)}", target.unit)
     about = target.workload, target.what, target.contenders, bound
     if found is None:

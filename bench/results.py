@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: one file per run of it, a record for each measured cell.
+"""What the benchmark measures: one raw file per session, a record for each repetition of a cell.
 
 A cell is one workload with one contender on a control plane of its own. Times are in seconds, memory in MiB.
 """
@@ -12,6 +12,9 @@ from typing import Final
 import msgspec
 
 FOLDER: Final = Path(__file__).resolve().parent / "results"
+"""Tables, plots and medians, which are committed."""
+RAW: Final = FOLDER / "raw"
+"""Sessions as they were measured; git ignores them."""
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
@@ -141,9 +144,14 @@ def now() -> str:
 
 def write(session: Session, path: Path) -> None:
     """Write it whole or not at all."""
+    replace_file(path, msgspec.json.encode(session) + b"\n")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a whole file in the place of what was there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_bytes(msgspec.json.format(msgspec.json.encode(session), indent=1) + b"\n")
+    part.write_bytes(content)
     part.replace(path)
 
 

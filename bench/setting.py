@@ -33,13 +33,16 @@ def begun(name: str) -> Session:
 
 
 def resumed(path: Path, here: Session, parts: Collection[str]) -> Session:
-    """The session that the file holds, to which `parts` are to be added; that of here and now where there is none.
+    """The raw session that the file holds, to which `parts` are to be added.
 
-    ValueError where it is of other versions, or where parts stay behind that these are compared with, and were
-    measured on another machine: ratios are within one place.
+    ValueError where there is none, where it is of other versions, or where parts stay behind that these are compared
+    with, and were measured on another machine: ratios are within one place.
     """
     if not path.exists():
-        return here
+        raise ValueError(
+            f"cannot measure {', '.join(parts)} alone: {path} is not there, and the raw runs of all other parts must "
+            f"be on this machine, as the report is made of them; measure all of it (example: python -m bench {here.name})"
+        )
     found = read(path)
     if found.versions != here.versions:
         raise ValueError(f"cannot add to {path}: versions were others; measure all of it (example: make bench-full)")

@@ -111,7 +111,6 @@ def test_parts_are_chosen_by_name() -> None:
 def test_a_part_that_is_measured_again_says_so(tmp_path: Path) -> None:
     """Each by itself, and of the last time alone; others stay as they are."""
     path, first, later = tmp_path / "full.json", made_up(), made_up()
-    assert setting.resumed(path, first, ["W1"]) is first
     setting.renew(first, "W1", first)
     assert first.again == []
 
@@ -121,6 +120,14 @@ def test_a_part_that_is_measured_again_says_so(tmp_path: Path) -> None:
         setting.renew(found, "W5", here)
         assert found.again == [Again("W5", here.began, here.commit)]
     assert [each.part for each in found.measured] == ["W1"]
+
+
+def test_a_part_is_not_measured_alone_without_the_raw_runs_of_the_others(tmp_path: Path) -> None:
+    """They are not committed, and a report of one part would take the place of one of all parts."""
+    with pytest.raises(
+        ValueError, match=r"cannot measure W1, W5 alone: .*full.json is not there.*python -m bench quick\)"
+    ):
+        setting.resumed(tmp_path / "full.json", made_up(), ["W1", "W5"])
 
 
 def test_what_other_versions_measured_is_not_added_to(tmp_path: Path) -> None:
@@ -175,7 +182,7 @@ def test_what_is_there_stays_until_its_part_has_a_cell(
 
     part = Part("W1", lambda _: (Job(Cell("W1", "O"), measure),), 2)
     monkeypatch.setattr(program, "PLANS", {"full": lambda: (part,)})
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(results, "RAW", tmp_path)
     monkeypatch.setattr(setting, "begun", lambda _: made_up())
     monkeypatch.setattr(sys, "argv", ["bench", "full", "--only", "W1"])
     path = tmp_path / "full.json"
