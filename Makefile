@@ -1,4 +1,4 @@
-# One wish, one word. Bare `make` lists them.
+# One target, one word. Bare `make` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -21,7 +21,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
 .PHONY: help
-help: ## List the wishes
+help: ## List the targets
 	@printf 'gpu-scheduler: say exactly which GPU on which node each replica gets\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nFirst time here: make up, then make test. Variables: ARGS (to ansible-playbook), PYTHON (%s).\n' '$(PYTHON)'

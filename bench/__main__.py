@@ -6,25 +6,25 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from bench import medians, plots, results, session, setting
+from bench import medians, plans, plots, results, session
 from bench.columns import remarks
-from bench.prompted import ROOT
+from bench.gated_process import ROOT
 from bench.report import markdown
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLANS: Final = {"quick": session.quick, "standard": session.standard, "full": session.full}
+PLANS: Final = {"quick": plans.quick, "standard": plans.standard, "full": plans.full}
 
 
 def main() -> int:
     """Measure a plan's cells; what is done is written after each, so that an interrupted run is not lost."""
     try:
         name, only = _asked(sys.argv[1:])
-        plan = session.chosen_parts(PLANS[name](), only) if only else PLANS[name]()
+        plan = plans.chosen_parts(PLANS[name](), only) if only else PLANS[name]()
         path = results.RAW / f"{name}.json"
-        here = setting.begun(name)
-        found = setting.resumed(path, here, [part.name for part in plan]) if only else here
+        here = session.begun(name)
+        found = session.resumed(path, here, [part.name for part in plan]) if only else here
     except ValueError as error:
         print(error)
         return 2
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def publish(found: results.Session) -> list[Path]:
-    """Write what is committed of a session, and give the paths: medians, tables and plots."""
+    """Write what is committed of a plans, and give the paths: medians, tables and plots."""
     path = results.FOLDER / f"{found.name}.json"
     medians.write(medians.medians(found), path)
     report = path.with_suffix(".md")
@@ -58,7 +58,7 @@ def _asked(words: list[str]) -> tuple[str, str]:
     )
 
 
-def _measure(part: session.Part, here: results.Session, found: results.Session, path: Path) -> None:
+def _measure(part: plans.Part, here: results.Session, found: results.Session, path: Path) -> None:
     """Put what each cell of the part comes to in place of what was there, which stays until there is the first."""
     turns = part.turns(found.measured)
     began = time.monotonic()
@@ -69,7 +69,7 @@ def _measure(part: session.Part, here: results.Session, found: results.Session, 
         measured = job.measure(repetition, lambda text: _say(f"    {text}", passing=True))
         measured.part = part.name
         if number == 1:
-            setting.renew(found, part.name, here)
+            session.renew(found, part.name, here)
         found.measured.append(measured)
         results.write(found, path)
         _say(f"    {_told(measured)}")

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bench.contenders import sampled
-from bench.contenders.limit import Blaster
-from bench.contenders.orders import Header, Order, Request, write
+from bench.cluster import CREATED, start_cluster
+from bench.cluster_objects import MappedPods
+from bench.comparison import CLIENT, OURS
+from bench.contenders import sampler
+from bench.contenders.load_generator import LoadGenerator
 from bench.contenders.ours import as_shipped
+from bench.contenders.prepared_requests import Header, PreparedPod, Request, write
 from bench.costs import Meter
-from bench.finding import CLIENT, OURS
-from bench.observer import PODS
-from bench.plant import CREATED, plant
+from bench.pod_stream import faults, stream
 from bench.results import Cost, Measured, now
 from bench.reviews import reviews
-from bench.streaming import faults, stream
-from bench.town import Town
+from bench.watcher import PODS
 from tests.integration import shapes
 from tests.integration.served import Webhook
 from tests.waiting import eventually
@@ -37,8 +37,8 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.contenders.orders import Blasted
-    from bench.plant import Plant
+    from bench.cluster import ClusterUnderTest
+    from bench.contenders.prepared_requests import LoadReport
     from bench.results import Cell
 
 _SCHEDULER: Final = "gpu-scheduler"
@@ -60,26 +60,28 @@ _NONE: Final = "P"
 
 def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced: int, rate: float) -> Measured:
     """Measure once how pods are created: the last `paced` of them at so many a second, all others at once."""
-    town = Town(cell.nodes, cell.pods)
-    pods = list(town.pod_requests(_SCHEDULER, admitted=False))
-    with plant() as ground, _registered(ground, cell.contender) as webhook:
-        ground.make_namespaces(town.namespaces)
+    objects = MappedPods(cell.nodes, cell.pods)
+    pods = list(objects.pod_requests(_SCHEDULER, admitted=False))
+    with start_cluster() as cluster, _registered(cluster, cell.contender) as webhook:
+        cluster.make_namespaces(objects.namespaces)
         began = now()
         own = {} if webhook is None else {cell.contender: webhook.command.process.pid}
-        meters = {name: Meter(pid) for name, pid in (own | ground.plane.pids).items()}
+        meters = {name: Meter(pid) for name, pid in (own | cluster.plane.pids).items()}
         tell(f"creating {len(pods) - paced} pods, {_CREATORS} at a time")
-        blasted = ground.blast(pods[:-paced], _CREATORS)
+        load_report = cluster.send(pods[:-paced], _CREATORS)
         costs = {name: meter.read() for name, meter in meters.items()}
         tell(f"creating {paced} pods, {rate:g} a second")
-        steady = stream(ground, pods[-paced:], rate)
+        steady = stream(cluster, pods[-paced:], rate)
         try:
             steady.wait_ready()
             steady.go()
             streamed = steady.wait(_PATIENCE)
         finally:
             steady.stop()
-        measured = _measured(cell, repetition, began, blasted, CREATED)
-        measured.wrong.extend((*faults(streamed, rate), *uncompleted(ground, town, completed=cell.contender == OURS)))
+        measured = _measured(cell, repetition, began, load_report, CREATED)
+        measured.wrong.extend(
+            (*faults(streamed, rate), *uncompleted(cluster, objects, completed=cell.contender == OURS))
+        )
     measured.costs |= costs
     measured.creations = streamed.took
     return measured
@@ -94,35 +96,35 @@ def answers(cell: Cell, repetition: int, tell: Callable[[str], None], *, samples
         folder = Path(name)
         tell(f"preparing {cell.pods} reviews")
         with _alone(folder, cell.contender, samples) as webhook:
-            blaster = _reviewer(folder, webhook, Town(cell.nodes, cell.pods))
+            generator = _reviewer(folder, webhook, MappedPods(cell.nodes, cell.pods))
             try:
-                blaster.wait_ready()
+                generator.wait_ready()
                 if samples is not None:
                     webhook.command.process.send(signal.SIGUSR1)
                 meter, began = Meter(webhook.command.process.pid), now()
                 tell(f"sending {cell.pods} reviews, {_REVIEWS} at a time")
-                blaster.go()
-                blasted = blaster.wait(_PATIENCE)
+                generator.go()
+                load_report = generator.wait(_PATIENCE)
                 cost = meter.read()
             finally:
-                blaster.stop()
+                generator.stop()
             metrics = webhook.command.get("/metrics")[1]
-    measured = _measured(cell, repetition, began, blasted, _GOOD)
+    measured = _measured(cell, repetition, began, load_report, _GOOD)
     measured.costs[cell.contender] = cost
     if cell.contender == OURS and f"{_PATCHED} {cell.pods}.0" not in metrics.splitlines():
         measured.wrong.append(f"not each of {cell.pods} reviews was answered with a patch")
     return measured
 
 
-def _measured(cell: Cell, repetition: int, began: str, blasted: Blasted, good: str) -> Measured:
+def _measured(cell: Cell, repetition: int, began: str, load_report: LoadReport, good: str) -> Measured:
     return Measured(
         cell=cell,
         repetition=repetition,
         began=began,
-        answered=blasted.statuses.get(good, 0),
-        to_last_answer=blasted.seconds,
-        costs={CLIENT: Cost(cpu=blasted.cpu, rss=0.0, pss=0.0)},
-        wrong=[f"{times} answers were HTTP {code}" for code, times in blasted.statuses.items() if code != good],
+        answered=load_report.statuses.get(good, 0),
+        to_last_answer=load_report.seconds,
+        costs={CLIENT: Cost(cpu=load_report.cpu, rss=0.0, pss=0.0)},
+        wrong=[f"{times} answers were HTTP {code}" for code, times in load_report.statuses.items() if code != good],
     )
 
 
@@ -131,7 +133,7 @@ def _alone(folder: Path, contender: str, samples: Path | None = None) -> Iterato
     """Our webhook, or the bare handler in its place; ended afterwards."""
     if samples is not None:
         arguments, env = as_shipped("webhook")
-        webhook = Webhook(folder, arguments, {**env, sampled.PATH: str(samples)}, sampled.MODULE)
+        webhook = Webhook(folder, arguments, {**env, sampler.PATH: str(samples)}, sampler.MODULE)
     elif contender == OURS:
         webhook = Webhook(folder, *as_shipped("webhook"))
     else:
@@ -143,13 +145,13 @@ def _alone(folder: Path, contender: str, samples: Path | None = None) -> Iterato
 
 
 @contextmanager
-def _registered(ground: Plant, contender: str) -> Iterator[Webhook | None]:
+def _registered(cluster: ClusterUnderTest, contender: str) -> Iterator[Webhook | None]:
     """The contender's webhook once the API server asks it at both paths, if it has one."""
     if contender == _NONE:
         yield None
         return
-    kube, probe = ground.plane.kube, shapes.pod("probe-0", "0=node1:0")
-    with _alone(ground.folder, contender) as webhook:
+    kube, probe = cluster.plane.kube, shapes.pod("probe-0", "0=node1:0")
+    with _alone(cluster.folder, contender) as webhook:
         for collection, body in webhook.registrations():
             kube.create(collection, body)
 
@@ -162,16 +164,16 @@ def _registered(ground: Plant, contender: str) -> Iterator[Webhook | None]:
         yield webhook
 
 
-def uncompleted(ground: Plant, town: Town, *, completed: bool) -> Iterator[str]:
+def uncompleted(cluster: ClusterUnderTest, objects: MappedPods, *, completed: bool) -> Iterator[str]:
     """Pods that are missing, or whose containers do not see what they should; without a webhook they see nothing."""
-    found = {pod["metadata"]["name"]: pod for pod in map(msgspec.json.decode, ground.items(PODS))}
-    if len(found) != town.pods:
-        yield f"{len(found)} of {town.pods} pods were created"
+    found = {pod["metadata"]["name"]: pod for pod in map(msgspec.json.decode, cluster.items(PODS))}
+    if len(found) != objects.pods:
+        yield f"{len(found)} of {objects.pods} pods were created"
     odd = (
         f"{member.name} sees {_seen(found[member.name])} and not what its line says"
-        for member in town.members()
+        for member in objects.members()
         if member.name in found
-        and _seen(found[member.name]) != (shapes.literal(str(town.place(member)[1])) if completed else [])
+        and _seen(found[member.name]) != (shapes.literal(str(objects.place(member)[1])) if completed else [])
     )
     yield from islice(odd, _TOLD)
 
@@ -180,9 +182,9 @@ def _seen(pod: Any) -> list[Any]:
     return [entry for container in pod["spec"]["containers"] for entry in container.get("env", [])]
 
 
-def _reviewer(folder: Path, webhook: Webhook, town: Town) -> Blaster:
+def _reviewer(folder: Path, webhook: Webhook, objects: MappedPods) -> LoadGenerator:
     path, authority = folder / "reviews.jsonl", folder / "ca.crt"
     webhook.authority.cert_pem.write_to_path(str(authority))
     header = Header(f"https://127.0.0.1:{webhook.port}", str(authority), "", _REVIEWS, _MISSING)
-    write(path, header, (Order(Request("/mutate", body), None) for body in reviews(town, _SCHEDULER)))
-    return Blaster("curl", path, folder / "reviews.log")
+    write(path, header, (PreparedPod(Request("/mutate", body), None) for body in reviews(objects, _SCHEDULER)))
+    return LoadGenerator("curl", path, folder / "reviews.log")

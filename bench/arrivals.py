@@ -8,21 +8,21 @@ from __future__ import annotations
 import http.client
 from typing import TYPE_CHECKING, Final
 
+from bench.cluster import start_cluster
+from bench.cluster_objects import MappedPods, namespace_names
 from bench.contenders.ours import Ours
-from bench.measuring import Scene, observed
-from bench.observer import EVENTS
-from bench.plant import plant
-from bench.streaming import faults, refusals, stream
-from bench.town import Town, spaces
+from bench.measurement import Run, measure_and_audit
+from bench.pod_stream import faults, refusals, stream
+from bench.watcher import EVENTS
 from tests.integration import shapes
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.plant import Plant
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import Object
     from bench.results import Cell, Measured
-    from bench.town import Object
 
 _PATIENCE: Final = 600.0
 
@@ -33,7 +33,7 @@ def measure(  # noqa: PLR0913 - what a stream is, with its defaults
     tell: Callable[[str], None],
     *,
     rate: float,
-    crowd: int = 0,
+    unschedulable: int = 0,
     flood: bool = False,
     make: Callable[[], Ours] = Ours,
 ) -> Measured:
@@ -41,20 +41,20 @@ def measure(  # noqa: PLR0913 - what a stream is, with its defaults
 
     A `flood` is more than may be sustained: it may come as late as it likes, which only makes our rate less.
     """
-    town, contender = Town(cell.nodes, cell.pods), make()
-    with plant() as ground:
-        tell(f"making {town.nodes} nodes and {crowd} pods that fit nowhere")
-        ground.settle(town)
-        names = spaces("crowd", crowd)
-        ground.make_namespaces(names)
-        ground.make(_crowd(crowd, names))
-        arriving = stream(ground, town.pod_requests(contender.scheduler), rate)
+    objects, contender = MappedPods(cell.nodes, cell.pods), make()
+    with start_cluster() as cluster:
+        tell(f"making {objects.nodes} nodes and {unschedulable} pods that fit nowhere")
+        cluster.settle(objects)
+        names = namespace_names("unschedulable", unschedulable)
+        cluster.make_namespaces(names)
+        cluster.make(_unschedulable(unschedulable, names))
+        arriving = stream(cluster, objects.pod_requests(contender.scheduler), rate)
         try:
-            contender.lead(ground, town)
-            tell(f"waiting until {crowd} pods were told why they wait")
-            eventually("everybody was told", lambda: _told(ground) >= crowd, seconds=_PATIENCE, pause=1)
+            contender.lead(cluster, objects)
+            tell(f"waiting until {unschedulable} pods were told why they wait")
+            eventually("everybody was told", lambda: _told(cluster) >= unschedulable, seconds=_PATIENCE, pause=1)
             arriving.wait_ready()
-            measured, seen = observed(Scene(cell, repetition, ground, town, contender, tell), arriving.go)
+            measured, seen = measure_and_audit(Run(cell, repetition, cluster, objects, contender, tell), arriving.go)
             streamed = arriving.wait(_PATIENCE)
         finally:
             arriving.stop()
@@ -65,15 +65,15 @@ def measure(  # noqa: PLR0913 - what a stream is, with its defaults
     return measured
 
 
-def _crowd(count: int, names: tuple[str, ...]) -> Iterator[tuple[str, Object]]:
+def _unschedulable(count: int, names: tuple[str, ...]) -> Iterator[tuple[str, Object]]:
     """Pods whose maps name a node that is not there."""
     for number in range(count):
-        body = shapes.pod(f"crowd-{number}", f"{number}=nowhere:0\n", shapes.literal("0"))
+        body = shapes.pod(f"unschedulable-{number}", f"{number}=nowhere:0\n", shapes.literal("0"))
         yield f"/api/v1/namespaces/{names[number % len(names)]}/pods", body
 
 
-def _told(ground: Plant) -> int:
-    """How many events there are: each of the crowd gets one."""
-    status, listed = ground.plane.kube.call("GET", f"{EVENTS}?limit=1")
+def _told(cluster: ClusterUnderTest) -> int:
+    """How many events there are: each of the unschedulable gets one."""
+    status, listed = cluster.plane.kube.call("GET", f"{EVENTS}?limit=1")
     assert status == http.client.OK, listed
     return int(listed["metadata"].get("remainingItemCount", 0)) + len(listed["items"])

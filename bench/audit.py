@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bench.observer import EVENTS, PODS
-from bench.town import Given
+from bench.cluster_objects import Assignment
+from bench.watcher import EVENTS, PODS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import ClusterObjects
     from bench.contenders.contender import Contender
-    from bench.plant import Plant
-    from bench.town import Settlement
 
 _DEVICES: Final = "agentaflow.gpu/assigned-devices"
 _NODE: Final = "agentaflow.gpu/assigned-node"
@@ -36,37 +36,39 @@ class Audited:
     wrong: tuple[str, ...]
 
 
-def audit(plant: Plant, town: Settlement, contender: Contender) -> Audited:
+def audit(cluster: ClusterUnderTest, objects: ClusterObjects, contender: Contender) -> Audited:
     """Compare what is there with what was asked for; differences are sentences, those of single pods the first few."""
     pods = [
         msgspec.json.decode(raw)
-        for raw in plant.items(f"{PODS}?fieldSelector=spec.schedulerName={contender.scheduler}")
+        for raw in cluster.items(f"{PODS}?fieldSelector=spec.schedulerName={contender.scheduler}")
     ]
     bound = {pod["metadata"]["name"]: given_to(pod) for pod in pods if pod["spec"].get("nodeName")}
     events = Counter(
         event["regarding"]["name"]
-        for event in map(msgspec.json.decode, plant.items(EVENTS))
+        for event in map(msgspec.json.decode, cluster.items(EVENTS))
         if event["reason"] == "Scheduled"
     )
     given = Counter((each.node, device) for each in bound.values() for device in each.devices)
     wrong = []
-    if len(bound) != town.pods:
-        wrong.append(f"{len(bound)} of {town.pods} pods are bound")
-    if contender.devices and (len(given) != town.gpus or given.total() != town.gpus):
-        wrong.append(f"{given.total()} GPUs are given, {len(given)} of them distinct, where {town.gpus} were asked for")
-    if contender.events and (len(events) != town.pods or events.total() != town.pods):
-        wrong.append(f"{events.total()} events tell of {len(events)} pods, where each of {town.pods} has one")
-    wrong.extend(misplaced(bound, town, devices=contender.devices))
+    if len(bound) != objects.pods:
+        wrong.append(f"{len(bound)} of {objects.pods} pods are bound")
+    if contender.devices and (len(given) != objects.gpus or given.total() != objects.gpus):
+        wrong.append(
+            f"{given.total()} GPUs are given, {len(given)} of them distinct, where {objects.gpus} were asked for"
+        )
+    if contender.events and (len(events) != objects.pods or events.total() != objects.pods):
+        wrong.append(f"{events.total()} events tell of {len(events)} pods, where each of {objects.pods} has one")
+    wrong.extend(misplaced(bound, objects, devices=contender.devices))
     return Audited(len(bound), events.total(), len(given), tuple(wrong))
 
 
-def misplaced(bound: Mapping[str, Given], town: Settlement, *, devices: bool) -> list[str]:
+def misplaced(bound: Mapping[str, Assignment], objects: ClusterObjects, *, devices: bool) -> list[str]:
     """Tell the first few of these pods, by name, that are not as they should be."""
-    return list(islice(town.misplaced(bound, devices=devices), _TOLD))
+    return list(islice(objects.misplaced(bound, devices=devices), _TOLD))
 
 
-def given_to(pod: Any) -> Given:
+def given_to(pod: Any) -> Assignment:
     """What a bound pod says of where it is."""
     told = pod["metadata"].get("annotations", {})
     devices = told.get(_DEVICES, "").split(",")
-    return Given(pod["spec"]["nodeName"], told.get(_NODE, ""), tuple(filter(None, devices)))
+    return Assignment(pod["spec"]["nodeName"], told.get(_NODE, ""), tuple(filter(None, devices)))

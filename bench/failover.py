@@ -6,11 +6,11 @@ import threading
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from bench.cluster import start_cluster
+from bench.cluster_objects import MappedPods
 from bench.contenders.ours import Pair
-from bench.measuring import Scene, observed
-from bench.plant import plant
-from bench.streaming import faults, stream
-from bench.town import Town
+from bench.measurement import Run, measure_and_audit
+from bench.pod_stream import faults, stream
 
 if TYPE_CHECKING:
     import signal
@@ -30,11 +30,11 @@ def measure(
 
     Who follows must have bound something, but not everything: otherwise the leader was not ended in the midst.
     """
-    town, contender = Town(cell.nodes, cell.pods), Pair(end, **env)
-    with plant() as ground:
-        tell(f"making {town.nodes} nodes")
-        ground.settle(town)
-        arriving = stream(ground, town.pod_requests(contender.scheduler), rate)
+    objects, contender = MappedPods(cell.nodes, cell.pods), Pair(end, **env)
+    with start_cluster() as cluster:
+        tell(f"making {objects.nodes} nodes")
+        cluster.settle(objects)
+        arriving = stream(cluster, objects.pod_requests(contender.scheduler), rate)
         ending = threading.Timer(_MIDST * cell.pods / rate, contender.end_leader)
 
         def begin() -> None:
@@ -42,9 +42,9 @@ def measure(
             ending.start()
 
         try:
-            contender.lead(ground, town)
+            contender.lead(cluster, objects)
             arriving.wait_ready()
-            measured, seen = observed(Scene(cell, repetition, ground, town, contender, tell), begin)
+            measured, seen = measure_and_audit(Run(cell, repetition, cluster, objects, contender, tell), begin)
             streamed = arriving.wait(_PATIENCE)
             measured.wrong.extend(contender.faults())
             followed = contender.standby.attempts("scheduled")
@@ -53,7 +53,7 @@ def measure(
             arriving.stop()
             contender.stop()
     measured.gap = max((later - one for one, later in pairwise(sorted(seen.bound.values()))), default=None)
-    if not 0 < followed < town.pods:
-        measured.wrong.append(f"the standby bound {followed:.0f} of {town.pods} pods")
+    if not 0 < followed < objects.pods:
+        measured.wrong.append(f"the standby bound {followed:.0f} of {objects.pods} pods")
     measured.wrong.extend(faults(streamed, rate))
     return measured

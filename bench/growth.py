@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench.growing import FREE, LONGEST, Asked, alias
-from bench.prompted import ROOT
+from bench.cluster_objects import GPUS_PER_NODE, MappedPods
+from bench.gated_process import ROOT
+from bench.growth_process import FREE, LONGEST, Asked, alias
 from bench.results import Cell, Growth, Measured, now
 from bench.targets import AFTER, CHURNED, GROWTH
-from bench.town import CARDS, Town
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.town import Member, Object
+    from bench.cluster_objects import MappedPod, Object
 
 NODES: Final = (10, 100, 1000, 5000)
 PODS: Final = (100, 1000, 5000, 20_000, 50_000)
@@ -33,7 +33,7 @@ GONE: Final = 50_000
 
 def fits(nodes: int, pods: int) -> bool:
     """Whether so many pods have a GPU each and leave nodes for those that are measured."""
-    return pods <= (nodes - FREE) * CARDS
+    return pods <= (nodes - FREE) * GPUS_PER_NODE
 
 
 def cells() -> tuple[Cell, ...]:
@@ -46,7 +46,7 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measure
     """Measure one size once."""
     tell(f"taking in {cell.nodes} nodes and {cell.pods} pods")
     began = now()
-    command = [sys.executable, "-m", "bench.growing"]
+    command = [sys.executable, "-m", "bench.growth_process"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -64,10 +64,10 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None]) -> Measure
 
 def _lines(cell: Cell) -> Iterator[bytes]:
     """What the process reads."""
-    full = Town(-(-cell.pods // CARDS), cell.pods)
+    full = MappedPods(-(-cell.pods // GPUS_PER_NODE), cell.pods)
     gone = GONE if cell.variant == AFTER else 0
     yield msgspec.json.encode(Asked(cell.nodes, full.nodes, cell.pods, gone)) + b"\n"
-    for number, node in enumerate(Town(cell.nodes, 0).node_bodies()):
+    for number, node in enumerate(MappedPods(cell.nodes, 0).node_bodies()):
         last = cell.nodes - 1 - number
         node["metadata"]["labels"] = {"gpu-node-name": alias(last)} if last < LONGEST else {}
         yield _told(node, number)
@@ -77,14 +77,14 @@ def _lines(cell: Cell) -> Iterator[bytes]:
     yield b"\n"
 
 
-def _bound(town: Town, member: Member) -> Object:
+def _bound(objects: MappedPods, member: MappedPod) -> Object:
     """The pod as it is when it runs where its map says."""
-    node, card = town.place(member)
-    body = town.body(member, "gpu-scheduler")
+    node, card = objects.place(member)
+    body = objects.body(member, "gpu-scheduler")
     at = "2026-11-21T01:00:00.000000Z"
     given = {"devices": str(card), "index": str(member.number), "node": node, "at": at, "by": "gpu-scheduler-0"}
     body["metadata"]["annotations"] |= {f"agentaflow.gpu/assigned-{key}": value for key, value in given.items()}
-    body["metadata"] |= {"namespace": town.namespace(member)}
+    body["metadata"] |= {"namespace": objects.namespace(member)}
     body["spec"]["nodeName"] = node
     body["status"] = {"phase": "Running"}
     return body

@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from bench.cluster import start_cluster
+from bench.cluster_objects import MappedPods
 from bench.contenders.ours import Ours
 from bench.costs import Meter
-from bench.plant import plant
 from bench.results import Measured, now
-from bench.town import Town
 from gpu_scheduler import names
 from tests.integration.counting import requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.company import Company
-    from bench.plant import Plant
+    from bench.background import BackgroundLoad
+    from bench.cluster import ClusterUnderTest
     from bench.results import Cell
 
 _SETTLES: Final = 2.0
@@ -32,38 +32,38 @@ def measure(
     tell: Callable[[str], None],
     *,
     window: float,
-    beside: Callable[[Plant, int, float], Company] | None = None,
+    beside: Callable[[ClusterUnderTest, int, float], BackgroundLoad] | None = None,
 ) -> Measured:
     """Measure our leader once for so many seconds, on the cell's nodes; `beside` makes what goes on meanwhile."""
-    town, contender = Town(cell.nodes, 0), Ours()
-    with plant() as ground:
-        tell(f"making {town.nodes} nodes")
-        ground.settle(town)
-        company = None if beside is None else beside(ground, town.nodes, _SETTLES + window)
+    objects, contender = MappedPods(cell.nodes, 0), Ours()
+    with start_cluster() as cluster:
+        tell(f"making {objects.nodes} nodes")
+        cluster.settle(objects)
+        background = None if beside is None else beside(cluster, objects.nodes, _SETTLES + window)
         try:
-            contender.lead(ground, town)
-            if company is not None:
-                company.process.wait_ready()
-                company.process.go()
-                time.sleep(company.warm_up)
+            contender.lead(cluster, objects)
+            if background is not None:
+                background.process.wait_ready()
+                background.process.go()
+                time.sleep(background.warm_up)
             time.sleep(_SETTLES)
             tell(f"looking on for {window:.0f} s")
-            measured = _looked_on(cell, repetition, ground, contender, window)
-            measured.wrong.extend(_faults(contender, company))
+            measured = _looked_on(cell, repetition, cluster, contender, window)
+            measured.wrong.extend(_faults(contender, background))
         finally:
-            if company is not None:
-                company.process.stop()
+            if background is not None:
+                background.process.stop()
             contender.stop()
     return measured
 
 
-def _looked_on(cell: Cell, repetition: int, ground: Plant, contender: Ours, window: float) -> Measured:
-    began, pids = now(), {contender.name: contender.command.process.pid, **ground.plane.pids}
-    calls = requests(ground.plane.kube)
+def _looked_on(cell: Cell, repetition: int, cluster: ClusterUnderTest, contender: Ours, window: float) -> Measured:
+    began, pids = now(), {contender.name: contender.command.process.pid, **cluster.plane.pids}
+    calls = requests(cluster.plane.kube)
     meters = {name: Meter(pid) for name, pid in pids.items()}
     time.sleep(window)
     costs = {name: meter.read() for name, meter in meters.items()}
-    calls = requests(ground.plane.kube) - calls
+    calls = requests(cluster.plane.kube) - calls
     return Measured(
         cell=cell,
         repetition=repetition,
@@ -74,12 +74,12 @@ def _looked_on(cell: Cell, repetition: int, ground: Plant, contender: Ours, wind
     )
 
 
-def _faults(contender: Ours, company: Company | None) -> list[str]:
+def _faults(contender: Ours, background: BackgroundLoad | None) -> list[str]:
     """What was not as it must be, a sentence each: it leads, and has heard of what went on."""
     wrong = [] if contender.command.leads() else ["it does not lead"]
-    if company is not None:
-        silence = contender.command.metric(f'{names.METRIC_WATCH_SILENCE}{{resource="{company.watch}"}}')
+    if background is not None:
+        silence = contender.command.metric(f'{names.METRIC_WATCH_SILENCE}{{resource="{background.watch}"}}')
         if silence > _SILENT:
-            wrong.append(f"it has heard nothing of {company.watch} for {silence:.1f} s")
-        wrong.extend(company.ended())
+            wrong.append(f"it has heard nothing of {background.watch} for {silence:.1f} s")
+        wrong.extend(background.ended())
     return wrong

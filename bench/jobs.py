@@ -8,25 +8,25 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from bench import admission, arrivals, backlog, churn, company, failover, growth, idle, start
-from bench.contenders.blasting import Arriving, Limit
+from bench import admission, arrivals, background, churn, cold_start, failover, growth, idle, pending_pods
+from bench.cluster_objects import GPUS_PER_NODE, MappedPods
+from bench.comparison import cells, chosen
 from bench.contenders.kube_scheduler import KubeScheduler
-from bench.contenders.limit import CLIENTS, SWEEP
+from bench.contenders.limit import Arriving, Limit
+from bench.contenders.load_generator import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Cold, ColdFloor, Floor, Ours
+from bench.counted_pods import CountedPods
 from bench.figures import bind_rate, event_rate
-from bench.finding import cells, chosen
-from bench.fleet import Fleet
 from bench.results import Cell
-from bench.town import CARDS, Town
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from bench.company import Company
+    from bench.background import BackgroundLoad
+    from bench.cluster import ClusterUnderTest
     from bench.contenders.contender import Contender
-    from bench.plant import Plant
     from bench.results import Measured
 
 NODES: Final = 500
@@ -40,7 +40,7 @@ FILLS: Final = (70, 95)
 """Percent of the GPUs that are given in the end."""
 FLOOD: Final = 0.8
 """Of the limit, where 0.7 of it is to be sustained."""
-CROWD: Final = 10_000
+UNSCHEDULABLE: Final = 10_000
 """Pods that fit nowhere."""
 BOUND: Final = 10_000
 """Pods that are there before a cold start."""
@@ -128,7 +128,7 @@ def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
     limit = median(each.events / (each.to_last_event or 1) for each in best)
     return (
         arriving("W2", limit / 2),
-        arriving("W4", limit / 2, CROWD),
+        arriving("W4", limit / 2, UNSCHEDULABLE),
         arriving("W2-quarter", limit / 4),
         arriving("W2-sustained", limit * FLOOD, flood=True),
         _arriving_limit(best[0].cell.variant),
@@ -154,7 +154,7 @@ def _backlog(  # noqa: PLR0913 - what a cell is, with its defaults
     pods: int = PODS,
 ) -> Job:
     cell = Cell(workload, name, variant, nodes, pods)
-    return Job(cell, lambda repetition, tell: backlog.measure(cell, make(), repetition, tell))
+    return Job(cell, lambda repetition, tell: pending_pods.measure(cell, make(), repetition, tell))
 
 
 def _limit(client: str, in_flight: int, *, events: bool, workload: str = "W1") -> Job:
@@ -163,13 +163,15 @@ def _limit(client: str, in_flight: int, *, events: bool, workload: str = "W1") -
 
 
 def placing(make: Callable[[], Ours]) -> Job:
-    """One of ours that places a backlog."""
+    """One of ours that places a pending_pods."""
     return _backlog("O", make)
 
 
 def _arriving_limit(variant: str) -> Job:
     client, in_flight = variant.split("/")
-    return _backlog("A", lambda: Arriving(client, int(in_flight), Town(NODES, PODS)), variant, workload="W2-sustained")
+    return _backlog(
+        "A", lambda: Arriving(client, int(in_flight), MappedPods(NODES, PODS)), variant, workload="W2-sustained"
+    )
 
 
 def _kube_scheduler() -> Job:
@@ -177,12 +179,12 @@ def _kube_scheduler() -> Job:
 
 
 def arriving(
-    workload: str, rate: float, crowd: int = 0, *, flood: bool = False, make: Callable[[], Ours] = Ours
+    workload: str, rate: float, unschedulable: int = 0, *, flood: bool = False, make: Callable[[], Ours] = Ours
 ) -> Job:
     """One of ours that places pods as they arrive."""
     rate = round(rate)
     cell = Cell(workload, "O", f"{rate}/s", NODES, PODS)
-    measure = partial(arrivals.measure, rate=rate, crowd=crowd, flood=flood, make=make)
+    measure = partial(arrivals.measure, rate=rate, unschedulable=unschedulable, flood=flood, make=make)
     return Job(cell, lambda repetition, tell: measure(cell, repetition, tell))
 
 
@@ -198,10 +200,10 @@ def strategy_jobs() -> tuple[Job, ...]:
 
 
 def filling(percent: int, make: Callable[[], Contender]) -> Job:
-    """One contender that fills a fleet."""
-    fleet = Fleet(NODES, percent)
-    cell = Cell("W3", make().name, f"{percent}%", fleet.nodes, fleet.pods)
-    return Job(cell, lambda repetition, tell: backlog.fill(fleet, cell, make(), repetition, tell))
+    """One contender that fills a counted."""
+    counted = CountedPods(NODES, percent)
+    cell = Cell("W3", make().name, f"{percent}%", counted.nodes, counted.pods)
+    return Job(cell, lambda repetition, tell: pending_pods.fill(counted, cell, make(), repetition, tell))
 
 
 def churn_jobs() -> tuple[Job, ...]:
@@ -212,13 +214,13 @@ def churn_jobs() -> tuple[Job, ...]:
 
 def start_jobs() -> tuple[Job, ...]:
     """W6."""
-    return starting(Cold), starting(lambda: ColdFloor(Town(MANY_NODES, BOUND + 1)))
+    return starting(Cold), starting(lambda: ColdFloor(MappedPods(MANY_NODES, BOUND + 1)))
 
 
 def starting(make: Callable[[], Cold]) -> Job:
     """One start."""
     cell = Cell("W6", make().name, "", MANY_NODES, BOUND)
-    return Job(cell, lambda repetition, tell: start.measure(cell, make(), repetition, tell))
+    return Job(cell, lambda repetition, tell: cold_start.measure(cell, make(), repetition, tell))
 
 
 def failover_jobs() -> tuple[Job, ...]:
@@ -238,13 +240,13 @@ def _creations(name: str) -> Job:
 
 def reviewing(name: str, samples: Path | None = None) -> Job:
     """One webhook that answers reviews; ours may write to the file `samples` where its processor time went."""
-    cell = Cell("W8", name, "reviews", REVIEWS // CARDS, REVIEWS)
+    cell = Cell("W8", name, "reviews", REVIEWS // GPUS_PER_NODE, REVIEWS)
     return Job(cell, lambda repetition, tell: admission.answers(cell, repetition, tell, samples=samples))
 
 
 def idle_jobs() -> tuple[Job, ...]:
-    """Idleness, alone and beside each company."""
-    return (_idle("alone"), _idle("monitors", company.monitors), _idle("others", company.others))
+    """Idleness, alone and beside each background."""
+    return (_idle("alone"), _idle("monitors", background.monitors), _idle("others", background.others))
 
 
 def _failover(end: signal.Signals) -> Job:
@@ -252,6 +254,6 @@ def _failover(end: signal.Signals) -> Job:
     return Job(cell, lambda repetition, tell: failover.measure(cell, repetition, tell, rate=STREAM, end=end))
 
 
-def _idle(variant: str, beside: Callable[[Plant, int, float], Company] | None = None) -> Job:
+def _idle(variant: str, beside: Callable[[ClusterUnderTest, int, float], BackgroundLoad] | None = None) -> Job:
     cell = Cell("idle", "O", variant, MANY_NODES)
     return Job(cell, lambda repetition, tell: idle.measure(cell, repetition, tell, window=WINDOW, beside=beside))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from bench.comparison import SEED, Estimate
 from bench.figures import (
     answer_rate,
     bind_rate,
@@ -27,7 +28,6 @@ from bench.figures import (
     reads_a_pod,
     writes_a_pod,
 )
-from bench.finding import SEED, Found
 from bench.growth_figures import QUANTITIES
 from bench.results import Again, Cell, Machine, replace_file
 from bench.targets import TARGETS
@@ -75,7 +75,7 @@ class TargetMedian(msgspec.Struct, frozen=True):
     bound: float
     at_least: bool
     unit: str
-    found: Found | None
+    found: Estimate | None
     met: bool | None
 
 

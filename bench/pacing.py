@@ -28,9 +28,9 @@ async def paced(rate: float, items: Iterable[T], work: Callable[[T], Coroutine[A
         late.append(time.monotonic() - due)
         await work(item)
 
-    async with asyncio.TaskGroup() as flights:
+    async with asyncio.TaskGroup() as tasks:
         for number, item in enumerate(items):
             due = began + number / rate
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            flights.create_task(begin(item, due))
+            tasks.create_task(begin(item, due))
     return percentile(late, _USUAL) if late else 0.0

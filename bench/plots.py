@@ -12,8 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from bench.columns import number
+from bench.comparison import OURS, cells, chosen, largest
 from bench.figures import bind_rate, percentile, power, spread
-from bench.finding import OURS, cells, chosen, largest
 from bench.growth_figures import grown
 from bench.report import WORKLOADS
 

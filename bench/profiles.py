@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench import results, setting
-from bench.contenders import sampled
+from bench import results, session
+from bench.comparison import OURS
+from bench.contenders import sampler
 from bench.contenders.ours import Cold, Sampled
-from bench.finding import OURS
+from bench.gated_process import ROOT
 from bench.jobs import FILLS, STREAM, arriving, filling, placing, reviewing, starting
-from bench.prompted import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Path], Job]]] = {
     "W1": lambda path: placing(lambda: Sampled(path)),
     "W2": lambda path: arriving("W2", STREAM, make=lambda: Sampled(path)),
     "W3": lambda path: filling(max(FILLS), lambda: Sampled(path)),
-    "W6": lambda path: starting(lambda: Cold(sampled.MODULE, **{sampled.PATH: str(path)})),
+    "W6": lambda path: starting(lambda: Cold(sampler.MODULE, **{sampler.PATH: str(path)})),
     "W8": lambda path: reviewing(OURS, path),
 }
 """What is sampled: W1 and W3 while the backlog is placed, W2 while pods arrive, W6 from the start of the process on, W8
@@ -61,7 +61,7 @@ def main() -> int:
             return 1
         FOLDER.mkdir(parents=True, exist_ok=True)
         report = FOLDER / f"{name.lower()}.md"
-        report.write_text("\n".join(markdown(measured, stacks, setting.begun("profile"))) + "\n", encoding="utf-8")
+        report.write_text("\n".join(markdown(measured, stacks, session.begun("profile"))) + "\n", encoding="utf-8")
         results.RAW.mkdir(parents=True, exist_ok=True)
         folded = results.RAW / f"{name.lower()}.folded"
         folded.write_text("".join(f"{stack} {times}\n" for stack, times in sorted(stacks.items())), encoding="utf-8")

@@ -13,7 +13,7 @@ from bench.targets import GROWTH, TARGETS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from bench.finding import Found
+    from bench.comparison import Estimate
     from bench.results import Cell, Machine, Measured, Session
     from bench.targets import Target
 
@@ -103,7 +103,7 @@ def _targets(measured: Sequence[Measured]) -> Iterator[str]:
     yield from _table(head, (target_row(*each) for each in found))
 
 
-def target_row(target: Target, found: Found | None) -> tuple[str, ...]:
+def target_row(target: Target, found: Estimate | None) -> tuple[str, ...]:
     """Say what was found of a target, in the columns of their table."""
     bound = _with(f"{'≥' if target.at_least else '≤'} {number(target.bound)}", target.unit)
     about = target.workload, target.what, target.contenders, bound

@@ -1,4 +1,4 @@
-"""AdmissionReviews of a town's pods as an API server asks about their creation: with defaults and bookkeeping."""
+"""AdmissionReviews of a objects's pods as an API server asks about their creation: with defaults and bookkeeping."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench.town import Object, Town
+    from bench.cluster_objects import MappedPods, Object
 
 _KIND: Final = {"group": "", "version": "v1", "kind": "Pod"}
 _RESOURCE: Final = {"group": "", "version": "v1", "resource": "pods"}
@@ -72,9 +72,9 @@ _MANAGED: Final = {
 }
 
 
-def reviews(town: Town, scheduler: str) -> Iterator[str]:
+def reviews(objects: MappedPods, scheduler: str) -> Iterator[str]:
     """Give one for each pod that this scheduler is to place."""
-    for number, (path, body) in enumerate(town.pod_requests(scheduler, admitted=False)):
+    for number, (path, body) in enumerate(objects.pod_requests(scheduler, admitted=False)):
         pod = _defaulted(path.split("/")[-2], body)
         request = {
             "uid": f"00000000-0000-4000-8000-{number:012}",

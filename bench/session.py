@@ -1,95 +1,102 @@
-"""One run of the benchmark: which cells, in which order."""
+"""Where and with what a session is measured."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.jobs import (
-    admission_jobs,
-    arrival_jobs,
-    backlog_jobs,
-    churn_jobs,
-    failover_jobs,
-    fastest,
-    few_backlog_jobs,
-    growth_jobs,
-    idle_jobs,
-    large_jobs,
-    start_jobs,
-    strategy_jobs,
-    sweep_jobs,
-)
+from bench.gated_process import ROOT
+from bench.results import Again, Machine, Session, now, read
+from tests.integration.programs import program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection
 
-    from bench.jobs import Job
-    from bench.results import Measured
-
-FULL: Final = 5
-"""Repetitions of which a median's interval says something; the sweep takes part in no ratio, and is measured once."""
+COMPARED: Final = frozenset({"W1-limit", "W1", "W2"})
+"""Parts with ratios of one's figures to another's; all others are compared within themselves alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Cells that are measured side by side, `repetitions` times each; which they are may hang on what was found."""
-
-    name: str
-    jobs: Callable[[Sequence[Measured]], tuple[Job, ...]]
-    repetitions: int
-
-    def turns(self, found: Sequence[Measured]) -> list[tuple[Job, int]]:
-        """In mirrored order: whoever comes first now comes last the next time, so that drift strikes all alike."""
-        jobs = self.jobs(found)
-        return [
-            (job, repetition)
-            for repetition in range(1, self.repetitions + 1)
-            for job in (jobs if repetition % 2 else reversed(jobs))
-        ]
-
-
-Plan = tuple[Part, ...]
-
-
-def quick() -> Plan:
-    """W1 with one client of the limit, twice."""
-    return (Part("W1", lambda _: few_backlog_jobs(), 2),)
-
-
-def standard() -> Plan:
-    """W1 with several of the limit's variants, then arrivals at half of what that limit was, and W8."""
-    clients = (("curl", 32), ("curl", 64), ("go", 32))
-    return (
-        Part("W1", lambda _: backlog_jobs(clients, clients), 3),
-        Part("W2", arrival_jobs, 3),
-        Part("W8", lambda _: admission_jobs(), 3),
+def begun(name: str) -> Session:
+    """An empty session of here and now."""
+    return Session(
+        name=name,
+        began=now(),
+        commit=_commit(),
+        versions=_versions(),
+        machine=_machine(),
+        measured=[],
     )
 
 
-def full() -> Plan:
-    """Everything: a part has the name of its first workload."""
-    return (
-        Part("W1-limit", lambda _: sweep_jobs(), 1),
-        Part("W1", lambda found: backlog_jobs(fastest(found, "L"), fastest(found, "L0")), FULL),
-        Part("W1-5000", lambda _: large_jobs(), FULL),
-        Part("W2", arrival_jobs, FULL),
-        Part("W3", lambda _: strategy_jobs(), FULL),
-        Part("W5", lambda _: churn_jobs(), FULL),
-        Part("W6", lambda _: start_jobs(), FULL),
-        Part("W7", lambda _: failover_jobs(), FULL),
-        Part("W8", lambda _: admission_jobs(), FULL),
-        Part("idle", lambda _: idle_jobs(), FULL),
-        Part("growth", lambda _: growth_jobs(), FULL),
+def resumed(path: Path, here: Session, parts: Collection[str]) -> Session:
+    """The raw session that the file holds, to which `parts` are to be added.
+
+    ValueError where there is none, where it is of other versions, or where parts stay behind that these are compared
+    with, and were measured on another machine: ratios are within one place.
+    """
+    if not path.exists():
+        raise ValueError(
+            f"cannot measure {', '.join(parts)} alone: {path} is not there, and the raw runs of all other parts must "
+            f"be on this machine for the report; measure all of it (example: python -m bench {here.name})"
+        )
+    found = read(path)
+    if found.versions != here.versions:
+        raise ValueError(f"cannot add to {path}: versions were others; measure all of it (example: make bench-full)")
+    measured = {each.part for each in found.measured}
+    left = [each for each in _elsewhere(found, here.machine) if each in measured and each not in parts]
+    if left and not COMPARED.isdisjoint(parts):
+        together = ",".join(sorted(COMPARED & {*parts, *measured}))
+        raise ValueError(
+            f"cannot add {', '.join(parts)} to {path}: another machine measured {', '.join(left)}, which it is "
+            f"compared with; measure them together (example: {found.name} --only {together})"
+        )
+    return found
+
+
+def renew(found: Session, part: str, here: Session) -> None:
+    """Drop what the session has of a part, and tell of when that part is now, where it is of another time.
+
+    What it would be compared with goes too where it is of another machine.
+    """
+    gone = {part, *(_elsewhere(found, here.machine) if part in COMPARED else ())}
+    found.measured[:] = [each for each in found.measured if each.part not in gone]
+    if found is not here:
+        machine = here.machine if here.machine != found.machine else None
+        others = (each for each in found.again if each.part not in gone)
+        found.again[:] = [*others, Again(part, here.began, here.commit, machine)]
+
+
+def _elsewhere(found: Session, machine: Machine) -> list[str]:
+    """Which of COMPARED the session has of another machine."""
+    moved = {each.part: each.machine or found.machine for each in found.again}
+    return [part for part in sorted(COMPARED) if moved.get(part, found.machine) != machine]
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        return subprocess.run(("git", *words), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+    # What was measured before is no part of what is measured.
+    dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
+
+
+def _versions() -> dict[str, str]:
+    programs = ("etcd", "kube-apiserver", "kube-scheduler")
+    built = {name: program(name).parent.name.removeprefix(f"{name}-") for name in programs}
+    libraries = {name: version(name) for name in ("aiohttp", "httptools", "kubernetes", "msgspec", "pycurl", "uvloop")}
+    return {"Python": platform.python_version(), **built, **libraries}
+
+
+def _machine() -> Machine:
+    processor = next(
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if line.startswith(("model name", "CPU implementer"))
     )
-
-
-def chosen_parts(plan: Plan, only: str) -> Plan:
-    """Give the parts that are named, parted by commas, in the plan's order; ValueError for a part that it lacks."""
-    names = tuple(part.name for part in plan)
-    for name in only.split(","):
-        if name not in names:
-            raise ValueError(
-                f"cannot measure part {name!r}: it must be one of {', '.join(names)} (example: --only {names[-1]})"
-            )
-    return tuple(part for part in plan if part.name in only.split(","))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return Machine(processor, os.cpu_count() or 1, memory, platform.release())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench.comparison import OURS, added, at, compared, of_ours, sizes_compared
 from bench.figures import (
     answer_rate,
     cpu_a_pod,
@@ -21,11 +22,10 @@ from bench.figures import (
     reads_a_pod,
     writes_a_pod,
 )
-from bench.finding import OURS, added, at, compared, of_ours, sizes_compared
 from bench.results import Cell
 
 if TYPE_CHECKING:
-    from bench.finding import Find, Found
+    from bench.comparison import Estimate, Find
 
 GROWTH: Final = "growth"
 CHURNED: Final = (1000, 1000)
@@ -49,7 +49,7 @@ class Target:
     find: Find
     unit: str = ""
 
-    def met(self, found: Found | None) -> bool | None:
+    def met(self, found: Estimate | None) -> bool | None:
         """Whether the value keeps the bound; None without a value."""
         if found is None or found.value is None:
             return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from bench.plant import Plant
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import ClusterObjects
     from bench.results import Cost
-    from bench.town import Settlement
 
 
 class Contender(Protocol):
@@ -23,7 +23,7 @@ class Contender(Protocol):
     devices: bool
     """Whether it says which GPU."""
 
-    def prepare(self, plant: Plant, town: Settlement) -> None:
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """With nodes and pods there: do everything that is not measured."""
 
     def go(self) -> None:

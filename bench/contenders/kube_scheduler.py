@@ -13,9 +13,9 @@ from tests.integration.plant import ADMIN_TOKEN
 from tests.integration.programs import Process, free_port, program
 
 if TYPE_CHECKING:
-    from bench.plant import Plant
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import ClusterObjects
     from bench.results import Cost
-    from bench.town import Settlement
 
 _UNTHROTTLED: Final = 10_000
 
@@ -34,12 +34,12 @@ class KubeScheduler:
         self._throttled = throttled
         self._process: Process | None = None
 
-    def prepare(self, plant: Plant, town: Settlement) -> None:
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """See Contender."""
-        del town
-        self._folder = plant.folder
+        del objects
+        self._folder = cluster.folder
         connection: dict[str, Any] = {
-            "kubeconfig": str(plant.plane.kubeconfig(plant.folder / "kube-scheduler.kubeconfig", ADMIN_TOKEN))
+            "kubeconfig": str(cluster.plane.kubeconfig(cluster.folder / "kube-scheduler.kubeconfig", ADMIN_TOKEN))
         }
         if not self._throttled:
             connection |= {"qps": _UNTHROTTLED, "burst": _UNTHROTTLED}
@@ -50,7 +50,7 @@ class KubeScheduler:
             "clientConnection": connection,
             "profiles": [{"schedulerName": self.scheduler}],
         }
-        self._config = plant.folder / "kube-scheduler.json"
+        self._config = cluster.folder / "kube-scheduler.json"
         self._config.write_text(json.dumps(config), encoding="utf-8")
 
     def go(self) -> None:

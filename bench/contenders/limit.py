@@ -1,75 +1,117 @@
-"""The limit: a blaster's process, which sends prepared orders as fast as the API server takes them.
-
-    blaster = Blaster("curl", orders_path, log_path)
-    blaster.wait_ready()
-    blaster.go()
-    blasted = blaster.wait(60)
-
-Three clients do the same thing, so that the limit is the API server's and not one client's own.
-"""
+"""L, L0 and A: the limit that the API server sets, by a client that sends what was decided before."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
-from bench.contenders import orders
-from bench.prompted import Prompted
-from tests.integration.programs import CACHE
+import msgspec
 
-CLIENTS: Final = ("curl", "aiohttp", "go")
-SWEEP: Final = (8, 16, 32, 64, 128)
-"""Requests in flight."""
-_SOURCES: Final = Path(__file__).resolve().parent / "blaster"
+from bench.cluster import CREATED
+from bench.contenders import prepared_requests
+from bench.contenders.load_generator import LoadGenerator
+from bench.contenders.recorded_requests import orders as recorded
+from bench.results import Cost
+from tests.integration.bench import SYSTEM_NAMESPACE
 
+if TYPE_CHECKING:
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import ClusterObjects, MappedPods, Object
 
-class Blaster(Prompted[orders.Blasted]):
-    """One client on one orders file; it sends once."""
-
-    def __init__(self, client: str, orders_path: Path, log_path: Path) -> None:
-        """Start it at once; `log_path` takes what it complains of. ValueError for a client that there is not."""
-        super().__init__(orders.Blasted, [*_command(client), str(orders_path.resolve())], log_path)
-
-
-def _command(client: str) -> list[str]:
-    if client == "go":
-        return [str(_built())]
-    if client in CLIENTS:
-        return [sys.executable, "-m", f"bench.contenders.blast_{client}"]
-    raise ValueError(f"cannot blast with {client!r}: it must be one of {', '.join(CLIENTS)}")
-
-
-def _go() -> str:
-    """The toolchain that `make programs` has fetched where it needed one, else the host's."""
-    fetched = max((CACHE / "go").glob("toolchain-*/go/bin/go"), key=lambda path: path.stat().st_mtime, default=None)
-    found = shutil.which("go") if fetched is None else str(fetched)
-    if found is None:
-        raise FileNotFoundError("cannot build the blaster: no Go is there (example: make programs)")
-    return found
+_PATIENCE: Final = 600.0
+_SPACES: Final = "/namespaces/"
+_MORE: Final = "more-"
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+_CREATOR: Final = "benchmark-creates-pods"
+_RIGHTS: Final[dict[str, Object]] = {
+    "clusterroles": {
+        "metadata": {"name": _CREATOR},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}],
+    },
+    "clusterrolebindings": {
+        "metadata": {"name": _CREATOR},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": _CREATOR},
+        "subjects": [{"kind": "ServiceAccount", "name": "gpu-scheduler", "namespace": SYSTEM_NAMESPACE}],
+    },
+}
 
 
-def _built() -> Path:
-    """Build the client in Go, unless the same sources were built before."""
-    sources = b"".join((_SOURCES / name).read_bytes() for name in ("main.go", "go.mod"))
-    program = CACHE / "bin" / f"blaster-{hashlib.sha256(sources).hexdigest()[:12]}" / "blaster"
-    if program.exists():
-        return program
-    go = _go()
-    program.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place, then renamed: who builds at the same time never finds half of one.
-    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        part = Path(folder) / "blaster"
-        subprocess.run(
-            [go, "build", "-trimpath", "-o", str(part), "."],
-            cwd=_SOURCES,
-            env={**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},
-            check=True,
-        )
-        part.replace(program)
-    return program
+class Limit:
+    """One client with so many requests in flight, under our scheduler's own account."""
+
+    scheduler = "gpu-scheduler"
+    pinned = False
+    devices = True
+
+    def __init__(self, client: str, in_flight: int, *, events: bool) -> None:
+        """`events` makes it L, without them it is L0."""
+        self.name = "L" if events else "L0"
+        self.events = events
+        self._client = client
+        self._in_flight = in_flight
+        self._generator: LoadGenerator | None = None
+
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
+        """See Contender."""
+        del objects
+        token = cluster.plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
+        path = cluster.folder / "limit.jsonl"
+        prepared_requests.write(path, cluster.header(token, self._in_flight), self._orders(cluster))
+        self._generator = LoadGenerator(self._client, path, cluster.folder / "limit.log")
+        self._generator.wait_ready()
+
+    def go(self) -> None:
+        """See Contender."""
+        assert self._generator is not None
+        self._generator.go()
+
+    def cost(self) -> Cost:
+        """See Contender; memory is not what a load generator is about."""
+        return Cost(cpu=self._load_report().cpu, rss=0.0, pss=0.0)
+
+    def stop(self) -> None:
+        """See Contender."""
+        if self._generator is not None:
+            self._generator.stop()
+
+    def _load_report(self) -> prepared_requests.LoadReport:
+        assert self._generator is not None
+        return self._generator.wait(_PATIENCE)
+
+    def _orders(self, cluster: ClusterUnderTest) -> list[prepared_requests.PreparedPod]:
+        pods = cluster.items(f"/api/v1/pods?fieldSelector=spec.schedulerName={self.scheduler}")
+        return recorded(cluster.items("/api/v1/nodes"), pods, events=self.events)
+
+
+class Arriving(Limit):
+    """A: L with the creation of another pod before each bind, as in a stream on which nobody has to decide.
+
+    On the same machine no scheduler places pods faster while they arrive: this one costs nothing and waits for nothing.
+    """
+
+    def __init__(self, client: str, in_flight: int, more: MappedPods) -> None:
+        """`more` are the pods that are made, in namespaces of their own."""
+        super().__init__(client, in_flight, events=True)
+        self.name = "A"
+        self._more = more
+
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
+        """See Contender. Orders have one token, so the account that binds may make pods here, too."""
+        cluster.make_namespaces(f"{_MORE}{name}" for name in self._more.namespaces)
+        cluster.make((f"/apis/{_RBAC}/{kind}", body) for kind, body in _RIGHTS.items())
+        super().prepare(cluster, objects)
+
+    def _load_report(self) -> prepared_requests.LoadReport:
+        load_report = super()._load_report()
+        # Nobody audits pods that wait.
+        assert set(load_report.statuses) == {CREATED}, load_report.statuses
+        return load_report
+
+    def _orders(self, cluster: ClusterUnderTest) -> list[prepared_requests.PreparedPod]:
+        made = (_made(*request) for request in self._more.pod_requests(self.scheduler))
+        return list(chain.from_iterable(zip(made, super()._orders(cluster), strict=True)))
+
+
+def _made(path: str, body: Object) -> prepared_requests.PreparedPod:
+    path = path.replace(_SPACES, f"{_SPACES}{_MORE}")
+    return prepared_requests.PreparedPod(prepared_requests.Request(path, msgspec.json.encode(body).decode()), None)

@@ -11,9 +11,9 @@ from tests.integration.plant import ADMIN_TOKEN
 from tests.integration.programs import Process
 
 if TYPE_CHECKING:
-    from bench.plant import Plant
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import ClusterObjects
     from bench.results import Cost
-    from bench.town import Settlement
 
 
 class Naive:
@@ -29,11 +29,11 @@ class Naive:
         """Nothing runs yet."""
         self._process: Process | None = None
 
-    def prepare(self, plant: Plant, town: Settlement) -> None:
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """See Contender."""
-        del town
-        self._log = plant.folder / "naive.log"
-        self._kubeconfig = plant.plane.kubeconfig(plant.folder / "naive.kubeconfig", ADMIN_TOKEN)
+        del objects
+        self._log = cluster.folder / "naive.log"
+        self._kubeconfig = cluster.plane.kubeconfig(cluster.folder / "naive.kubeconfig", ADMIN_TOKEN)
 
     def go(self) -> None:
         """See Contender."""

@@ -10,8 +10,8 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.contenders import housed, sampled, unread
-from bench.contenders.foresight import foreseen
+from bench.contenders import in_pod, minimal_lists, sampler
+from bench.contenders.predecided import foreseen
 from bench.costs import Meter
 from gpu_scheduler.kube.leader_election import GIVEN_UP
 from tests.integration.bench import SYSTEM_NAMESPACE
@@ -22,9 +22,9 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.plant import Plant
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import ClusterObjects, MappedPods
     from bench.results import Cost
-    from bench.town import Settlement, Town
 
 _HOLDER: Final = "benchmark"
 _LEADER: Final = "gpu-scheduler-0"
@@ -59,10 +59,10 @@ class Ours:
         self._env = env
         self._started: list[Command] = []
 
-    def prepare(self, plant: Plant, town: Settlement) -> None:
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """See Contender."""
-        del town
-        self._reach(plant)
+        del objects
+        self._reach(cluster)
         self._kube.create(LEASE.rpartition("/")[0], _lease())
         self.command = self._start(_LEADER)
         self.command.wait_ready()
@@ -73,9 +73,9 @@ class Ours:
         # As who gives it up writes it; anything else is waited out.
         self._kube.patch(LEASE, {"spec": {"holderIdentity": "", "leaseDurationSeconds": GIVEN_UP}})
 
-    def lead(self, plant: Plant, town: Settlement) -> None:
+    def lead(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """Prepare it, and return when it leads."""
-        self.prepare(plant, town)
+        self.prepare(cluster, objects)
         self.go()
         eventually("it leads", self.command.leads, seconds=30)
 
@@ -88,16 +88,16 @@ class Ours:
         for command in self._started:
             command.process.stop()
 
-    def _reach(self, plant: Plant) -> None:
+    def _reach(self, cluster: ClusterUnderTest) -> None:
         """Make what it gets to the API server with: what a kubelet gives a pod."""
-        plane, account = plant.plane, plant.folder / "account"
-        self._kube, self._folder = plane.kube, plant.folder
+        plane, account = cluster.plane, cluster.folder / "account"
+        self._kube, self._folder = plane.kube, cluster.folder
         account.mkdir(exist_ok=True)
         (account / "token").write_text(plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler"), encoding="utf-8")
         (account / "ca.crt").write_bytes(plane.ca.read_bytes())
         self._house = {
-            housed.ACCOUNT: str(account),
-            housed.PROGRAM: self._module,
+            in_pod.ACCOUNT: str(account),
+            in_pod.PROGRAM: self._module,
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
             "KUBERNETES_SERVICE_PORT": str(plane.port),
         }
@@ -106,7 +106,7 @@ class Ours:
         arguments, env = as_shipped(name=name)
         env = {**env, **self._house, **self._env}
         self.began = time.monotonic()
-        self._started.append(Command(self._folder, name, arguments, env, housed.MODULE))
+        self._started.append(Command(self._folder, name, arguments, env, in_pod.MODULE))
         return self._started[-1]
 
 
@@ -117,12 +117,12 @@ class Floor(Ours):
 
     def __init__(self) -> None:
         """See foresight."""
-        super().__init__("bench.contenders.foresight")
+        super().__init__("bench.contenders.predecided")
 
-    def prepare(self, plant: Plant, town: Settlement) -> None:
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """See Contender."""
-        super().prepare(plant, town)
-        said = foreseen(town.pods)
+        super().prepare(cluster, objects)
+        said = foreseen(objects.pods)
         eventually(f"it says: {said}", lambda: self.command.said(said), seconds=60)
 
 
@@ -131,7 +131,7 @@ class Sampled(Ours):
 
     def __init__(self, path: Path) -> None:
         """See sampled."""
-        super().__init__(sampled.MODULE, **{sampled.PATH: str(path)})
+        super().__init__(sampler.MODULE, **{sampler.PATH: str(path)})
 
     def go(self) -> None:
         """See Contender."""
@@ -142,10 +142,10 @@ class Sampled(Ours):
 class Cold(Ours):
     """One that is not there before the clock starts, and finds the Lease free."""
 
-    def prepare(self, plant: Plant, town: Settlement) -> None:
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """See Contender."""
-        del town
-        self._reach(plant)
+        del objects
+        self._reach(cluster)
 
     def go(self) -> None:
         """See Contender; `began` tells when the process was started."""
@@ -158,10 +158,10 @@ class ColdFloor(Cold):
 
     name = "F"
 
-    def __init__(self, town: Town) -> None:
-        """The last of the town's pods is the one that waits."""
-        *_, last = town.members()
-        super().__init__(unread.MODULE, **{unread.NODE: town.place(last)[0]})
+    def __init__(self, objects: MappedPods) -> None:
+        """The last of the objects's pods is the one that waits."""
+        *_, last = objects.members()
+        super().__init__(minimal_lists.MODULE, **{minimal_lists.NODE: objects.place(last)[0]})
 
 
 class Pair(Ours):
@@ -173,9 +173,9 @@ class Pair(Ours):
         self._end = end
         self.events = end is not signal.SIGKILL
 
-    def lead(self, plant: Plant, town: Settlement) -> None:
+    def lead(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """Return when the first leads and the second is ready to follow it."""
-        super().lead(plant, town)
+        super().lead(cluster, objects)
         self.standby = self._start(_STANDBY)
         self.standby.wait_ready()
         self._meter = Meter(self.standby.process.pid)

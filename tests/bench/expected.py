@@ -9,11 +9,11 @@ import pytest
 from bench.targets import TARGETS
 
 if TYPE_CHECKING:
-    from bench.finding import Found
+    from bench.comparison import Estimate
     from bench.results import Measured
     from bench.targets import Target
 
-Case = tuple[tuple[str, str, str], "list[Measured]", "Found | None"]
+Case = tuple[tuple[str, str, str], "list[Measured]", "Estimate | None"]
 """Which target, of what was measured, and what is found of it."""
 
 
@@ -25,7 +25,7 @@ def target(workload: str, contenders: str, what: str = "") -> Target:
     return found
 
 
-def expect(which: tuple[str, str, str], measured: list[Measured], found: Found | None) -> None:
+def expect(which: tuple[str, str, str], measured: list[Measured], found: Estimate | None) -> None:
     """Look for it, to within rounding."""
     told = target(*which).find(measured)
     assert (told is None) == (found is None)

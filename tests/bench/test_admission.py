@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from bench.admission import uncompleted
+from bench.cluster_objects import MappedPods
 from bench.reviews import reviews
-from bench.town import Town
 
 if TYPE_CHECKING:
-    from bench.plant import Plant
+    from bench.cluster import ClusterUnderTest
 
-TOWN = Town(2, 3)
+PODS = MappedPods(2, 3)
 
 
 class Made:
@@ -27,11 +27,11 @@ class Made:
 
 
 def told(pods: list[Any], *, completed: bool) -> list[str]:
-    return list(uncompleted(cast("Plant", Made(pods)), TOWN, completed=completed))
+    return list(uncompleted(cast("ClusterUnderTest", Made(pods)), PODS, completed=completed))
 
 
 def pods(*, admitted: bool) -> list[Any]:
-    return [body for _, body in TOWN.pod_requests("gpu-scheduler", admitted=admitted)]
+    return [body for _, body in PODS.pod_requests("gpu-scheduler", admitted=admitted)]
 
 
 @pytest.mark.parametrize("completed", [True, False])
@@ -48,7 +48,7 @@ def test_pods_are_looked_at_for_what_they_see(completed: bool) -> None:  # noqa:
 def test_another_pods_gpu_is_told() -> None:
     """A literal is not enough."""
     first, second, third = pods(admitted=True)
-    assert TOWN.place(next(TOWN.members())) == ("node-00000", 0)
+    assert PODS.place(next(PODS.members())) == ("node-00000", 0)
     first["spec"]["containers"][0]["env"][0]["value"] = "1"
     (sentence,) = told([first, second, third], completed=True)
     assert sentence.startswith("w0000-0 sees [{'name': 'CUDA_VISIBLE_DEVICES', 'value': '1'}")
@@ -56,10 +56,10 @@ def test_another_pods_gpu_is_told() -> None:
 
 def test_a_review_asks_about_a_pod_that_nobody_has_completed() -> None:
     """Each has a uid of its own, and is as long as those of an API server."""
-    made = [msgspec.json.decode(text) for text in reviews(TOWN, "gpu-scheduler")]
-    assert len({review["request"]["uid"] for review in made}) == len(made) == TOWN.pods
+    made = [msgspec.json.decode(text) for text in reviews(PODS, "gpu-scheduler")]
+    assert len({review["request"]["uid"] for review in made}) == len(made) == PODS.pods
     asked = made[2]["request"]
-    assert (asked["operation"], asked["namespace"], asked["name"]) == ("CREATE", "town-0", "w0000-2")
+    assert (asked["operation"], asked["namespace"], asked["name"]) == ("CREATE", "objects-0", "w0000-2")
     assert "env" not in asked["object"]["spec"]["containers"][0]
     # One of 50 lines as kube-apiserver v1.36.3 writes it has 3,199 bytes.
-    assert 3000 < len(next(reviews(Town(100, 50), "gpu-scheduler"))) < 3500
+    assert 3000 < len(next(reviews(MappedPods(100, 50), "gpu-scheduler"))) < 3500

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from bench import medians, results
-from bench.prompted import ROOT
+from bench.gated_process import ROOT
 from bench.report import target_row
 from bench.targets import TARGETS
 from tests.bench.measured import WRONG, one, session

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import bench.__main__ as program
-from bench import growth, results, session, setting
+from bench import growth, plans, results, session
 from bench.jobs import Job
+from bench.plans import Part
 from bench.results import Again, Cell, Machine
-from bench.session import Part
 from bench.targets import CHURNED
 from tests.bench.measured import one
 from tests.bench.measured import session as made_up
@@ -53,8 +53,8 @@ def test_contenders_take_turns_in_mirrored_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("parts", [session.quick(), session.standard(), session.full()])
-def test_the_parts_of_a_plan_have_cells_and_names_of_their_own(parts: session.Plan) -> None:
+@pytest.mark.parametrize("parts", [plans.quick(), plans.standard(), plans.full()])
+def test_the_parts_of_a_plan_have_cells_and_names_of_their_own(parts: plans.Plan) -> None:
     """No cell is measured by two parts, and none twice in a part."""
     found = [one("L", number=number, variant="curl/32") for number in (1, 2, 3)]
     cells = [each.cell for part in parts for each in part.jobs(found)]
@@ -75,7 +75,7 @@ def test_each_client_of_the_limit_takes_part_as_it_was_fastest_in_the_sweep() ->
             ("L0", 700.0, "curl/8"),
         )
     ]
-    (contenders,) = (part for part in session.full() if part.name == "W1")
+    (contenders,) = (part for part in plans.full() if part.name == "W1")
     variants = [(each.cell.contender, each.cell.variant) for each in contenders.jobs(found) if each.cell.variant]
 
     assert variants == [
@@ -86,7 +86,7 @@ def test_each_client_of_the_limit_takes_part_as_it_was_fastest_in_the_sweep() ->
 
 def test_arrivals_need_a_limit() -> None:
     """Without one there is no pace, and nothing to measure."""
-    (arriving,) = (part for part in session.full() if part.name == "W2")
+    (arriving,) = (part for part in plans.full() if part.name == "W2")
 
     assert arriving.turns([]) == []
     jobs = arriving.jobs([one("L", 1000, variant="curl/32")])
@@ -103,21 +103,21 @@ def test_parts_are_chosen_by_name() -> None:
     """In the plan's order, whatever the order of the names; a name that there is not is told with those that are."""
     plan = tuple(Part(name, lambda _: (), 1) for name in ("W1", "W5", "W6"))
 
-    assert session.chosen_parts(plan, "W6,W1") == (plan[0], plan[2])
+    assert plans.chosen_parts(plan, "W6,W1") == (plan[0], plan[2])
     with pytest.raises(ValueError, match=r"cannot measure part 'W9': it must be one of W1, W5, W6 \(example"):
-        session.chosen_parts(plan, "W1,W9")
+        plans.chosen_parts(plan, "W1,W9")
 
 
 def test_a_part_that_is_measured_again_says_so(tmp_path: Path) -> None:
     """Each by itself, and of the last time alone; others stay as they are."""
     path, first, later = tmp_path / "full.json", made_up(), made_up()
-    setting.renew(first, "W1", first)
+    session.renew(first, "W1", first)
     assert first.again == []
 
     results.write(made_up(of("W1", one("O")), of("W5", one("O"))), path)
-    found, later.commit = setting.resumed(path, first, ["W5"]), "def456"
+    found, later.commit = session.resumed(path, first, ["W5"]), "def456"
     for here in (first, later):
-        setting.renew(found, "W5", here)
+        session.renew(found, "W5", here)
         assert found.again == [Again("W5", here.began, here.commit)]
     assert [each.part for each in found.measured] == ["W1"]
 
@@ -127,7 +127,7 @@ def test_a_part_is_not_measured_alone_without_the_raw_runs_of_the_others(tmp_pat
     with pytest.raises(
         ValueError, match=r"cannot measure W1, W5 alone: .*full.json is not there.*python -m bench quick\)"
     ):
-        setting.resumed(tmp_path / "full.json", made_up(), ["W1", "W5"])
+        session.resumed(tmp_path / "full.json", made_up(), ["W1", "W5"])
 
 
 def test_what_other_versions_measured_is_not_added_to(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_what_other_versions_measured_is_not_added_to(tmp_path: Path) -> None:
     here.versions = {"etcd": "3.7"}
 
     with pytest.raises(ValueError, match="versions were others"):
-        setting.resumed(path, here, ["W5"])
+        session.resumed(path, here, ["W5"])
 
 
 @pytest.mark.parametrize("parts", [["W5"], ["W1", "W2"], ["W1", "W2", "W5"]])
@@ -147,9 +147,9 @@ def test_another_machine_takes_over_parts_that_are_compared_with_no_other(parts:
     results.write(made_up(of("W1", one("O")), of("W2", one("O")), of("W5", one("O"))), path)
 
     for _ in range(2):
-        found = setting.resumed(path, here, parts)
+        found = session.resumed(path, here, parts)
         for part in parts:
-            setting.renew(found, part, here)
+            session.renew(found, part, here)
             found.measured.append(of(part, one("O")))
         assert sorted(each.part for each in found.measured) == ["W1", "W2", "W5"]
         assert found.again == [Again(part, here.began, here.commit, here.machine) for part in parts]
@@ -162,9 +162,9 @@ def test_another_machine_takes_over_no_half_of_what_is_compared(tmp_path: Path) 
     results.write(made_up(of("W1", one("O")), of("W2", one("O")), of("W5", one("O"))), path)
 
     with pytest.raises(ValueError, match=r"another machine measured W1, which.*example: quick --only W1,W2\)"):
-        setting.resumed(path, here, ["W2", "W5"])
-    found = setting.resumed(path, here, ["W1", "W2"])
-    setting.renew(found, "W1", here)
+        session.resumed(path, here, ["W2", "W5"])
+    found = session.resumed(path, here, ["W1", "W2"])
+    session.renew(found, "W1", here)
 
     assert [each.part for each in found.measured] == ["W5"]
 
@@ -183,7 +183,7 @@ def test_what_is_there_stays_until_its_part_has_a_cell(
     part = Part("W1", lambda _: (Job(Cell("W1", "O"), measure),), 2)
     monkeypatch.setattr(program, "PLANS", {"full": lambda: (part,)})
     monkeypatch.setattr(results, "RAW", tmp_path)
-    monkeypatch.setattr(setting, "begun", lambda _: made_up())
+    monkeypatch.setattr(session, "begun", lambda _: made_up())
     monkeypatch.setattr(sys, "argv", ["bench", "full", "--only", "W1"])
     path = tmp_path / "full.json"
     results.write(made_up(of("W1", one("O")), of("W1", one("K"))), path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.contenders.sampled import Sampler
+from bench.contenders.sampler import Sampler
 from bench.profiles import shares
 
 STACKS = {"main;loop;decide": 30, "main;loop;send": 60, "main;loop;send;decide": 9, "main": 1}

@@ -6,7 +6,7 @@ import pytest
 
 from bench import report
 from bench.columns import NONE, number, remarks
-from bench.finding import CLIENT_LIMITED
+from bench.comparison import CLIENT_LIMITED
 from bench.plots import draw
 from bench.results import Again, Machine
 from bench.targets import TARGETS

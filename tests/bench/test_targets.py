@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.finding import CLIENT_LIMITED, Found
+from bench.comparison import CLIENT_LIMITED, Estimate
 from bench.results import Cost, Measured
 from gpu_scheduler.settings import LeaderSettings
 from tests.bench.expected import expect, target
@@ -14,48 +14,48 @@ if TYPE_CHECKING:
     from tests.bench.expected import Case
 
 FIGURES: dict[str, Case] = {
-    "CPU a pod": (("W1", "O", "CPU"), [one("O", cpu=0.3)], Found(0.3, repetitions=1)),
+    "CPU a pod": (("W1", "O", "CPU"), [one("O", cpu=0.3)], Estimate(0.3, repetitions=1)),
     "CPU of others is not ours": (("W1", "O", "CPU"), [one("O", costs={"etcd": Cost(9.0, 1.0, 1.0)})], None),
     "every write counts, and a read is none": (
         ("W1", "O", "writes"),
         [one("O", calls={"POST pods/binding": 1000, "POST events": 1000, "PATCH pods/status": 100, "LIST pods": 2})],
-        Found(2.1, repetitions=1),
+        Estimate(2.1, repetitions=1),
     ),
     "a watch is no read": (
         ("W1", "O", "reads"),
         [one("O", calls={"POST pods/binding": 1000, "WATCH pods": 3})],
-        Found(0, repetitions=1),
+        Estimate(0, repetitions=1),
     ),
     "a list is one, and so is a get": (
         ("W1", "O", "reads"),
         [one("O", calls={"LIST pods": 3, "GET leases": 2})],
-        Found(0.005, repetitions=1),
+        Estimate(0.005, repetitions=1),
     ),
     "requests that nobody counted are not none": (("W1", "O", "reads"), [one("O")], None),
     "half of all pods wait less": (
         ("W2", "O", "p50"),
         [one("O", workload="W2", latencies=[0.001, 0.004, 0.5])],
-        Found(4, repetitions=1),
+        Estimate(4, repetitions=1),
     ),
     "the slowest hundredth": (
         ("W2", "O", "to bind, p99"),
         [one("O", workload="W2", latencies=[each / 1000 for each in range(101)])],
-        Found(99, repetitions=1),
+        Estimate(99, repetitions=1),
     ),
     "a decision in a large cluster beside one in a small one": (
         ("growth", "O/O", "by map"),
         [size(10, 100, 50), size(5000, 100, 60), size(5000, 50_000, 900), size(100, 100, 1)],
-        Found(1.2, repetitions=1),
+        Estimate(1.2, repetitions=1),
     ),
     "by strategy, where a thousand pods have room": (
         ("growth", "O/O", "by strategy"),
         [size(100, 1000, 50), size(5000, 1000, 50), size(10, 100, 1)],
-        Found(1, repetitions=1),
+        Estimate(1, repetitions=1),
     ),
     "a decision after many have come and gone": (
         ("growth", "O/O", "free line"),
         [size(1000, 1000, 50), size(1000, 1000, 55, variant="after 50,000 pods")],
-        Found(1.1, repetitions=1),
+        Estimate(1.1, repetitions=1),
     ),
     "a size that went wrong is not there": (
         ("growth", "O/O", "by map"),
@@ -65,39 +65,43 @@ FIGURES: dict[str, Case] = {
     "memory in the largest cluster": (
         ("growth", "O", "memory"),
         [size(5000, 50_000, memory=2600), size(5000, 1000, memory=9000), size(10, 100, memory=None)],
-        Found(2.6, repetitions=1),
+        Estimate(2.6, repetitions=1),
     ),
     "events come later, in seconds": (
         ("W2", "O", "to event"),
         [one("O", workload="W2", event_delays=[0.5, 0.5])],
-        Found(0.5, repetitions=1),
+        Estimate(0.5, repetitions=1),
     ),
     "memory grows by the minute, in MB": (
         ("W5", "O", ""),
         [one("O", workload="W5", resident=[(second, 60 + second / 600) for second in range(0, 600, 3)])],
-        Found(0.1048576, repetitions=1),
+        Estimate(0.1048576, repetitions=1),
     ),
     "memory that nobody looked at does not grow": (("W5", "O", ""), [one("O", workload="W5")], None),
-    "a cold start": (("W6", "O", "first bind"), [one("O", workload="W6", first_bind=1.5)], Found(1.5, repetitions=1)),
+    "a cold start": (
+        ("W6", "O", "first bind"),
+        [one("O", workload="W6", first_bind=1.5)],
+        Estimate(1.5, repetitions=1),
+    ),
     "memory, less what the bound pods may have": (
         ("W6", "O", "memory"),
         [one("O", workload="W6", pods=10_000, first_bind=1.5, costs={"O": Cost(1.0, 100.0, 90.0)})],
-        Found(100 * 1.048576 - 25, repetitions=1),
+        Estimate(100 * 1.048576 - 25, repetitions=1),
     ),
     "a leader that is killed": (
         ("W7", "O", "killed"),
         [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=20)],
-        Found(14, repetitions=1),
+        Estimate(14, repetitions=1),
     ),
     "a leader that is told to stop": (
         ("W7", "O", "told to stop"),
         [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=1)],
-        Found(1, repetitions=1),
+        Estimate(1, repetitions=1),
     ),
     "an idle process, in percent of a core": (
         ("idle", "O", "alone"),
         [one("O", workload="idle", variant="alone", cpu=0.3, window=60)],
-        Found(0.5, repetitions=1),
+        Estimate(0.5, repetitions=1),
     ),
     "one beside monitors is another matter": (
         ("idle", "O", "alone"),
@@ -108,24 +112,26 @@ FIGURES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize(("which", "measured", "found"), FIGURES.values(), ids=FIGURES)
-def test_what_is_found_of_a_target(which: tuple[str, str, str], measured: list[Measured], found: Found | None) -> None:
+def test_what_is_found_of_a_target(
+    which: tuple[str, str, str], measured: list[Measured], found: Estimate | None
+) -> None:
     """By the figure that it is about."""
     expect(which, measured, found)
 
 
 MET = {
-    "at least, and more": (("W1", "O/L0", ""), Found(0.81), True),
-    "at least, and just so": (("W1", "O/L0", ""), Found(0.8), True),
-    "at least, and less": (("W1", "O/L0", ""), Found(0.79), False),
-    "at most, and just so": (("W1", "O", "writes"), Found(2.0), True),
-    "at most, and more": (("W1", "O", "writes"), Found(2.001), False),
-    "no value": (("W1", "O/L0", ""), Found(None, instead=CLIENT_LIMITED), None),
+    "at least, and more": (("W1", "O/L0", ""), Estimate(0.81), True),
+    "at least, and just so": (("W1", "O/L0", ""), Estimate(0.8), True),
+    "at least, and less": (("W1", "O/L0", ""), Estimate(0.79), False),
+    "at most, and just so": (("W1", "O", "writes"), Estimate(2.0), True),
+    "at most, and more": (("W1", "O", "writes"), Estimate(2.001), False),
+    "no value": (("W1", "O/L0", ""), Estimate(None, instead=CLIENT_LIMITED), None),
     "not measured": (("W1", "O/L0", ""), None, None),
 }
 
 
 @pytest.mark.parametrize(("which", "found", "met"), MET.values(), ids=MET)
-def test_whether_a_target_is_met(which: tuple[str, str, str], found: Found | None, met: bool | None) -> None:  # noqa: FBT001 - what is expected
+def test_whether_a_target_is_met(which: tuple[str, str, str], found: Estimate | None, met: bool | None) -> None:  # noqa: FBT001 - what is expected
     """By the value alone."""
     assert target(*which).met(found) is met
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from bench import admission, arrivals, backlog, churn, company, failover, growth, idle, start
-from bench.contenders.blasting import Arriving, Limit
+from bench import admission, arrivals, background, churn, cold_start, failover, growth, idle, pending_pods
+from bench.cluster_objects import MappedPods
 from bench.contenders.kube_scheduler import KubeScheduler
+from bench.contenders.limit import Arriving, Limit
 from bench.contenders.naive import Naive
 from bench.contenders.ours import Cold, Floor, Ours, Sampled, as_shipped
+from bench.counted_pods import CountedPods
 from bench.figures import (
     answer_rate,
     cpu_a_pod,
@@ -23,9 +25,7 @@ from bench.figures import (
     reads_a_pod,
     writes_a_pod,
 )
-from bench.fleet import Fleet
 from bench.results import Cell
-from bench.town import Town
 from tests.integration.command import QUICK_LEASE
 from tests.waiting import slowness
 
@@ -40,7 +40,7 @@ NODES, PODS = 10, 100
 CONTENDERS: dict[str, tuple[Callable[[], Contender], float, int]] = {
     "the limit": (lambda: Limit("curl", 8, events=True), 2, PODS),
     "the limit without events": (lambda: Limit("go", 8, events=False), 1, PODS),
-    "the limit while pods arrive": (lambda: Arriving("go", 8, Town(NODES, PODS)), 3, PODS),
+    "the limit while pods arrive": (lambda: Arriving("go", 8, MappedPods(NODES, PODS)), 3, PODS),
     "ours": (Ours, 2, PODS),
     "our floor": (Floor, 2, PODS),
     "kube-scheduler": (lambda: KubeScheduler(throttled=False), 2, 0),
@@ -59,7 +59,7 @@ def test_a_contender_places_a_backlog(make: Callable[[], Contender], writes: flo
     contender = make()
     told: list[str] = []
 
-    measured = backlog.measure(Cell("W1", contender.name, "", NODES, PODS), contender, 1, told.append)
+    measured = pending_pods.measure(Cell("W1", contender.name, "", NODES, PODS), contender, 1, told.append)
 
     assert measured.wrong == []
     assert (measured.bound, measured.devices) == (PODS, devices)
@@ -77,7 +77,7 @@ def test_where_our_time_goes_is_sampled(tmp_path: Path) -> None:
     """Who decides and who writes is seen; the file is written when the process has ended."""
     path = tmp_path / "samples.json"
 
-    measured = backlog.measure(Cell("W1", "O", "", NODES, PODS), Sampled(path), 1, print)
+    measured = pending_pods.measure(Cell("W1", "O", "", NODES, PODS), Sampled(path), 1, print)
 
     assert measured.wrong == []
     seen = "\n".join(msgspec.json.decode(path.read_bytes(), type=dict[str, int]))
@@ -94,14 +94,14 @@ FILLERS = [
 @pytest.mark.parametrize(("make", "writes"), FILLERS)
 def test_a_contender_fills_a_fleet(make: Callable[[], Contender], writes: float) -> None:
     """Every pod that asks for a count gets so many GPUs of one node, by strategy or by limit, and none twice."""
-    contender, fleet = make(), Fleet(NODES, 95)
+    contender, counted = make(), CountedPods(NODES, 95)
 
-    measured = backlog.fill(fleet, Cell("W3", contender.name, "95%", NODES, fleet.pods), contender, 1, print)
+    measured = pending_pods.fill(counted, Cell("W3", contender.name, "95%", NODES, counted.pods), contender, 1, print)
 
     assert measured.wrong == []
-    assert (measured.bound, measured.events) == (fleet.pods, fleet.pods)
-    assert measured.devices == (fleet.gpus if contender.devices else 0)
-    assert fleet.gpus == 0.95 * 16 * NODES
+    assert (measured.bound, measured.events) == (counted.pods, counted.pods)
+    assert measured.devices == (counted.gpus if contender.devices else 0)
+    assert counted.gpus == 0.95 * 16 * NODES
     assert writes_a_pod(measured) == writes
 
 
@@ -126,7 +126,7 @@ def test_pods_that_arrive_are_timed_beside_a_crowd_that_fits_nowhere() -> None:
     """Each of them from its creation to its bind, and from its bind to its event."""
     told: list[str] = []
 
-    measured = arrivals.measure(Cell("W4", "O", "50/s", NODES, 60), 1, told.append, rate=50, crowd=20)
+    measured = arrivals.measure(Cell("W4", "O", "50/s", NODES, 60), 1, told.append, rate=50, unschedulable=20)
 
     assert faults(measured) == []
     assert (measured.bound, measured.events) == (60, 60)
@@ -170,7 +170,7 @@ def test_pods_that_come_and_go_leave_nothing_behind() -> None:
 
 def test_a_cold_start_is_timed_from_the_start_of_the_process() -> None:
     """One pod waits beside those that are bound already; nobody touches them."""
-    measured = start.measure(Cell("W6", "O", "", NODES, 50), Cold(), 1, lambda _: None)
+    measured = cold_start.measure(Cell("W6", "O", "", NODES, 50), Cold(), 1, lambda _: None)
 
     assert measured.wrong == []
     assert (measured.bound, measured.events, measured.devices) == (1, 1, 51)
@@ -197,17 +197,17 @@ def test_a_standby_goes_on_in_the_midst_of_a_stream(end: signal.Signals, shortes
     assert shortest < measured.gap < 10
 
 
-COMPANY = {
+BACKGROUND = {
     "nobody": None,
-    "monitors": partial(company.monitors, interval=1.0),
-    "others": partial(company.others, rate=20.0, lives=1.0),
+    "monitors": partial(background.monitors, interval=1.0),
+    "others": partial(background.others, rate=20.0, lives=1.0),
 }
 
 
 @pytest.mark.parametrize("name", [pytest.param("nobody", marks=pytest.mark.long), "monitors", "others"])
 def test_what_idleness_costs(name: str) -> None:
     """Alone, and beside what goes on and is heard of: it reads nothing, and nothing is placed."""
-    measured = idle.measure(Cell("idle", "O", "", NODES), 1, lambda _: None, window=1, beside=COMPANY[name])
+    measured = idle.measure(Cell("idle", "O", "", NODES), 1, lambda _: None, window=1, beside=BACKGROUND[name])
 
     assert faults(measured) == []
     assert (measured.bound, measured.window) == (0, 1)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trustme
 
-from bench.contenders import limit, orders
-from bench.contenders.limit import CLIENTS, Blaster
+from bench.contenders import load_generator, prepared_requests
+from bench.contenders.load_generator import CLIENTS, LoadGenerator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.open.append(self.connection)
 
     def do_GET(self) -> None:
-        self._answer(200 if self.path == orders.HELLO else 404)
+        self._answer(200 if self.path == prepared_requests.HELLO else 404)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -129,23 +129,23 @@ def server(tmp_path: Path) -> Iterator[Server]:
         thread.join()
 
 
-def pod(name: str, *, told: bool = True) -> orders.Order:
-    event = orders.Request(EVENTS, f"event {name}") if told else None
-    return orders.Order(orders.Request(f"{PODS}/{name}/binding", f"bind {name}"), event)
+def pod(name: str, *, told: bool = True) -> prepared_requests.PreparedPod:
+    event = prepared_requests.Request(EVENTS, f"event {name}") if told else None
+    return prepared_requests.PreparedPod(prepared_requests.Request(f"{PODS}/{name}/binding", f"bind {name}"), event)
 
 
 @contextmanager
-def blasting(
-    client: str, server: Server, folder: Path, given: list[orders.Order], in_flight: int, **more: int
-) -> Iterator[Blaster]:
-    path = folder / "orders.jsonl"
+def generating(
+    client: str, server: Server, folder: Path, given: list[prepared_requests.PreparedPod], in_flight: int, **more: int
+) -> Iterator[LoadGenerator]:
+    path = folder / "prepared_requests.jsonl"
     address = f"https://127.0.0.1:{server.server_address[1]}"
-    orders.write(path, orders.Header(address, str(server.ca), TOKEN, in_flight, **more), given)
-    blaster = Blaster(client, path, folder / "blaster.log")
+    prepared_requests.write(path, prepared_requests.Header(address, str(server.ca), TOKEN, in_flight, **more), given)
+    generator = LoadGenerator(client, path, folder / "generator.log")
     try:
-        yield blaster
+        yield generator
     finally:
-        blaster.stop()
+        generator.stop()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -153,20 +153,20 @@ def test_each_order_is_sent_once(client: str, server: Server, tmp_path: Path) ->
     """Over so many kept connections, the event after its bind, and nothing before the word is given."""
     given = [pod(f"p{number}", told=number % 5 > 0) for number in range(40)]
     server.together = threading.Barrier(8)
-    with blasting(client, server, tmp_path, given, 8) as blaster:
-        blaster.wait_ready()
+    with generating(client, server, tmp_path, given, 8) as generator:
+        generator.wait_ready()
         assert (server.connections, server.taken) == (8, [])
-        blaster.go()
-        blasted = blaster.wait(30)
+        generator.go()
+        load_report = generator.wait(30)
     events = {order.event.body: order.event.path for order in given if order.event}
     assert server.paths == {order.bind.body: order.bind.path for order in given} | events
     assert set(Counter(server.taken).values()) == {1}
     assert server.early == []
     assert server.tokens == {f"Bearer {TOKEN}"}
     assert (server.connections, server.most) == (8, 8)
-    assert (blasted.sent, blasted.statuses, blasted.in_flight) == (72, {"201": 72}, 8)
-    assert 0 < blasted.to_last_bind <= blasted.seconds
-    assert blasted.cpu > 0
+    assert (load_report.sent, load_report.statuses, load_report.in_flight) == (72, {"201": 72}, 8)
+    assert 0 < load_report.to_last_bind <= load_report.seconds
+    assert load_report.cpu > 0
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -174,24 +174,24 @@ def test_a_refused_pod_has_no_event(client: str, server: Server, tmp_path: Path)
     """Refusals are counted and all else goes on; ready events go before new binds."""
     server.answers = {"bind taken": 409, "event told": 403}
     given = [pod("taken"), pod("told"), pod("free"), pod("silent", told=False)]
-    with blasting(client, server, tmp_path, given, 1) as blaster:
-        blaster.wait_ready()
-        blaster.go()
-        blasted = blaster.wait(30)
+    with generating(client, server, tmp_path, given, 1) as generator:
+        generator.wait_ready()
+        generator.go()
+        load_report = generator.wait(30)
     assert server.taken == ["bind taken", "bind told", "event told", "bind free", "event free", "bind silent"]
-    assert (blasted.sent, blasted.statuses) == (6, {"201": 4, "403": 1, "409": 1})
-    assert blasted.to_last_bind == blasted.seconds
+    assert (load_report.sent, load_report.statuses) == (6, {"201": 4, "403": 1, "409": 1})
+    assert load_report.to_last_bind == load_report.seconds
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_idle_connections_may_be_closed(client: str, server: Server, tmp_path: Path) -> None:
     """Before the word is given nothing is lost with a connection: it is opened again."""
-    with blasting(client, server, tmp_path, [pod("one"), pod("two")], 2) as blaster:
-        blaster.wait_ready()
+    with generating(client, server, tmp_path, [pod("one"), pod("two")], 2) as generator:
+        generator.wait_ready()
         server.hang_up()
         time.sleep(HEARS[client])
-        blaster.go()
-        assert blaster.wait(30).statuses == {"201": 4}
+        generator.go()
+        assert generator.wait(30).statuses == {"201": 4}
     assert server.connections == 4
 
 
@@ -199,11 +199,11 @@ def test_idle_connections_may_be_closed(client: str, server: Server, tmp_path: P
 def test_a_broken_connection_is_the_end(client: str, server: Server, tmp_path: Path) -> None:
     """No client sends a second time behind our back: the order may have been carried out."""
     server.answers = {"bind lost": BREAK}
-    with blasting(client, server, tmp_path, [pod("first"), pod("lost"), pod("last")], 1) as blaster:
-        blaster.wait_ready()
-        blaster.go()
+    with generating(client, server, tmp_path, [pod("first"), pod("lost"), pod("last")], 1) as generator:
+        generator.wait_ready()
+        generator.go()
         with pytest.raises(RuntimeError, match=r"ended with 1: cannot measure: .*, and each must last to the end\Z"):
-            blaster.wait(30)
+            generator.wait(30)
     assert server.taken == ["bind first", "event first", "bind lost"]
 
 
@@ -212,10 +212,10 @@ def test_an_unknown_authority_is_refused(client: str, server: Server, tmp_path: 
     """The token goes to the API server alone: whoever has another CA's certificate is not greeted."""
     trustme.CA().cert_pem.write_to_path(str(server.ca))
     with (
-        blasting(client, server, tmp_path, [pod("one")], 1) as blaster,
+        generating(client, server, tmp_path, [pod("one")], 1) as generator,
         pytest.raises(RuntimeError, match=r"ended with 1: cannot measure: .*(?i:certificate)"),
     ):
-        blaster.wait_ready()
+        generator.wait_ready()
     assert server.taken == []
 
 
@@ -223,10 +223,10 @@ def test_an_unknown_authority_is_refused(client: str, server: Server, tmp_path: 
 def test_a_greeting_is_answered_as_expected(client: str, server: Server, tmp_path: Path) -> None:
     """Whoever answers otherwise is somebody else, and gets no orders."""
     with (
-        blasting(client, server, tmp_path, [pod("one")], 1, welcome=404) as blaster,
+        generating(client, server, tmp_path, [pod("one")], 1, welcome=404) as generator,
         pytest.raises(RuntimeError, match="cannot begin: /version was answered with 200 and must be with 404"),
     ):
-        blaster.wait_ready()
+        generator.wait_ready()
     assert server.taken == []
 
 
@@ -234,18 +234,18 @@ def test_a_greeting_is_answered_as_expected(client: str, server: Server, tmp_pat
 def test_orders_are_checked_before_the_start(client: str, server: Server, tmp_path: Path) -> None:
     """Nothing is in flight with no place to be in."""
     with (
-        blasting(client, server, tmp_path, [pod("one")], 0) as blaster,
-        pytest.raises(RuntimeError, match=r"ended with 1: cannot read .*orders.jsonl.*in_flight"),
+        generating(client, server, tmp_path, [pod("one")], 0) as generator,
+        pytest.raises(RuntimeError, match=r"ended with 1: cannot read .*prepared_requests.jsonl.*in_flight"),
     ):
-        blaster.wait_ready()
+        generator.wait_ready()
     assert server.connections == 0
 
 
 def test_what_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By names: the clients that there are, and the tools that are missing."""
-    with pytest.raises(ValueError, match="cannot blast with 'wget': it must be one of curl, aiohttp, go"):
-        Blaster("wget", tmp_path / "orders.jsonl", tmp_path / "blaster.log")
-    monkeypatch.setattr(limit, "CACHE", tmp_path)
+    with pytest.raises(ValueError, match="cannot generate load with 'wget': it must be one of curl, aiohttp, go"):
+        LoadGenerator("wget", tmp_path / "prepared_requests.jsonl", tmp_path / "generator.log")
+    monkeypatch.setattr(load_generator, "CACHE", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="cannot build the blaster: no Go is there"):
-        Blaster("go", tmp_path / "orders.jsonl", tmp_path / "blaster.log")
+    with pytest.raises(FileNotFoundError, match="cannot build the load generator: no Go is there"):
+        LoadGenerator("go", tmp_path / "prepared_requests.jsonl", tmp_path / "generator.log")

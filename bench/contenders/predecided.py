@@ -26,7 +26,7 @@ log = get_logger(__name__)
 _binds: Final[dict[str, Bind]] = {}
 
 
-class Foresight(SchedulerProcess):
+class PredecidedScheduler(SchedulerProcess):
     """A replica that decides while it is a standby."""
 
     async def _lead(self) -> None:
@@ -62,6 +62,6 @@ def _looked_up(pod: Pod, cluster: Cluster) -> Decision | None:
 if __name__ == "__main__":
     with (
         patch("gpu_scheduler.scheduler.scheduling_loop.decide", _looked_up),
-        patch("gpu_scheduler.scheduler.run.SchedulerProcess", Foresight),
+        patch("gpu_scheduler.scheduler.run.SchedulerProcess", PredecidedScheduler),
     ):
         main()

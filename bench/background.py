@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bench.monitors import Renewed, Rounds
-from bench.prompted import Prompted
-from bench.streaming import LATE, faults, stream
-from bench.town import REQUESTS, node_name
+from bench.cluster_objects import REQUESTS, node_name
+from bench.gated_process import GatedProcess
+from bench.lease_renewal import Renewals, Renewed
+from bench.pod_stream import LATE, faults, stream
 from gpu_scheduler.settings import MonitorSettings
 from tests.integration import shapes
 from tests.integration.plant import ADMIN_TOKEN
@@ -21,8 +21,8 @@ from tests.integration.watched import allow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.plant import Plant
-    from bench.town import Object
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import Object
 
 _INTERVAL: Final = MonitorSettings.monitor_interval
 _LIVES: Final = 5.0
@@ -32,10 +32,10 @@ _OTHERS: Final = "others"
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class BackgroundLoad:
     """A process that does it at the word `go`; after `warm_up` seconds it goes on as it will."""
 
-    process: Prompted[Any]
+    process: GatedProcess[Any]
     warm_up: float
     watch: str
     """Our watch that hears of it."""
@@ -47,23 +47,25 @@ class Company:
         return self.faults(self.process.wait(_PATIENCE))
 
 
-def monitors(ground: Plant, nodes: int, seconds: float, *, interval: float = _INTERVAL) -> Company:
+def monitors(cluster: ClusterUnderTest, nodes: int, seconds: float, *, interval: float = _INTERVAL) -> BackgroundLoad:
     """The Lease of each node's monitor is renewed once in so many seconds; in the first of them they are made."""
-    allow(ground.plane)
-    uids = {node.metadata.name: node.metadata.uid for node in map(_nodes.decode, ground.items("/api/v1/nodes"))}
+    allow(cluster.plane)
+    uids = {node.metadata.name: node.metadata.uid for node in map(_nodes.decode, cluster.items("/api/v1/nodes"))}
     assert len(uids) == nodes, uids
-    kubeconfig = ground.plane.kubeconfig(ground.folder / "monitors.kubeconfig", ADMIN_TOKEN)
-    path = ground.folder / "monitors.json"
-    path.write_bytes(msgspec.json.encode(Rounds(str(kubeconfig), uids, interval, interval + _lasting(seconds))))
-    process = Prompted(Renewed, [sys.executable, "-m", "bench.monitors", str(path)], path.with_suffix(".log"))
-    return Company(process, interval, "monitors", _not_renewed)
+    kubeconfig = cluster.plane.kubeconfig(cluster.folder / "monitors.kubeconfig", ADMIN_TOKEN)
+    path = cluster.folder / "monitors.json"
+    path.write_bytes(msgspec.json.encode(Renewals(str(kubeconfig), uids, interval, interval + _lasting(seconds))))
+    process = GatedProcess(Renewed, [sys.executable, "-m", "bench.lease_renewal", str(path)], path.with_suffix(".log"))
+    return BackgroundLoad(process, interval, "monitors", _not_renewed)
 
 
-def others(ground: Plant, nodes: int, seconds: float, *, rate: float = 100.0, lives: float = _LIVES) -> Company:
+def others(
+    cluster: ClusterUnderTest, nodes: int, seconds: float, *, rate: float = 100.0, lives: float = _LIVES
+) -> BackgroundLoad:
     """So many pods of another scheduler come in a second, bound, and as many go."""
-    ground.make_namespaces([_OTHERS])
-    process = stream(ground, _pods(nodes, round(rate * (lives + _lasting(seconds)))), rate, lives)
-    return Company(process, lives, "residents", partial(faults, rate=rate))
+    cluster.make_namespaces([_OTHERS])
+    process = stream(cluster, _pods(nodes, round(rate * (lives + _lasting(seconds)))), rate, lives)
+    return BackgroundLoad(process, lives, "residents", partial(faults, rate=rate))
 
 
 def _lasting(seconds: float) -> float:

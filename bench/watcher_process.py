@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench.observer import Asked, Progress, Seen
-from bench.prompted import ROOT
+from bench.gated_process import ROOT
+from bench.watcher import Asked, Progress, Seen
 from tests.integration.plant import ADMIN_TOKEN
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from tests.integration.plant import ControlPlane
 
 
-class Observation:
+class WatcherProcess:
     """An observer at work."""
 
     def __init__(self, plane: ControlPlane, *, binds: int, events: int, tell: Callable[[Progress], None]) -> None:
         """Return when it watches; `tell` hears once a second how far it is, from another thread."""
         asked = Asked(plane.port, str(plane.ca), ADMIN_TOKEN, binds, events)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.observer", msgspec.json.encode(asked).decode()],
+            [sys.executable, "-m", "bench.watcher", msgspec.json.encode(asked).decode()],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -12,23 +12,23 @@ from functools import cached_property
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
-from bench.town import CARDS, NAMESPACE_PODS, REQUESTS, ROOM, node_name, spaces
+from bench.cluster_objects import GPUS_PER_NODE, NAMESPACE_PODS, REQUESTS, ROOM, namespace_names, node_name
 from tests.integration import shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bench.town import Given, Object
+    from bench.cluster_objects import Assignment, Object
 
 SIZES: Final = (8, 4, 2, 1)
 """GPUs of a pod."""
-_DEVICES: Final = frozenset(map(str, range(CARDS)))
+_DEVICES: Final = frozenset(map(str, range(GPUS_PER_NODE)))
 _MODEL: Final = {"model": "NVIDIA A100-SXM4-80GB", "memoryTotalMiB": 81920}
 _IDLE: Final = {"memoryUsedMiB": 0, "utilization": 0, "temperature": 35, "power": 60}
 
 
 @dataclass(frozen=True)
-class Fleet:
+class CountedPods:
     """Pods for `percent` of all GPUs of `nodes`."""
 
     nodes: int
@@ -42,7 +42,7 @@ class Fleet:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many GPUs each pod asks for: in turn, as far as such a pod fits wherever the others are."""
-        total, asked = self.nodes * CARDS, 0
+        total, asked = self.nodes * GPUS_PER_NODE, 0
         goal = total * self.percent // 100
         sizes: list[int] = []
         turns = cycle(SIZES)
@@ -56,25 +56,25 @@ class Fleet:
 
     @property
     def pods(self) -> int:
-        """See Settlement."""
+        """See ClusterObjects."""
         return len(self.sizes)
 
     @property
     def gpus(self) -> int:
-        """See Settlement."""
+        """See ClusterObjects."""
         return sum(self.sizes)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
         """As many as the pods need."""
-        return spaces("fleet", self.pods)
+        return namespace_names("counted", self.pods)
 
     def node_bodies(self) -> Iterator[Object]:
         """The nodes, with what their monitors tell of their GPUs."""
         for number in range(self.nodes):
             cards = (
-                {**shapes.card(index), "uuid": shapes.gpu(number * CARDS + index), **_MODEL, **_IDLE}
-                for index in range(CARDS)
+                {**shapes.card(index), "uuid": shapes.gpu(number * GPUS_PER_NODE + index), **_MODEL, **_IDLE}
+                for index in range(GPUS_PER_NODE)
             )
             yield shapes.node(node_name(number), room=ROOM, annotations=shapes.inventory(*cards))
 
@@ -97,7 +97,7 @@ class Fleet:
                 ),
             )
 
-    def misplaced(self, bound: Mapping[str, Given], *, devices: bool) -> Iterator[str]:
+    def misplaced(self, bound: Mapping[str, Assignment], *, devices: bool) -> Iterator[str]:
         """Nodes that are given too much, and pods that have other GPUs than they asked for."""
         asked = {_pod_name(number): size for number, size in enumerate(self.sizes)}
         given: Counter[str] = Counter()
@@ -107,9 +107,13 @@ class Fleet:
             if devices and not right:
                 where = f"GPUs {','.join(each.devices) or 'none'} of {each.said or 'no node'}"
                 yield f"{name} asked for {asked[name]} GPUs of a node and is told {where} on {each.node}"
-        yield from (f"{node} has {CARDS} GPUs and gave {count}" for node, count in given.items() if count > CARDS)
+        yield from (
+            f"{node} has {GPUS_PER_NODE} GPUs and gave {count}"
+            for node, count in given.items()
+            if count > GPUS_PER_NODE
+        )
 
 
 def _pod_name(number: int) -> str:
     """The pods' names, as they sort: whoever lists them finds them in their order."""
-    return f"fleet-{number:05}"
+    return f"counted-{number:05}"

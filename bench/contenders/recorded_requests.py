@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench.contenders.orders import Order, Request
+from bench.contenders.prepared_requests import PreparedPod, Request
 from gpu_scheduler import names
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
@@ -40,7 +40,7 @@ class _Event(msgspec.Struct):
     regarding: _Regarding
 
 
-class _Keeper(ApiClient):
+class _RecordingClient(ApiClient):
     """Keeps what is written."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class _Open(Fence):
         return True
 
 
-def orders(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) -> list[Order]:
+def orders(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) -> list[PreparedPod]:
     """Decide on these pods, given as JSON, and give what is to be written for each; `events` or binds alone."""
     return asyncio.run(_decided(nodes, list(pods), events=events))
 
@@ -89,8 +89,8 @@ def scheduler_of(api: ApiClient) -> tuple[Scheduler, ApiEventRecorder]:
     return Scheduler(Policy(), ports), event_recorder
 
 
-async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -> list[Order]:
-    api = _Keeper()
+async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -> list[PreparedPod]:
+    api = _RecordingClient()
     scheduler, event_recorder = scheduler_of(api)
     for raw in nodes:
         scheduler.world.nodes.applied(read_node(raw)[1])
@@ -105,7 +105,7 @@ async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return [Order(bind, api.events[name] if events else None) for name, bind in api.binds.items()]
+    return [PreparedPod(bind, api.events[name] if events else None) for name, bind in api.binds.items()]
 
 
 def _pod_of(event: str) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench.contenders.limit import Blaster
-from bench.contenders.orders import Header, Order, Request, write
+from bench.contenders.load_generator import LoadGenerator
+from bench.contenders.prepared_requests import Header, PreparedPod, Request, write
 from tests.integration import manifests
 from tests.integration.plant import ADMIN_TOKEN, ControlPlane, Object
 from tests.integration.shipped import control_plane
@@ -23,8 +23,8 @@ from tests.integration.shipped import control_plane
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bench.contenders.orders import Blasted
-    from bench.town import Settlement
+    from bench.cluster_objects import ClusterObjects
+    from bench.contenders.prepared_requests import LoadReport
 
 FLAGS: Final = ("--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000")
 _MAKERS: Final = 32
@@ -33,30 +33,30 @@ _PATIENCE: Final = 300.0
 DATA: Final = "etcd"
 """Where etcd keeps its data, in a control plane's folder."""
 CREATED: Final = "201"
-"""How a blaster tells of an object that was made."""
+"""How a load generator tells of an object that was made."""
 
 
-class Plant:
+class ClusterUnderTest:
     """One control plane with a folder of its own."""
 
     def __init__(self, folder: Path, plane: ControlPlane) -> None:
-        """`plant` makes them."""
+        """`cluster` makes them."""
         self.folder = folder
         self.plane = plane
         self._made = 0
 
     def make(self, requests: Iterable[tuple[str, Object]]) -> None:
         """Create these objects, many at once; AssertionError when one was refused."""
-        made = self.blast(requests, _MAKERS)
+        made = self.send(requests, _MAKERS)
         assert set(made.statuses) <= {CREATED}, made.statuses
 
-    def blast(self, requests: Iterable[tuple[str, Object]], in_flight: int) -> Blasted:
+    def send(self, requests: Iterable[tuple[str, Object]], in_flight: int) -> LoadReport:
         """Ask for these objects with so many requests in flight, as fast as they are answered."""
         self._made += 1
         orders = self.folder / f"make-{self._made}.jsonl"
-        bodies = (Order(Request(path, msgspec.json.encode(body).decode()), None) for path, body in requests)
+        bodies = (PreparedPod(Request(path, msgspec.json.encode(body).decode()), None) for path, body in requests)
         write(orders, self.header(ADMIN_TOKEN, in_flight), bodies)
-        maker = Blaster("curl", orders, self.folder / f"make-{self._made}.log")
+        maker = LoadGenerator("curl", orders, self.folder / f"make-{self._made}.log")
         try:
             maker.wait_ready()
             maker.go()
@@ -68,13 +68,13 @@ class Plant:
         """Make namespaces of these names."""
         self.make(("/api/v1/namespaces", {"metadata": {"name": name}}) for name in names)
 
-    def settle(self, town: Settlement) -> None:
+    def settle(self, objects: ClusterObjects) -> None:
         """Make namespaces and nodes."""
-        self.make_namespaces(town.namespaces)
-        self.make(("/api/v1/nodes", body) for body in town.node_bodies())
+        self.make_namespaces(objects.namespaces)
+        self.make(("/api/v1/nodes", body) for body in objects.node_bodies())
 
     def header(self, token: str, in_flight: int) -> Header:
-        """To whom a blaster sends."""
+        """To whom a load generator sends."""
         return Header(f"https://127.0.0.1:{self.plane.port}", str(self.plane.ca), token, in_flight)
 
     def items(self, path: str) -> list[bytes]:
@@ -89,7 +89,7 @@ class _Items(msgspec.Struct):
 
 
 @contextmanager
-def plant(*, data: Path | None = None) -> Iterator[Plant]:
+def start_cluster(*, data: Path | None = None) -> Iterator[ClusterUnderTest]:
     """Start one, with the policies in force that stand beside a webhook; it is gone afterwards.
 
     `data` is what another one left behind.
@@ -106,6 +106,6 @@ def plant(*, data: Path | None = None) -> Iterator[Plant]:
                 manifests.guard(plane)
             else:
                 manifests.wait_guarded(plane)
-            yield Plant(folder, plane)
+            yield ClusterUnderTest(folder, plane)
         finally:
             plane.stop()

@@ -1,4 +1,4 @@
-"""One cluster's costs, measured in a process of its own: `python -m bench.growing`, fed by bench.growth.
+"""One cluster's costs, measured in a process of its own: `python -m bench.growth_process`, fed by bench.growth.
 
 Nodes and then pods come in on standard input as lines of a watch, a blank line after each, and go the way that they go
 in the scheduler: reflector, translation, loop's feed, ledger. What is decided afterwards is decided by that ledger.
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bench.contenders.precomputed import scheduler_of
+from bench.cluster_objects import GPUS_PER_NODE, node_name
+from bench.contenders.recorded_requests import scheduler_of
 from bench.costs import Meter
 from bench.results import Growth
-from bench.town import CARDS, node_name
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
@@ -39,18 +39,18 @@ from tests.integration import shapes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from bench.town import Object
+    from bench.cluster_objects import Object
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.kube.resource import EventHandler
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 
 LINES: Final = 5000
 """Of the map whose pods take any line."""
-LONGEST: Final = -(-LINES // CARDS)
+LONGEST: Final = -(-LINES // GPUS_PER_NODE)
 """Nodes that it names at most."""
 FREE: Final = 2
 """Nodes that are left free, for the pods that are measured."""
-BATCH: Final = FREE * CARDS
+BATCH: Final = FREE * GPUS_PER_NODE
 BATCHES: Final = 61
 _LIVE: Final = 4000
 """How many of the pods that come and go are there at once."""
@@ -184,7 +184,7 @@ class _Decisions:
 
 def _pinned(nodes: int) -> list[Pod]:
     """A workload whose map names the GPUs of the free nodes."""
-    places = [(node_name(nodes - 1 - number // CARDS), number % CARDS) for number in range(BATCH)]
+    places = [(node_name(nodes - 1 - number // GPUS_PER_NODE), number % GPUS_PER_NODE) for number in range(BATCH)]
     text = "".join(f"{number}={node}:{card}\n" for number, (node, card) in enumerate(places))
     return [
         _read(shapes.pod(f"pinned-{number}", text, shapes.literal(str(card)), owner=("StatefulSet", "pinned")))
@@ -200,7 +200,7 @@ def _counting() -> list[Pod]:
 
 def _replicas(nodes: int) -> Iterator[Pod]:
     """Without end: pods of one workload, each of which takes any line of a map of LINES, which names so many nodes."""
-    lines = (f"{number}={alias(number // CARDS % nodes)}:{number % CARDS}\n" for number in range(LINES))
+    lines = (f"{number}={alias(number // GPUS_PER_NODE % nodes)}:{number % GPUS_PER_NODE}\n" for number in range(LINES))
     one = _read(shapes.replica("line", "5d9f7c", "bcdfg", "".join(lines)))
     for number in count():
         yield replace(one, ref=replace(one.ref, uid=f"line-{number}"))

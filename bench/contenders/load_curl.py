@@ -1,6 +1,6 @@
 """Sends prepared orders through libcurl and epoll: half the work of its own that aiohttp has.
 
-Usage: python -m bench.contenders.blast_curl ORDERS
+Usage: python -m bench.contenders.load_curl ORDERS
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pycurl  # type: ignore[import-untyped]  # the package says nothing of its types
 
-from bench.contenders import orders
+from bench.contenders import prepared_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,16 +36,16 @@ class _Post(NamedTuple):
 class _Place:
     """One request in flight after the other."""
 
-    def __init__(self, header: orders.Header) -> None:
+    def __init__(self, header: prepared_requests.Header) -> None:
         """Prepare the greeting."""
         self.handle = pycurl.Curl()
-        self.post = _Post((header.server + orders.HELLO).encode(), b"", None, is_bind=False)
+        self.post = _Post((header.server + prepared_requests.HELLO).encode(), b"", None, is_bind=False)
         self._begun = False
         options = {
             pycurl.URL: self.post.url,
             pycurl.CAINFO: header.ca,
             pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
-            pycurl.HTTPHEADER: [f"{name}: {text}" for name, text in orders.headers(header).items()],
+            pycurl.HTTPHEADER: [f"{name}: {text}" for name, text in prepared_requests.headers(header).items()],
             # Whatever the environment says.
             pycurl.PROXY: "",
             # Takes every byte and keeps none.
@@ -69,10 +69,10 @@ class _Place:
         return int(pycurl.PREREQFUNC_OK)
 
 
-class _Blaster:
+class _Client:
     """All places, each with its connection open."""
 
-    def __init__(self, header: orders.Header) -> None:
+    def __init__(self, header: prepared_requests.Header) -> None:
         """Open the connections; ConnectionError when one cannot be opened."""
         self._server = header.server
         self._epoll = select.epoll()
@@ -87,9 +87,9 @@ class _Blaster:
         for place in self._places.values():
             self._start(place)
         for _, status in self._answered():
-            orders.check(header, status)
+            prepared_requests.check(header, status)
 
-    def blast(self, binds: Iterator[_Post], count: orders.Count) -> None:
+    def send(self, binds: Iterator[_Post], count: prepared_requests.Count) -> None:
         """Send all, and the events behind them; ConnectionError when a connection breaks."""
         # The places come first: zip would take one bind too many from the other side.
         for place, first in zip(self._places.values(), binds, strict=False):
@@ -116,7 +116,7 @@ class _Blaster:
             self._turn()
             _, answered, broken = self._multi.info_read()
             for _, _, reason in broken:
-                raise orders.broken(self._server, reason)
+                raise prepared_requests.broken(self._server, reason)
             for handle in answered:
                 self._multi.remove_handle(handle)
                 self._running -= 1
@@ -148,24 +148,26 @@ class _Blaster:
         self._timer = milliseconds
 
 
-def _posts(header: orders.Header, given: Iterable[orders.Order]) -> Iterator[_Post]:
+def _posts(header: prepared_requests.Header, given: Iterable[prepared_requests.PreparedPod]) -> Iterator[_Post]:
     for order in given:
         event = None if order.event is None else _post(header, order.event, None, is_bind=False)
         yield _post(header, order.bind, event, is_bind=True)
 
 
-def _post(header: orders.Header, request: orders.Request, event: _Post | None, *, is_bind: bool) -> _Post:
+def _post(
+    header: prepared_requests.Header, request: prepared_requests.Request, event: _Post | None, *, is_bind: bool
+) -> _Post:
     return _Post((header.server + request.path).encode(), request.body.encode(), event, is_bind)
 
 
 def main(path: str) -> None:
     """Send the orders of this file and print the report; ConnectionError when a connection breaks."""
-    header, given = orders.read(Path(path))
+    header, given = prepared_requests.read(Path(path))
     binds = list(_posts(header, given))
-    blaster = _Blaster(header)
-    orders.wait_for_go()
-    count = orders.Count()
-    blaster.blast(iter(binds), count)
+    generator = _Client(header)
+    prepared_requests.wait_for_go()
+    count = prepared_requests.Count()
+    generator.send(iter(binds), count)
     count.report(header)
 
 

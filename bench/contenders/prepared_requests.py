@@ -1,4 +1,4 @@
-"""The orders that a blaster sends, the report that it gives back, and what the blasters in Python share.
+"""The orders that a load generator sends, the report that it gives back, and what the load generators in Python share.
 
 An orders file is JSON Lines: the first line says to whom and how many at once, each other line is one pod's order. A
 place is one of the requests in flight. When a bind is answered its place is free, the pod's event is ready, and ready
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HELLO: Final = "/version"
 """Asked once over each connection before the start, so that no handshake is measured."""
 READY: Final = "ready"
-"""What a blaster says when all is prepared."""
+"""What a load generator says when all is prepared."""
 GO: Final = "go"
 """What it then waits for."""
 _OK: Final = range(200, 300)
@@ -30,7 +30,7 @@ _OK: Final = range(200, 300)
 class Header(msgspec.Struct, frozen=True):
     """To whom the orders go: `server` as `https://host:port`, `ca` as a file, and how many requests are in flight.
 
-    `welcome` is the only answer to the greeting with which a blaster begins.
+    `welcome` is the only answer to the greeting with which a load generator begins.
     """
 
     server: str
@@ -47,15 +47,15 @@ class Request(msgspec.Struct, frozen=True):
     body: str
 
 
-class Order(msgspec.Struct, frozen=True):
+class PreparedPod(msgspec.Struct, frozen=True):
     """One pod's bind, and the event that follows when the bind was answered with success."""
 
     bind: Request
     event: Request | None
 
 
-class Blasted(msgspec.Struct, frozen=True):
-    """What a blaster measured of itself; times are in seconds from the word `go`."""
+class LoadReport(msgspec.Struct, frozen=True):
+    """What a load generator measured of itself; times are in seconds from the word `go`."""
 
     sent: int
     """Requests that were answered."""
@@ -64,22 +64,22 @@ class Blasted(msgspec.Struct, frozen=True):
     to_last_bind: float
     """To the last bind's answer; 0 where there was none."""
     cpu: float
-    """CPU of the blaster itself, user and system."""
+    """CPU of the generator itself, user and system."""
     statuses: dict[str, int]
     """Answers by HTTP status."""
     in_flight: int
 
 
-def write(path: Path, header: Header, orders: Iterable[Order]) -> None:
+def write(path: Path, header: Header, orders: Iterable[PreparedPod]) -> None:
     """Write an orders file."""
     path.write_bytes(msgspec.json.Encoder().encode_lines([header, *orders]))
 
 
-def read(path: Path) -> tuple[Header, list[Order]]:
+def read(path: Path) -> tuple[Header, list[PreparedPod]]:
     """Read one; ValueError when it is not such a file."""
     first, _, rest = path.read_bytes().partition(b"\n")
     try:
-        return msgspec.json.decode(first, type=Header), msgspec.json.Decoder(Order).decode_lines(rest)
+        return msgspec.json.decode(first, type=Header), msgspec.json.Decoder(PreparedPod).decode_lines(rest)
     except msgspec.MsgspecError as error:
         raise ValueError(f"cannot read {path} as orders: {error}") from error
 
@@ -90,7 +90,7 @@ def headers(header: Header) -> dict[str, str]:
         "Accept": "application/json",
         "Authorization": f"Bearer {header.token}",
         "Content-Type": "application/json",
-        "User-Agent": "blaster",
+        "User-Agent": "load-generator",
     }
 
 
@@ -100,17 +100,17 @@ def wait_for_go() -> None:
     sys.stdout.flush()
     line = sys.stdin.readline()
     if line != f"{GO}\n":
-        raise EOFError(f"cannot begin on {line!r}: the blaster waits for one line (example: {GO})")
+        raise EOFError(f"cannot begin on {line!r}: the load generator waits for one line (example: {GO})")
 
 
 def check(header: Header, status: int) -> None:
-    """Look at the answer to the greeting; ConnectionError when a blaster must not begin."""
+    """Look at the answer to the greeting; ConnectionError when a load generator must not begin."""
     if status != header.welcome:
         raise ConnectionError(f"cannot begin: {HELLO} was answered with {status} and must be with {header.welcome}")
 
 
 def broken(server: str, reason: object) -> ConnectionError:
-    """Say why a blaster does not go on: it does not know whether the order on that connection was carried out."""
+    """Say why a load generator does not go on: it does not know whether the request on that connection was served."""
     return ConnectionError(f"cannot measure: a connection to {server} broke ({reason}), and each must last to the end")
 
 
@@ -135,7 +135,7 @@ class Count:
 
     def report(self, header: Header) -> None:
         """Print what was measured as one line of JSON."""
-        blasted = Blasted(
+        load_report = LoadReport(
             sent=self._statuses.total(),
             seconds=self._last - self._began,
             to_last_bind=self._last_bind - self._began,
@@ -143,4 +143,4 @@ class Count:
             statuses={str(status): number for status, number in sorted(self._statuses.items())},
             in_flight=header.in_flight,
         )
-        sys.stdout.write(msgspec.json.encode(blasted).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(load_report).decode() + "\n")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bench.figures import Figure
     from bench.results import Cell, Growth, Measured
 
-    Find = Callable[[Sequence[Measured]], "Found | None"]
+    Find = Callable[[Sequence[Measured]], "Estimate | None"]
 
 OURS: Final = "O"
 LIMITS: Final = ("L", "L0", "A")
@@ -33,7 +33,7 @@ SEED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Estimate:
     """What was found of a target; where no value can be given, `instead` says why."""
 
     value: float | None
@@ -102,7 +102,7 @@ def _by_number(repetitions: Iterable[Measured], figure: Figure) -> dict[int, flo
 def compared(ours: str, theirs: tuple[str, str], rate: Figure = bind_rate) -> Find:
     """Compare our rate in a workload with that of a workload and contender, at the largest size that both have."""
 
-    def find(measured: Sequence[Measured]) -> Found | None:
+    def find(measured: Sequence[Measured]) -> Estimate | None:
         mine, others = cells(measured, ours, OURS), cells(measured, *theirs)
         sizes = set(map(_size, mine)) & set(map(_size, others))
         own = chosen(largest(mine, sizes), rate, most=False)
@@ -111,9 +111,9 @@ def compared(ours: str, theirs: tuple[str, str], rate: Figure = bind_rate) -> Fi
             return None
         variant = other[0].cell.variant
         if client_limited(other):
-            return Found(None, repetitions=len(other), variant=variant, instead=CLIENT_LIMITED)
+            return Estimate(None, repetitions=len(other), variant=variant, instead=CLIENT_LIMITED)
         found = ratio(_by_number(own, rate), _by_number(other, rate), SEED)
-        return None if found is None else Found(found.value, found.low, found.high, found.pairs, variant)
+        return None if found is None else Estimate(found.value, found.low, found.high, found.pairs, variant)
 
     return find
 
@@ -126,7 +126,7 @@ def at(variant: str, find: Find) -> Find:
 def of_ours(workload: str, figure: Figure) -> Find:
     """Take the median of a figure of ours of which less is better."""
 
-    def find(measured: Sequence[Measured]) -> Found | None:
+    def find(measured: Sequence[Measured]) -> Estimate | None:
         repetitions = chosen(largest(cells(measured, workload, OURS)), figure, most=True)
         if not repetitions:
             return None
@@ -138,7 +138,7 @@ def of_ours(workload: str, figure: Figure) -> Find:
 def added(workload: str, contender: str, figure: Figure) -> Find:
     """Take what comes to a figure of another contender with us; pairs are made by repetition, as in ratios."""
 
-    def find(measured: Sequence[Measured]) -> Found | None:
+    def find(measured: Sequence[Measured]) -> Estimate | None:
         mine, others = (
             _by_number(chosen(largest(cells(measured, workload, name)), figure, most=most), figure)
             for name, most in ((OURS, True), (contender, False))
@@ -149,9 +149,9 @@ def added(workload: str, contender: str, figure: Figure) -> Find:
     return find
 
 
-def _found(values: Sequence[float]) -> Found:
+def _found(values: Sequence[float]) -> Estimate:
     low, high = interval(values, SEED) or (None, None)
-    return Found(median(values), low, high, len(values))
+    return Estimate(median(values), low, high, len(values))
 
 
 def sizes_compared(of: Callable[[Growth], float], large: Cell, small: Cell) -> Find:
@@ -161,8 +161,8 @@ def sizes_compared(of: Callable[[Growth], float], large: Cell, small: Cell) -> F
         right = [each for each in measured if each.cell == cell and not each.wrong]
         return {each.repetition: of(each.growth) for each in right if each.growth}
 
-    def find(measured: Sequence[Measured]) -> Found | None:
+    def find(measured: Sequence[Measured]) -> Estimate | None:
         found = ratio(costs(measured, large), costs(measured, small), SEED)
-        return None if found is None else Found(found.value, found.low, found.high, found.pairs)
+        return None if found is None else Estimate(found.value, found.low, found.high, found.pairs)
 
     return find

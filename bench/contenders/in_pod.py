@@ -13,7 +13,7 @@ from typing import Final
 
 from gpu_scheduler.kube.config import in_cluster
 
-MODULE: Final = "bench.contenders.housed"
+MODULE: Final = "bench.contenders.in_pod"
 ACCOUNT: Final = "ACCOUNT"
 PROGRAM: Final = "PROGRAM"
 

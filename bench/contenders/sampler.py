@@ -19,7 +19,7 @@ from gpu_scheduler.cli.main import main
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-MODULE: Final = "bench.contenders.sampled"
+MODULE: Final = "bench.contenders.sampler"
 PATH: Final = "SAMPLES"
 _HOMES: Final = ("gpu_scheduler", "contenders", "site-packages", Path(os.__file__).parent.name)
 """Folders in which packages lie."""

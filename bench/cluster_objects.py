@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-CARDS: Final = 16
-MEMBERS: Final = 50
+GPUS_PER_NODE: Final = 16
+WORKLOAD_PODS: Final = 50
 """Pods of a workload, and so lines of its map."""
 NAMESPACE_PODS: Final = 3000
 """Upstream's threshold for the pods of one namespace."""
 REQUESTS: Final = {"cpu": "100m", "memory": "64Mi"}
 """What each pod takes beside GPUs."""
-ROOM: Final = {"nvidia.com/gpu": str(CARDS), "cpu": "256", "memory": "2Ti", "pods": "1000"}
+ROOM: Final = {"nvidia.com/gpu": str(GPUS_PER_NODE), "cpu": "256", "memory": "2Ti", "pods": "1000"}
 """Room for whatever lands on a node: what is measured is placing, not running short."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Assignment:
     """Where a pod was found in the end."""
 
     node: str
@@ -37,7 +37,7 @@ class Given:
     """As its annotation names them."""
 
 
-class Settlement(Protocol):
+class ClusterObjects(Protocol):
     """Nodes, pods to place there, and what is right of where they end."""
 
     @property
@@ -59,12 +59,12 @@ class Settlement(Protocol):
     def node_bodies(self) -> Iterator[Object]:
         """The nodes, ready to POST."""
 
-    def misplaced(self, bound: Mapping[str, Given], *, devices: bool) -> Iterator[str]:
+    def misplaced(self, bound: Mapping[str, Assignment], *, devices: bool) -> Iterator[str]:
         """A sentence for each of these pods that is not as it should be; `devices` where theirs are told."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MappedPod:
     """One pod of a workload."""
 
     workload: int
@@ -82,8 +82,8 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Town:
-    """`pods` of them on `nodes`, MEMBERS to a workload; each GPU is given so many times, to one after the other."""
+class MappedPods:
+    """`pods` of them on `nodes`, WORKLOAD_PODS to a workload; each GPU is given so many times, one after another."""
 
     nodes: int
     pods: int
@@ -91,46 +91,46 @@ class Town:
 
     def __post_init__(self) -> None:
         """Each pod has a GPU of its own while it is there, or nothing is measured."""
-        if self.pods > self.nodes * CARDS * self.turns:
-            raise ValueError(f"cannot place {self.pods} pods on {self.nodes} nodes: each has {CARDS} GPUs")
+        if self.pods > self.nodes * GPUS_PER_NODE * self.turns:
+            raise ValueError(f"cannot place {self.pods} pods on {self.nodes} nodes: each has {GPUS_PER_NODE} GPUs")
 
     @property
     def gpus(self) -> int:
-        """See Settlement."""
+        """See ClusterObjects."""
         return self.pods
 
     @property
     def namespaces(self) -> tuple[str, ...]:
         """As many as their pods need."""
-        return spaces("town", self.pods)
+        return namespace_names("objects", self.pods)
 
     def node_bodies(self) -> Iterator[Object]:
         """The nodes."""
         for number in range(self.nodes):
             yield shapes.node(node_name(number), room=ROOM)
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[MappedPod]:
         """The pods, workload by workload."""
         for number in range(self.pods):
-            yield Member(number // MEMBERS, number % MEMBERS)
+            yield MappedPod(number // WORKLOAD_PODS, number % WORKLOAD_PODS)
 
-    def namespace(self, member: Member) -> str:
+    def namespace(self, member: MappedPod) -> str:
         """A workload's pods are in one."""
         spaces = self.namespaces
         return spaces[member.workload % len(spaces)]
 
-    def place(self, member: Member) -> tuple[str, int]:
+    def place(self, member: MappedPod) -> tuple[str, int]:
         """The node and the GPU that the map names."""
-        number = member.workload * MEMBERS + member.number
-        return node_name(number % self.nodes), number // self.nodes % CARDS
+        number = member.workload * WORKLOAD_PODS + member.number
+        return node_name(number % self.nodes), number // self.nodes % GPUS_PER_NODE
 
-    def body(self, member: Member, scheduler: str, *, pinned: bool = False, admitted: bool = True) -> Object:
+    def body(self, member: MappedPod, scheduler: str, *, pinned: bool = False, admitted: bool = True) -> Object:
         """The pod as controller and webhook leave it, or, where it is not `admitted`, as its controller asks for it.
 
         `pinned` says its node as kube-scheduler understands it.
         """
         node, card = self.place(member)
-        owner = Member(member.workload, 0)
+        owner = MappedPod(member.workload, 0)
         spec: Object = {"affinity": _only(node)} if pinned else {}
         return shapes.pod(
             member.name,
@@ -151,24 +151,24 @@ class Town:
             body = self.body(member, scheduler, pinned=pinned, admitted=admitted)
             yield f"/api/v1/namespaces/{self.namespace(member)}/pods", body
 
-    def misplaced(self, bound: Mapping[str, Given], *, devices: bool) -> Iterator[str]:
+    def misplaced(self, bound: Mapping[str, Assignment], *, devices: bool) -> Iterator[str]:
         """Pods that are elsewhere than their map says."""
         for member in self.members():
             given = bound.get(member.name)
             node, card = self.place(member)
-            right = Given(node, node, (str(card),))
+            right = Assignment(node, node, (str(card),))
             if given is not None and (given != right if devices else given.node != node):
                 yield f"{member.name} belongs on GPU {card} of {node}"
 
-    def _map(self, owner: Member) -> str:
+    def _map(self, owner: MappedPod) -> str:
         lines = []
-        for number in range(min(MEMBERS, self.pods - owner.workload * MEMBERS)):
-            node, card = self.place(Member(owner.workload, number))
+        for number in range(min(WORKLOAD_PODS, self.pods - owner.workload * WORKLOAD_PODS)):
+            node, card = self.place(MappedPod(owner.workload, number))
             lines.append(f"{number}={node}:{card}\n")
         return "".join(lines)
 
 
-def spaces(name: str, pods: int) -> tuple[str, ...]:
+def namespace_names(name: str, pods: int) -> tuple[str, ...]:
     """The names of as many namespaces as these pods need, in the order of their numbers."""
     return tuple(f"{name}-{number}" for number in range(-(-pods // NAMESPACE_PODS)))
 

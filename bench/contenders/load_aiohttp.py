@@ -1,6 +1,6 @@
 """Sends prepared orders through aiohttp on uvloop: the client that most programs in Python use, on the faster loop.
 
-Usage: python -m bench.contenders.blast_aiohttp ORDERS
+Usage: python -m bench.contenders.load_aiohttp ORDERS
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import aiohttp
 import uvloop
 from yarl import URL
 
-from bench.contenders import orders
+from bench.contenders import prepared_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,19 +34,19 @@ class _Pod(NamedTuple):
     event: _Post | None
 
 
-def _pods(header: orders.Header, given: Iterable[orders.Order]) -> Iterator[_Pod]:
+def _pods(header: prepared_requests.Header, given: Iterable[prepared_requests.PreparedPod]) -> Iterator[_Pod]:
     for order in given:
         yield _Pod(_post(header, order.bind), None if order.event is None else _post(header, order.event))
 
 
-def _post(header: orders.Header, request: orders.Request) -> _Post:
+def _post(header: prepared_requests.Header, request: prepared_requests.Request) -> _Post:
     return _Post(URL(header.server + request.path, encoded=True), request.body.encode())
 
 
-async def _greet(session: aiohttp.ClientSession, header: orders.Header) -> None:
-    async with session.get(URL(header.server + orders.HELLO, encoded=True)) as answer:
+async def _greet(session: aiohttp.ClientSession, header: prepared_requests.Header) -> None:
+    async with session.get(URL(header.server + prepared_requests.HELLO, encoded=True)) as answer:
         await answer.read()
-        orders.check(header, answer.status)
+        prepared_requests.check(header, answer.status)
 
 
 async def _send(session: aiohttp.ClientSession, post: _Post) -> int:
@@ -55,19 +55,19 @@ async def _send(session: aiohttp.ClientSession, post: _Post) -> int:
         return answer.status
 
 
-async def _work(session: aiohttp.ClientSession, pods: Iterator[_Pod], count: orders.Count) -> None:
+async def _work(session: aiohttp.ClientSession, pods: Iterator[_Pod], count: prepared_requests.Count) -> None:
     """Take one pod after the other, beside the other workers."""
     for bind, event in pods:
         if count.bind(await _send(session, bind)) and event is not None:
             count.event(await _send(session, event))
 
 
-async def _blast(header: orders.Header, pods: Iterable[_Pod]) -> None:
+async def _blast(header: prepared_requests.Header, pods: Iterable[_Pod]) -> None:
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=header.in_flight, keepalive_timeout=_KEPT, ssl=ssl.create_default_context(cafile=header.ca)
         ),
-        headers=orders.headers(header),
+        headers=prepared_requests.headers(header),
         skip_auto_headers=["Accept-Encoding"],
         auto_decompress=False,
         timeout=aiohttp.ClientTimeout(total=None),
@@ -76,8 +76,8 @@ async def _blast(header: orders.Header, pods: Iterable[_Pod]) -> None:
     async with session:
         await asyncio.gather(*(_greet(session, header) for _ in range(header.in_flight)))
         # In a thread: the loop goes on hearing of connections that the server closes.
-        await asyncio.to_thread(orders.wait_for_go)
-        count = orders.Count()
+        await asyncio.to_thread(prepared_requests.wait_for_go)
+        count = prepared_requests.Count()
         rest = iter(pods)
         await asyncio.gather(*(_work(session, rest, count) for _ in range(header.in_flight)))
         count.report(header)
@@ -85,11 +85,11 @@ async def _blast(header: orders.Header, pods: Iterable[_Pod]) -> None:
 
 def main(path: str) -> None:
     """Send the orders of this file and print the report; ConnectionError when a connection breaks."""
-    header, given = orders.read(Path(path))
+    header, given = prepared_requests.read(Path(path))
     try:
         uvloop.run(_blast(header, list(_pods(header, given))))
     except aiohttp.ClientError as error:
-        raise orders.broken(header.server, error) from error
+        raise prepared_requests.broken(header.server, error) from error
 
 
 if __name__ == "__main__":

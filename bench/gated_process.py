@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
-from bench.contenders import orders
+from bench.contenders import prepared_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ T = TypeVar("T")
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 
-class Prompted(Generic[T]):
+class GatedProcess(Generic[T]):
     """One run of it."""
 
     def __init__(self, what: type[T], command: Sequence[str], log_path: Path) -> None:
@@ -40,13 +40,13 @@ class Prompted(Generic[T]):
         readable, _, _ = select.select([self._process.stdout], [], [], seconds)
         if not readable:
             raise TimeoutError(f"cannot wait longer: after {seconds:g} s it is not ready")
-        if self._process.stdout.readline().decode().strip() != orders.READY:
+        if self._process.stdout.readline().decode().strip() != prepared_requests.READY:
             raise self._ended()
 
     def go(self) -> None:
         """Give the word."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{orders.GO}\n".encode())
+        self._process.stdin.write(f"{prepared_requests.GO}\n".encode())
         self._process.stdin.flush()
 
     def wait(self, seconds: float) -> T:

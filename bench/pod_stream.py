@@ -7,32 +7,34 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench.contenders.orders import Request
-from bench.prompted import Prompted
-from bench.streamer import Arrival, Pace, Streamed
+from bench.contenders.prepared_requests import Request
+from bench.gated_process import GatedProcess
+from bench.pod_stream_process import Arrival, Pace, Streamed
 from tests.integration.plant import ADMIN_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench.plant import Plant
-    from bench.town import Object
+    from bench.cluster import ClusterUnderTest
+    from bench.cluster_objects import Object
 
 LATE: Final = 0.1
 """Seconds by which a stream may be late before what it measured is that of another pace."""
 
 
 def stream(
-    ground: Plant, pods: Iterable[tuple[str, Object]], rate: float, lives: float | None = None
-) -> Prompted[Streamed]:
+    cluster: ClusterUnderTest, pods: Iterable[tuple[str, Object]], rate: float, lives: float | None = None
+) -> GatedProcess[Streamed]:
     """Start the process; at the word `go` pods come, so many a second, and each goes when it has lived so long.
 
     They are given with the paths to which they are POSTed.
     """
-    path = ground.folder / "arrivals.jsonl"
-    pace = Pace(ground.header(ADMIN_TOKEN, 1), rate, lives)
+    path = cluster.folder / "arrivals.jsonl"
+    pace = Pace(cluster.header(ADMIN_TOKEN, 1), rate, lives)
     path.write_bytes(msgspec.json.Encoder().encode_lines([pace, *(_arrival(*pod) for pod in pods)]))
-    return Prompted(Streamed, [sys.executable, "-m", "bench.streamer", str(path)], ground.folder / "streamer.log")
+    return GatedProcess(
+        Streamed, [sys.executable, "-m", "bench.pod_stream_process", str(path)], cluster.folder / "streamer.log"
+    )
 
 
 def faults(streamed: Streamed, rate: float) -> list[str]:

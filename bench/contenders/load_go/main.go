@@ -1,5 +1,5 @@
-// Blaster sends prepared orders through Go's own HTTP client, as fast as the API server takes them.
-// The orders file and the report are described in orders.py, beside this folder.
+// This load generator sends prepared orders through Go's own HTTP client, as fast as the API server takes them.
+// The orders file and the report are described in prepared_requests.py, beside this folder.
 package main
 
 import (
@@ -64,7 +64,7 @@ type count struct {
 
 func main() {
 	if len(os.Args) != 2 {
-		fail(errors.New("cannot begin without an orders file (example: blaster orders.jsonl)"))
+		fail(errors.New("cannot begin without an orders file (example: load_go orders.jsonl)"))
 	}
 	head, orders, err := read(os.Args[1])
 	if err != nil {
@@ -85,7 +85,7 @@ func main() {
 	close(pods)
 	fmt.Println("ready")
 	if line, err := bufio.NewReader(os.Stdin).ReadString('\n'); line != "go\n" {
-		fail(fmt.Errorf("cannot begin on %q (%v): the blaster waits for one line (example: go)", line, err))
+		fail(fmt.Errorf("cannot begin on %q (%v): the load generator waits for one line (example: go)", line, err))
 	}
 	blasted := blast(transport, pods, head.InFlight)
 	if err := json.NewEncoder(os.Stdout).Encode(blasted); err != nil {
@@ -144,7 +144,7 @@ func encode(head header, method, path, body string) (*http.Request, error) {
 		"Accept":        {"application/json"},
 		"Authorization": {"Bearer " + head.Token},
 		"Content-Type":  {"application/json"},
-		"User-Agent":    {"blaster"},
+		"User-Agent":    {"load-generator"},
 	}
 	return made, nil
 }
@@ -231,7 +231,7 @@ func blast(transport *http.Transport, pods <-chan pod, inFlight int) report {
 	return counted.report
 }
 
-// Broken says why the blaster does not go on: it does not know whether the order was carried out.
+// Broken says why the load generator does not go on: it does not know whether the order was carried out.
 func broken(err error) error {
 	return fmt.Errorf("cannot measure: a connection broke (%w), and each must last to the end", err)
 }

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.finding import CLIENT_LIMITED, Found
+from bench.comparison import CLIENT_LIMITED, Estimate
 from bench.results import Cost
 from tests.bench.expected import expect
 from tests.bench.measured import WRONG, one
@@ -21,74 +21,74 @@ RATIOS: dict[str, Case] = {
     "the ratio is of rates, so that more is better for us": (
         L0,
         [one("O", 90), one("L0", 100)],
-        Found(0.9, repetitions=1),
+        Estimate(0.9, repetitions=1),
     ),
     "three repetitions have an interval": (
         L0,
         [each for number, ours in enumerate((90, 80, 85)) for each in (one("O", ours, number), one("L0", 100, number))],
-        Found(0.85, 0.8, 0.9, 3),
+        Estimate(0.85, 0.8, 0.9, 3),
     ),
     "the fastest variant is the limit": (
         L0,
         [one("O", 90), one("L0", 100, variant="aiohttp/32"), one("L0", 120, variant="curl/32")],
-        Found(0.75, repetitions=1, variant="curl/32"),
+        Estimate(0.75, repetitions=1, variant="curl/32"),
     ),
     "the fastest variant is so by its median": (
         L0,
         [one("O", 90, number) for number in (1, 2, 3)]
         + [one("L0", rate, number, variant="lucky") for number, rate in enumerate((900, 80, 80), 1)]
         + [one("L0", 100, number, variant="steady") for number in (1, 2, 3)],
-        Found(0.9, 0.9, 0.9, 3, "steady"),
+        Estimate(0.9, 0.9, 0.9, 3, "steady"),
     ),
     "our slowest variant is what counts": (
         L0,
         [one("O", 90, variant="a"), one("O", 80, variant="b"), one("L0", 100)],
-        Found(0.8, repetitions=1),
+        Estimate(0.8, repetitions=1),
     ),
     "what is wrong takes no part": (
         L0,
         [one("O", 10, **WRONG), one("O", 90, 2), one("L0", 100, 1), one("L0", 100, 2)],
-        Found(0.9, repetitions=1),
+        Estimate(0.9, repetitions=1),
     ),
     "a variant that is wrong is no limit": (
         L0,
         [one("O", 90), one("L0", 500, variant="a", **WRONG), one("L0", 100, variant="b")],
-        Found(0.9, repetitions=1, variant="b"),
+        Estimate(0.9, repetitions=1, variant="b"),
     ),
     "a client with a busy core was the limit itself": (
         L0,
         [one("O", 90), one("L0", 100, cpu=9.1, variant="a", to_last_event=None)],
-        Found(None, repetitions=1, variant="a", instead=CLIENT_LIMITED),
+        Estimate(None, repetitions=1, variant="a", instead=CLIENT_LIMITED),
     ),
     "a client with room left was not": (
         L0,
         [one("O", 90), one("L0", 100, cpu=8.9, to_last_event=None)],
-        Found(0.9, repetitions=1),
+        Estimate(0.9, repetitions=1),
     ),
     "a slower variant may be as busy as it likes": (
         L0,
         [one("O", 90), one("L0", 50, cpu=20, variant="a", to_last_event=None), one("L0", 100, cpu=5, variant="b")],
-        Found(0.9, repetitions=1, variant="b"),
+        Estimate(0.9, repetitions=1, variant="b"),
     ),
     "another scheduler may be as busy as it likes": (
         ("W1", "O/K", ""),
         [one("O", 90), one("K", 45, cpu=100)],
-        Found(2, repetitions=1),
+        Estimate(2, repetitions=1),
     ),
     "sizes that both have are compared, the largest of them": (
         L0,
         [one("O", 90), one("O", 80, pods=9000), one("L0", 100), one("L0", 400, pods=200), one("O", 400, pods=200)],
-        Found(0.9, repetitions=1),
+        Estimate(0.9, repetitions=1),
     ),
     "a naive scheduler on fewer pods is compared by its rate": (
         ("W1", "O/N", ""),
         [one("O", 90), one("N", 15, pods=200)],
-        Found(6, repetitions=1),
+        Estimate(6, repetitions=1),
     ),
     "to the last event": (
         ("W1", "O/L", ""),
         [one("O", 90, to_last_event=10.0), one("L", 100, to_last_event=10.0)],
-        Found(1, repetitions=1),
+        Estimate(1, repetitions=1),
     ),
     "a contender without events has no time to the last": (
         ("W1", "O/L", ""),
@@ -104,12 +104,12 @@ RATIOS: dict[str, Case] = {
                 *(("O", 30, "95%", 2000), ("L", 100, "95%", 2000)),
             )
         ],
-        Found(0.8, repetitions=1, variant="70%"),
+        Estimate(0.8, repetitions=1, variant="70%"),
     ),
     "the stream beside those that fit nowhere": (
         ("W4", "O/O", ""),
         [one("O", 95, workload="W4", pods=2000), one("O", 100, workload="W2")],
-        Found(0.95, repetitions=1),
+        Estimate(0.95, repetitions=1),
     ),
     "what a webhook adds to a creation is a difference": (
         ("W8", "O-P", "p50"),
@@ -117,7 +117,7 @@ RATIOS: dict[str, Case] = {
             one(name, workload="W8", variant="creations", creations=[took, took, 9.0])
             for name, took in (("O", 0.007), ("P", 0.004))
         ],
-        Found(3, repetitions=1),
+        Estimate(3, repetitions=1),
     ),
     "differences are those of one repetition": (
         ("W8", "O-P", "p99"),
@@ -126,7 +126,7 @@ RATIOS: dict[str, Case] = {
             for number in (1, 2, 3)
             for name, took in (("O", 0.002 * number), ("P", 0.001 * number))
         ],
-        Found(2, 1, 3, 3),
+        Estimate(2, 1, 3, 3),
     ),
     "a creation with nothing beside it": (
         ("W8", "O-P", "p50"),
@@ -144,7 +144,7 @@ RATIOS: dict[str, Case] = {
                 ("H", "reviews", 10000),
             )
         ],
-        Found(0.9, repetitions=1, variant="creations"),
+        Estimate(0.9, repetitions=1, variant="creations"),
     ),
     "reviews beside a bare handler": (
         ("W8", "O/H", ""),
@@ -152,7 +152,7 @@ RATIOS: dict[str, Case] = {
             one(name, workload="W8", variant="reviews", answered=answered, to_last_answer=10.0)
             for name, answered in (("O", 5000), ("H", 10000))
         ],
-        Found(0.5, repetitions=1, variant="reviews"),
+        Estimate(0.5, repetitions=1, variant="reviews"),
     ),
     "a client with a busy core was the bare handler's limit": (
         ("W8", "O/H", ""),
@@ -167,12 +167,12 @@ RATIOS: dict[str, Case] = {
             )
             for name, cpu in (("O", 1), ("H", 9.1))
         ],
-        Found(None, repetitions=1, variant="reviews", instead=CLIENT_LIMITED),
+        Estimate(None, repetitions=1, variant="reviews", instead=CLIENT_LIMITED),
     ),
 }
 
 
 @pytest.mark.parametrize(("which", "measured", "found"), RATIOS.values(), ids=RATIOS)
-def test_what_a_ratio_is_made_of(which: tuple[str, str, str], measured: list[Measured], found: Found | None) -> None:
+def test_what_a_ratio_is_made_of(which: tuple[str, str, str], measured: list[Measured], found: Estimate | None) -> None:
     """The limit and the others stand with their best, we with our worst."""
     expect(which, measured, found)

@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from bench.contenders.orders import Header, Request, headers, wait_for_go
+from bench.contenders.prepared_requests import Header, Request, headers, wait_for_go
 from bench.pacing import paced
 
 _CONNECTIONS: Final = 256

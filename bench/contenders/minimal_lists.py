@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MODULE: Final = "bench.contenders.unread"
+MODULE: Final = "bench.contenders.minimal_lists"
 NODE: Final = "NODE"
 
 
-class Unread(Reflector[T]):
+class MinimalReflector(Reflector[T]):
     """A reflector that skips whatever is bound, and all nodes but one."""
 
     node: ClassVar = b""
@@ -36,6 +36,6 @@ class Unread(Reflector[T]):
 
 if __name__ == "__main__":
     # As the API server writes it: its JSON has no spaces.
-    Unread.node = f'"name":"{os.environ[NODE]}"'.encode()
-    with patch("gpu_scheduler.process.reflectors.Reflector", Unread):
+    MinimalReflector.node = f'"name":"{os.environ[NODE]}"'.encode()
+    with patch("gpu_scheduler.process.reflectors.Reflector", MinimalReflector):
         main()

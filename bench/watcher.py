@@ -119,11 +119,11 @@ class _Watch:
         return self._connection.getresponse()
 
 
-class Observer:
+class Watcher:
     """Two watches, a thread each."""
 
     def __init__(self, asked: Asked) -> None:
-        """Nothing is watched yet."""
+        """Nothing is measure_until_done yet."""
         self._asked = asked
         self._pods = msgspec.json.Decoder(_PodEvent)
         self._events = msgspec.json.Decoder(_EventEvent)
@@ -168,7 +168,7 @@ def _lines(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
 
 def main() -> None:
     """Observe until all has come, or nobody wants to know any more."""
-    observer = Observer(msgspec.json.decode(sys.argv[1], type=Asked))
+    observer = Watcher(msgspec.json.decode(sys.argv[1], type=Asked))
     observer.begin()
     ended = threading.Event()
 

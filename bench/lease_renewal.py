@@ -13,14 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from bench.contenders.orders import wait_for_go
+from bench.contenders.prepared_requests import wait_for_go
 from bench.pacing import paced
 from gpu_scheduler import names
 from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.monitor.sinks import ApiNodeLease, ApiNodeSink
 
 
-class Rounds(msgspec.Struct):
+class Renewals(msgspec.Struct):
     """What it is told by a file."""
 
     kubeconfig: str
@@ -42,28 +42,28 @@ class Renewed(msgspec.Struct):
     """Renewals that failed, by the reason."""
 
 
-async def _renewed(rounds: Rounds) -> Renewed:
+async def _renewed(rounds: Renewals) -> Renewed:
     api = await connect(rounds.kubeconfig, None, user_agent=names.MONITOR)
     made = Renewed()
 
-    async def renew(heart: ApiNodeLease) -> None:
-        problem = await heart.renew()
+    async def renew(lease: ApiNodeLease) -> None:
+        problem = await lease.renew()
         if problem is None:
             made.times += 1
         else:
             made.problems[problem] = made.problems.get(problem, 0) + 1
 
-    def heart(name: str, uid: str) -> ApiNodeLease:
+    def lease(name: str, uid: str) -> ApiNodeLease:
         node = ApiNodeSink(api, name, goal=0)
         node.uid = uid
         holder = f"{names.MONITOR}-{uid[:5]}"
         return ApiNodeLease(api, node, name, namespace=names.MONITOR, holder=holder, interval=rounds.interval)
 
-    hearts = [heart(*node) for node in rounds.nodes.items()]
-    rate = len(hearts) / rounds.interval
+    leases = [lease(*node) for node in rounds.nodes.items()]
+    rate = len(leases) / rounds.interval
     try:
         await asyncio.to_thread(wait_for_go)
-        made.late = await paced(rate, islice(cycle(hearts), round(rate * rounds.seconds)), renew)
+        made.late = await paced(rate, islice(cycle(leases), round(rate * rounds.seconds)), renew)
     finally:
         await api.close()
     return made
@@ -71,7 +71,7 @@ async def _renewed(rounds: Rounds) -> Renewed:
 
 def main(path: str) -> None:
     """Renew what the file names."""
-    rounds = msgspec.json.decode(Path(path).read_bytes(), type=Rounds)
+    rounds = msgspec.json.decode(Path(path).read_bytes(), type=Renewals)
     sys.stdout.write(msgspec.json.encode(asyncio.run(_renewed(rounds))).decode() + "\n")
 
 

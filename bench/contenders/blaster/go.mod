@@ -1,3 +1,0 @@
-module gpu-scheduler.invalid/blaster
-
-go 1.25.0

@@ -1,0 +1,3 @@
+module gpu-scheduler.invalid/load-generator
+
+go 1.25.0

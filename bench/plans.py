@@ -1,0 +1,95 @@
+"""One run of the benchmark: which cells, in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.jobs import (
+    admission_jobs,
+    arrival_jobs,
+    backlog_jobs,
+    churn_jobs,
+    failover_jobs,
+    fastest,
+    few_backlog_jobs,
+    growth_jobs,
+    idle_jobs,
+    large_jobs,
+    start_jobs,
+    strategy_jobs,
+    sweep_jobs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bench.jobs import Job
+    from bench.results import Measured
+
+FULL: Final = 5
+"""Repetitions of which a median's interval says something; the sweep takes part in no ratio, and is measured once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Cells that are measured side by side, `repetitions` times each; which they are may hang on what was found."""
+
+    name: str
+    jobs: Callable[[Sequence[Measured]], tuple[Job, ...]]
+    repetitions: int
+
+    def turns(self, found: Sequence[Measured]) -> list[tuple[Job, int]]:
+        """In mirrored order: whoever comes first now comes last the next time, so that drift strikes all alike."""
+        jobs = self.jobs(found)
+        return [
+            (job, repetition)
+            for repetition in range(1, self.repetitions + 1)
+            for job in (jobs if repetition % 2 else reversed(jobs))
+        ]
+
+
+Plan = tuple[Part, ...]
+
+
+def quick() -> Plan:
+    """W1 with one client of the limit, twice."""
+    return (Part("W1", lambda _: few_backlog_jobs(), 2),)
+
+
+def standard() -> Plan:
+    """W1 with several of the limit's variants, then arrivals at half of what that limit was, and W8."""
+    clients = (("curl", 32), ("curl", 64), ("go", 32))
+    return (
+        Part("W1", lambda _: backlog_jobs(clients, clients), 3),
+        Part("W2", arrival_jobs, 3),
+        Part("W8", lambda _: admission_jobs(), 3),
+    )
+
+
+def full() -> Plan:
+    """Everything: a part has the name of its first workload."""
+    return (
+        Part("W1-limit", lambda _: sweep_jobs(), 1),
+        Part("W1", lambda found: backlog_jobs(fastest(found, "L"), fastest(found, "L0")), FULL),
+        Part("W1-5000", lambda _: large_jobs(), FULL),
+        Part("W2", arrival_jobs, FULL),
+        Part("W3", lambda _: strategy_jobs(), FULL),
+        Part("W5", lambda _: churn_jobs(), FULL),
+        Part("W6", lambda _: start_jobs(), FULL),
+        Part("W7", lambda _: failover_jobs(), FULL),
+        Part("W8", lambda _: admission_jobs(), FULL),
+        Part("idle", lambda _: idle_jobs(), FULL),
+        Part("growth", lambda _: growth_jobs(), FULL),
+    )
+
+
+def chosen_parts(plan: Plan, only: str) -> Plan:
+    """Give the parts that are named, parted by commas, in the plan's order; ValueError for a part that it lacks."""
+    names = tuple(part.name for part in plan)
+    for name in only.split(","):
+        if name not in names:
+            raise ValueError(
+                f"cannot measure part {name!r}: it must be one of {', '.join(names)} (example: --only {names[-1]})"
+            )
+    return tuple(part for part in plan if part.name in only.split(","))
