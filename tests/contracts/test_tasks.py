@@ -93,17 +93,6 @@ CHANGED: Final = {
     ("python", "tests.cluster.healing.world"): "makes an engine, or takes it back",
 }
 
-# What may take more than 20 seconds somewhere; its name says how long, how much, or which of how many.
-LONG_COMMANDS: Final = {
-    ("kind", "create"),
-    ("go", "build"),
-    ("docker", "pull"),
-    ("flock", "debootstrap"),
-    ("python", "pip"),
-}
-LONG_MODULES: Final = {"community.docker.docker_image", "image_archive"}
-PROGRESS: Final = re.compile(r"\d|\babout\b|' of '|\bseconds\b|\bminutes?\b")
-
 # Waits that are no k8s module's, and how they tell what happened.
 TOLD_OTHERWISE: Final = {
     "kind_cluster": "the API server may not answer: its module tells which node is not ready, a failed task says it",
@@ -162,22 +151,6 @@ def test_change_is_denied_and_claimed_only_where_listed(task: Task) -> None:
 def test_questions_only_read(task: Task) -> None:
     """The module that asks several at once never reports a change, so it is given readers only."""
     assert verb(task) in READ_ONLY[task.program()]
-
-
-def is_long(task: Task) -> bool:
-    """Whether the task may take long."""
-    if task.module == COMMAND:
-        return (task.program(), verb(task)) in LONG_COMMANDS
-    waits = (
-        task.module == "kubernetes.core.k8s" and task.data[task.module].get("wait") and "state" not in task.arguments
-    )
-    return bool(waits) or task.module in LONG_MODULES
-
-
-@pytest.mark.parametrize("task", [task for task in TASKS if is_long(task)], ids=str)
-def test_long_task_says_how_long(task: Task) -> None:
-    """A task that may take long says in its name how long, how much, or which of how many."""
-    assert PROGRESS.search(task.data["name"])
 
 
 WAITING: Final = [

@@ -1,4 +1,4 @@
-"""Masks in evidence what differs from one cluster to the next, and nothing else."""
+"""Masks in what a command printed whatever differs from one cluster to the next, and nothing else."""
 
 from __future__ import annotations
 
@@ -32,12 +32,3 @@ def mask(text: str) -> str:
     for pattern, word in _MASKS:
         text = re.sub(pattern, word, text)
     return text
-
-
-def masked(text: str) -> str:
-    """Return the text's lines, masked, spaces folded and sorted: names with hashes sort differently each time.
-
-    Pods of monitors are left out: the cluster of `make up` has them, the tests' own has not.
-    """
-    lines = (" ".join(line.split()) for line in mask(text).splitlines())
-    return "\n".join(sorted(line for line in lines if not line.startswith("gpu-scheduler-monitor ")))
