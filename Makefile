@@ -100,11 +100,11 @@ check: env-dev ## Lint, types, import laws and structure
 	@$(SUITES) check
 
 .PHONY: mutants
-mutants: env-dev ## Break a copy in each kept way and show that a test notices (ARGS='lease map-' chooses by name)
+mutants: env-dev ## Break a copy in each kept way and show that a test notices (ARGS='lease policy-' chooses by name)
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
 .PHONY: mutation
-mutation: env-dev ## Let mutmut break what is pure in every way it knows: half an hour (ARGS='ledger.indices' chooses modules)
+mutation: env-dev ## Let mutmut break what is pure in every way it knows: half an hour (ARGS='--since main' takes what changed)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m tests.mutation $(ARGS)
 
 .PHONY: fuzz

@@ -1,8 +1,9 @@
 """Lets mutmut break what is pure in every way it knows and counts what its own tests notice.
 
 LAW: works on a copy, in the layout that the library expects, with one process of the lowest priority. Usage:
-mutation.py [MODULE…], for example `mutation.py ledger.indices`; without a module, the core and all else that is pure
-(tests/suites/gate.py lists it). Exit 0 whatever the score: who survives is for people to read (docs/testing.md).
+mutation.py [MODULE… | --since COMMIT], for example `mutation.py ledger.indices`, or `mutation.py --since main` for the
+modules that differ from that commit; without either, the core and all else that is pure (tests/suites/gate.py lists
+it). Exit 0 whatever the score: the survivors are for people to read (docs/testing.md).
 """
 
 from __future__ import annotations
@@ -70,6 +71,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 """
 
 
+def changed(known: list[str], since: str) -> list[str]:
+    """Choose the modules that differ from the commit, in the working tree as it is."""
+    command = ("git", "diff", "--name-only", "--relative", since, "--", ".")
+    listed = subprocess.run(command, cwd=PACKAGE, check=True, capture_output=True, text=True).stdout
+    paths = set(listed.splitlines())
+    return [name for name in known if f"{name.replace('.', '/')}.py" in paths]
+
+
 def lay_out(modules: list[str]) -> None:
     """Copy the payload and the tests of what is pure to where mutmut looks for them."""
     shutil.rmtree(WORK, ignore_errors=True)
@@ -99,6 +108,11 @@ def main(names: list[str]) -> int:
     """Mutate, then tell the score of each module and show who survived."""
     files = (path for pattern in PURE for path in PACKAGE.glob(pattern.replace("core/*", "core/**/[a-z]*.py")))
     known = sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in files)
+    if names[:1] == ["--since"] and len(names) == len(("--since", "COMMIT")):
+        names = changed(known, names[1])
+        if not names:
+            print("no pure module has changed")
+            return 0
     unknown = [name for name in names if not any(f".{each}".endswith(f".{name}") for each in known)]
     if unknown:
         print(f"cannot mutate {' '.join(unknown)}: the pure modules are {' '.join(known)}")

@@ -1,10 +1,11 @@
 """Runs suites of tests in the order given and prints each suite's seconds.
 
-A suite is a list of steps; it passes when every step exits with 0. All suites run, even after one failed, so that one
-run tells everything; a suite that cannot run counts as failed. What failed is told once more at the end, where it is
-found without a search through thousands of lines. Usage: python -m tests.suites SUITE[+SUITE…]…, where those after a
-plus run beside the first: a cluster waits half of its time, and what needs no cluster gives way to it. `beyond` stands
-for every suite that `make test` does not run, and `in-turn` for the one of them whose turn it is by the commit.
+A suite is a list of steps, linters and molecule among them, so pytest alone cannot run it; it passes when every step
+exits with 0. All suites run, even after one failed, so that one run tells everything; a suite that cannot run counts as
+failed. What failed is told once more at the end, where it is found without a search through thousands of lines. Usage:
+python -m tests.suites SUITE[+SUITE…]…, where those after a plus run beside the first: a cluster waits half of its time,
+and what needs no cluster gives way to it. `beyond` stands for every suite that `make test` does not run, and `in-turn`
+for the one of them whose turn it is by the commit.
 """
 
 from __future__ import annotations
