@@ -35,6 +35,8 @@ PURE_TESTS: Final = (
     "controller/test_gpu_node_status.py",
     "monitor/test_readings.py",
 )
+HELPERS: Final = (ROOT / "tests/waiting.py", ROOT / "tests/placements.py", TESTS / "steps.py")
+"""What those tests import."""
 RESULT: Final = re.compile(r"^\s*(?P<name>\S+__mutmut_\d+): (?P<verdict>.+)$", re.MULTILINE)
 CAUGHT: Final = frozenset({"killed", "timeout", "caught by type check"})
 CONFIG: Final = """\
@@ -47,6 +49,7 @@ use_git_change_detection = false
 [tool.pytest.ini_options]
 addopts = ["--import-mode=importlib", "-p", "no:cacheprovider"]
 asyncio_mode = "auto"
+asyncio_default_fixture_loop_scope = "function"
 timeout = 600
 pythonpath = ["src", "."]
 """
@@ -88,7 +91,8 @@ def lay_out(modules: list[str]) -> None:
         copy = WORK / "tests" / path.relative_to(TESTS)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, copy)
-    shutil.copy2(ROOT / "tests" / "waiting.py", WORK / "tests")
+    for path in HELPERS:
+        shutil.copy2(path, WORK / "tests")
     (WORK / "tests" / "conftest.py").write_text(FEWER)
     chosen = ", ".join(f'"src/gpu_scheduler/{name.replace(".", "/")}.py"' for name in modules)
     (WORK / "pyproject.toml").write_text(CONFIG.format(modules=chosen))
