@@ -30,7 +30,7 @@ from bench.pod_stream import faults, stream
 from bench.results import Cost, Measured, now
 from bench.reviews import reviews
 from bench.watcher import PODS
-from tests.integration import shapes
+from tests import objects as shapes
 from tests.integration.served import Webhook
 from tests.waiting import eventually
 

@@ -14,7 +14,7 @@ from bench.contenders.ours import Ours
 from bench.measurement import Run, measure_and_audit
 from bench.pod_stream import faults, refusals, stream
 from bench.watcher import EVENTS
-from tests.integration import shapes
+from tests import objects as shapes
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

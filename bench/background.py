@@ -14,8 +14,8 @@ from bench.gated_process import GatedProcess
 from bench.lease_renewal import Renewals, Renewed
 from bench.pod_stream import LATE, faults, stream
 from gpu_scheduler.settings import MonitorSettings
-from tests.integration import shapes
-from tests.integration.plant import ADMIN_TOKEN
+from tests import objects as shapes
+from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.watched import allow
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import msgspec
 from bench.contenders.load_generator import LoadGenerator
 from bench.contenders.prepared_requests import Header, PreparedPod, Request, write
 from tests.integration import manifests
-from tests.integration.plant import ADMIN_TOKEN, ControlPlane, Object
+from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.shipped import control_plane
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from bench.cluster_objects import ClusterObjects
     from bench.contenders.prepared_requests import LoadReport
+    from tests.objects import Object
 
 FLAGS: Final = ("--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000")
 _MAKERS: Final = 32

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tests.integration import shapes
+from tests import objects as shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

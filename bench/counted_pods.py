@@ -13,7 +13,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from bench.cluster_objects import GPUS_PER_NODE, NAMESPACE_PODS, REQUESTS, ROOM, namespace_names, node_name
-from tests.integration import shapes
+from tests import objects as shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -34,7 +34,7 @@ from gpu_scheduler.kube.resource import Resource
 from gpu_scheduler.names import COUNT
 from gpu_scheduler.process.logs import set_up_logging
 from gpu_scheduler.process.reflectors import by_name, by_uid
-from tests.integration import shapes
+from tests import objects as shapes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

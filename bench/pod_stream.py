@@ -10,7 +10,7 @@ import msgspec
 from bench.contenders.prepared_requests import Request
 from bench.gated_process import GatedProcess
 from bench.pod_stream_process import Arrival, Pace, Streamed
-from tests.integration.plant import ADMIN_TOKEN
+from tests.integration.control_plane import ADMIN_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

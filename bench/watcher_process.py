@@ -11,12 +11,12 @@ import msgspec
 
 from bench.gated_process import ROOT
 from bench.watcher import Asked, Progress, Seen
-from tests.integration.plant import ADMIN_TOKEN
+from tests.integration.control_plane import ADMIN_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 
 class WatcherProcess:

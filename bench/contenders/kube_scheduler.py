@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.costs import Meter
-from tests.integration.plant import ADMIN_TOKEN
+from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.programs import Process, free_port, program
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.contenders import naive_scheduler
 from bench.costs import Meter
-from tests.integration.plant import ADMIN_TOKEN
+from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.programs import Process
 
 if TYPE_CHECKING:

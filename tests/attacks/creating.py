@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 RATE: Final = 20
 """Creates a second."""

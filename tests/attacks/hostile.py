@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.integration import shapes
-from tests.integration.shapes import MAP
+from tests import objects
+from tests.objects import MAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 MOST: Final = 1_400_000
 """Bytes of one text: etcd takes requests of 1.5 MiB."""
@@ -21,7 +21,7 @@ _LINE: Final = "0=node1:0\n"
 
 
 def _spec(**spec: Any) -> Callable[[str], Object]:
-    return lambda name: shapes.pod(name, _LINE, shapes.literal("0"), **spec)
+    return lambda name: objects.pod(name, _LINE, objects.literal("0"), **spec)
 
 
 def _containers(**fields: Any) -> Object:
@@ -29,19 +29,19 @@ def _containers(**fields: Any) -> Object:
 
 
 def _env(value: str) -> Callable[[str], Object]:
-    return lambda name: shapes.pod(name, _LINE, shapes.literal(value))
+    return lambda name: objects.pod(name, _LINE, objects.literal(value))
 
 
 def _annotated(key: str, text: str) -> Callable[[str], Object]:
-    return lambda name: shapes.pod(name, _LINE, shapes.literal("0"), annotations={key: text})
+    return lambda name: objects.pod(name, _LINE, objects.literal("0"), annotations={key: text})
 
 
 def _labelled(name: str) -> Object:
-    return shapes.pod(name, _LINE, shapes.literal("0"), labels={f"a{number}": "" for number in range(12_000)})
+    return objects.pod(name, _LINE, objects.literal("0"), labels={f"a{number}": "" for number in range(12_000)})
 
 
 def _owned(name: str) -> Object:
-    body = shapes.pod(name, _LINE, shapes.literal("0"))
+    body = objects.pod(name, _LINE, objects.literal("0"))
     owners = [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": str(number)} for number in range(15_000)]
     body["metadata"]["ownerReferences"] = owners
     return body
@@ -49,7 +49,7 @@ def _owned(name: str) -> Object:
 
 def _with_container(**fields: Any) -> Callable[[str], Object]:
     def make(name: str) -> Object:
-        body = shapes.pod(name, _LINE, shapes.literal("0"))
+        body = objects.pod(name, _LINE, objects.literal("0"))
         body["spec"]["containers"][0] |= fields
         return body
 
@@ -57,7 +57,7 @@ def _with_container(**fields: Any) -> Callable[[str], Object]:
 
 
 def _many_containers(name: str) -> Object:
-    body = shapes.pod(name, _LINE, shapes.literal("0"))
+    body = objects.pod(name, _LINE, objects.literal("0"))
     body["spec"]["containers"] += [{"name": f"c{number}", "image": "i"} for number in range(8_000)]
     return body
 

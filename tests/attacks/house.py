@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from tests.integration import shapes, watched
+from tests import objects
+from tests.integration import watched
 from tests.integration.bench import SYSTEM_NAMESPACE, Bench
 from tests.integration.command import SHIPPED_LEASE, Command, start_alone
 from tests.integration.manifests import allow_use
-from tests.integration.plant import Kube
 from tests.integration.served import UNREVIEWED, Webhook
 from tests.integration.workshop import API, start_controller, workshop
 from tests.waiting import eventually
@@ -20,7 +20,9 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 NODES: Final = ("node1", "node2", "node3", "node4")
 DEVICES: Final = 4
@@ -37,16 +39,15 @@ class House:
         """Return when the scheduler and the controller lead and the API server asks the webhook."""
         self._folder = folder
         self.plane: ControlPlane = workshop(folder)
-        self.kube: Kube = self.plane.kube
-        self._monitors: dict[str, Kube] = {}
-        self._clients: list[Kube] = []
+        self.kube: KubeClient = self.plane.kube
+        self._monitors: dict[str, KubeClient] = {}
         self._programs: list[Command] = []
         try:
             watched.allow(self.plane)
             _aggregate(self.kube)
             for name in NODES:
-                devices = shapes.inventory(*(shapes.card(index) for index in range(DEVICES)))
-                self.kube.create("/api/v1/nodes", shapes.node(name, annotations=devices))
+                devices = objects.inventory(*(objects.card(index) for index in range(DEVICES)))
+                self.kube.create("/api/v1/nodes", objects.node(name, annotations=devices))
             self.webhook = Webhook(folder, ["webhook"], {})
             self._programs.append(self.webhook.command)
             for collection, body in self.webhook.registrations():
@@ -66,26 +67,20 @@ class House:
             raise
 
     def _wait_reviewed(self) -> None:
-        probe = shapes.pod("probe", "nonsense")
+        probe = objects.pod("probe", "nonsense")
         path = "/api/v1/namespaces/default/pods?dryRun=All"
         eventually("the API server asks the webhook", lambda: self.kube.call("POST", path, probe)[0] == 400, seconds=20)
 
-    def account(self, name: str, namespace: str = SYSTEM_NAMESPACE) -> Kube:
+    def account(self, name: str, namespace: str = SYSTEM_NAMESPACE) -> KubeClient:
         """Ask as a service account, by a token of its own."""
-        return self.bearer(self.plane.service_account_token(namespace, name))
+        return self.plane.client_of(namespace, name)
 
-    def bearer(self, token: str) -> Kube:
-        """Ask with this token."""
-        kube = Kube(self.plane.port, str(self.plane.ca), token)
-        self._clients.append(kube)
-        return kube
-
-    def monitor(self, node: str) -> Kube:
+    def monitor(self, node: str) -> KubeClient:
         """Ask as the monitor of this node: its token is bound to its pod there."""
         if node not in self._monitors:
             folder = self._folder / f"monitor-{node}"
             folder.mkdir()
-            self._monitors[node] = self.bearer(watched.Watched(self.plane, folder, node).token())
+            self._monitors[node] = self.plane.client(watched.Watched(self.plane, folder, node).token())
         return self._monitors[node]
 
     def allow(self, namespace: str, resource: str, account: str = "default") -> None:
@@ -96,8 +91,6 @@ class House:
         """End all that was started."""
         for program in reversed(self._programs):
             program.process.stop()
-        for client in self._clients:
-            client.close()
         self.plane.stop()
 
 
@@ -145,7 +138,7 @@ def _binding(name: str, kind: str, role: str, account: str, namespace: str) -> O
     }
 
 
-def _aggregate(kube: Kube) -> None:
+def _aggregate(kube: KubeClient) -> None:
     """Do the controller manager's work, which does not run here: fill the roles that are put together from others."""
     roles = {role["metadata"]["name"]: role for role in kube.call("GET", f"{RBAC}/clusterroles")[1]["items"]}
     # `edit` has what `view` has, and `admin` what `edit` has.

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests import objects
 from tests.attacks.house import refusal
-from tests.integration import shapes
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.workshop import API, order
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.attacks.house import House, Tenant
-    from tests.integration.plant import Kube, Object
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 HOST: Final = {"hostPID": True, "hostNetwork": True, "volumes": [{"name": "host", "hostPath": {"path": "/"}}]}
 NO_OWNER: Final = "cannot create a pod as the controller of GPUWorkloads that no GPUWorkload controls"
@@ -22,13 +23,13 @@ SCHEDULER: Final = "cannot create a pod of another scheduler as the controller o
 
 
 @pytest.fixture
-def stolen(house: House) -> Kube:
+def stolen(house: House) -> KubeClient:
     """The token, in other hands."""
     return house.account("gpu-scheduler-controller")
 
 
 def _pod(scheduler: str = "gpu-scheduler", **owner: Any) -> Object:
-    body = shapes.pod("spy-0", "0=node1:0", scheduler=scheduler, **HOST)  # type: ignore[arg-type]
+    body = objects.pod("spy-0", "0=node1:0", scheduler=scheduler, **HOST)  # type: ignore[arg-type]
     if owner:
         body["metadata"]["ownerReferences"] = [{"name": "spy", "uid": "1", "controller": True, **owner}]
     return body
@@ -46,7 +47,7 @@ PODS: Final[dict[str, tuple[Object, str]]] = {
 
 @pytest.mark.promise("guard-10")
 @pytest.mark.parametrize("what", PODS)
-def test_a_stolen_token_makes_no_other_pod(tenant: Tenant, stolen: Kube, what: str) -> None:
+def test_a_stolen_token_makes_no_other_pod(tenant: Tenant, stolen: KubeClient, what: str) -> None:
     """None that no GPUWorkload controls, and none that another scheduler would place at once."""
     pod, told = PODS[what]
 
@@ -58,10 +59,10 @@ def test_a_stolen_token_makes_no_other_pod(tenant: Tenant, stolen: Kube, what: s
 
 @pytest.mark.promise("guard-10")
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", SYSTEM_NAMESPACE, "gpu-scheduler-monitor"])
-def test_a_stolen_token_makes_no_pod_of_the_system(house: House, stolen: Kube, namespace: str) -> None:
+def test_a_stolen_token_makes_no_pod_of_the_system(house: House, stolen: KubeClient, namespace: str) -> None:
     """Where an account may do everything, a pod with the right owner's name is refused too."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    pod = shapes.pod("spy-0", "0=node1:0")
+    pod = objects.pod("spy-0", "0=node1:0")
     pod["metadata"]["ownerReferences"] = [{**WORKLOAD, "name": "spy", "uid": "1", "controller": True}]
 
     refused = refusal(stolen.call("POST", pods, pod))
@@ -93,7 +94,7 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
 
 
 @pytest.mark.parametrize("what", RIGHTS)
-def test_a_stolen_token_has_no_other_right(stolen: Kube, what: str) -> None:
+def test_a_stolen_token_has_no_other_right(stolen: KubeClient, what: str) -> None:
     """RBAC refuses the rest."""
     method, path, body = RIGHTS[what]
     content = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -104,7 +105,7 @@ def test_a_stolen_token_has_no_other_right(stolen: Kube, what: str) -> None:
 
 
 @pytest.mark.promise("guard-10")
-def test_a_stolen_token_makes_no_other_lease(house: House, stolen: Kube) -> None:
+def test_a_stolen_token_makes_no_other_lease(house: House, stolen: KubeClient) -> None:
     """Not the scheduler's either, where that is not there yet."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 
@@ -128,7 +129,7 @@ def test_a_workload_of_the_system_says_why_it_waits(house: House) -> None:
     assert message.startswith("RequestInvalid: cannot create a pod of a GPUWorkload in namespace kube-system, which is")
 
 
-def test_what_is_left_is_an_invented_workload(tenant: Tenant, stolen: Kube) -> None:
+def test_what_is_left_is_an_invented_workload(tenant: Tenant, stolen: KubeClient) -> None:
     """No policy can look a GPUWorkload up: a pod of an invented one stays until garbage collection misses its owner."""
     status, answer = stolen.call("POST", tenant.pods, _pod(**WORKLOAD))
 

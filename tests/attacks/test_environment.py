@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests import objects
 from tests.attacks.house import TENANT, refusal
-from tests.integration import shapes
 from tests.integration.spellings import ALL, LIMITED, NOT_BOOKED, visible
 
 if TYPE_CHECKING:
     from tests.attacks.house import House, Tenant
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 KEEP: Final = {"agentaflow.gpu/keep-env": "true"}
 NO_GPU: Final = "0=node2:"
@@ -53,7 +53,7 @@ def _stubborn(*env: Object) -> Object:
 
 def _with(where: str, *env: Object, beside: list[Object], keep: bool = True) -> Object:
     """A pod without a GPU in its line, and one container with this environment; its others have `beside`."""
-    pod = shapes.pod("thief-0", NO_GPU, beside, annotations=KEEP if keep else None)
+    pod = objects.pod("thief-0", NO_GPU, beside, annotations=KEEP if keep else None)
     if where == "containers":
         pod["spec"]["containers"].append(_stubborn(*env))
     else:
@@ -88,7 +88,7 @@ def test_what_cannot_be_booked_is_refused(keeper: Tenant, what: str, where: str)
 @pytest.mark.parametrize("what", NOT_BOOKED)
 def test_what_cannot_be_booked_is_never_bound(slipping: Tenant, what: str) -> None:
     """Where the webhook did not see the pod, the bind gate says the same."""
-    pod = _with("initContainers", *_whole(NOT_BOOKED[what]), beside=shapes.literal(""))
+    pod = _with("initContainers", *_whole(NOT_BOOKED[what]), beside=objects.literal(""))
     assert slipping.call("POST", slipping.pods, pod)[0] == 201
 
     message = slipping.bench.wait_message("thief-0", "EnvConflict: cannot keep CUDA_")
@@ -102,13 +102,13 @@ def test_a_second_entry_is_no_way_round(keeper: Tenant, slipping: Tenant) -> Non
     """Of two entries with one name the kubelet takes the last; both are looked at."""
     env = [visible("3"), ORDER, visible("+3")]
     status, answer = keeper.call("POST", keeper.pods, _with("containers", *env, beside=[]))
-    slipped = slipping.call("POST", slipping.pods, _with("containers", *env, beside=shapes.literal("")))
+    slipped = slipping.call("POST", slipping.pods, _with("containers", *env, beside=objects.literal("")))
 
     assert (status, slipped[0]) == (403, 201), answer
     assert slipping.bench.wait_message("thief-0", "EnvConflict: cannot keep CUDA_VISIBLE_DEVICES=")
 
 
-HONEST: Final = {"numbers": "3,0", "a UUID": shapes.gpu(3), "no GPU": "-1", "nothing": ""}
+HONEST: Final = {"numbers": "3,0", "a UUID": objects.gpu(3), "no GPU": "-1", "nothing": ""}
 
 
 @pytest.mark.promise("env-11")
@@ -123,7 +123,7 @@ def test_what_is_booked_may_be_kept(keeper: Tenant, value: str) -> None:
 
 TAKEN: Final = {
     "a GPU that another pod holds": ("1", "GpuHeld: GPU 1 of node2 is held by "),
-    "by its UUID": (shapes.gpu(1), "GpuHeld: GPU "),
+    "by its UUID": (objects.gpu(1), "GpuHeld: GPU "),
     "among others": ("3,0", "GpuHeld: GPU 0 of node2 is held by "),
 }
 
@@ -132,14 +132,14 @@ TAKEN: Final = {
 @pytest.mark.parametrize(("value", "start"), TAKEN.values(), ids=TAKEN)
 def test_a_kept_device_is_taken_from_nobody(keeper: Tenant, value: str, start: str) -> None:
     """What is kept is asked for like a line's devices: it waits for its holder, and is held by whoever keeps it."""
-    assert keeper.call("POST", keeper.pods, shapes.pod("holder-0", "0=node2:0,1"))[0] == 201
+    assert keeper.call("POST", keeper.pods, objects.pod("holder-0", "0=node2:0,1"))[0] == 201
     assert keeper.bench.placed("holder-0").devices == "0,1"
     assert keeper.call("POST", keeper.pods, _with("containers", visible(value), beside=[]))[0] == 201
 
     assert keeper.bench.wait_message("thief-0", start)
     keeper.bench.delete("holder-0")
     assert keeper.bench.placed("thief-0").node == "node2"
-    assert keeper.call("POST", keeper.pods, shapes.pod("next-0", "0=node2:0,1"))[0] == 201
+    assert keeper.call("POST", keeper.pods, objects.pod("next-0", "0=node2:0,1"))[0] == 201
     assert keeper.bench.wait_message("next-0", "GpuHeld: GPU ")
 
 
@@ -155,7 +155,7 @@ def test_a_kept_device_must_exist(keeper: Tenant) -> None:
 @pytest.mark.parametrize("what", ALL)
 def test_keep_env_does_not_speak_for_a_debug_container(keeper: Tenant, what: str) -> None:
     """It comes when everything is booked: another value than its pod's is another device than the booked ones."""
-    pod = shapes.pod("kept-0", NO_GPU, [visible("1")], annotations=KEEP)
+    pod = objects.pod("kept-0", NO_GPU, [visible("1")], annotations=KEEP)
     assert keeper.call("POST", keeper.pods, pod)[0] == 201
 
     assert "EnvConflict: cannot set CUDA_" in refusal(_debug(keeper, "kept-0", ALL[what]))
@@ -164,31 +164,31 @@ def test_keep_env_does_not_speak_for_a_debug_container(keeper: Tenant, what: str
 @pytest.mark.promise("env-3", "env-13")
 def test_a_debug_container_sees_what_its_kept_pod_sees(keeper: Tenant) -> None:
     """Without a word of its own."""
-    pod = shapes.pod("kept-0", NO_GPU, [visible("1")], annotations=KEEP)
+    pod = objects.pod("kept-0", NO_GPU, [visible("1")], annotations=KEEP)
     assert keeper.call("POST", keeper.pods, pod)[0] == 201
 
     status, answer = _debug(keeper, "kept-0")
 
     assert status == 200, answer
-    assert answer["spec"]["ephemeralContainers"][0]["env"] == shapes.literal("1")
+    assert answer["spec"]["ephemeralContainers"][0]["env"] == objects.literal("1")
 
 
 @pytest.mark.promise("env-13")
 def test_a_debug_container_sees_nothing_where_nothing_is_decided(keeper: Tenant) -> None:
     """A pod that asks for nothing has no devices, and neither has who looks into it."""
-    assert keeper.call("POST", keeper.pods, shapes.pod("bare-0", None))[0] == 201
+    assert keeper.call("POST", keeper.pods, objects.pod("bare-0", None))[0] == 201
 
     assert _debug(keeper, "bare-0", visible("1"))[0] == 403
     status, answer = _debug(keeper, "bare-0")
 
     assert status == 200, answer
-    assert answer["spec"]["ephemeralContainers"][0]["env"] == shapes.reading()
+    assert answer["spec"]["ephemeralContainers"][0]["env"] == objects.reading()
 
 
 @pytest.mark.promise("env-13", "gate-3")
 def test_a_debug_container_that_slips_by_is_not_bound(slipping: Tenant) -> None:
     """A pod can be debugged before it is placed, and waits then."""
-    pod = shapes.pod("thief-0", NO_GPU, shapes.literal(""), annotations=KEEP, schedulingGates=[{"name": "any/gate"}])
+    pod = objects.pod("thief-0", NO_GPU, objects.literal(""), annotations=KEEP, schedulingGates=[{"name": "any/gate"}])
     assert slipping.call("POST", slipping.pods, pod)[0] == 201
     assert _debug(slipping, "thief-0", visible("1"), ORDER)[0] == 200
     assert (
@@ -208,7 +208,7 @@ def test_what_comes_by_env_from_stands_behind_ours(keeper: Tenant, slipping: Ten
     devices = {"metadata": {"name": "devices"}, "data": {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}}
     for tenant in (keeper, slipping):
         assert tenant.call("POST", f"/api/v1/namespaces/{tenant.namespace}/configmaps", devices)[0] == 201
-        pod = shapes.pod("thief-0", NO_GPU, annotations=KEEP)
+        pod = objects.pod("thief-0", NO_GPU, annotations=KEEP)
         pod["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "devices"}}]
         assert tenant.call("POST", tenant.pods, pod)[0] == 201
 
@@ -226,9 +226,9 @@ def test_a_long_value_is_refused(keeper: Tenant, slipping: Tenant, characters: i
     """Kept or not, and in a debug container: it would stay in the memory of every scheduler."""
     value = visible("0" * characters)
     status, answer = keeper.call("POST", keeper.pods, _with("containers", value, beside=[], keep=keep))
-    pod = _with("containers", value, ORDER, beside=shapes.literal(""), keep=keep)
+    pod = _with("containers", value, ORDER, beside=objects.literal(""), keep=keep)
     slipped = slipping.call("POST", slipping.pods, pod)
-    assert keeper.call("POST", keeper.pods, shapes.pod("kept-0", NO_GPU, annotations=KEEP))[0] == 201
+    assert keeper.call("POST", keeper.pods, objects.pod("kept-0", NO_GPU, annotations=KEEP))[0] == 201
     debugged, told = _debug(keeper, "kept-0", value)
 
     assert (status, slipped[0], debugged) == (403, 201, 403), answer["message"][:200]
@@ -242,8 +242,8 @@ def test_a_long_value_is_refused(keeper: Tenant, slipping: Tenant, characters: i
 def test_a_line_whose_value_would_be_too_long_is_refused(tenant: Tenant, slipping: Tenant) -> None:
     """What we write ourselves keeps to the same limit."""
     text = "0=node2:" + ",".join(f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(100))
-    status, answer = tenant.call("POST", tenant.pods, shapes.pod("train-0", text))
-    slipped = slipping.call("POST", slipping.pods, shapes.pod("train-0", text, shapes.reading()))
+    status, answer = tenant.call("POST", tenant.pods, objects.pod("train-0", text))
+    slipped = slipping.call("POST", slipping.pods, objects.pod("train-0", text, objects.reading()))
 
     assert (status, slipped[0]) == (400, 201)
     assert "MapInvalid: cannot read placement map, line 1: " in answer["message"]
@@ -254,30 +254,30 @@ def test_a_line_whose_value_would_be_too_long_is_refused(tenant: Tenant, slippin
 EXCESS: Final[dict[str, tuple[Object, str]]] = {
     **{
         f"annotation {key}": (
-            shapes.pod("huge-0", "0=node2:3", shapes.literal("3"), annotations={f"agentaflow.gpu/{key}": "1" * 64}),
+            objects.pod("huge-0", "0=node2:3", objects.literal("3"), annotations={f"agentaflow.gpu/{key}": "1" * 64}),
             f"{'IndexUnknown' if key == 'index' else 'RequestInvalid'}: cannot read annotation agentaflow.gpu/{key}: ",
         )
         for key in LIMITED
     },
     "an annotation of 200 kB": (
-        shapes.pod("huge-0", "0=node2:3", shapes.literal("3"), annotations={"agentaflow.gpu/count": "1" * 200_000}),
+        objects.pod("huge-0", "0=node2:3", objects.literal("3"), annotations={"agentaflow.gpu/count": "1" * 200_000}),
         "RequestInvalid: cannot read annotation agentaflow.gpu/count: ",
     ),
     "a map of more than 64 KiB": (
-        shapes.pod("huge-0", "0=node2:3\n#" + "x" * 65_536, shapes.literal("3")),
+        objects.pod("huge-0", "0=node2:3\n#" + "x" * 65_536, objects.literal("3")),
         "MapInvalid: cannot read placement map: it must have at most 65536 bytes (example: 1=node2:0,1); ",
     ),
     "a thousand and one containers": (
-        shapes.pod(
+        objects.pod(
             "huge-0",
             "0=node2:3",
-            shapes.literal("3"),
+            objects.literal("3"),
             initContainers=[{"name": f"c-{number}", "image": "registry.invalid/none"} for number in range(1000)],
         ),
         "RequestInvalid: cannot read the pod: it has 1001 containers, ",
     ),
     "an entry of ours four thousand times": (
-        shapes.pod("huge-0", "0=node2:3", [*shapes.literal("3"), *[visible("3")] * 3999]),
+        objects.pod("huge-0", "0=node2:3", [*objects.literal("3"), *[visible("3")] * 3999]),
         "RequestInvalid: cannot read the pod: it has 4001 entries of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER",
     ),
 }

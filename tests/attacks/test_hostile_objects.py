@@ -19,7 +19,7 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 ORDINARY: Final = 500
 GROWTH: Final = 20.0

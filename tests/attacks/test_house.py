@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration import shapes
+from tests import objects
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def test_an_honest_pod_is_admitted_and_bound(tenant: Tenant) -> None:
     """What every attack here is compared with."""
-    status, answer = tenant.call("POST", tenant.pods, shapes.pod("train-0", "0=node1:0,1"))
+    status, answer = tenant.call("POST", tenant.pods, objects.pod("train-0", "0=node1:0,1"))
 
     assert status == 201, answer
     assert tenant.bench.placed("train-0").devices == "0,1"

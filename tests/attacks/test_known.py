@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests import objects
 from tests.attacks.house import Tenant, refusal
-from tests.integration import shapes
 from tests.integration.bench import MAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.attacks.house import House
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 ASSIGNED: Final = "agentaflow.gpu/assigned-devices"
 FORGED: Final[Object] = {"metadata": {"annotations": {ASSIGNED: "0,1,2,3"}}}
@@ -25,7 +25,7 @@ STRATEGIC: Final = "strategic-merge-patch+json"
 @pytest.fixture
 def placed(tenant: Tenant) -> Tenant:
     """A tenant with a pod that runs."""
-    tenant.kube.create(tenant.pods, shapes.pod("train-0", "0=node2:0"))
+    tenant.kube.create(tenant.pods, objects.pod("train-0", "0=node2:0"))
     tenant.bench.wait_bound("train-0", "node2")
     return tenant
 
@@ -40,7 +40,7 @@ def _binding(name: str) -> Object:
 @pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
 def test_no_pod_begins_with_an_assignment(tenant: Tenant, scheduler: str) -> None:
     """Nor does one of another scheduler's."""
-    pod = shapes.pod("forged-0", "0=node1:0", annotations={ASSIGNED: "0,1,2,3"}, scheduler=scheduler)
+    pod = objects.pod("forged-0", "0=node1:0", annotations={ASSIGNED: "0,1,2,3"}, scheduler=scheduler)
 
     refused = refusal(tenant.call("POST", tenant.pods, pod))
 
@@ -68,7 +68,7 @@ def test_no_assignment_is_changed(placed: Tenant, path: str, value: str | None) 
 @pytest.mark.parametrize("path", ["pods/wait-0/binding", "bindings"])
 def test_a_tenant_binds_nothing(tenant: Tenant, path: str) -> None:
     """A namespace's admin has no right to bind."""
-    tenant.kube.create(tenant.pods, shapes.pod("wait-0", "0=node9:0"))
+    tenant.kube.create(tenant.pods, objects.pod("wait-0", "0=node9:0"))
 
     refused = refusal(tenant.call("POST", f"/api/v1/namespaces/{tenant.namespace}/{path}", _binding("wait-0")))
 
@@ -79,7 +79,7 @@ def test_a_tenant_binds_nothing(tenant: Tenant, path: str) -> None:
 @pytest.mark.promise("guard-4")
 def test_a_tenant_chooses_no_node(tenant: Tenant) -> None:
     """Past all that is held there."""
-    refused = refusal(tenant.call("POST", tenant.pods, shapes.pod("preset-0", "0=node1:0", nodeName="node1")))
+    refused = refusal(tenant.call("POST", tenant.pods, objects.pod("preset-0", "0=node1:0", nodeName="node1")))
 
     assert "RequestInvalid: cannot create the pod on node node1: with schedulerName gpu-scheduler" in refused
     assert tenant.bench.kube.get(f"{tenant.pods}/preset-0") is None
@@ -119,7 +119,7 @@ def test_what_was_decided_by_stands(placed: Tenant, what: str, path: str) -> Non
 def victim(house: House) -> Iterator[Tenant]:
     """Somebody else, whose StatefulSet's pod holds a GPU."""
     victim = Tenant(house)
-    victim.kube.create(victim.pods, shapes.pod("bank-0", SHARED, owner=("StatefulSet", "bank")))
+    victim.kube.create(victim.pods, objects.pod("bank-0", SHARED, owner=("StatefulSet", "bank")))
     victim.bench.wait_bound("bank-0", "node3")
     yield victim
     victim.leave()
@@ -132,7 +132,7 @@ SHARED: Final = "0=node3:0\n1=node3:0\n"
 def test_a_foreign_owner_opens_no_gpu(tenant: Tenant, victim: Tenant) -> None:
     """Who names another's controller as its own, with the same map, is of another workload: the namespace counts."""
     owner = victim.bench.read("bank-0")["metadata"]["ownerReferences"]
-    pod = shapes.pod("bank-1", SHARED)
+    pod = objects.pod("bank-1", SHARED)
     pod["metadata"]["ownerReferences"] = owner
 
     status, answer = tenant.call("POST", tenant.pods, pod)

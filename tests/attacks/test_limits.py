@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.integration import limits, shapes
+from tests import objects
+from tests.integration import limits
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.attacks.house import House, Tenant
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 MAP: Final = "0=node1:0,1\n1=node2:0\n2=node3:0\n3=node4:0\n"
 ALLOWED: Final = 2
@@ -35,7 +36,7 @@ def limited(house: House, tenant: Tenant) -> Iterator[Tenant]:
 def told(house: House, tenant: Tenant) -> bool:
     """Whether the scheduler goes by the limits: a pod that alone asks for more waits for that."""
     name = "probe-0"
-    tenant.call("POST", tenant.pods, shapes.pod(name, "0=node1:0,1,2"))
+    tenant.call("POST", tenant.pods, objects.pod(name, "0=node1:0,1,2"))
     try:
         return bool(tenant.bench.wait_message(name, "QuotaExceeded: ", seconds=2))
     except AssertionError:
@@ -46,7 +47,7 @@ def told(house: House, tenant: Tenant) -> bool:
 
 def pod(name: str, **more: object) -> Object:
     """A bare pod with the map."""
-    return shapes.pod(name, MAP, **more)  # type: ignore[arg-type]  # the attack's own wishes
+    return objects.pod(name, MAP, **more)  # type: ignore[arg-type]  # the attack's own wishes
 
 
 def create(tenant: Tenant, body: Object, path: str = "") -> None:
@@ -57,20 +58,20 @@ def create(tenant: Tenant, body: Object, path: str = "") -> None:
 
 def kept(name: str) -> Object:
     """A pod whose line names no device and whose container keeps two."""
-    return shapes.pod(name, "0=node2:", shapes.literal("1,2"), annotations={**KEEP, "agentaflow.gpu/index": "0"})
+    return objects.pod(name, "0=node2:", objects.literal("1,2"), annotations={**KEEP, "agentaflow.gpu/index": "0"})
 
 
 def counted(name: str, **annotations: str) -> Object:
     """A pod that leaves the choice to a strategy."""
     said = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return shapes.pod(name, None, annotations={"agentaflow.gpu/count": "1", **said})
+    return objects.pod(name, None, annotations={"agentaflow.gpu/count": "1", **said})
 
 
 MORE: Final[dict[str, Callable[[str], Object]]] = {
     "by another line": lambda name: pod(name, annotations={"agentaflow.gpu/index": "1"}),
-    "by another map": lambda name: shapes.pod(name, "0=node3:1", annotations={"agentaflow.gpu/index": "0"}),
+    "by another map": lambda name: objects.pod(name, "0=node3:1", annotations={"agentaflow.gpu/index": "0"}),
     "by another owner": lambda name: pod(name, owner=("Job", "mine"), annotations={"agentaflow.gpu/index": "2"}),
-    "by the first free line": lambda name: shapes.pod(
+    "by the first free line": lambda name: objects.pod(
         f"{name}-x",
         "0=node3:1\n1=node3:2",
         owner=("Job", "mine"),
@@ -129,7 +130,7 @@ def test_many_pods_at_once_get_no_more_than_the_limit(limited: Tenant) -> None:
     for number in range(12):
         create(
             limited,
-            shapes.pod(f"crowd-{number}", "\n".join(f"{each}=node{each % 4 + 1}:{each // 4}" for each in range(12))),
+            objects.pod(f"crowd-{number}", "\n".join(f"{each}=node{each % 4 + 1}:{each // 4}" for each in range(12))),
         )
 
     def placed() -> set[tuple[str, str]]:

@@ -12,7 +12,7 @@ from tests.integration.workshop import API
 
 if TYPE_CHECKING:
     from tests.attacks.house import House
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 NODE: Final = "/api/v1/nodes/node1"
 MERGE: Final = "application/merge-patch+json"

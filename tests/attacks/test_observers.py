@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests import objects
 from tests.attacks.house import RBAC, refusal
-from tests.integration import shapes
 from tests.integration.workshop import order, template
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.attacks.house import House, Tenant
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 OBSERVER: Final = {"agentaflow.gpu/observer": "true"}
 KEEP: Final = {"agentaflow.gpu/keep-env": "true"}
@@ -22,8 +22,8 @@ REFUSED: Final = "RequestInvalid: cannot create a pod with annotation agentaflow
 
 
 def _pod(name: str, annotations: dict[str, str], **spec: object) -> Object:
-    env = shapes.literal("3") if annotations is KEEP else None
-    return shapes.pod(name, EVERY, env, annotations=annotations, **spec)  # type: ignore[arg-type]
+    env = objects.literal("3") if annotations is KEEP else None
+    return objects.pod(name, EVERY, env, annotations=annotations, **spec)  # type: ignore[arg-type]
 
 
 def _pods(tenant: Tenant) -> list[str]:
@@ -79,11 +79,11 @@ def test_a_tenant_takes_no_part_in_anothers_right(house: House, tenant: Tenant) 
 @pytest.mark.promise("guard-7", "share-6")
 def test_a_trusted_account_observes(house: House, tenant: Tenant) -> None:
     """The honest way, beside a pod that holds the GPUs; the holder keeps them."""
-    tenant.kube.create(tenant.pods, shapes.pod("train-0", EVERY))
+    tenant.kube.create(tenant.pods, objects.pod("train-0", EVERY))
     tenant.bench.wait_bound("train-0", "node1")
     house.allow(tenant.namespace, "observers", "trusted")
 
-    pod = shapes.pod("watch-1", EVERY.replace("0=", "1="), annotations=OBSERVER, serviceAccountName="trusted")
+    pod = objects.pod("watch-1", EVERY.replace("0=", "1="), annotations=OBSERVER, serviceAccountName="trusted")
 
     def admitted() -> bool:
         status, answer = tenant.call("POST", tenant.pods, pod)
@@ -101,7 +101,7 @@ def test_a_trusted_account_observes(house: House, tenant: Tenant) -> None:
 @pytest.mark.parametrize("annotations", [OBSERVER, KEEP], ids=["observer", "keep-env"])
 def test_no_pod_becomes_an_observer_later(tenant: Tenant, annotations: dict[str, str], path: str) -> None:
     """Whichever way the annotation is written, it is not there afterwards."""
-    tenant.kube.create(tenant.pods, shapes.pod("train-0", "0=node9:0"))
+    tenant.kube.create(tenant.pods, objects.pod("train-0", "0=node9:0"))
     before = tenant.bench.read("train-0")["metadata"]["annotations"]
 
     body = {"metadata": {"annotations": annotations}}

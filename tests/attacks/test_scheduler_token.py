@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests import objects
 from tests.attacks.house import refusal
-from tests.integration import shapes
 from tests.integration.bench import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.attacks.house import House, Tenant
-    from tests.integration.plant import Kube, Object
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -23,7 +24,7 @@ ONLY: Final = "cannot write of a pod's status anything but condition PodSchedule
 
 
 @pytest.fixture
-def stolen(house: House) -> Kube:
+def stolen(house: House) -> KubeClient:
     """The token, in other hands."""
     return house.account("gpu-scheduler")
 
@@ -31,8 +32,8 @@ def stolen(house: House) -> Kube:
 @pytest.fixture
 def targets(tenant: Tenant) -> Iterator[Tenant]:
     """A pod of another scheduler's, one of ours that waits, and a claim."""
-    tenant.kube.create(tenant.pods, shapes.pod("web", None, scheduler="another-scheduler"))
-    tenant.kube.create(tenant.pods, shapes.pod("train-0", "0=node9:0"))
+    tenant.kube.create(tenant.pods, objects.pod("web", None, scheduler="another-scheduler"))
+    tenant.kube.create(tenant.pods, objects.pod("train-0", "0=node9:0"))
     tenant.bench.wait_message("train-0", "NodeNotFound: ")
     tenant.bench.claim("data")
     yield tenant
@@ -60,7 +61,7 @@ STATUSES: Final[dict[str, tuple[str, Object, str]]] = {
 
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("what", STATUSES)
-def test_a_stolen_token_writes_no_other_status(targets: Tenant, stolen: Kube, what: str) -> None:
+def test_a_stolen_token_writes_no_other_status(targets: Tenant, stolen: KubeClient, what: str) -> None:
     """Of pods of ours it tells why they wait; nothing else, and nothing of others'."""
     name, body, told = STATUSES[what]
     path = f"{targets.pods}/{name}"
@@ -82,7 +83,7 @@ CLAIMS: Final[dict[str, Object]] = {
 
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("what", CLAIMS)
-def test_a_stolen_token_writes_nothing_else_of_a_claim(targets: Tenant, stolen: Kube, what: str) -> None:
+def test_a_stolen_token_writes_nothing_else_of_a_claim(targets: Tenant, stolen: KubeClient, what: str) -> None:
     """Only on which node its pod will run."""
     path = f"{targets.bench.claims}/data"
     before = targets.bench.kube.get(path)
@@ -119,7 +120,7 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
 
 @pytest.mark.promise("safe-3")
 @pytest.mark.parametrize("what", RIGHTS)
-def test_a_stolen_token_has_no_other_right(stolen: Kube, what: str) -> None:
+def test_a_stolen_token_has_no_other_right(stolen: KubeClient, what: str) -> None:
     """RBAC refuses the rest."""
     method, path, body = RIGHTS[what]
 
@@ -129,7 +130,7 @@ def test_a_stolen_token_has_no_other_right(stolen: Kube, what: str) -> None:
 
 
 @pytest.mark.promise("guard-11")
-def test_a_stolen_token_makes_no_other_lease(house: House, stolen: Kube) -> None:
+def test_a_stolen_token_makes_no_other_lease(house: House, stolen: KubeClient) -> None:
     """A right to create knows no names; the policy does."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 
@@ -140,7 +141,7 @@ def test_a_stolen_token_makes_no_other_lease(house: House, stolen: Kube) -> None
 
 
 @pytest.mark.promise("guard-11")
-def test_the_scheduler_tells_pods_and_claims(targets: Tenant, stolen: Kube) -> None:
+def test_the_scheduler_tells_pods_and_claims(targets: Tenant, stolen: KubeClient) -> None:
     """What the token is for."""
     told = stolen.call("PATCH", f"{targets.pods}/train-0/status", _condition("PodScheduled"), STRATEGIC)
     assert told[0] == 200, told[1]
@@ -150,7 +151,7 @@ def test_the_scheduler_tells_pods_and_claims(targets: Tenant, stolen: Kube) -> N
     assert told[0] == 200, told[1]
 
 
-def test_what_is_left_is_a_binding(targets: Tenant, stolen: Kube) -> None:
+def test_what_is_left_is_a_binding(targets: Tenant, stolen: KubeClient) -> None:
     """A Binding does not say whose pod it is about: whoever has the token binds other schedulers' pods too."""
     target = {"apiVersion": "v1", "kind": "Node", "name": "node4"}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "web"}, "target": target}

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests import objects
 from tests.attacks.creating import Creating
-from tests.integration import shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.attacks.house import House, Tenant
     from tests.integration.command import Command
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 FLOOD: Final = Path(__file__).with_name("flood.py")
 MEMORY_LIMIT: Final = 192
@@ -125,7 +125,7 @@ class Watching:
 
 
 def _create(tenant: Tenant, scheduler: str) -> tuple[int, Object]:
-    return tenant.call("POST", f"{tenant.pods}?dryRun=All", shapes.pod("any-0", "0=node1:0\n", scheduler=scheduler))
+    return tenant.call("POST", f"{tenant.pods}?dryRun=All", objects.pod("any-0", "0=node1:0\n", scheduler=scheduler))
 
 
 def _attack(port: int, *attacks: tuple[str, int, str], seconds: float = SECONDS) -> list[Object]:

@@ -12,7 +12,8 @@ from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.attacks.house import House, Tenant
-    from tests.integration.plant import Kube, Object
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 HOSTS: Final[Object] = {
     "spec": {
@@ -27,7 +28,7 @@ AS_ANOTHER: Final[Object] = {
 
 
 @pytest.fixture
-def clerk(house: House, tenant: Tenant) -> Kube:
+def clerk(house: House, tenant: Tenant) -> KubeClient:
     """Who may write GPUWorkloads in the tenant's namespace, and no pods."""
     space, roles = tenant.namespace, f"{RBAC}/namespaces/{tenant.namespace}"
     rule = {
@@ -58,7 +59,7 @@ def _refused(answer: tuple[int, Object], namespace: str) -> None:
 @pytest.mark.parametrize("template", [None, HOSTS, AS_ANOTHER], ids=["plain", "the host's", "as another account"])
 @pytest.mark.parametrize("way", ["create", "apply"])
 def test_who_may_not_create_pods_writes_no_workload(
-    tenant: Tenant, clerk: Kube, template: Object | None, way: str
+    tenant: Tenant, clerk: KubeClient, template: Object | None, way: str
 ) -> None:
     """No GPUWorkload is there afterwards, and no pod."""
     body = order("deputy", template)
@@ -83,7 +84,7 @@ CHANGES: Final[dict[str, dict[str, Any]]] = {
 
 @pytest.mark.promise("guard-8")
 @pytest.mark.parametrize("what", CHANGES)
-def test_who_may_not_create_pods_changes_no_workload(tenant: Tenant, clerk: Kube, what: str) -> None:
+def test_who_may_not_create_pods_changes_no_workload(tenant: Tenant, clerk: KubeClient, what: str) -> None:
     """What changes nothing of the spec needs no right to create pods."""
     tenant.kube.create(tenant.workloads, order("honest"))
     path = f"{tenant.workloads}/honest"

@@ -15,7 +15,7 @@ import msgspec
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 ASKED: Final = "/version"
 _POLICY: Final = {

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from tests.auditor.history import Event
     from tests.integration.command import Command
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.proxy import FaultProxy
-    from tests.integration.plant import ControlPlane
 
 
 class Auditor:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.integration.command import Command
-    from tests.integration.plant import Kube
+    from tests.kube_client import KubeClient
 
 
 class Dumped(msgspec.Struct):
@@ -36,7 +36,7 @@ class Dump(msgspec.Struct):
     holders: list[Dumped]
 
 
-def ledger_differs(kube: Kube, command: Command, seconds: float) -> Iterator[Violation]:
+def ledger_differs(kube: KubeClient, command: Command, seconds: float) -> Iterator[Violation]:
     """I5: after so many seconds the ledger still has something else than a fresh list, binds in flight aside."""
     deadline = time.monotonic() + seconds
     found = list(_differences(kube, command))
@@ -46,7 +46,7 @@ def ledger_differs(kube: Kube, command: Command, seconds: float) -> Iterator[Vio
     yield from found
 
 
-def _differences(kube: Kube, command: Command) -> Iterator[Violation]:
+def _differences(kube: KubeClient, command: Command) -> Iterator[Violation]:
     status, text = command.get("/debug/ledger")
     assert command.process.alive(), f"the scheduler has ended: {command.process.output()[-1000:]}"
     assert status == 200, f"the scheduler shows no ledger: start it with DEBUG_ENDPOINTS=true ({status} {text})"

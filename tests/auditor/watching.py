@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import socket
-import ssl
 import threading
 import time
 from contextlib import suppress
@@ -14,12 +13,10 @@ import msgspec
 
 from tests.auditor.history import Event
 from tests.auditor.objects import seen
-from tests.integration.plant import ADMIN_TOKEN
-from tests.waiting import limit
 
 if TYPE_CHECKING:
     from tests.auditor.objects import Seen
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 GONE = 410
 
@@ -47,8 +44,7 @@ class Watching:
 
     def __init__(self, plane: ControlPlane, kind: str) -> None:
         """List, and go on watching."""
-        self._plane = plane
-        self._tls = ssl.create_default_context(cafile=str(plane.ca))
+        self._kube = plane.kube
         self._path = f"/api/v1/{kind}"
         self._kind = kind
         self.events: list[Event] = []
@@ -86,17 +82,8 @@ class Watching:
             except (OSError, http.client.HTTPException, msgspec.DecodeError):
                 time.sleep(0.1)
 
-    def _open(self, path: str) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
-        connection = http.client.HTTPSConnection("127.0.0.1", self._plane.port, context=self._tls, timeout=limit(90))
-        connection.request("GET", path, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
-        return connection, connection.getresponse()
-
     def _listed(self) -> tuple[int, list[Seen]]:
-        connection, answer = self._open(self._path)
-        try:
-            found = msgspec.json.decode(answer.read(), type=_List)
-        finally:
-            connection.close()
+        found = msgspec.json.decode(self._kube.raw("GET", self._path)[1], type=_List)
         return int(str(found.metadata["resourceVersion"])), [seen(raw) for raw in found.items]
 
     def _list(self) -> None:
@@ -113,19 +100,14 @@ class Watching:
 
     def _watch(self) -> None:
         query = f"watch=true&allowWatchBookmarks=true&resourceVersion={self._version}"
-        connection, answer = self._open(f"{self._path}?{query}")
-        self._connection = connection
-        try:
+        with self._kube.stream(f"{self._path}?{query}") as (self._connection, answer):
             if answer.status == GONE:
                 self._list()
                 return
             while line := answer.readline():
-                self._hear(msgspec.json.decode(line, type=_Line))
-        finally:
-            self._connection = None
-            connection.close()
+                self._take_line(msgspec.json.decode(line, type=_Line))
 
-    def _hear(self, line: _Line) -> None:
+    def _take_line(self, line: _Line) -> None:
         if line.type == "ERROR":
             if msgspec.json.decode(line.object, type=_Status).code == GONE:
                 self._list()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Self
-
-from kubernetes import client, config
+from typing import TYPE_CHECKING, Final, Self
 
 from tests.cluster.clusters import TESTS, Cluster
-from tests.waiting import eventually, limit
+from tests.cluster.reading import client_of
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +35,8 @@ class Stream:
         look: Callable[[Json], None] = lambda _: None,
     ) -> None:
         """Nothing is created before the `with`."""
-        # Not kubectl, which asks five times a second at most. The client's methods are typed for its own classes.
-        loaded = config.new_client_from_config(str(cluster.kubeconfig), f"kind-{cluster.name}")  # type: ignore[no-untyped-call]
-        self._api: Any = client.CoreV1Api(loaded)
+        # Not kubectl, which asks five times a second at most.
+        self._kube = client_of(cluster.kubeconfig, f"kind-{cluster.name}")
         self._describe = describe
         self._look = look
         self._pause = pause
@@ -73,13 +70,9 @@ class Stream:
     def _run(self, creator: int) -> None:
         while not self._stop.wait(self._pause):
             number = creator + len(self._counts) * self._counts[creator]
-            options = {} if self._counts[creator] % REAL == 0 else {"dry_run": "All"}
+            query = "" if self._counts[creator] % REAL == 0 else "?dryRun=All"
             try:
-                pod = self._describe(number)
-                answer = self._api.create_namespaced_pod(
-                    TESTS, pod, _request_timeout=limit(30), _preload_content=False, **options
-                )
-                self._look(json.loads(answer.data))
+                self._look(self._kube.create(f"/api/v1/namespaces/{TESTS}/pods{query}", self._describe(number)))
             except Exception as error:  # noqa: BLE001 - whatever fails a create is told by the test
                 self.failures.append(f"{time.strftime('%X')} {error}")
             self._counts[creator] += 1

@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 import yaml
 
-from tests.integration.plant import MISSING, Kube
+from tests.kube_client import NOT_FOUND, KubeClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,13 +41,13 @@ def read(kubeconfig: Path, cluster: str, path: str) -> dict[str, Any] | None:
         status, answer = client_of(kubeconfig, cluster).call("GET", path)
     except OSError as error:
         raise AssertionError(f"{path}: {error}") from error
-    assert status in {FOUND, MISSING}, f"{path}: {answer.get('message', answer)}"
+    assert status in {FOUND, NOT_FOUND}, f"{path}: {answer.get('message', answer)}"
     for each in (answer, *answer.get("items", ())):
         each.get("metadata", {}).pop("managedFields", None)
     return answer if status == FOUND else None
 
 
-def client_of(kubeconfig: Path, cluster: str) -> Kube:
+def client_of(kubeconfig: Path, cluster: str) -> KubeClient:
     """Return the client whose connections are kept, a connection for each thread."""
     return _client(kubeconfig, cluster, kubeconfig.stat().st_mtime_ns)
 
@@ -71,7 +71,7 @@ def path_of(kind: str, *arguments: str) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _client(kubeconfig: Path, name: str, changed: int) -> Kube:
+def _client(kubeconfig: Path, name: str, changed: int) -> KubeClient:
     """Speak to a cluster as its kubeconfig says; one that is made anew has another, `changed` later."""
     del changed
     config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
@@ -83,7 +83,7 @@ def _client(kubeconfig: Path, name: str, changed: int) -> Kube:
         ca, pair = Path(folder) / "ca.crt", Path(folder) / "pair.pem"
         ca.write_bytes(_decoded(cluster, "certificate-authority-data"))
         pair.write_bytes(_decoded(user, "client-certificate-data") + _decoded(user, "client-key-data"))
-        return Kube(port, str(ca), pair=str(pair))
+        return KubeClient(port, str(ca), pair=str(pair))
 
 
 def _decoded(values: Mapping[str, str], key: str) -> bytes:

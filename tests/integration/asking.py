@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tests.integration import shapes
-from tests.integration.shapes import literal, node, pod
+from tests import objects
+from tests.objects import literal, node, pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 LINE: Final = "0=node1:0\n"
 OTHER: Final = "0=node1:0\n# another map, so another workload\n7=node7:0\n"
@@ -128,4 +128,4 @@ def labels(**given: str | None) -> Object:
 
 def lists(*cards: Object) -> Object:
     """Give what the monitor writes on a node."""
-    return {"metadata": {"annotations": shapes.inventory(*cards)}}
+    return {"metadata": {"annotations": objects.inventory(*cards)}}

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.integration import shapes
+from tests import objects
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.integration.plant import Kube, Object
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 SYSTEM_NAMESPACE: Final = "gpu-scheduler-system"
-MAP: Final = shapes.MAP
+MAP: Final = objects.MAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Placed:
 class Bench:
     """One namespace of a running control plane."""
 
-    def __init__(self, kube: Kube, namespace: str, **labels: str) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, **labels: str) -> None:
         """Make the namespace; an underscore in a label's name stands for a slash."""
         self.kube = kube
         self.namespace = namespace
@@ -40,9 +41,9 @@ class Bench:
         kube.create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": marks}})
 
     def node(self, name: str, *, alias: str | None = None, **more: Any) -> None:
-        """Make a node; `more` as for shapes.node."""
+        """Make a node; `more` as for objects.node."""
         labels = {"gpu-node-name": alias} if alias else {}
-        self.add(shapes.node(name, **{"labels": labels, **more}))
+        self.add(objects.node(name, **{"labels": labels, **more}))
 
     def add(self, body: Object) -> None:
         """Make a node of this shape."""
@@ -61,12 +62,12 @@ class Bench:
 
     def claim(self, name: str) -> None:
         """Claim storage of that class."""
-        self.kube.create(self.claims, shapes.claim(name, self.namespace))
+        self.kube.create(self.claims, objects.claim(name, self.namespace))
 
     def provision(self, name: str, *nodes: str) -> None:
         """Do a provisioner's work: a volume that these nodes reach, bound to the claim."""
         volume = f"{self.namespace}-{name}"
-        self.kube.create("/api/v1/persistentvolumes", shapes.volume(volume, self.namespace, *nodes))
+        self.kube.create("/api/v1/persistentvolumes", objects.volume(volume, self.namespace, *nodes))
         path = f"{self.claims}/{name}"
         bound = {"pv.kubernetes.io/bind-completed": "yes"}
         self.kube.patch(path, {"metadata": {"annotations": bound}, "spec": {"volumeName": volume}})
@@ -81,7 +82,7 @@ class Bench:
 
     def set_ready(self, name: str, *, ready: bool) -> None:
         """Let a node's kubelet speak."""
-        self.patch_node(name, {"status": {"conditions": [shapes.ready_condition(ready=ready)]}})
+        self.patch_node(name, {"status": {"conditions": [objects.ready_condition(ready=ready)]}})
 
     def cordon(self, name: str, *, cordoned: bool) -> None:
         """`kubectl cordon` or `uncordon`."""
@@ -99,9 +100,9 @@ class Bench:
     ) -> str:
         """Make a pod as the webhook would have left it (`devices` None: as if it had not been there). Gives its uid."""
         gates = [{"name": "example.com/wait"}] if gated else []
-        env = None if devices is None else shapes.literal(devices)
+        env = None if devices is None else objects.literal(devices)
         return self.make(
-            shapes.pod(name, text, env, scheduler=scheduler, annotations=annotations, schedulingGates=gates)
+            objects.pod(name, text, env, scheduler=scheduler, annotations=annotations, schedulingGates=gates)
         )
 
     def make(self, body: Object) -> str:

@@ -18,7 +18,8 @@ from tests.integration.programs import Process, free_port
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 SCHEDULER: Final = Path(__file__).resolve().parents[2] / "scheduler"
 MALLOC: Final = dict(re.findall(r"\b(MALLOC_\w+)=(\w+)", (SCHEDULER.parent / "Dockerfile").read_text(encoding="utf-8")))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration import limits, shapes
+from tests import objects
+from tests.integration import limits
 from tests.integration.bench import Bench
 from tests.integration.command import Command, start_alone
+from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.installed import Installed, busy
 from tests.integration.manifests import guard
-from tests.integration.plant import ADMIN_TOKEN, ControlPlane
 from tests.integration.served import Served
 from tests.integration.shipped import control_plane
 from tests.integration.workshop import Orders, start_controller, workshop
@@ -68,7 +69,7 @@ def calling(bench: Bench, served: Served) -> Bench:
     """A namespace, once the API server has taken notice of the registrations."""
 
     def noticed() -> bool:
-        status, _ = bench.kube.call("POST", bench.pods, shapes.pod("probe", "nonsense"))
+        status, _ = bench.kube.call("POST", bench.pods, objects.pod("probe", "nonsense"))
         if status == 201:
             bench.delete("probe")
         return status == 400
@@ -151,6 +152,6 @@ def cli(kinds: ControlPlane, town: Bench, tmp_path: Path) -> Installed:
 def limited(bench: Bench) -> Iterator[Bench]:
     """Two nodes of four cards; the limits are gone afterwards."""
     for name in ("node1", "node2"):
-        bench.node(name, annotations=shapes.inventory(*map(shapes.card, range(4))))
+        bench.node(name, annotations=objects.inventory(*map(objects.card, range(4))))
     yield bench
     bench.kube.delete(limits.LIMITS)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from tests.integration.shapes import card, literal, node, pod, reading
+from tests.objects import card, literal, node, pod, reading
 
 if TYPE_CHECKING:
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 GOOD: Final = "0=node1:\n"
 PREFIX: Final = "agentaflow.gpu/"

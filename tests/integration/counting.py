@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tests.integration.plant import Kube
+    from tests.kube_client import KubeClient
 
 # What a scheduler may ask for. The API server's own parts ask for other things, and a lease is renewed all the time.
 OURS: Final = frozenset(
@@ -25,7 +25,7 @@ OURS: Final = frozenset(
 )
 
 
-def requests(kube: Kube, codes: str = "") -> Counter[str]:
+def requests(kube: KubeClient, codes: str = "") -> Counter[str]:
     """Count the requests so far, as `POST pods/binding`: all, or those whose answer's code begins so."""
     counts: Counter[str] = Counter()
     for line in str(kube.call("GET", "/metrics")[1]["text"]).splitlines():

@@ -6,13 +6,13 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from tests.integration.shapes import card, inventory, literal, node, pod, reading
+from tests.objects import card, inventory, literal, node, pod, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 INDEX: Final = {"agentaflow.gpu/index": "0"}
 BUSY: Final = "0=crowd-busy:0\n"

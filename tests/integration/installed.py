@@ -20,7 +20,7 @@ from unittest.mock import patch
 import pytest
 
 from gpu_scheduler.cli.main import main
-from tests.integration import shapes
+from tests import objects
 from tests.integration.command import SCHEDULER
 from tests.integration.programs import program
 from tests.waiting import limit
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 MODELS: Final = {"node1": ("A100", 40960), "node2": ("A100", 81920), "node3": ("V100", 16384), "node4": ("L4", 24576)}
-CONTAINER: Final[Object] = {"name": "main", "image": "registry.invalid/none", "env": shapes.reading()}
+CONTAINER: Final[Object] = {"name": "main", "image": "registry.invalid/none", "env": objects.reading()}
 TEMPLATE: Final[Object] = {"spec": {"containers": [CONTAINER]}}
 """What the webhook leaves of a workload's template."""
 
@@ -155,8 +156,8 @@ def told_of(item: Any) -> tuple[Any, ...]:
 def busy(bench: Bench) -> Bench:
     """Four nodes with four cards each, two pods that run and one that waits."""
     for name, (model, memory) in MODELS.items():
-        cards = [{**shapes.card(index), "model": model, "memoryTotalMiB": memory} for index in range(4)]
-        bench.node(name, annotations=shapes.inventory(*cards), alias="small" if name == "node3" else None)
+        cards = [{**objects.card(index), "model": model, "memoryTotalMiB": memory} for index in range(4)]
+        bench.node(name, annotations=objects.inventory(*cards), alias="small" if name == "node3" else None)
     bench.pod("train-0", "0=node1:0,1\n1=node2:2\n", "0,1")
     bench.pod("train-1", "0=node1:0,1\n1=node2:2\n", "2")
     bench.wait_bound("train-0", "node1")

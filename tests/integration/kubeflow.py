@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.integration.plant import Kube, Object
     from tests.integration.served import Served
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -28,7 +29,7 @@ _NAME: Final = "gpu-scheduler-webhook-jobs"
 class Kubeflow:
     """The definitions of its kinds and our registration for them, as the role ships it."""
 
-    def __init__(self, kube: Kube, served: Served) -> None:
+    def __init__(self, kube: KubeClient, served: Served) -> None:
         """Make both; the registration leads to the webhook's process instead of a Service."""
         self._kube = kube
         for kind, versions in KINDS.items():

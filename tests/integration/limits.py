@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import Kube, Object
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 NAME: Final = "gpu-scheduler-limits"
 CONFIG_MAPS: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
@@ -25,7 +26,7 @@ def written(text: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": {"limits": text}}
 
 
-def write(kube: Kube, text: str) -> None:
+def write(kube: KubeClient, text: str) -> None:
     """Apply it as kubectl does."""
     status, answer = kube.call("PATCH", f"{LIMITS}?fieldManager=operator&force=true", written(text), APPLY)
     assert status in {200, 201}, answer
@@ -35,13 +36,13 @@ def train(bench: Bench, *indices: int) -> None:
     """Make pods of one workload, one for each line, as controller and webhook leave them."""
     for index in indices:
         devices = LINES.splitlines()[index].partition(":")[2]
-        bench.make(shapes.pod(f"train-{index}", LINES, shapes.literal(devices), owner=("StatefulSet", "train")))
+        bench.make(objects.pod(f"train-{index}", LINES, objects.literal(devices), owner=("StatefulSet", "train")))
 
 
 def counted(bench: Bench, name: str, **annotations: str) -> None:
     """Make a pod that leaves the choice of one GPU to a strategy."""
     said = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    bench.make(shapes.pod(name, None, shapes.reading(), annotations={"agentaflow.gpu/count": "1", **said}))
+    bench.make(objects.pod(name, None, objects.reading(), annotations={"agentaflow.gpu/count": "1", **said}))
 
 
 def limit(bench: Bench, scheduler: Command, line: str, *others: str) -> None:

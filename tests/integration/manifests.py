@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
-import ssl
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,13 +14,14 @@ import yaml
 from gpu_scheduler.names import ASSIGNED_DEVICES as ASSIGNED
 from gpu_scheduler.names import OBSERVER
 from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.plant import ADMIN_TOKEN
-from tests.waiting import eventually, limit
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.integration.plant import ControlPlane, Kube, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
     Answer = tuple[int, Object]
 
@@ -63,7 +62,7 @@ def rendered(name: str) -> Iterator[Object]:
     return (body for body in yaml.safe_load_all(text) if body)
 
 
-def apply(kube: Kube, *names: str) -> None:
+def apply(kube: KubeClient, *names: str) -> None:
     """Create what these templates hold; an API server takes a moment to notice."""
     for name in names:
         for body in rendered(name):
@@ -78,8 +77,8 @@ def guard(plane: ControlPlane, *others: str) -> None:
 
 def wait_guarded(plane: ControlPlane) -> None:
     """Return when each guard that can be asked without more than a namespace refuses what it forbids."""
-    admin, controller = Someone(plane, "admin"), Someone(plane, CONTROLLER)
-    scheduler, monitor = Someone(plane, SCHEDULER), Someone(plane, MONITOR)
+    admin, controller = plane.client_as("admin"), plane.client_as(CONTROLLER)
+    scheduler, monitor = plane.client_as(SCHEDULER), plane.client_as(MONITOR)
     pods = "/api/v1/namespaces/default/pods?dryRun=All"
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases?dryRun=All"
     lease = {"metadata": {"name": "probe"}}
@@ -99,46 +98,12 @@ def _refused(ask: Callable[[], Answer], policy: str) -> bool:
     return f"'{policy}'" in ask()[1].get("message", "")
 
 
-class Someone:
-    """A user by name, who may do everything that no policy forbids: authorization is not what is tested here."""
-
-    def __init__(self, plane: ControlPlane, user: str, node: str = "") -> None:
-        """`node` is where the user's pod runs, as its token says; empty where the token says nothing."""
-        self.user = user
-        tls = ssl.create_default_context(cafile=str(plane.ca))
-        self._connection = http.client.HTTPSConnection("127.0.0.1", plane.port, context=tls, timeout=limit(60))
-        self._headers = {
-            "Authorization": f"Bearer {ADMIN_TOKEN}",
-            "Impersonate-User": user,
-            "Impersonate-Group": "system:masters",
-        }
-        if node:
-            self._headers["Impersonate-Extra-authentication.kubernetes.io%2fnode-name"] = node
-
-    def call(
-        self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
-    ) -> tuple[int, Object]:
-        """One request: status and decoded body."""
-        headers = {**self._headers, "Content-Type": content_type}
-        try:
-            self._connection.request(method, path, None if body is None else json.dumps(body), headers)
-            response = self._connection.getresponse()
-            answer: Object = json.loads(response.read())
-            return response.status, answer
-        finally:
-            self._connection.close()
-
-    def merge(self, path: str, body: Object) -> tuple[int, Object]:
-        """One merge patch."""
-        return self.call("PATCH", path, body, "application/merge-patch+json")
-
-
 def named() -> str:
     """A name that no other object of this run has."""
     return f"own-{next(_numbers)}"
 
 
-def made(admin: Someone, path: str, body: Object) -> str:
+def made(admin: KubeClient, path: str, body: Object) -> str:
     """Create it under a name of its own; gives its path."""
     body["metadata"]["name"] = named()
     status, answer = admin.call("POST", path, body)
@@ -146,7 +111,7 @@ def made(admin: Someone, path: str, body: Object) -> str:
     return f"{path}/{body['metadata']['name']}"
 
 
-def read(admin: Someone, path: str) -> Object:
+def read(admin: KubeClient, path: str) -> Object:
     """Give the object as it is, but for who wrote it when."""
     found = admin.call("GET", path)[1]
     for key in ("managedFields", "resourceVersion"):
@@ -184,7 +149,7 @@ def null_pod(name: str) -> Object:
     }
 
 
-def allow_use(kube: Kube, namespace: str, resource: str, account: str = "default") -> None:
+def allow_use(kube: KubeClient, namespace: str, resource: str, account: str = "default") -> None:
     """Give an account the right to use `observers` or `keepenvs`, virtual resources of ours, as an admin does."""
     name = f"{account}-uses-{resource}"
     rule = {"apiGroups": ["agentaflow.io"], "resources": [resource], "verbs": ["use"]}

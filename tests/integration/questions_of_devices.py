@@ -19,7 +19,7 @@ from tests.integration.asking import (
     resources,
     world,
 )
-from tests.integration.shapes import card, gpu, inventory, literal, mig, node, reading
+from tests.objects import card, gpu, inventory, literal, mig, node, reading
 
 if TYPE_CHECKING:
     from tests.integration.bench import Bench

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.integration.asking import LINE, Question, asker, gone, plain, reworded, world
-from tests.integration.shapes import literal, node, pod, replica
+from tests.objects import literal, node, pod, replica
 
 SURGE: Final = replica("train", "77cc", "c7c7c", LINE)
 OLD: Final = replica("train", "5d5f", "b7b7b", LINE)

@@ -17,11 +17,11 @@ from tests.integration.asking import (
     stored,
     world,
 )
-from tests.integration.shapes import literal, node
+from tests.objects import literal, node
 
 if TYPE_CHECKING:
     from tests.integration.bench import Bench
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 TAINT: Final = {"key": "maintenance", "value": "today", "effect": "NoSchedule"}
 LEAVING: Final = {"key": "example.com/leaving", "effect": "NoExecute"}

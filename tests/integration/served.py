@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 NAME = "gpu-scheduler-webhook"

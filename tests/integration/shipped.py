@@ -11,12 +11,12 @@ import yaml
 
 from tests.auditor.audit_log import audit_flags
 from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.plant import ControlPlane
+from tests.integration.control_plane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 COLLECTIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 GPU: Final = "GPU-8f5b1c3e-0c4a-4e5e-9d6b-2f0a7c1d2e3f"
 MIG: Final = "MIG-41b3359c-e721-56e5-8009-12e5797ed514"

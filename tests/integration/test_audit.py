@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.asking import asker, holder
 from tests.integration.command import start_alone
-from tests.integration.shapes import literal, pod
+from tests.objects import literal, pod
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 PERIOD = 3.0
 

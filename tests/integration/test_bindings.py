@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.asking import asker
-from tests.integration.shapes import literal, pod
+from tests.objects import literal, pod
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 from tests.integration.bench import Bench
 from tests.integration.command import start_alone
 from tests.integration.counting import requests
-from tests.integration.shapes import literal, pod, reading
 from tests.integration.shipped import control_plane
+from tests.objects import literal, pod, reading
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

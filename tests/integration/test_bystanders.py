@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpu_scheduler import names
-from tests.integration.manifests import SCHEDULER, Someone, annotated, binding, made, named, null_pod, pod_of
+from tests.integration.manifests import SCHEDULER, annotated, binding, made, named, null_pod, pod_of
 
 if TYPE_CHECKING:
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 SPACE: Final = "/api/v1/namespaces/guarded"
 PODS: Final = f"{SPACE}/pods"
@@ -28,9 +30,9 @@ BODIES: Final = {NODES: [{"metadata": {}}], CLAIMS: [CLAIM], PODS: [pod_of(""), 
 
 
 @pytest.fixture
-def admin(guarded: ControlPlane) -> Someone:
+def admin(guarded: ControlPlane) -> KubeClient:
     """Who may do everything."""
-    return Someone(guarded, "admin")
+    return guarded.client_as("admin")
 
 
 READY: Final = {"status": {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}}
@@ -51,12 +53,12 @@ CHANGES: Final[dict[str, tuple[str, str, Object]]] = {
 @pytest.mark.promise("guard-6")
 @pytest.mark.parametrize("who", OTHERS)
 @pytest.mark.parametrize("what", CHANGES)
-def test_everybody_else_goes_on(guarded: ControlPlane, admin: Someone, what: str, who: str) -> None:
+def test_everybody_else_goes_on(guarded: ControlPlane, admin: KubeClient, what: str, who: str) -> None:
     """What they write is not asked about, on our pods as on bare ones."""
     collection, part, change = CHANGES[what]
 
     for body in BODIES[collection]:
-        status, answer = Someone(guarded, who).merge(made(admin, collection, body) + part, change)
+        status, answer = guarded.client_as(who).merge(made(admin, collection, body) + part, change)
         assert status == 200, answer
 
 
@@ -68,7 +70,7 @@ def test_server_side_apply_goes_on(guarded: ControlPlane, who: str) -> None:
     for label in ("a", "b"):
         body = {**pod_of(name, labels={"app": label}), "apiVersion": "v1", "kind": "Pod"}
         path = f"{PODS}/{name}?fieldManager=tests&force=true"
-        status, answer = Someone(guarded, who).call("PATCH", path, body, "application/apply-patch+yaml")
+        status, answer = guarded.client_as(who).call("PATCH", path, body, "application/apply-patch+yaml")
         assert status in {200, 201}, answer
 
 
@@ -85,7 +87,7 @@ def spent(plane: ControlPlane) -> float:
 
 @pytest.mark.promise("guard-12")
 @pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
-def test_no_pod_makes_a_policy_dear(guarded: ControlPlane, admin: Someone, scheduler: str) -> None:
+def test_no_pod_makes_a_policy_dear(guarded: ControlPlane, admin: KubeClient, scheduler: str) -> None:
     """However many annotations a pod has, what the policies take grows with their number, and not with its square."""
     pod = pod_of("", scheduler, annotations={f"{number:x}": "" for number in range(MANY)})
     path = made(admin, PODS, pod)
@@ -100,7 +102,7 @@ def test_no_pod_makes_a_policy_dear(guarded: ControlPlane, admin: Someone, sched
     for act, (method, where, body, who, expected) in acts.items():
         before = spent(guarded)
         content = "application/json" if method == "POST" else "application/merge-patch+json"
-        status, answer = Someone(guarded, who).call(method, where, body, content)
+        status, answer = guarded.client_as(who).call(method, where, body, content)
         took[act] = spent(guarded) - before
         assert status == expected, answer
 

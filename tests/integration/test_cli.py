@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.command import LEASE
 from tests.integration.installed import TEMPLATE, Installed, interrupted, pods_of, seen_of, told_of
 from tests.integration.manifests import allow_use
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.workshop import Orders
 
 
@@ -126,9 +126,9 @@ def test_a_map_of_the_free_gpus_places_every_pod(cli: Installed, town: Bench) ->
 def test_health_is_an_exit_code(cli: Installed, town: Bench) -> None:
     """0 where all is well, 1 where one card is not."""
     assert {each["health"] for each in cli.items("health")} == {"healthy"}
-    cards = [{**shapes.card(index), "memoryTotalMiB": 16384} for index in range(4)]
+    cards = [{**objects.card(index), "memoryTotalMiB": 16384} for index in range(4)]
     cards[2] |= {"health": "unhealthy", "temperature": 91}
-    town.patch_node("node3", {"metadata": {"annotations": shapes.inventory(*cards)}})
+    town.patch_node("node3", {"metadata": {"annotations": objects.inventory(*cards)}})
 
     told = [each for each in cli.items("health", code=1) if each["health"] != "healthy"]
 

@@ -9,13 +9,13 @@ import pytest
 
 from tests.integration.bench import Bench
 from tests.integration.corpus import DEEP, INVENTORIES, PODS, deep, odd_node
-from tests.integration.shapes import literal, pod
+from tests.objects import literal, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.integration.command import Command
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 AT_ADMISSION: Final = frozenset(
     {"MapInvalid", "RequestInvalid", "IndexUnknown", "IndexNotInMap", "EnvConflict", "Unsupported"}

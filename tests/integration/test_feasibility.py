@@ -9,7 +9,7 @@ import pytest
 from tests.integration import questions_of_devices, questions_of_indices, questions_of_nodes
 from tests.integration.asking import asker, foreign, holder, world
 from tests.integration.questions_of_devices import CARDS
-from tests.integration.shapes import card, gpu, inventory, literal, mig, node, pod, reading
+from tests.objects import card, gpu, inventory, literal, mig, node, pod, reading
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

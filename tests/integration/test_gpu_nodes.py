@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.workshop import Orders
+    from tests.objects import Object
 
 NODE = f"{API}/gpunodes/node1"
 DEVICES = [{"index": 0, "uuid": "GPU-a", "model": "A100", "memoryTotalMiB": 40960}, {"index": 1}]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.command import start_alone
-from tests.integration.shapes import child
+from tests.objects import child
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 THREE = "0=node1:0\n1=node1:1\n2=node1:2\n"
 INDEX = "agentaflow.gpu/index"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.integration.bench import MAP, Bench
-from tests.integration.manifests import SCHEDULER, Someone, annotated, apply, binding, null_pod, pod_of
-from tests.integration.plant import ControlPlane
+from tests.integration.control_plane import ControlPlane
+from tests.integration.manifests import SCHEDULER, annotated, apply, binding, null_pod, pod_of
 from tests.integration.spellings import ALL, BOOKED, EXCESS, NOT_BOOKED, TOO_LONG
 from tests.waiting import eventually
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.integration.command import Command
-    from tests.integration.plant import Object
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 PODS: Final = "/api/v1/namespaces/injected/pods"
 DEVICES: Final[Object] = {
@@ -49,7 +50,7 @@ def injected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
         kube = plane.kube
         kube.create("/api/v1/namespaces", {"metadata": {"name": "injected"}})
         kube.create(PODS, pod_of("elder"))
-        assert _debugged(Someone(plane, "admin"), "elder", _container("before"))[0] == 200
+        assert _debugged(plane.client_as("admin"), "elder", _container("before"))[0] == 200
         apply(kube, "guards", "injection", "environment")
 
         def in_force() -> bool:
@@ -65,22 +66,22 @@ def injected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
 
 
 @pytest.fixture
-def admin(injected: ControlPlane) -> Someone:
+def admin(injected: ControlPlane) -> KubeClient:
     """Who may do everything."""
-    return Someone(injected, "admin")
+    return injected.client_as("admin")
 
 
 def _container(name: str, *env: Object, **more: object) -> Object:
     return {"name": name, "image": "none", **({"env": list(env)} if env else {}), **more}
 
 
-def _created(who: Someone, **pod: Any) -> Object:
+def _created(who: KubeClient, **pod: Any) -> Object:
     status, answer = who.call("POST", PODS, pod_of(f"pod-{next(_numbers)}", **pod))
     assert status == 201, answer
     return answer
 
 
-def _debugged(who: Someone, name: str, container: Object) -> tuple[int, Object]:
+def _debugged(who: KubeClient, name: str, container: Object) -> tuple[int, Object]:
     """`kubectl debug`."""
     body = {"spec": {"ephemeralContainers": [container]}}
     path = f"{PODS}/{name}/ephemeralcontainers"
@@ -93,7 +94,7 @@ def _env(pod: Object, *lists: str) -> dict[str, list[Object]]:
 
 
 @pytest.mark.promise("policy-1", "env-2", "env-5")
-def test_every_container_reads_its_devices(admin: Someone) -> None:
+def test_every_container_reads_its_devices(admin: KubeClient) -> None:
     """Containers, init containers and sidecars: ours stand in front of their own, whatever a map may say."""
     pod = _created(
         admin,
@@ -112,7 +113,7 @@ def test_every_container_reads_its_devices(admin: Someone) -> None:
 
 
 @pytest.mark.promise("policy-2")
-def test_what_is_there_is_left_as_it_is(admin: Someone) -> None:
+def test_what_is_there_is_left_as_it_is(admin: KubeClient) -> None:
     """Each of the two variables is added only where it is missing, and stands where its owner put it."""
     pod = _created(
         admin,
@@ -123,7 +124,7 @@ def test_what_is_there_is_left_as_it_is(admin: Someone) -> None:
 
 
 @pytest.mark.promise("policy-1", "hook-4")
-def test_applied_twice_is_applied_once(admin: Someone) -> None:
+def test_applied_twice_is_applied_once(admin: KubeClient) -> None:
     """A pod that has been through is created anew from what came out, and nothing is added."""
     first = _created(admin, containers=[_container("bare"), _container("own", MINE)], initContainers=[_container("i")])
     containers = {key: first["spec"][key] for key in ("containers", "initContainers")}
@@ -132,7 +133,7 @@ def test_applied_twice_is_applied_once(admin: Someone) -> None:
 
 
 @pytest.mark.promise("policy-1", "env-3")
-def test_debug_containers_read_their_pods_devices(admin: Someone) -> None:
+def test_debug_containers_read_their_pods_devices(admin: KubeClient) -> None:
     """Each new ephemeral container gets both variables, and the ones before it stay as they are."""
     name = _created(admin)["metadata"]["name"]
 
@@ -147,7 +148,7 @@ def test_debug_containers_read_their_pods_devices(admin: Someone) -> None:
     }
 
 
-def test_a_pod_from_before_the_policy_can_be_debugged(admin: Someone) -> None:
+def test_a_pod_from_before_the_policy_can_be_debugged(admin: KubeClient) -> None:
     """A debug container that stands already can't be changed, and is not: the new one alone is completed."""
     status, pod = _debugged(admin, "elder", _container("after"))
 
@@ -158,7 +159,7 @@ def test_a_pod_from_before_the_policy_can_be_debugged(admin: Someone) -> None:
 @pytest.mark.promise("policy-2", "env-10")
 @pytest.mark.parametrize("where", ["containers", "initContainers"])
 @pytest.mark.parametrize("what", ALL)
-def test_another_value_is_refused(admin: Someone, what: str, where: str) -> None:
+def test_another_value_is_refused(admin: KubeClient, what: str, where: str) -> None:
     """A container that sets one of the variables otherwise is refused by its name, wherever it stands in the pod."""
     container = _container("stubborn", MINE, ALL[what])
     pod = pod_of("stubborn-0", **{"containers": [_container("main")], where: [container]})
@@ -172,7 +173,9 @@ def test_another_value_is_refused(admin: Someone, what: str, where: str) -> None
 @pytest.mark.promise("policy-2", "env-13")
 @pytest.mark.parametrize("annotations", [{}, KEEP], ids=["keeping nothing", "keeping its environment"])
 @pytest.mark.parametrize("what", ALL)
-def test_another_value_of_a_debug_container_is_refused(admin: Someone, what: str, annotations: dict[str, str]) -> None:
+def test_another_value_of_a_debug_container_is_refused(
+    admin: KubeClient, what: str, annotations: dict[str, str]
+) -> None:
     """keep-env never speaks for it, whatever its pod keeps."""
     container = _container("stubborn", MINE, ALL[what])
     status, answer = _debugged(admin, _created(admin, annotations=annotations)["metadata"]["name"], container)
@@ -184,7 +187,7 @@ def test_another_value_of_a_debug_container_is_refused(admin: Someone, what: str
 
 @pytest.mark.promise("policy-2", "env-11")
 @pytest.mark.parametrize("what", BOOKED)
-def test_a_pod_may_keep_its_environment(admin: Someone, what: str) -> None:
+def test_a_pod_may_keep_its_environment(admin: KubeClient, what: str) -> None:
     """With keep-env the value stays, and what is missing beside it is added."""
     kept = BOOKED[what]
     pod = _created(admin, annotations=KEEP, containers=[_container("main", kept)], initContainers=[_container("i")])
@@ -197,7 +200,7 @@ def test_a_pod_may_keep_its_environment(admin: Someone, what: str) -> None:
 @pytest.mark.promise("policy-2", "env-12", "env-14")
 @pytest.mark.parametrize("where", ["containers", "initContainers", "sidecars"])
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_booked_is_not_kept(admin: Someone, what: str, where: str) -> None:
+def test_what_cannot_be_booked_is_not_kept(admin: KubeClient, what: str, where: str) -> None:
     """Every spelling that CUDA might read and that the ledger would not book, in whatever container."""
     container = _container("stubborn", MINE, REFUSED[what])
     lists: dict[str, list[Object]] = {"containers": [_container("main")], "initContainers": []}
@@ -214,7 +217,7 @@ def test_what_cannot_be_booked_is_not_kept(admin: Someone, what: str, where: str
 
 @pytest.mark.promise("policy-2", "env-12")
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
-def test_a_second_entry_is_looked_at_too(admin: Someone, first: bool) -> None:  # noqa: FBT001
+def test_a_second_entry_is_looked_at_too(admin: KubeClient, first: bool) -> None:  # noqa: FBT001
     """Of two entries with one name the last wins in the kubelet; here every one counts."""
     container = _container("stubborn", *[LITERAL, NOT_BOOKED["a plus sign"]][:: -1 if first else 1])
     status, answer = admin.call("POST", PODS, pod_of("stubborn-0", annotations=KEEP, containers=[container]))
@@ -224,7 +227,7 @@ def test_a_second_entry_is_looked_at_too(admin: Someone, first: bool) -> None:  
 
 @pytest.mark.promise("policy-2", "text-12", "map-7")
 @pytest.mark.parametrize(("excess", "start"), EXCESS.values(), ids=EXCESS)
-def test_what_no_honest_pod_has_is_refused(admin: Someone, excess: Object, start: str) -> None:
+def test_what_no_honest_pod_has_is_refused(admin: KubeClient, excess: Object, start: str) -> None:
     """It would stay in the memory of every scheduler as long as the pod does."""
     status, answer = admin.call("POST", PODS, pod_of("huge-0", **excess))
 
@@ -232,7 +235,7 @@ def test_what_no_honest_pod_has_is_refused(admin: Someone, excess: Object, start
     assert f"denied request: {start}" in answer["message"]
 
 
-def test_what_is_just_within_the_limits_is_admitted(admin: Someone) -> None:
+def test_what_is_just_within_the_limits_is_admitted(admin: KubeClient) -> None:
     """A map of 64 KiB, the longest annotation, and a thousand containers."""
     text = "0=node1:0\n#"
     annotations = {MAP: text + "x" * (65536 - len(text)), "agentaflow.gpu/type": "A" * 63}
@@ -241,7 +244,7 @@ def test_what_is_just_within_the_limits_is_admitted(admin: Someone) -> None:
     assert _created(admin, containers=[_container(f"c-{n}") for n in range(1000)])
 
 
-def test_keep_env_is_said_by_true_alone(admin: Someone) -> None:
+def test_keep_env_is_said_by_true_alone(admin: KubeClient) -> None:
     """Any other word keeps nothing."""
     pod = pod_of("stubborn-0", annotations={"agentaflow.gpu/keep-env": "True"}, containers=[_container("c", LITERAL)])
 
@@ -249,13 +252,13 @@ def test_keep_env_is_said_by_true_alone(admin: Someone) -> None:
 
 
 @pytest.mark.promise("guard-6", "hook-2")
-def test_others_pods_are_untouched(injected: ControlPlane, admin: Someone) -> None:
+def test_others_pods_are_untouched(injected: ControlPlane, admin: KubeClient) -> None:
     """Pods of other schedulers, as bare as the API lets them be, stay as they came, and kube-scheduler binds them."""
     status, bare = admin.call("POST", PODS, null_pod("foreign-0"))
     assert status == 201, bare
     status, own = admin.call("POST", PODS, pod_of("foreign-1", "other", containers=[_container("main", LITERAL)]))
     assert status == 201, own
-    status, answer = Someone(injected, "system:kube-scheduler").call(
+    status, answer = injected.client_as("system:kube-scheduler").call(
         "POST", f"{PODS}/foreign-0/binding", binding("foreign-0")
     )
     assert status == 201, answer
@@ -266,7 +269,7 @@ def test_others_pods_are_untouched(injected: ControlPlane, admin: Someone) -> No
     assert _env(debugged) == {"main": [LITERAL], "debug": []}
 
 
-def test_null_lists_and_many_containers_are_no_obstacle(admin: Someone) -> None:
+def test_null_lists_and_many_containers_are_no_obstacle(admin: KubeClient) -> None:
     """A pod of ours with null where lists belong, and one with sixty containers, get their variables."""
     bare = null_pod("bare-0")
     bare["spec"]["schedulerName"] = "gpu-scheduler"
@@ -280,13 +283,13 @@ def test_null_lists_and_many_containers_are_no_obstacle(admin: Someone) -> None:
 
 
 @pytest.mark.promise("env-6")
-def test_the_binding_brings_what_containers_read(injected: ControlPlane, admin: Someone) -> None:
+def test_the_binding_brings_what_containers_read(injected: ControlPlane, admin: KubeClient) -> None:
     """The guards stand beside the injection: the scheduler alone gives the annotation that the containers refer to."""
     name = _created(admin, annotations={MAP: "0=node1:2"})["metadata"]["name"]
     assigned = {"agentaflow.gpu/assigned-devices": "2"}
 
     assert admin.merge(f"{PODS}/{name}", annotated(assigned))[0] == 403
-    answer = Someone(injected, SCHEDULER).call("POST", f"{PODS}/{name}/binding", binding(name, assigned))
+    answer = injected.client_as(SCHEDULER).call("POST", f"{PODS}/{name}/binding", binding(name, assigned))
     assert answer[0] == 201, answer
 
 

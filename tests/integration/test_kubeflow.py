@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.counting import requests
 from tests.integration.kubeflow import KINDS, Kubeflow, collection, job, replica, template, templates
-from tests.integration.shapes import ASSIGNED, MAP, card, inventory, literal, reading
+from tests.objects import ASSIGNED, MAP, card, inventory, literal, reading
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.served import Served
+    from tests.objects import Object
 
 LINES = "0=node1:0\n1=node1:1\n2=node1:2\n"
 COUNT = "agentaflow.gpu/count"

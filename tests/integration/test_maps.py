@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.asking import asker
-from tests.integration.shapes import gpu, literal, mig
+from tests.objects import gpu, literal, mig
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet

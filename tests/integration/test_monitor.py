@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.manifests import MONITOR, Someone
-from tests.integration.plant import Kube
+from tests.integration.manifests import MONITOR
 from tests.integration.watched import LEASES, NAMESPACE, Watched, allow
 from tests.integration.workshop import API
 from tests.waiting import eventually, limit
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.workshop import Orders
+    from tests.objects import Object
 
 APPLY = "application/apply-patch+yaml"
 OURS = "?fieldManager=gpu-scheduler-monitor&force=true"
@@ -97,7 +97,7 @@ def test_a_quiet_node_is_not_written_again(watched: Watched) -> None:
 @pytest.mark.usefixtures("monitor")
 def test_load_follows_the_pods(watched: Watched, orders: Orders) -> None:
     """A pod that is bound there with a GPU works it, whoever bound it; when it is gone, the GPU is idle."""
-    pod = shapes.pod("busy", None, shapes.literal("2"), scheduler="another", nodeName="node1")
+    pod = objects.pod("busy", None, objects.literal("2"), scheduler="another", nodeName="node1")
     orders.kube.create(orders.bench.pods, pod)
 
     def load() -> list[tuple[int, int]]:
@@ -171,12 +171,10 @@ def test_who_applies_nothing_takes_a_monitors_writing_back(
 
 def test_the_scheduler_sees_the_leases(monitored: ControlPlane, watched: Watched, monitor: Command) -> None:
     """Role monitor gives it that right, in that namespace, and no other."""
-    token = monitored.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
-    scheduler = Kube(monitored.port, str(monitored.ca), token)
+    scheduler = monitored.client_of(SYSTEM_NAMESPACE, "gpu-scheduler")
 
     status, listed = scheduler.call("GET", LEASES)
     refused, _ = scheduler.call("DELETE", f"{LEASES}/node1")
-    scheduler.close()
 
     assert [lease["metadata"]["name"] for lease in listed["items"]] == ["node1"]
     assert (status, refused) == (200, 403)
@@ -199,7 +197,7 @@ WAYS: dict[str, tuple[str, str, Object, str]] = {
 def test_a_monitor_speaks_of_its_own_node_only(monitored: ControlPlane, way: str, its: str, status: int) -> None:
     """By whichever way: another node's Lease would keep that node fresh for ever."""
     method, path, body, kind = WAYS[way]
-    found, answer = Someone(monitored, MONITOR, its).call(method, path, {**body, "metadata": {"name": "node1"}}, kind)
+    found, answer = monitored.client_as(MONITOR, its).call(method, path, {**body, "metadata": {"name": "node1"}}, kind)
 
     assert found == status, answer
     if status == 403:

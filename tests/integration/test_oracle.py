@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "2000"))
 SEED = int(os.environ.get("SEED", "1"))

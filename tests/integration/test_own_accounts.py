@@ -12,7 +12,6 @@ from tests.integration.manifests import (
     MONITOR,
     OUTSIDE,
     SCHEDULER,
-    Someone,
     annotated,
     made,
     named,
@@ -22,7 +21,9 @@ from tests.integration.manifests import (
 )
 
 if TYPE_CHECKING:
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 SPACE: Final = "/api/v1/namespaces/guarded"
 PODS: Final = f"{SPACE}/pods"
@@ -32,9 +33,9 @@ SCHEDULERS: Final = (SCHEDULER, OUTSIDE)
 
 
 @pytest.fixture
-def admin(guarded: ControlPlane) -> Someone:
+def admin(guarded: ControlPlane) -> KubeClient:
     """Who may do everything."""
-    return Someone(guarded, "admin")
+    return guarded.client_as("admin")
 
 
 def conditions(*kinds: str) -> Object:
@@ -42,7 +43,7 @@ def conditions(*kinds: str) -> Object:
     return {"status": {"conditions": [{"type": kind, "status": "False", "reason": "Unschedulable"} for kind in kinds]}}
 
 
-def merge(who: Someone, path: str, body: Object) -> tuple[int, Object]:
+def merge(who: KubeClient, path: str, body: Object) -> tuple[int, Object]:
     """Patch as the scheduler does: conditions merge by their type."""
     return who.call("PATCH", path, body, "application/strategic-merge-patch+json")
 
@@ -52,13 +53,13 @@ def merge(who: Someone, path: str, body: Object) -> tuple[int, Object]:
 
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("who", SCHEDULERS)
-def test_the_scheduler_tells_why_a_pod_waits(guarded: ControlPlane, admin: Someone, who: str) -> None:
+def test_the_scheduler_tells_why_a_pod_waits(guarded: ControlPlane, admin: KubeClient, who: str) -> None:
     """Again and again, beside conditions and a phase of others', also on a pod that is being deleted."""
     path = made(admin, PODS, {**pod_of("", annotations={"a": "b"}), "metadata": {"finalizers": ["example.com/wait"]}})
     merge(admin, f"{path}/status", {"status": {**conditions("example.com/theirs")["status"], "phase": "Pending"}})
 
     for _ in range(2):
-        status, answer = merge(Someone(guarded, who), f"{path}/status", conditions("PodScheduled"))
+        status, answer = merge(guarded.client_as(who), f"{path}/status", conditions("PodScheduled"))
         assert status == 200, answer
         admin.call("DELETE", path)
 
@@ -88,12 +89,14 @@ BEYOND: Final[dict[str, Object]] = {
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("who", SCHEDULERS)
 @pytest.mark.parametrize("what", BEYOND)
-def test_the_scheduler_writes_nothing_else_of_a_pod(guarded: ControlPlane, admin: Someone, what: str, who: str) -> None:
+def test_the_scheduler_writes_nothing_else_of_a_pod(
+    guarded: ControlPlane, admin: KubeClient, what: str, who: str
+) -> None:
     """Whatever else is written by the status' way is refused, and nothing of it is kept."""
     path = made(admin, PODS, pod_of("", annotations={"a": "b"}))
     before = read(admin, path)
 
-    status, answer = merge(Someone(guarded, who), f"{path}/status", BEYOND[what])
+    status, answer = merge(guarded.client_as(who), f"{path}/status", BEYOND[what])
 
     assert status == 403, answer
     assert "cannot write of a pod's status anything but condition PodScheduled as its scheduler" in answer["message"]
@@ -103,12 +106,14 @@ def test_the_scheduler_writes_nothing_else_of_a_pod(guarded: ControlPlane, admin
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("pod", [pod_of("", "default-scheduler"), null_pod("")], ids=["named", "bare"])
 @pytest.mark.parametrize("who", SCHEDULERS)
-def test_the_scheduler_writes_no_status_of_others(guarded: ControlPlane, admin: Someone, who: str, pod: Object) -> None:
+def test_the_scheduler_writes_no_status_of_others(
+    guarded: ControlPlane, admin: KubeClient, who: str, pod: Object
+) -> None:
     """A pod of another scheduler keeps the status that it has."""
     path = made(admin, PODS, pod)
     before = read(admin, path)
 
-    status, answer = merge(Someone(guarded, who), f"{path}/status", conditions("PodScheduled"))
+    status, answer = merge(guarded.client_as(who), f"{path}/status", conditions("PodScheduled"))
 
     assert status == 403, answer
     assert "its schedulerName is not gpu-scheduler; leave it to its own scheduler" in answer["message"]
@@ -128,12 +133,12 @@ def claim(annotations: Object | None = None) -> Object:
 @pytest.mark.parametrize("who", SCHEDULERS)
 @pytest.mark.parametrize("having", [None, {}, {"a": "b"}, {names.SELECTED_NODE: "node9"}], ids=str)
 def test_the_scheduler_tells_a_claim_its_node(
-    guarded: ControlPlane, admin: Someone, having: Object | None, who: str
+    guarded: ControlPlane, admin: KubeClient, having: Object | None, who: str
 ) -> None:
     """Whatever annotations the claim has, none included."""
     path = made(admin, CLAIMS, claim(having))
 
-    status, answer = Someone(guarded, who).merge(path, annotated({names.SELECTED_NODE: "node1"}))
+    status, answer = guarded.client_as(who).merge(path, annotated({names.SELECTED_NODE: "node1"}))
 
     assert status == 200, answer
     assert read(admin, path)["metadata"]["annotations"] == {**(having or {}), names.SELECTED_NODE: "node1"}
@@ -153,13 +158,13 @@ CLAIMED: Final[dict[str, Object]] = {
 @pytest.mark.parametrize("who", SCHEDULERS)
 @pytest.mark.parametrize("what", CLAIMED)
 def test_the_scheduler_writes_nothing_else_of_a_claim(
-    guarded: ControlPlane, admin: Someone, what: str, who: str
+    guarded: ControlPlane, admin: KubeClient, what: str, who: str
 ) -> None:
     """Nor does it bind the claim to a volume."""
     path = made(admin, CLAIMS, claim({"a": "b"}))
     before = read(admin, path)
 
-    status, answer = Someone(guarded, who).merge(path, CLAIMED[what])
+    status, answer = guarded.client_as(who).merge(path, CLAIMED[what])
 
     assert status == 403, answer
     assert "volume.kubernetes.io/selected-node" in answer["message"]
@@ -201,7 +206,7 @@ def test_the_controller_makes_no_other_pod(guarded: ControlPlane, what: str) -> 
     pod, told = FOREIGN[what]
     pod["metadata"]["name"] = "foreign"
 
-    status, answer = Someone(guarded, CONTROLLER).call("POST", PODS, pod)
+    status, answer = guarded.client_as(CONTROLLER).call("POST", PODS, pod)
 
     assert status == 403, answer
     assert told in answer["message"]
@@ -217,7 +222,7 @@ def test_the_controller_makes_no_pod_of_the_system(guarded: ControlPlane, namesp
     pod = owned()
     pod["metadata"]["name"] = "train-0"
 
-    status, answer = Someone(guarded, CONTROLLER).call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+    status, answer = guarded.client_as(CONTROLLER).call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
 
     assert status == 403, answer
     assert f"cannot create a pod of a GPUWorkload in namespace {namespace}, which is the system's" in answer["message"]
@@ -229,7 +234,7 @@ def test_the_controller_makes_a_workloads_pod(guarded: ControlPlane) -> None:
     pod = owned()
     pod["metadata"]["name"] = named()
 
-    status, answer = Someone(guarded, CONTROLLER).call("POST", PODS, pod)
+    status, answer = guarded.client_as(CONTROLLER).call("POST", PODS, pod)
 
     assert status == 201, answer
 
@@ -264,13 +269,13 @@ STOLEN: Final[dict[str, tuple[Object, str]]] = {
 
 @pytest.mark.promise("guard-9")
 @pytest.mark.parametrize("what", STOLEN)
-def test_a_monitor_writes_only_its_keys(guarded: ControlPlane, admin: Someone, what: str) -> None:
+def test_a_monitor_writes_only_its_keys(guarded: ControlPlane, admin: KubeClient, what: str) -> None:
     """Of its own node too."""
     path = made(admin, NODES, {"metadata": {"name": "", "labels": {"zone": "a"}}})
     before = read(admin, path)
     body, told = STOLEN[what]
 
-    status, answer = Someone(guarded, MONITOR, path.rpartition("/")[2]).merge(path, body)
+    status, answer = guarded.client_as(MONITOR, path.rpartition("/")[2]).merge(path, body)
 
     assert status == 403, answer
     assert told in answer["message"]
@@ -278,10 +283,10 @@ def test_a_monitor_writes_only_its_keys(guarded: ControlPlane, admin: Someone, w
 
 
 @pytest.mark.promise("guard-9")
-def test_a_monitor_writes_no_status_of_its_node(guarded: ControlPlane, admin: Someone) -> None:
+def test_a_monitor_writes_no_status_of_its_node(guarded: ControlPlane, admin: KubeClient) -> None:
     """Its rights do not reach there either; with more of them the policy still holds."""
     path = made(admin, NODES, {"metadata": {"name": ""}})
-    monitor = Someone(guarded, MONITOR, path.rpartition("/")[2])
+    monitor = guarded.client_as(MONITOR, path.rpartition("/")[2])
 
     status, answer = monitor.merge(f"{path}/status", {"status": {"capacity": {"nvidia.com/gpu": "8"}}})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.shapes import literal, node, pod, reading, replica
+from tests.objects import literal, node, pod, reading, replica
 
 if TYPE_CHECKING:
     from tests.integration.bench import Bench

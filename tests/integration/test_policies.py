@@ -13,7 +13,6 @@ from tests.integration.manifests import (
     MONITOR,
     OUTSIDE,
     SCHEDULER,
-    Someone,
     annotated,
     binding,
     null_pod,
@@ -23,10 +22,12 @@ from tests.integration.manifests import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.manifests import Answer
-    from tests.integration.plant import ControlPlane, Object
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
-    Way = Callable[[Someone, str], Answer]
+    Way = Callable[[KubeClient, str], Answer]
 
 POD_LABELS = (names.POD_INDEX, names.COMPLETION_INDEX, names.POD_TEMPLATE_HASH, names.REPLICA_TYPE)
 PODS: Final = "/api/v1/namespaces/guarded/pods"
@@ -39,12 +40,12 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def admin(guarded: ControlPlane) -> Someone:
+def admin(guarded: ControlPlane) -> KubeClient:
     """Who may do everything."""
-    return Someone(guarded, "admin")
+    return guarded.client_as("admin")
 
 
-def _made(by: Someone, **pod: object) -> str:
+def _made(by: KubeClient, **pod: object) -> str:
     """Create a pod and give its name."""
     name = f"pod-{next(_numbers)}"
     status, answer = by.call("POST", PODS, pod_of(name, **pod))
@@ -52,7 +53,7 @@ def _made(by: Someone, **pod: object) -> str:
     return name
 
 
-def _read(by: Someone, name: str) -> Object:
+def _read(by: KubeClient, name: str) -> Object:
     return by.call("GET", f"{PODS}/{name}")[1]
 
 
@@ -91,18 +92,18 @@ def test_nobody_creates_a_pod_with_an_assignment(guarded: ControlPlane, who: str
     """Not the cluster's admin, not another service account, whichever scheduler the pod names."""
     pod = pod_of("forged", scheduler, annotations={"agentaflow.gpu/assigned-devices": "7"})
 
-    _refused_as_forged(Someone(guarded, who).call("POST", PODS, pod), who)
+    _refused_as_forged(guarded.client_as(who).call("POST", PODS, pod), who)
 
 
 @pytest.mark.promise("guard-1", "guard-2", "guard-3")
 @pytest.mark.parametrize("way", FORGERIES)
 @pytest.mark.parametrize("who", INTRUDERS)
-def test_nobody_gives_a_pod_an_assignment(guarded: ControlPlane, admin: Someone, who: str, way: str) -> None:
+def test_nobody_gives_a_pod_an_assignment(guarded: ControlPlane, admin: KubeClient, who: str, way: str) -> None:
     """Neither by the pod, nor by its status, nor by a Binding in either of its forms; the pod stays as it was."""
     name = _made(admin)
     before = _read(admin, name)
 
-    _refused_as_forged(FORGERIES[way](Someone(guarded, who), name), who)
+    _refused_as_forged(FORGERIES[way](guarded.client_as(who), name), who)
 
     assert _read(admin, name) == before
 
@@ -110,25 +111,25 @@ def test_nobody_gives_a_pod_an_assignment(guarded: ControlPlane, admin: Someone,
 @pytest.mark.promise("guard-1", "guard-2")
 @pytest.mark.parametrize("way", TAMPERINGS)
 @pytest.mark.parametrize("who", INTRUDERS)
-def test_nobody_touches_an_assignment(guarded: ControlPlane, admin: Someone, who: str, way: str) -> None:
+def test_nobody_touches_an_assignment(guarded: ControlPlane, admin: KubeClient, who: str, way: str) -> None:
     """What the scheduler wrote in its Binding is neither changed nor removed, by the pod or by its status."""
     name = _made(admin)
-    answer = Someone(guarded, SCHEDULER).call("POST", f"{PODS}/{name}/binding", binding(name, {KEY: "0,1"}))
+    answer = guarded.client_as(SCHEDULER).call("POST", f"{PODS}/{name}/binding", binding(name, {KEY: "0,1"}))
     assert answer[0] == 201, answer
 
-    _refused_as_forged(TAMPERINGS[way](Someone(guarded, who), name), who)
+    _refused_as_forged(TAMPERINGS[way](guarded.client_as(who), name), who)
 
     assert _read(admin, name)["metadata"]["annotations"] == {KEY: "0,1"}
 
 
 @pytest.mark.promise("guard-1", "guard-3", "env-6")
 @pytest.mark.parametrize("who", [SCHEDULER, OUTSIDE])
-def test_the_scheduler_binds_and_assigns(guarded: ControlPlane, admin: Someone, who: str) -> None:
+def test_the_scheduler_binds_and_assigns(guarded: ControlPlane, admin: KubeClient, who: str) -> None:
     """The scheduler's Binding brings node and devices in one write, also where it runs outside under a listed name."""
     name = _made(admin, annotations={MAP: "0=node1:0,1"})
     assigned = {KEY: "0,1", names.ASSIGNED_INDEX: "0", names.ASSIGNED_NODE: "node1"}
 
-    answer = Someone(guarded, who).call("POST", f"{PODS}/{name}/binding", binding(name, assigned))
+    answer = guarded.client_as(who).call("POST", f"{PODS}/{name}/binding", binding(name, assigned))
 
     assert answer[0] == 201, answer
     pod = _read(admin, name)
@@ -140,7 +141,7 @@ def test_the_scheduler_binds_and_assigns(guarded: ControlPlane, admin: Someone, 
 @pytest.mark.parametrize("who", ["admin", SCHEDULER])
 def test_nobody_presets_the_node_of_our_pods(guarded: ControlPlane, who: str) -> None:
     """A pod with our schedulerName is created without a node: the scheduler alone chooses."""
-    status, answer = Someone(guarded, who).call("POST", PODS, pod_of("preset", nodeName="node1"))
+    status, answer = guarded.client_as(who).call("POST", PODS, pod_of("preset", nodeName="node1"))
 
     assert status == 403
     assert "RequestInvalid: cannot create the pod on node node1: " in answer["message"]
@@ -157,7 +158,7 @@ INPUTS: Final = [
 @pytest.mark.promise("fixed-1")
 @pytest.mark.parametrize("path", ["", "/status"])
 @pytest.mark.parametrize(("kind", "key"), INPUTS)
-def test_what_a_decision_reads_is_immutable(admin: Someone, kind: str, key: str, path: str) -> None:
+def test_what_a_decision_reads_is_immutable(admin: KubeClient, kind: str, key: str, path: str) -> None:
     """Each input annotation and index label of a pod of ours is neither changed nor removed nor added."""
     having, lacking = _made(admin, **{kind: {key: "0"}}), _made(admin)
     changes = [(having, "1"), (having, ""), (having, None), (lacking, "0")]
@@ -173,7 +174,7 @@ def test_what_a_decision_reads_is_immutable(admin: Someone, kind: str, key: str,
 
 
 @pytest.mark.promise("fixed-1")
-def test_debugging_is_no_way_around(admin: Someone) -> None:
+def test_debugging_is_no_way_around(admin: KubeClient) -> None:
     """What comes along with an ephemeral container for the metadata is not taken."""
     name = _made(admin, annotations={MAP: "0=node1:0"})
     pod = _read(admin, name)
@@ -185,7 +186,7 @@ def test_debugging_is_no_way_around(admin: Someone) -> None:
     assert _read(admin, name)["metadata"]["annotations"][MAP] == "0=node1:0"
 
 
-def test_everything_else_of_our_pods_stays_free(admin: Someone) -> None:
+def test_everything_else_of_our_pods_stays_free(admin: KubeClient) -> None:
     """Other annotations and labels come and go, by the pod and by its status, beside 200 kB of them."""
     name = _made(admin, annotations={MAP: "0=node1:0", **{f"example.com/a-{n}": "x" * 10 for n in range(8_000)}})
 
@@ -200,14 +201,14 @@ def test_everything_else_of_our_pods_stays_free(admin: Someone) -> None:
 @pytest.mark.parametrize("path", ["pods/{}/binding", "bindings"])
 @pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}], ids=["bare", "empty", "its own"])
 def test_kube_scheduler_goes_on_binding(
-    guarded: ControlPlane, admin: Someone, annotations: Object | None, path: str
+    guarded: ControlPlane, admin: KubeClient, annotations: Object | None, path: str
 ) -> None:
     """A pod of the default scheduler, as bare as the API lets it be, is bound by kube-scheduler in both ways."""
     name = f"foreign-{next(_numbers)}"
     assert admin.call("POST", PODS, null_pod(name))[0] == 201
 
     path = f"/api/v1/namespaces/guarded/{path.format(name)}"
-    status, answer = Someone(guarded, KUBE_SCHEDULER).call("POST", path, binding(name, annotations))
+    status, answer = guarded.client_as(KUBE_SCHEDULER).call("POST", path, binding(name, annotations))
 
     assert status == 201, answer
     assert _read(admin, name)["spec"]["nodeName"] == "node1"
@@ -233,7 +234,7 @@ FOREIGN: Final[dict[str, Way]] = {
 
 @pytest.mark.promise("guard-6")
 @pytest.mark.parametrize("what", FOREIGN)
-def test_others_pods_are_nobodys_business(admin: Someone, what: str) -> None:
+def test_others_pods_are_nobodys_business(admin: KubeClient, what: str) -> None:
     """A bare pod of another scheduler, with a preset node, is created and changed as if there were no policy."""
     name = f"foreign-{next(_numbers)}"
     bare = null_pod(name)
@@ -252,7 +253,7 @@ def test_others_pods_are_nobodys_business(admin: Someone, what: str) -> None:
 )
 def test_a_monitor_writes_no_other_node(guarded: ControlPlane, its: str, told: str, path: str) -> None:
     """Nodes are patched by the monitor that runs there, as its token says; a token that says nothing patches none."""
-    status, answer = Someone(guarded, MONITOR, its).merge(f"/api/v1/nodes/node1{path}", annotated({"a": "b"}))
+    status, answer = guarded.client_as(MONITOR, its).merge(f"/api/v1/nodes/node1{path}", annotated({"a": "b"}))
 
     assert status == 403
     assert f"cannot write node node1 {told}: a monitor writes its own node only" in answer["message"]
@@ -264,6 +265,6 @@ def test_a_monitor_writes_no_other_node(guarded: ControlPlane, its: str, told: s
 def test_a_monitor_writes_its_own_node(guarded: ControlPlane, who: str, its: str, path: str) -> None:
     """The monitor's own node takes its patch; who is no monitor is not asked."""
     devices = annotated({names.DEVICES: f"[] {next(_numbers)}"})
-    status, answer = Someone(guarded, who, its).merge(f"/api/v1/nodes/node1{path}", devices)
+    status, answer = guarded.client_as(who, its).merge(f"/api/v1/nodes/node1{path}", devices)
 
     assert status == 200, answer

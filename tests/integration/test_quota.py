@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.bench import Bench
 from tests.integration.limits import counted, limit, train
 from tests.waiting import eventually
@@ -27,8 +27,8 @@ def test_devices_beyond_the_limit_wait(limited: Bench, scheduler: Command) -> No
     assert f"its pods hold 3, and namespace {limited.namespace} may hold 3; " in message
     assert limited.wait_event("train-2", "FailedScheduling")["note"] == message
     other = Bench(limited.kube, f"{limited.namespace}-other")
-    other.make(shapes.pod("other-0", "0=node2:2", shapes.literal("2")))
-    other.make(shapes.pod("other-1", "1=node2:3", shapes.literal("3")))
+    other.make(objects.pod("other-0", "0=node2:2", objects.literal("2")))
+    other.make(objects.pod("other-1", "1=node2:3", objects.literal("3")))
     assert other.placed("other-0").devices == "2"
     other.wait_message("other-1", "QuotaExceeded: ")
 

@@ -9,10 +9,11 @@ import pytest
 
 from gpu_scheduler import names
 from tests.integration.bench import MAP
-from tests.integration.manifests import Someone, null_pod, pod_of
+from tests.integration.manifests import null_pod, pod_of
 
 if TYPE_CHECKING:
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 RESOURCES: Final = {names.OBSERVER: "observers", names.KEEP_ENV: "keepenvs"}
@@ -25,7 +26,7 @@ class Granted:
 
     def __init__(self, plane: ControlPlane) -> None:
         """Make it."""
-        self._admin = Someone(plane, "admin")
+        self._admin = plane.client_as("admin")
         self.namespace = f"rights-{next(_numbers)}"
         plane.kube.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         rules = [{"apiGroups": ["agentaflow.io"], "resources": list(RESOURCES.values()), "verbs": ["use"]}]

@@ -16,12 +16,12 @@ import yaml
 
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import LEASE
-from tests.integration.plant import Kube
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = ROOT / "roles" / "certificates" / "templates" / "namespace.yaml.j2"
@@ -33,11 +33,6 @@ RESTRICTED = {
     "runAsUser": 1000,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-
-
-def as_account(plane: ControlPlane, name: str) -> Kube:
-    """Ask as one of our service accounts."""
-    return Kube(plane.port, str(plane.ca), plane.service_account_token(SYSTEM_NAMESPACE, name))
 
 
 @pytest.mark.promise("safe-3")
@@ -59,11 +54,9 @@ def as_account(plane: ControlPlane, name: str) -> Kube:
 )
 def test_the_scheduler_may_not(plane: ControlPlane, method: str, path: str) -> None:
     """What its work does not need is forbidden; that it needs all else, the other tests of this ring show."""
-    kube = as_account(plane, "gpu-scheduler")
-    try:
-        status, answer = kube.call(method, path, {} if method != "GET" else None, "application/merge-patch+json")
-    finally:
-        kube.close()
+    kube = plane.client_of(SYSTEM_NAMESPACE, "gpu-scheduler")
+
+    status, answer = kube.call(method, path, {} if method != "GET" else None, "application/merge-patch+json")
 
     assert status == 403, answer
 
@@ -72,7 +65,7 @@ def test_the_scheduler_may_not(plane: ControlPlane, method: str, path: str) -> N
 def test_the_webhook_may_nothing(plane: ControlPlane) -> None:
     """Its account may do what every account may, ask about itself, and nothing else."""
     plane.kube.create(f"{SYSTEM}/serviceaccounts", {"metadata": {"name": "gpu-scheduler-webhook"}})
-    kube = as_account(plane, "gpu-scheduler-webhook")
+    kube = plane.client_of(SYSTEM_NAMESPACE, "gpu-scheduler-webhook")
     try:
         path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
         answer = kube.create(path, {"spec": {"namespace": SYSTEM_NAMESPACE}})

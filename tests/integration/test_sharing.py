@@ -9,14 +9,14 @@ import pytest
 
 from tests.integration.asking import asker, foreign, holder
 from tests.integration.command import start_alone
-from tests.integration.shapes import gpu, literal, node
+from tests.objects import gpu, literal, node
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 WILLING = {"agentaflow.gpu/sharing": "any"}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import start_alone
 from tests.waiting import eventually, limit
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane, Kube
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
 
 SETTINGS: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/gpu-scheduler-settings"
 APPLY: Final = "application/apply-patch+yaml"
@@ -40,7 +41,7 @@ def card(memory: int) -> str:
     return json.dumps([{"index": 0, "memoryTotalMiB": memory, "health": "healthy"}])
 
 
-def choose(kube: Kube, strategy: str) -> None:
+def choose(kube: KubeClient, strategy: str) -> None:
     """Do what `gpu-scheduler strategy` does."""
     body = {
         "apiVersion": "v1",
@@ -60,7 +61,7 @@ def holds(command: Command, strategy: str) -> bool:
 def asker(name: str, **annotations: str) -> dict[str, object]:
     """A pod that asks for one GPU, as the webhook leaves it."""
     said = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return shapes.pod(name, None, shapes.reading(), annotations={"agentaflow.gpu/count": "1", **said})
+    return objects.pod(name, None, objects.reading(), annotations={"agentaflow.gpu/count": "1", **said})
 
 
 def asked(bench: Bench, name: str, node: str, **annotations: str) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpu_scheduler import names
-from tests.integration.manifests import SCHEDULER, Someone, annotated, binding, guard, pod_of
-from tests.integration.plant import ControlPlane
+from tests.integration.control_plane import ControlPlane
+from tests.integration.manifests import SCHEDULER, annotated, binding, guard, pod_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 PODS: Final = "/api/v1/namespaces/guarded/pods"
 KUBELET: Final = "system:node:node1"
@@ -44,7 +44,7 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
     try:
         plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
         plane.kube.create("/api/v1/nodes", {"metadata": {"name": "node1"}})
-        scheduler = Someone(plane, SCHEDULER)
+        scheduler = plane.client_as(SCHEDULER)
         for number, (annotations, spec) in enumerate(OLD.values()):
             plane.kube.create(PODS, pod_of(f"old-{number}", annotations=annotations, **spec))
             status, answer = scheduler.call("POST", f"{PODS}/old-{number}/binding", binding(f"old-{number}", ASSIGNED))
@@ -66,11 +66,11 @@ def test_a_pod_from_before_runs_to_its_end(upgraded: ControlPlane, what: str) ->
         "admin": (path, annotated({"example.com/notes": "kept"})),
     }
 
-    told = {who: Someone(upgraded, who).merge(*change) for who, change in changes.items()}
+    told = {who: upgraded.client_as(who).merge(*change) for who, change in changes.items()}
     assert {who: status for who, (status, _) in told.items()} == dict.fromkeys(changes, 200), told
-    ended = Someone(upgraded, CONTROLLER).merge(path, {"metadata": {"finalizers": None}})
+    ended = upgraded.client_as(CONTROLLER).merge(path, {"metadata": {"finalizers": None}})
     assert ended[0] == 200, ended
-    gone = Someone(upgraded, KUBELET).call("DELETE", f"{path}?gracePeriodSeconds=0")
+    gone = upgraded.client_as(KUBELET).call("DELETE", f"{path}?gracePeriodSeconds=0")
 
     assert gone[0] == 200, gone
     assert upgraded.kube.get(path) is None
@@ -79,7 +79,7 @@ def test_a_pod_from_before_runs_to_its_end(upgraded: ControlPlane, what: str) ->
 @pytest.mark.promise("guard-13", "guard-7")
 def test_the_like_of_an_observer_is_refused_after_the_upgrade(upgraded: ControlPlane) -> None:
     """So what runs from before is not merely unguarded."""
-    status, answer = Someone(upgraded, "admin").call("POST", PODS, pod_of("new", annotations={names.OBSERVER: "true"}))
+    status, answer = upgraded.client_as("admin").call("POST", PODS, pod_of("new", annotations={names.OBSERVER: "true"}))
 
     assert status in {403, 422}, answer
     assert names.OBSERVER in answer["message"]

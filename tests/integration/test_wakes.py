@@ -15,8 +15,8 @@ from tests.integration import crowd, questions_of_devices, questions_of_indices,
 from tests.integration.bench import Bench
 from tests.integration.command import start_alone
 from tests.integration.counting import requests
-from tests.integration.shapes import literal, pod
 from tests.integration.shipped import control_plane
+from tests.objects import literal, pod
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:

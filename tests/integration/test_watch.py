@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 
 @pytest.fixture

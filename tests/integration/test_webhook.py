@@ -14,14 +14,14 @@ import pytest
 import trustme
 
 from tests.integration.bench import MAP
-from tests.integration.shapes import literal, reading
+from tests.objects import literal, reading
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import Object
     from tests.integration.served import Served
+    from tests.objects import Object
 
 
 @pytest.mark.promise("env-1", "env-2", "map-2")

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.plant import Kube
 from tests.integration.workshop import start_controller
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.workshop import Orders
 
 SYSTEM = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
@@ -117,10 +116,8 @@ def test_a_controller_ends_in_good_order(idle: ControlPlane, orders: Orders, tmp
 )
 def test_the_controller_may_not(kinds: ControlPlane, method: str, path: str) -> None:
     """What its work does not need is forbidden; that it needs all else, the tests above show."""
-    kube = Kube(kinds.port, str(kinds.ca), kinds.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler-controller"))
-    try:
-        status, answer = kube.call(method, path, {} if method != "GET" else None, "application/merge-patch+json")
-    finally:
-        kube.close()
+    kube = kinds.client_of(SYSTEM_NAMESPACE, "gpu-scheduler-controller")
+
+    status, answer = kube.call(method, path, {} if method != "GET" else None, "application/merge-patch+json")
 
     assert status == 403, answer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.plant import ADMIN_TOKEN
+from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.programs import program
 from tests.integration.workshop import API, DEFINITIONS, STRICT, Orders, example, order
 from tests.waiting import limit
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 NODE = {"apiVersion": "agentaflow.io/v1", "kind": "GPUNode", "metadata": {"name": "node1"}}
 CONDITION = {

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.workshop import Orders
+    from tests.objects import Object
 
 
 @pytest.mark.promise("order-6")

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.workshop import Orders
+    from tests.objects import Object
 
 HELD = "GpuHeld: GPU 0 of node1 is held by default/train-0; wait"
 

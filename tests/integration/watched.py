@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 import jinja2
 import yaml
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.command import Command
 
 if TYPE_CHECKING:
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 TEMPLATE: Final = Path(__file__).resolve().parents[2] / "roles" / "monitor" / "templates" / "rbac.yaml.j2"
 NAMESPACE: Final = "gpu-scheduler-monitor"
@@ -57,7 +58,7 @@ class Watched:
         self.file = folder / "inventory.yaml"
         self.file.write_text(INVENTORY.replace("node1", node))
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        body = shapes.pod(f"monitor-{node}", None, scheduler="none", serviceAccountName=NAMESPACE, nodeName=node)
+        body = objects.pod(f"monitor-{node}", None, scheduler="none", serviceAccountName=NAMESPACE, nodeName=node)
         self._pod = plane.kube.create(pods, body)["metadata"]
 
     def token(self) -> str:

@@ -12,12 +12,14 @@ import yaml
 from tests.integration import manifests
 from tests.integration.bench import SYSTEM_NAMESPACE, Bench
 from tests.integration.command import QUICK_LEASE, Command
-from tests.integration.manifests import SCHEDULER, Someone
+from tests.integration.manifests import SCHEDULER
 from tests.integration.shipped import control_plane, rights_of
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
-    from tests.integration.plant import ControlPlane, Kube, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -72,9 +74,9 @@ class Orders:
     def __init__(self, plane: ControlPlane, bench: Bench) -> None:
         """The bench has the namespace and its pods."""
         self.bench = bench
-        self.kube: Kube = plane.kube
+        self.kube: KubeClient = plane.kube
         self.path = f"{API}/namespaces/{bench.namespace}/gpuworkloads"
-        self._scheduler = Someone(plane, SCHEDULER)
+        self._scheduler = plane.client_as(SCHEDULER)
 
     def place(self, name: str, template: Object | None = None, **spec: Any) -> Object:
         """Create a workload of one container."""

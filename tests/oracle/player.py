@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from tests.integration import shapes
-from tests.integration.shapes import card, gpu, inventory, literal, mig, pod, reading, replica
+from tests import objects
+from tests.objects import card, gpu, inventory, literal, mig, pod, reading, replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 NODES: Final = ("node1", "node2", "node3")
 MOST_PODS: Final = 24
@@ -180,7 +180,7 @@ class Player:
             self._patch(f"{path}/{name}/status", {"status": {"capacity": cards, "allocatable": cards}})
         else:
             self._bench.kube.delete(f"{path}/{name}")
-            self._bench.kube.create(path, shapes.node(name))
+            self._bench.kube.create(path, objects.node(name))
         return f"change {kind} of {name}"
 
     def _patch(self, path: str, body: Object) -> tuple[int, Object]:

@@ -12,8 +12,8 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.proxy import FaultProxy
-    from tests.integration.plant import ControlPlane
 
 BINDING: Final = r"/pods/[^/]+/binding$"
 STATUS: Final = r"/pods/[^/]+/status$"

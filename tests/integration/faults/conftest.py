@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from tests.auditor.auditor import Auditor
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 QUICK: Final = Allowed(staleness=0.0, liveness=1.0, settling=0.5)
 """What is forged stays: nobody has to wait for it long."""

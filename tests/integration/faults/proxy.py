@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.acts import Act, Fault
-    from tests.integration.plant import ControlPlane
 
 _BIG: Final = 2**24
 # They belong to one connection, or would no longer fit what is sent on.

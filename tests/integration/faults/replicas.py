@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests import objects
 from tests.auditor.auditor import auditing
-from tests.integration import shapes
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import LEASE, Command
 from tests.integration.faults.afar import BINDING
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane, Kube, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
 
 CARDS: Final = 8
 """GPUs of each node here."""
@@ -198,7 +200,7 @@ def holder_of(lease: Object) -> str:
 def racks(bench: Bench, *names: str) -> None:
     """Make nodes with eight cards each."""
     for name in names:
-        bench.node(name, annotations=shapes.inventory(*(shapes.card(index) for index in range(CARDS))))
+        bench.node(name, annotations=objects.inventory(*(objects.card(index) for index in range(CARDS))))
 
 
 def wants_a_card(bench: Bench, name: str, node: str, card: int) -> None:
@@ -209,7 +211,7 @@ def wants_a_card(bench: Bench, name: str, node: str, card: int) -> None:
 def wants_any(bench: Bench, name: str, **annotations: str) -> None:
     """Make a pod that wants one card, whichever; an underscore in an annotation's name is a hyphen."""
     asked = {f"agentaflow.gpu/{key.replace('_', '-')}": text for key, text in {"count": "1", **annotations}.items()}
-    bench.make(shapes.pod(name, None, shapes.reading(), annotations=asked))
+    bench.make(objects.pod(name, None, objects.reading(), annotations=asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +225,20 @@ class Held:
     at: str
 
 
-def held(kube: Kube) -> list[Held]:
+def held(kube: KubeClient) -> list[Held]:
     """All living pods that somebody bound, by the time of their binding; none of the scheduler's code reads this."""
     status, answer = kube.call("GET", "/api/v1/pods")
     assert status == 200, answer
     return sorted((_held(pod) for pod in answer["items"] if _lives(pod)), key=lambda each: each.at)
 
 
-def held_twice(kube: Kube) -> list[tuple[str, str]]:
+def held_twice(kube: KubeClient) -> list[tuple[str, str]]:
     """The cards that two living pods have."""
     given = [(each.node, card) for each in held(kube) for card in each.cards]
     return [one for one in sorted(set(given)) if given.count(one) > 1]
 
 
-def reigns(kube: Kube) -> list[str]:
+def reigns(kube: KubeClient) -> list[str]:
     """Who bound, in the order of the bindings, each reign once: a name that stands twice led beside another."""
     binders = [each.by for each in held(kube)]
     return [by for number, by in enumerate(binders) if number == 0 or binders[number - 1] != by]

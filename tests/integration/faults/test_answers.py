@@ -18,8 +18,8 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from tests.integration.bench import Bench
     from tests.integration.command import Command
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.proxy import FaultProxy
-    from tests.integration.plant import ControlPlane
 
 pytestmark = pytest.mark.usefixtures("audited")
 UNANSWERED: Final = {

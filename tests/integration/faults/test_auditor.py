@@ -16,14 +16,14 @@ from tests.auditor.objects import seen
 from tests.auditor.placements import dying
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.faults.forging import QUICK, bind, found, open_scheduler
-from tests.integration.plant import Kube
-from tests.integration.shapes import card, inventory, literal, pod
+from tests.objects import card, inventory, literal, pod
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 
 def test_one_gpu_for_two_pods_is_found(bench: Bench, auditor: Auditor) -> None:
@@ -146,11 +146,10 @@ def test_a_pod_that_is_left_alone_is_found(
 def test_a_write_to_a_pod_of_others_is_found(plane: ControlPlane, bench: Bench, auditor: Auditor) -> None:
     """I8. It is done with the scheduler's own account, and the API server lets it."""
     bench.pod("foreign-0", None, None, scheduler="another")
-    kube = Kube(plane.port, str(plane.ca), plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler"))
+    kube = plane.client_of(SYSTEM_NAMESPACE, "gpu-scheduler")
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
     kube.patch(f"{bench.pods}/foreign-0/status", {"status": {"conditions": [condition]}})
-    kube.close()
 
     assert found(auditor) == {"I8"}
 

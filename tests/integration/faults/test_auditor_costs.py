@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import random
-import ssl
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
@@ -14,14 +12,14 @@ import pytest
 from tests.auditor.auditor import Auditor, auditing
 from tests.integration.faults.forging import QUICK, found, open_scheduler
 from tests.integration.faults.proxy import FaultProxy
+from tests.kube_client import KubeClient
 from tests.oracle.player import Player
-from tests.waiting import limit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 HOT: Final = {
     "the same in a second": (QUICK.calls_a_second + 1, ""),
@@ -33,17 +31,14 @@ HOT: Final = {
 def test_a_hot_loop_is_found(plane: ControlPlane, bench: Bench, tmp_path: Path, count: int, path: str) -> None:
     """I10. Somebody asks through the proxy under the scheduler's name, again and again."""
     proxy = FaultProxy(plane, tmp_path)
-    context = ssl.create_default_context(cafile=str(plane.ca))
-    connection = http.client.HTTPSConnection("127.0.0.1", proxy.port, context=context, timeout=limit(10))
+    forger = KubeClient(proxy.port, str(plane.ca), headers={"User-Agent": "gpu-scheduler/forged"})
     try:
         with auditing(plane, proxy=proxy, allowed=QUICK) as auditor:
             for number in range(count):
-                asked = f"{bench.pods}/train-0{path.format(number=number)}"
-                connection.request("GET", asked, headers={"User-Agent": "gpu-scheduler/forged"})
-                connection.getresponse().read()
+                forger.raw("GET", f"{bench.pods}/train-0{path.format(number=number)}")
             assert found(auditor) == {"I10"}
     finally:
-        connection.close()
+        forger.close()
         proxy.close()
 
 

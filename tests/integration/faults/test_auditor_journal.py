@@ -8,13 +8,14 @@ import pytest
 
 from tests.auditor.auditor import auditing
 from tests.integration.faults.forging import QUICK, found, open_scheduler
-from tests.integration.shapes import ready_condition
+from tests.objects import ready_condition
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 CARELESS: Final = "tests.integration.careless"
 

@@ -18,7 +18,8 @@ from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane, Kube
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
 
 HOUR: Final = 3600.0
 
@@ -54,14 +55,14 @@ class Clock:
         fresh.replace(self._file)
 
 
-def _off(kube: Kube) -> float:
+def _off(kube: KubeClient) -> float:
     """By how many seconds the lease's last stamp is off: what its holder's wall clock said, and how old it is."""
     lease = kube.get(LEASE)
     assert lease is not None
     return (datetime.fromisoformat(lease["spec"]["renewTime"]) - datetime.now(UTC)).total_seconds()
 
 
-def _shows(kube: Kube, seconds: float) -> bool:
+def _shows(kube: KubeClient, seconds: float) -> bool:
     """Whether that is so many seconds, a minute more or less."""
     return abs(_off(kube) - seconds) < 60
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
 
 
 def test_a_full_disk_costs_the_log_and_nothing_else(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:

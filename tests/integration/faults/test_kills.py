@@ -17,15 +17,15 @@ from tests.auditor.auditor import Auditor, auditing
 from tests.integration.bench import Bench
 from tests.integration.command import LEASE, Command, start_scheduler
 from tests.integration.faults.acts import WATCH, Call, Fault
-from tests.integration.shapes import literal, pod
+from tests.objects import literal, pod
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.proxy import FaultProxy, Seen
-    from tests.integration.plant import ControlPlane
 
 QUICK: Final = {"DEBUG_ENDPOINTS": "true", "LEASE_DURATION": "3s", "RENEW_DEADLINE": "2500ms", "RETRY_PERIOD": "400ms"}
 Kind = tuple[str, str]

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.replicas import Crew, Replica
-    from tests.integration.plant import ControlPlane
 
 
 @pytest.mark.parametrize("times", QUICK_AND_SHIPPED)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.acts import Act
     from tests.integration.faults.proxy import FaultProxy
-    from tests.integration.plant import ControlPlane
 
 GROWTH: Final = 12.0
 """MB that the process may have more after the churn than after its first quarter."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.faults.acts import WATCH, Answer, Delay, Fault
 from tests.integration.faults.afar import BINDING, CALL_TIMEOUT, NODES
-from tests.integration.shapes import card, inventory, literal, node, pod
+from tests.objects import card, inventory, literal, node, pod
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.integration.bench import Bench
     from tests.integration.command import Command
     from tests.integration.faults.proxy import FaultProxy
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 pytestmark = pytest.mark.usefixtures("audited")
 TAINT: Final = {"key": "maintenance", "effect": "NoSchedule"}

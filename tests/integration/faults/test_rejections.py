@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.corpus import INVENTORIES, PODS, odd_node, renamed
 from tests.integration.faults.acts import WATCH, Answer, Cut, Fault, Truncate
 from tests.integration.faults.afar import BINDING, NODES, STATUS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.integration.bench import Bench
     from tests.integration.command import Command
     from tests.integration.faults.proxy import FaultProxy
-    from tests.integration.plant import Object
+    from tests.objects import Object
 
 pytestmark = pytest.mark.usefixtures("audited")
 REJECTIONS: Final = 20
@@ -111,7 +111,7 @@ def _owner(name: str) -> Object:
 
 
 def _of(owner: Object, name: str) -> Object:
-    body = shapes.pod(name, "0=node1:0\n", shapes.literal("0"))
+    body = objects.pod(name, "0=node1:0\n", objects.literal("0"))
     return {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}}
 
 

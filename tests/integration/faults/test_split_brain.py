@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.command import LEASE
 from tests.integration.faults.acts import Delay, Fault, Hang
 from tests.integration.faults.afar import BINDING
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tests.integration.bench import Bench
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.replicas import Crew, Replica
-    from tests.integration.plant import ControlPlane
 
 NODES: Final = ("node1", "node2", "node3", "node4")
 POINTS: Final = int(os.environ.get("SWEEP_POINTS", "8"))
@@ -144,7 +144,7 @@ def test_an_overlap_that_no_fence_can_prevent_is_told(
     module: str,
 ) -> None:
     """F9. A bind that was checked in time arrives under the successor: metric, and an event on both, within 30 s."""
-    bench.node("node1", annotations=shapes.inventory(shapes.card(0)))
+    bench.node("node1", annotations=objects.inventory(objects.card(0)))
     with crew(plane, tmp_path, first=module) as replicas:
         leader, standby = replicas.members
         with delayed(bench, leader):

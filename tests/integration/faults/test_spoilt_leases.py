@@ -16,26 +16,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane, Kube
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
 
 NOTHING: Final[dict[str, Any]] = dict.fromkeys(
     ("holderIdentity", "leaseDurationSeconds", "renewTime", "acquireTime", "leaseTransitions")
 )
 
 
-def _deleted(kube: Kube) -> None:
+def _deleted(kube: KubeClient) -> None:
     kube.delete(LEASE)
 
 
-def _emptied(kube: Kube) -> None:
+def _emptied(kube: KubeClient) -> None:
     kube.patch(LEASE, {"spec": NOTHING})
 
 
-def _timeless(kube: Kube) -> None:
+def _timeless(kube: KubeClient) -> None:
     kube.patch(LEASE, {"spec": {"renewTime": None, "acquireTime": None, "leaseDurationSeconds": None}})
 
 
-def _odd(kube: Kube) -> None:
+def _odd(kube: KubeClient) -> None:
     odd = {"holderIdentity": "", "renewTime": "1970-01-01T00:00:00.000000Z", "leaseTransitions": 2147483647}
     kube.patch(LEASE, {"spec": {**NOTHING, **odd}})
 
@@ -60,7 +61,7 @@ def test_a_lease_that_somebody_spoils_stays_with_its_holder(plane: ControlPlane,
 
 @pytest.mark.parametrize("mishap", [_deleted, _emptied, _timeless])
 def test_a_lease_that_is_spoilt_after_its_holder_died_is_taken_all_the_same(
-    plane: ControlPlane, bench: Bench, tmp_path: Path, mishap: Callable[[Kube], None]
+    plane: ControlPlane, bench: Bench, tmp_path: Path, mishap: Callable[[KubeClient], None]
 ) -> None:
     """Not at once, as nobody can tell that the holder is dead, but after one lease and without a hand."""
     racks(bench, "node1")

@@ -10,7 +10,7 @@ import pytest
 from tests.auditor.auditor import auditing
 from tests.integration.faults.acts import Act, Answer, Delay, Fault, SmallPages, Truncate
 from tests.integration.faults.afar import NODES, PODS, start_afar
-from tests.integration.shapes import literal, pod
+from tests.objects import literal, pod
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from tests.integration.bench import Bench
     from tests.integration.command import Command
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.proxy import FaultProxy
-    from tests.integration.plant import ControlPlane
 
 CONTINUED: Final = rf"{PODS}.*continue="
 LISTED: Final = {"pods", "nodes", "classes"}

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.replicas import Replica
-    from tests.integration.plant import ControlPlane
 
 
 def test_a_bind_in_flight_is_settled_before_the_lease_is_given_up(

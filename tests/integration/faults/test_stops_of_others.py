@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration import shapes
+from tests import objects
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import Command
 from tests.integration.faults.acts import Delay, Fault
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-    from tests.integration.plant import ControlPlane
+    from tests.integration.control_plane import ControlPlane
     from tests.integration.workshop import Orders
 
 
@@ -42,7 +42,7 @@ class Client:
         authority.configure_trust(context)
         plain = socket.create_connection(("127.0.0.1", port), timeout=limit(10))
         self._socket = context.wrap_socket(plain, server_hostname="localhost")
-        pod = shapes.pod("train-0", "0=node1:0\n")
+        pod = objects.pod("train-0", "0=node1:0\n")
         kind = {"group": "", "version": "v1", "kind": "Pod"}
         request = {"uid": "a", "kind": kind, "operation": "CREATE", "namespace": "default", "object": pod}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}

@@ -17,7 +17,7 @@ import trustme
 from tests.integration.bench import MAP
 from tests.integration.command import Command
 from tests.integration.served import CONFIGURATIONS, Served
-from tests.integration.shapes import literal
+from tests.objects import literal
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.bench import Bench
-    from tests.integration.plant import ControlPlane, Object
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
 
 TIMEOUT: Final = 2
 """Seconds that the API server waits for the webhook."""

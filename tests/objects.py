@@ -1,13 +1,12 @@
-"""Bodies ready to POST: pods as controllers and webhook leave them, nodes as kubelets do, and storage."""
+"""Objects as they are sent to an API server: pods as controllers and webhook leave them, nodes, storage, Leases."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from tests.integration.plant import Object
+Object = dict[str, Any]
 
 MAP: Final = "gpu-scheduling-map"
 ASSIGNED: Final = "agentaflow.gpu/assigned-devices"

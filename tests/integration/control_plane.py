@@ -10,111 +10,24 @@ import json
 import os
 import signal
 import ssl
-import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import trustme
 
 from tests.integration.programs import Process, free_port, program
+from tests.kube_client import NONE, KubeClient
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-Object = dict[str, Any]
-T = TypeVar("T")
+    from tests.objects import Object
 
 ADMIN_TOKEN: Final = "the-test-admin"  # noqa: S105 - opens a control plane that lives for one test run
-MISSING: Final = 404
 # Go collects its garbage less often: memory is there, and a third of a short-lived server's time is saved.
 SPENDTHRIFT: Final = {**os.environ, "GOGC": "400"}
-
-
-class Kube:
-    """A blocking client for tests: paths and objects, nothing typed."""
-
-    def __init__(self, port: int, ca: str, token: str = "", pair: str = "") -> None:
-        """`ca` is a file, and so is a client's certificate with its key, which may stand in for a token."""
-        self._port = port
-        self._who = {"Authorization": f"Bearer {token}"} if token else {}
-        self._tls = ssl.create_default_context(cafile=ca)
-        if pair:
-            self._tls.load_cert_chain(pair)
-        # Each thread has a connection of its own, kept open: a handshake costs more than most requests.
-        self._own = threading.local()
-        self._made: list[http.client.HTTPSConnection] = []
-
-    def call(
-        self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
-    ) -> tuple[int, Object]:
-        """One request: status and decoded body."""
-        status, text = self.raw(method, path, None if body is None else json.dumps(body).encode(), content_type)
-        return status, json.loads(text) if text.startswith(b"{") else {"text": text.decode()}
-
-    def raw(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
-    ) -> tuple[int, bytes]:
-        """One request: status and body as bytes."""
-        headers = {**self._who, "Content-Type": content_type}
-        kept: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
-        if kept is not None:
-            # One that the server has closed since is no fault: the request never left.
-            with suppress(ConnectionError, ssl.SSLEOFError):
-                return self._exchange(kept, method, path, body, headers)
-        fresh = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=limit(15))
-        self._made.append(fresh)
-        return self._exchange(fresh, method, path, body, headers)
-
-    def _exchange(
-        self,
-        connection: http.client.HTTPSConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: dict[str, str],
-    ) -> tuple[int, bytes]:
-        self._own.connection = None
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            text = response.read()
-        except BaseException:
-            connection.close()
-            raise
-        if response.will_close:
-            connection.close()
-        else:
-            self._own.connection = connection
-        return response.status, text
-
-    def close(self) -> None:
-        """End every thread's connection."""
-        for connection in self._made:
-            connection.close()
-
-    def get(self, path: str) -> Object | None:
-        """Read an object; None when there is none."""
-        status, body = self.call("GET", path)
-        assert status in {200, MISSING}, body
-        return body if status != MISSING else None
-
-    def create(self, path: str, body: Object) -> Object:
-        """Create an object; anything but success is an error."""
-        status, answer = self.call("POST", path, body)
-        assert status in {200, 201, 202}, answer
-        return answer
-
-    def patch(self, path: str, body: Object) -> Object:
-        """Merge `body` into an object."""
-        status, answer = self.call("PATCH", path, body, "application/merge-patch+json")
-        assert status == 200, answer
-        return answer
-
-    def delete(self, path: str) -> None:
-        """Delete an object at once, if it is there."""
-        status, answer = self.call("DELETE", path, {"gracePeriodSeconds": 0})
-        assert status in {200, 202, MISSING}, answer
 
 
 class ControlPlane:
@@ -149,7 +62,9 @@ class ControlPlane:
             folder / "etcd.log",
             SPENDTHRIFT,
         )
-        self.kube = Kube(self.port, str(self.ca), ADMIN_TOKEN)
+        self._clients: list[KubeClient] = []
+        self._users: dict[tuple[str, str], KubeClient] = {}
+        self.kube = self.client(ADMIN_TOKEN)
         try:
             self._api = self._start_api()
         except BaseException:
@@ -194,6 +109,28 @@ class ControlPlane:
             return self.kube.call("GET", "/readyz")[0] == 200
         return False
 
+    def client(self, token: str, headers: Mapping[str, str] = NONE) -> KubeClient:
+        """Make a client that is closed with the control plane."""
+        client = KubeClient(self.port, str(self.ca), token, headers=headers)
+        self._clients.append(client)
+        return client
+
+    def client_as(self, user: str, node: str = "") -> KubeClient:
+        """Give the client of a user by name, who may do everything that no policy forbids.
+
+        `node` is where the user's pod runs, as its token says; empty where the token says nothing.
+        """
+        if (user, node) not in self._users:
+            headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+            if node:
+                headers["Impersonate-Extra-authentication.kubernetes.io%2fnode-name"] = node
+            self._users[user, node] = self.client(ADMIN_TOKEN, headers)
+        return self._users[user, node]
+
+    def client_of(self, namespace: str, account: str) -> KubeClient:
+        """Make a client with a real token of a service account."""
+        return self.client(self.service_account_token(namespace, account))
+
     @property
     def pids(self) -> dict[str, int]:
         """Its processes by name."""
@@ -214,11 +151,11 @@ class ControlPlane:
         self._api = self._start_api()
 
     def pause(self) -> None:
-        """Let the API server hold its breath: connections stay open, nothing is said."""
+        """Stop the API server's process: connections stay open, nothing is answered."""
         self._api.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it speak again."""
+        """Let it go on."""
         self._api.send(signal.SIGCONT)
 
     def compact(self) -> None:
@@ -273,7 +210,8 @@ class ControlPlane:
         return path
 
     def stop(self) -> None:
-        """End both."""
-        self.kube.close()
+        """End both, and all clients."""
+        for client in self._clients:
+            client.close()
         self._api.stop()
         self._etcd.stop()
