@@ -12,6 +12,7 @@ MAP: Final = "gpu-scheduling-map"
 ASSIGNED: Final = "agentaflow.gpu/assigned-devices"
 FIELD: Final = f"metadata.annotations['{ASSIGNED}']"
 ROOM: Final = {"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"}
+IMAGE: Final = "registry.invalid/none"
 _ORDER: Final = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
 
 
@@ -30,22 +31,26 @@ def reading() -> list[Object]:
 
 def pod(  # noqa: PLR0913 - each has its test
     name: str,
-    text: str | None,
+    text: str | None = None,
     env: list[Object] | None = None,
+    /,
     *,
-    annotations: dict[str, str] | None = None,
-    labels: dict[str, str] | None = None,
-    owner: tuple[str, str] | None = None,
-    generate_name: str | None = None,
-    scheduler: str = "gpu-scheduler",
-    requests: dict[str, str] | None = None,
-    limits: dict[str, str] | None = None,
-    port: int | None = None,
-    claims: tuple[str, ...] = (),
-    **spec: object,
+    annotations: Any = None,
+    labels: Any = None,
+    owner: Any = None,
+    generate_name: Any = None,
+    scheduler: Any = "gpu-scheduler",
+    requests: Any = None,
+    limits: Any = None,
+    port: Any = None,
+    claims: Any = (),
+    **spec: Any,
 ) -> Object:
-    """One container and what the test is about; `env` None is a pod that no webhook saw."""
-    container: Object = {"name": "main", "image": "registry.invalid/none"}
+    """One container and what the test is about; `env` None is a pod that no webhook saw.
+
+    `owner` is kind and name. Options are of any type, so that a test can pass on those of its rows.
+    """
+    container: Object = {"name": "main", "image": IMAGE}
     if env is not None:
         container["env"] = env
     if requests or limits:
@@ -64,7 +69,7 @@ def pod(  # noqa: PLR0913 - each has its test
     return {"metadata": metadata, "spec": body}
 
 
-def replica(deployment: str, template: str, suffix: str, text: str, **more: object) -> Object:
+def replica(deployment: str, template: str, suffix: str, text: str, **more: Any) -> Object:
     """A Deployment's pod: its ReplicaSet's hash in owner, label and generated name."""
     owner = f"{deployment}-{template}"
     return pod(
@@ -74,13 +79,13 @@ def replica(deployment: str, template: str, suffix: str, text: str, **more: obje
         owner=("ReplicaSet", owner),
         labels={"pod-template-hash": template},
         generate_name=f"{owner}-",
-        **more,  # type: ignore[arg-type]  # the test's own wishes
+        **more,
     )
 
 
-def child(kind: str, name: str, text: str, **more: object) -> Object:
+def child(kind: str, name: str, text: str, **more: Any) -> Object:
     """Make the pod of a controller `train` that brings no index along."""
-    return pod(name, text, reading(), owner=(kind, "train"), generate_name="train-", **more)  # type: ignore[arg-type]
+    return pod(name, text, reading(), owner=(kind, "train"), generate_name="train-", **more)
 
 
 def node(  # noqa: PLR0913 - each has its test
@@ -151,6 +156,57 @@ def volume(name: str, storage_class: str, *nodes: str) -> Object:
             "nodeAffinity": reach,
         },
     }
+
+
+def annotated(annotations: Object) -> Object:
+    """A patch of annotations."""
+    return {"metadata": {"annotations": annotations}}
+
+
+def binding(name: str, annotations: Object | None = None) -> Object:
+    """A Binding to node1."""
+    metadata: Object = {"name": name} if annotations is None else {"name": name, "annotations": annotations}
+    return {"metadata": metadata, "target": {"kind": "Node", "name": "node1"}}
+
+
+def null_pod(name: str) -> Object:
+    """What a client in a hurry sends: null where maps and lists belong."""
+    container = {"name": "main", "image": IMAGE, "env": None, "ports": None}
+    return {
+        "metadata": {"name": name, "annotations": None, "labels": None, "ownerReferences": None},
+        "spec": {"containers": [container], "initContainers": None, "tolerations": None},
+    }
+
+
+def pod_template(annotations: dict[str, str] | None = None, **container: Any) -> Object:
+    """A template of one container."""
+    spec = {"containers": [{"name": "main", "image": IMAGE, **container}]}
+    return {"metadata": {"annotations": annotations or {}}, "spec": spec}
+
+
+def gpu_workload(name: str, template: Object | None = None, **spec: Any) -> Object:
+    """A GPUWorkload; of one container where no template is given."""
+    return {
+        "apiVersion": "agentaflow.io/v1",
+        "kind": "GPUWorkload",
+        "metadata": {"name": name},
+        "spec": {"podTemplate": template or pod_template(), **spec},
+    }
+
+
+def review(body: object, **more: Any) -> Object:
+    """An AdmissionReview as the API server sends it."""
+    request = {
+        "uid": "review-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "default",
+        "object": body,
+        "oldObject": None,
+        "options": {"kind": "CreateOptions"},
+        **more,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
 def _reference(kind: str, name: str) -> Object:

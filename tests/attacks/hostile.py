@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from tests import objects
-from tests.objects import MAP
+from tests.objects import MAP, gpu_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,26 +109,17 @@ def foreign(body: Object, node: str) -> Object:
     return body
 
 
-def _workload(name: str, template: Object) -> Object:
-    return {
-        "apiVersion": "agentaflow.io/v1",
-        "kind": "GPUWorkload",
-        "metadata": {"name": name},
-        "spec": {"podTemplate": template},
-    }
-
-
 def _template(**fields: Any) -> Object:
     return {"spec": {"containers": [_containers(**fields)]}}
 
 
 WORKLOADS: Final[dict[str, Callable[[str], Object]]] = {
-    "arguments": lambda name: _workload(name, _template(args=["x" * MOST])),
-    "arguments that JSON writes longer": lambda name: _workload(name, _template(args=["<" * (MOST // 6)])),
-    "variables": lambda name: _workload(name, _template(env=[{"name": "A"}] * 90_000)),
-    "annotations": lambda name: _workload(name, {"metadata": {"annotations": {"a": "x" * MOST}}, **_template()}),
+    "arguments": lambda name: gpu_workload(name, _template(args=["x" * MOST])),
+    "arguments that JSON writes longer": lambda name: gpu_workload(name, _template(args=["<" * (MOST // 6)])),
+    "variables": lambda name: gpu_workload(name, _template(env=[{"name": "A"}] * 90_000)),
+    "annotations": lambda name: gpu_workload(name, {"metadata": {"annotations": {"a": "x" * MOST}}, **_template()}),
     "annotations of its own": lambda name: {
-        **_workload(name, _template()),
+        **gpu_workload(name, _template()),
         "metadata": {"name": name, "annotations": {"a": "x" * ANNOTATIONS}},
     },
 }

@@ -9,7 +9,8 @@ import pytest
 from tests import objects
 from tests.attacks.house import refusal
 from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.workshop import API, order
+from tests.integration.workshop import API
+from tests.objects import gpu_workload
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def stolen(house: House) -> KubeClient:
 
 
 def _pod(scheduler: str = "gpu-scheduler", **owner: Any) -> Object:
-    body = objects.pod("spy-0", "0=node1:0", scheduler=scheduler, **HOST)  # type: ignore[arg-type]
+    body = objects.pod("spy-0", "0=node1:0", scheduler=scheduler, **HOST)
     if owner:
         body["metadata"]["ownerReferences"] = [{"name": "spy", "uid": "1", "controller": True, **owner}]
     return body
@@ -76,7 +77,7 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
     "deletes a pod": ("DELETE", "/api/v1/namespaces/default/pods/any", None),
     "binds a pod": ("POST", "/api/v1/namespaces/default/pods/any/binding", {"target": {"name": "node1"}}),
     "runs a command in a pod": ("POST", "/api/v1/namespaces/default/pods/any/exec?command=sh", None),
-    "makes a workload": ("POST", f"{API}/namespaces/default/gpuworkloads", order("spy")),
+    "makes a workload": ("POST", f"{API}/namespaces/default/gpuworkloads", gpu_workload("spy")),
     "changes a workload": ("PATCH", f"{API}/namespaces/default/gpuworkloads/any", {"spec": {"priority": 9}}),
     "reads secrets": ("GET", "/api/v1/secrets", None),
     "asks for a token": (
@@ -119,7 +120,7 @@ def test_a_stolen_token_makes_no_other_lease(house: House, stolen: KubeClient) -
 def test_a_workload_of_the_system_says_why_it_waits(house: House) -> None:
     """Who creates one there, as only an administrator may, reads where else it would get a pod."""
     path = f"{API}/namespaces/kube-system/gpuworkloads"
-    house.kube.create(path, order("lost"))
+    house.kube.create(path, gpu_workload("lost"))
 
     def told() -> str:
         return str((house.kube.get(f"{path}/lost") or {}).get("status", {}).get("message", ""))

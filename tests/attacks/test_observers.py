@@ -8,7 +8,7 @@ import pytest
 
 from tests import objects
 from tests.attacks.house import RBAC, refusal
-from tests.integration.workshop import order, template
+from tests.objects import gpu_workload, pod_template
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ REFUSED: Final = "RequestInvalid: cannot create a pod with annotation agentaflow
 
 def _pod(name: str, annotations: dict[str, str], **spec: object) -> Object:
     env = objects.literal("3") if annotations is KEEP else None
-    return objects.pod(name, EVERY, env, annotations=annotations, **spec)  # type: ignore[arg-type]
+    return objects.pod(name, EVERY, env, annotations=annotations, **spec)
 
 
 def _pods(tenant: Tenant) -> list[str]:
@@ -115,7 +115,7 @@ def test_no_pod_becomes_an_observer_later(tenant: Tenant, annotations: dict[str,
 @pytest.mark.promise("guard-7")
 def test_a_workloads_pod_is_no_observer_either(tenant: Tenant) -> None:
     """The controller makes the pod, and the pod's account is asked about: the workload says why it waits."""
-    body = order("spy", template(OBSERVER))
+    body = gpu_workload("spy", pod_template(OBSERVER))
     assert tenant.call("POST", tenant.workloads, body)[0] == 201
 
     def told() -> str:

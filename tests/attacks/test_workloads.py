@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.attacks.house import RBAC
-from tests.integration.workshop import order
+from tests.objects import gpu_workload
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_who_may_not_create_pods_writes_no_workload(
     tenant: Tenant, clerk: KubeClient, template: Object | None, way: str
 ) -> None:
     """No GPUWorkload is there afterwards, and no pod."""
-    body = order("deputy", template)
+    body = gpu_workload("deputy", template)
     path = f"{tenant.workloads}/deputy?fieldManager=clerk"
 
     answer = (
@@ -86,7 +86,7 @@ CHANGES: Final[dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_who_may_not_create_pods_changes_no_workload(tenant: Tenant, clerk: KubeClient, what: str) -> None:
     """What changes nothing of the spec needs no right to create pods."""
-    tenant.kube.create(tenant.workloads, order("honest"))
+    tenant.kube.create(tenant.workloads, gpu_workload("honest"))
     path = f"{tenant.workloads}/honest"
     before = (tenant.kube.get(path) or {})["spec"]
 
@@ -103,7 +103,7 @@ def test_pod_security_holds_for_a_workloads_pod(tenant: Tenant) -> None:
     """Where pods that reach the host are refused, the tenant gets none by a GPUWorkload, and reads why."""
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
     tenant.house.kube.patch(f"/api/v1/namespaces/{tenant.namespace}", label)
-    assert tenant.call("POST", tenant.workloads, order("deputy", HOSTS))[0] == 201
+    assert tenant.call("POST", tenant.workloads, gpu_workload("deputy", HOSTS))[0] == 201
 
     def told() -> str:
         return str((tenant.kube.get(f"{tenant.workloads}/deputy") or {}).get("status", {}).get("message", ""))

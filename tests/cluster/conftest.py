@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests import objects
 from tests.cluster.clusters import CHECK, TESTS, Cluster
 from tests.cluster.verify import system
 
@@ -59,16 +60,9 @@ def make_pod(cluster: Cluster, image: str) -> Iterator[Callable[..., dict[str, A
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
         }
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": TESTS,
-                "annotations": {"gpu-scheduling-map": text},
-            },
-            "spec": {"schedulerName": scheduler, "terminationGracePeriodSeconds": 1, "containers": [container]},
-        }
+        body = objects.pod(name, text, scheduler=scheduler, terminationGracePeriodSeconds=1, containers=[container])
+        body["metadata"]["namespace"] = TESTS
+        return {"apiVersion": "v1", "kind": "Pod", **body}
 
     yield describe
     if names:

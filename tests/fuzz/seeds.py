@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
+
+from tests.objects import pod, review
 
 FIXTURES: Final = Path(__file__).resolve().parents[2] / "scheduler/tests/kube/fixtures"
 BETWEEN: Final = b"\x00"
@@ -14,22 +16,6 @@ BETWEEN: Final = b"\x00"
 
 
 MAP: Final = "0=node1:0,1\n1=node2:2\n"
-
-
-def pod(text: str | None = MAP, name: str = "train-0", **spec: object) -> dict[str, Any]:
-    """A pod as its author wrote it."""
-    annotations = {} if text is None else {"gpu-scheduling-map": text}
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"schedulerName": "gpu-scheduler", "containers": [{"name": "main"}], **spec},
-    }
-
-
-def review(body: object, **more: object) -> dict[str, Any]:
-    """An AdmissionReview as the API server sends it."""
-    kind = {"group": "", "version": "v1", "kind": "Pod"}
-    about = {"uid": "review-1", "kind": kind, "operation": "CREATE", "namespace": "default"}
-    return {"kind": "AdmissionReview", "request": {**about, "object": body, "oldObject": None, **more}}
 
 
 def _events(name: str) -> bytes:
@@ -60,15 +46,15 @@ _NODE: Final = {
         "conditions": [{"type": "Ready", "status": "True"}],
     },
 }
-_POD: Final = pod(MAP, "train-0", nodeSelector={"a": "b"}, tolerations=[{"operator": "Exists"}])
-_COUNT: Final = {**pod(None), "metadata": {"name": "a", "uid": "u", "annotations": {"agentaflow.gpu/count": "1"}}}
+_POD: Final = pod("train-0", MAP, nodeSelector={"a": "b"}, tolerations=[{"operator": "Exists"}])
+_COUNT: Final = {**pod("a"), "metadata": {"name": "a", "uid": "u", "annotations": {"agentaflow.gpu/count": "1"}}}
 _ENDED: Final = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}\n'
 _ERROR: Final = b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}\n'
 _DEBUGGED: Final = review(
-    pod(ephemeralContainers=[{"name": "debugger"}]),
+    pod("train-0", MAP, ephemeralContainers=[{"name": "debugger"}]),
     operation="UPDATE",
     subResource="ephemeralcontainers",
-    oldObject=pod(),
+    oldObject=pod("train-0", MAP),
 )
 _JOB: Final = review(
     {
@@ -85,7 +71,8 @@ MAPS: Final = (
     b"2147483647=a:2147483647\n00=a:0\n1=a:0,0",
 )
 REVIEWS: Final = tuple(
-    json.dumps(each).encode() for each in (review(pod()), review(_POD), review(_COUNT), _DEBUGGED, _JOB, review(None))
+    json.dumps(each).encode()
+    for each in (review(pod("train-0", MAP)), review(_POD), review(_COUNT), _DEBUGGED, _JOB, review(None))
 )
 WATCHES: Final = (
     NODES + _added(_NODE) + BETWEEN + PODS + _added(_POD) + _ENDED + _added(_COUNT),
@@ -116,7 +103,7 @@ OBJECTS: Final = tuple(
             "status": {"phase": "Running", "attempt": 1, "conditions": []},
         },
         {
-            **pod(),
+            **pod("train-0", MAP),
             "status": {
                 "phase": "Failed",
                 "reason": "Evicted",

@@ -49,17 +49,17 @@ class Question:
 
 def asker(text: str | None = LINE, env: list[Object] | None = None, **more: object) -> Object:
     """Make the pod of most rows: a bare pod with line 0, which is GPU 0 of node1."""
-    return pod("asker-0", text, literal("0") if env is None else env, **more)  # type: ignore[arg-type]
+    return pod("asker-0", text, literal("0") if env is None else env, **more)
 
 
 def holder(text: str | None = OTHER, env: list[Object] | None = None, **more: object) -> Object:
     """Make a pod that is there before: another workload with the same GPU."""
-    return pod("holder-0", text, literal("0") if env is None else env, **more)  # type: ignore[arg-type]
+    return pod("holder-0", text, literal("0") if env is None else env, **more)
 
 
 def foreign(**more: object) -> Object:
     """Make another scheduler's pod on node1."""
-    return pod("foreign-0", None, [], scheduler="another", nodeName="node1", **more)  # type: ignore[arg-type]
+    return pod("foreign-0", None, [], scheduler="another", nodeName="node1", **more)
 
 
 def placed_by_hand(body: Object) -> Object:

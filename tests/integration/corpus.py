@@ -30,7 +30,7 @@ def of_annotation(name: str, value: str) -> Object:
 
 def of_spec(**spec: object) -> Object:
     """Make a pod with a good map and an odd spec."""
-    return pod("bad-0", GOOD, literal(""), **spec)  # type: ignore[arg-type]
+    return pod("bad-0", GOOD, literal(""), **spec)
 
 
 def of_container(**more: object) -> Object:

@@ -23,7 +23,7 @@ THREADS: Final = 6
 def _line(text: str, **more: object) -> Callable[[str], Object]:
     """Make pods with this line, each of a controller of its own."""
     env = literal(text.strip().rpartition(":")[2])
-    return lambda name: pod(name, text, env, annotations=INDEX, owner=("Job", name), **more)  # type: ignore[arg-type]
+    return lambda name: pod(name, text, env, annotations=INDEX, owner=("Job", name), **more)
 
 
 REASONS: Final[dict[str, Callable[[str], Object]]] = {

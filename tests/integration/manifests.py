@@ -13,6 +13,7 @@ import yaml
 
 from gpu_scheduler.names import ASSIGNED_DEVICES as ASSIGNED
 from gpu_scheduler.names import OBSERVER
+from tests import objects
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.waiting import eventually
 
@@ -83,9 +84,9 @@ def wait_guarded(plane: ControlPlane) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases?dryRun=All"
     lease = {"metadata": {"name": "probe"}}
     probes: dict[str, Callable[[], Answer]] = {
-        "assignments": lambda: admin.call("POST", pods, pod_of("a", annotations={ASSIGNED: "0"})),
-        "node-name": lambda: admin.call("POST", pods, pod_of("a", nodeName="node1")),
-        "rights": lambda: admin.call("POST", pods, pod_of("a", annotations={OBSERVER: "true"})),
+        "assignments": lambda: admin.call("POST", pods, objects.pod("a", annotations={ASSIGNED: "0"})),
+        "node-name": lambda: admin.call("POST", pods, objects.pod("a", nodeName="node1")),
+        "rights": lambda: admin.call("POST", pods, objects.pod("a", annotations={OBSERVER: "true"})),
         "controller": lambda: controller.call("POST", leases, lease),
         "scheduler": lambda: scheduler.call("POST", leases, lease),
         "monitor": lambda: monitor.call("POST", leases, lease),
@@ -117,36 +118,6 @@ def read(admin: KubeClient, path: str) -> Object:
     for key in ("managedFields", "resourceVersion"):
         found["metadata"].pop(key, None)
     return found
-
-
-def annotated(annotations: Object) -> Object:
-    """A patch of annotations."""
-    return {"metadata": {"annotations": annotations}}
-
-
-def pod_of(name: str, scheduler: str = "gpu-scheduler", /, **spec: object) -> Object:
-    """A pod; `annotations` and `labels` are its metadata's, all else is its specification's."""
-    metadata = {key: spec.pop(key) for key in ("annotations", "labels") if key in spec}
-    containers = [{"name": "main", "image": "none"}]
-    return {
-        "metadata": {"name": name, **metadata},
-        "spec": {"schedulerName": scheduler, "containers": containers, **spec},
-    }
-
-
-def binding(name: str, annotations: Object | None = None) -> Object:
-    """A Binding to node1."""
-    metadata: Object = {"name": name} if annotations is None else {"name": name, "annotations": annotations}
-    return {"metadata": metadata, "target": {"kind": "Node", "name": "node1"}}
-
-
-def null_pod(name: str) -> Object:
-    """What a client in a hurry sends: null where maps and lists belong."""
-    container = {"name": "main", "image": "none", "env": None, "ports": None}
-    return {
-        "metadata": {"name": name, "annotations": None, "labels": None, "ownerReferences": None},
-        "spec": {"containers": [container], "initContainers": None, "tolerations": None},
-    }
 
 
 def allow_use(kube: KubeClient, namespace: str, resource: str, account: str = "default") -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpu_scheduler import names
-from tests.integration.manifests import SCHEDULER, annotated, binding, made, named, null_pod, pod_of
+from tests import objects
+from tests.integration.manifests import SCHEDULER, made, named
+from tests.objects import annotated, binding, null_pod
 
 if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
@@ -26,7 +28,7 @@ CLAIM: Final[Object] = {
     "metadata": {"labels": {"app": "db"}, "annotations": None},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
-BODIES: Final = {NODES: [{"metadata": {}}], CLAIMS: [CLAIM], PODS: [pod_of(""), null_pod("")]}
+BODIES: Final = {NODES: [{"metadata": {}}], CLAIMS: [CLAIM], PODS: [objects.pod(""), null_pod("")]}
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def test_server_side_apply_goes_on(guarded: ControlPlane, who: str) -> None:
     """Creating and changing by it, as installers do."""
     name = named()
     for label in ("a", "b"):
-        body = {**pod_of(name, labels={"app": label}), "apiVersion": "v1", "kind": "Pod"}
+        body = {**objects.pod(name, labels={"app": label}), "apiVersion": "v1", "kind": "Pod"}
         path = f"{PODS}/{name}?fieldManager=tests&force=true"
         status, answer = guarded.client_as(who).call("PATCH", path, body, "application/apply-patch+yaml")
         assert status in {200, 201}, answer
@@ -89,7 +91,7 @@ def spent(plane: ControlPlane) -> float:
 @pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
 def test_no_pod_makes_a_policy_dear(guarded: ControlPlane, admin: KubeClient, scheduler: str) -> None:
     """However many annotations a pod has, what the policies take grows with their number, and not with its square."""
-    pod = pod_of("", scheduler, annotations={f"{number:x}": "" for number in range(MANY)})
+    pod = objects.pod("", scheduler=scheduler, annotations={f"{number:x}": "" for number in range(MANY)})
     path = made(admin, PODS, pod)
     name = path.rpartition("/")[2]
     acts = {

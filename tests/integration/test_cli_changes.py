@@ -9,7 +9,7 @@ import yaml
 
 from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.installed import TEMPLATE, Installed, pods_of
-from tests.integration.workshop import order
+from tests.objects import gpu_workload
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_the_strategy_is_set_for_the_running_scheduler(cli: Installed, town: Ben
 def test_what_is_submitted_is_placed(cli: Installed, town: Bench, orders: Orders, tmp_path: Path) -> None:
     """One file, two workloads; submitted again, they are what they were."""
     file = tmp_path / "work.yaml"
-    bodies = [order(name, TEMPLATE, gpuMemoryRequired=50000) for name in ("one", "two")]
+    bodies = [gpu_workload(name, TEMPLATE, gpuMemoryRequired=50000) for name in ("one", "two")]
     file.write_text(yaml.safe_dump_all(bodies), encoding="utf-8")
 
     printed = cli.run("gpu-scheduler", "submit", str(file), "--wait", "--timeout", "20s")
@@ -69,7 +69,7 @@ def test_what_is_submitted_is_placed(cli: Installed, town: Bench, orders: Orders
 def test_a_workload_that_no_gpu_suits_is_told(cli: Installed, town: Bench, orders: Orders, tmp_path: Path) -> None:
     """With the scheduler's own reason, which --wait prints when the time is over."""
     file = tmp_path / "work.yaml"
-    file.write_text(yaml.safe_dump(order("huge", TEMPLATE, gpuMemoryRequired=500000)), encoding="utf-8")
+    file.write_text(yaml.safe_dump(gpu_workload("huge", TEMPLATE, gpuMemoryRequired=500000)), encoding="utf-8")
     orders_before = len(pods_of(town))
 
     said = cli.refused("gpu-scheduler", "submit", str(file), "--wait", "--timeout", "5s", code=1)
@@ -95,7 +95,9 @@ FAULTS: dict[str, tuple[Any, str]] = {
 def test_nothing_is_half_submitted(spec: Any, why: str, cli: Installed, orders: Orders, tmp_path: Path) -> None:
     """The first document is well, the second is not: neither becomes anything."""
     file = tmp_path / "work.yaml"
-    file.write_text(yaml.safe_dump_all([order("good", TEMPLATE), order("bad", TEMPLATE, **spec)]), encoding="utf-8")
+    file.write_text(
+        yaml.safe_dump_all([gpu_workload("good", TEMPLATE), gpu_workload("bad", TEMPLATE, **spec)]), encoding="utf-8"
+    )
 
     said = cli.refused("gpu-scheduler", "submit", str(file), code=2)
 

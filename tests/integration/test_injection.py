@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests import objects
 from tests.integration.bench import MAP, Bench
 from tests.integration.control_plane import ControlPlane
-from tests.integration.manifests import SCHEDULER, annotated, apply, binding, null_pod, pod_of
+from tests.integration.manifests import SCHEDULER, apply
 from tests.integration.spellings import ALL, BOOKED, EXCESS, NOT_BOOKED, TOO_LONG
+from tests.objects import annotated, binding, null_pod
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -49,14 +51,16 @@ def injected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
     try:
         kube = plane.kube
         kube.create("/api/v1/namespaces", {"metadata": {"name": "injected"}})
-        kube.create(PODS, pod_of("elder"))
+        kube.create(PODS, objects.pod("elder"))
         assert _debugged(plane.client_as("admin"), "elder", _container("before"))[0] == 200
         apply(kube, "guards", "injection", "environment")
 
         def in_force() -> bool:
-            status, answer = kube.call("POST", f"{PODS}?dryRun=All", pod_of("probe"))
+            status, answer = kube.call("POST", f"{PODS}?dryRun=All", objects.pod("probe"))
             assert status == 201, answer
-            refused = kube.call("POST", f"{PODS}?dryRun=All", pod_of("probe", containers=[_container("c", LITERAL)]))
+            refused = kube.call(
+                "POST", f"{PODS}?dryRun=All", objects.pod("probe", containers=[_container("c", LITERAL)])
+            )
             return "env" in answer["spec"]["containers"][0] and refused[0] == 403
 
         eventually("both policies are in force", in_force, seconds=20)
@@ -76,7 +80,7 @@ def _container(name: str, *env: Object, **more: object) -> Object:
 
 
 def _created(who: KubeClient, **pod: Any) -> Object:
-    status, answer = who.call("POST", PODS, pod_of(f"pod-{next(_numbers)}", **pod))
+    status, answer = who.call("POST", PODS, objects.pod(f"pod-{next(_numbers)}", **pod))
     assert status == 201, answer
     return answer
 
@@ -162,7 +166,7 @@ def test_a_pod_from_before_the_policy_can_be_debugged(admin: KubeClient) -> None
 def test_another_value_is_refused(admin: KubeClient, what: str, where: str) -> None:
     """A container that sets one of the variables otherwise is refused by its name, wherever it stands in the pod."""
     container = _container("stubborn", MINE, ALL[what])
-    pod = pod_of("stubborn-0", **{"containers": [_container("main")], where: [container]})
+    pod = objects.pod("stubborn-0", **{"containers": [_container("main")], where: [container]})
     status, answer = admin.call("POST", PODS, pod)
 
     assert status == 403
@@ -208,7 +212,7 @@ def test_what_cannot_be_booked_is_not_kept(admin: KubeClient, what: str, where: 
         lists["initContainers"] = [{**container, "restartPolicy": "Always"}]
     else:
         lists[where] = [container]
-    status, answer = admin.call("POST", PODS, pod_of("stubborn-0", annotations=KEEP, **lists))
+    status, answer = admin.call("POST", PODS, objects.pod("stubborn-0", annotations=KEEP, **lists))
 
     assert status == 403
     assert CONFLICT.replace("cannot set", "cannot keep") in answer["message"]
@@ -220,7 +224,7 @@ def test_what_cannot_be_booked_is_not_kept(admin: KubeClient, what: str, where: 
 def test_a_second_entry_is_looked_at_too(admin: KubeClient, first: bool) -> None:  # noqa: FBT001
     """Of two entries with one name the last wins in the kubelet; here every one counts."""
     container = _container("stubborn", *[LITERAL, NOT_BOOKED["a plus sign"]][:: -1 if first else 1])
-    status, answer = admin.call("POST", PODS, pod_of("stubborn-0", annotations=KEEP, containers=[container]))
+    status, answer = admin.call("POST", PODS, objects.pod("stubborn-0", annotations=KEEP, containers=[container]))
 
     assert (status, CONFLICT.replace("cannot set", "cannot keep") in answer["message"]) == (403, True)
 
@@ -229,7 +233,7 @@ def test_a_second_entry_is_looked_at_too(admin: KubeClient, first: bool) -> None
 @pytest.mark.parametrize(("excess", "start"), EXCESS.values(), ids=EXCESS)
 def test_what_no_honest_pod_has_is_refused(admin: KubeClient, excess: Object, start: str) -> None:
     """It would stay in the memory of every scheduler as long as the pod does."""
-    status, answer = admin.call("POST", PODS, pod_of("huge-0", **excess))
+    status, answer = admin.call("POST", PODS, objects.pod("huge-0", **excess))
 
     assert status == 403, answer
     assert f"denied request: {start}" in answer["message"]
@@ -246,7 +250,9 @@ def test_what_is_just_within_the_limits_is_admitted(admin: KubeClient) -> None:
 
 def test_keep_env_is_said_by_true_alone(admin: KubeClient) -> None:
     """Any other word keeps nothing."""
-    pod = pod_of("stubborn-0", annotations={"agentaflow.gpu/keep-env": "True"}, containers=[_container("c", LITERAL)])
+    pod = objects.pod(
+        "stubborn-0", annotations={"agentaflow.gpu/keep-env": "True"}, containers=[_container("c", LITERAL)]
+    )
 
     assert admin.call("POST", PODS, pod)[0] == 403
 
@@ -256,7 +262,9 @@ def test_others_pods_are_untouched(injected: ControlPlane, admin: KubeClient) ->
     """Pods of other schedulers, as bare as the API lets them be, stay as they came, and kube-scheduler binds them."""
     status, bare = admin.call("POST", PODS, null_pod("foreign-0"))
     assert status == 201, bare
-    status, own = admin.call("POST", PODS, pod_of("foreign-1", "other", containers=[_container("main", LITERAL)]))
+    status, own = admin.call(
+        "POST", PODS, objects.pod("foreign-1", scheduler="other", containers=[_container("main", LITERAL)])
+    )
     assert status == 201, own
     status, answer = injected.client_as("system:kube-scheduler").call(
         "POST", f"{PODS}/foreign-0/binding", binding("foreign-0")
@@ -297,7 +305,7 @@ def test_the_binding_brings_what_containers_read(injected: ControlPlane, admin: 
 def test_a_wrong_map_is_told_by_the_scheduler(bench: Bench, scheduler: Command) -> None:
     """Nobody reads the map at admission; the pod waits, and its condition has the parser's sentence."""
     assert scheduler.process.alive()
-    body = pod_of("train-0", annotations={MAP: "0=node1:x"}, containers=[_container("main", *OURS)])
+    body = objects.pod("train-0", annotations={MAP: "0=node1:x"}, containers=[_container("main", *OURS)])
     bench.kube.create(bench.pods, body)
 
     assert "line 1" in bench.wait_message("train-0", "MapInvalid: ")

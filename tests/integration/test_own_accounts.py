@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpu_scheduler import names
-from tests.integration.manifests import (
-    CONTROLLER,
-    MONITOR,
-    OUTSIDE,
-    SCHEDULER,
-    annotated,
-    made,
-    named,
-    null_pod,
-    pod_of,
-    read,
-)
+from tests import objects
+from tests.integration.manifests import CONTROLLER, MONITOR, OUTSIDE, SCHEDULER, made, named, read
+from tests.objects import annotated, null_pod
 
 if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
@@ -55,7 +46,9 @@ def merge(who: KubeClient, path: str, body: Object) -> tuple[int, Object]:
 @pytest.mark.parametrize("who", SCHEDULERS)
 def test_the_scheduler_tells_why_a_pod_waits(guarded: ControlPlane, admin: KubeClient, who: str) -> None:
     """Again and again, beside conditions and a phase of others', also on a pod that is being deleted."""
-    path = made(admin, PODS, {**pod_of("", annotations={"a": "b"}), "metadata": {"finalizers": ["example.com/wait"]}})
+    path = made(
+        admin, PODS, {**objects.pod("", annotations={"a": "b"}), "metadata": {"finalizers": ["example.com/wait"]}}
+    )
     merge(admin, f"{path}/status", {"status": {**conditions("example.com/theirs")["status"], "phase": "Pending"}})
 
     for _ in range(2):
@@ -93,7 +86,7 @@ def test_the_scheduler_writes_nothing_else_of_a_pod(
     guarded: ControlPlane, admin: KubeClient, what: str, who: str
 ) -> None:
     """Whatever else is written by the status' way is refused, and nothing of it is kept."""
-    path = made(admin, PODS, pod_of("", annotations={"a": "b"}))
+    path = made(admin, PODS, objects.pod("", annotations={"a": "b"}))
     before = read(admin, path)
 
     status, answer = merge(guarded.client_as(who), f"{path}/status", BEYOND[what])
@@ -104,7 +97,7 @@ def test_the_scheduler_writes_nothing_else_of_a_pod(
 
 
 @pytest.mark.promise("guard-11")
-@pytest.mark.parametrize("pod", [pod_of("", "default-scheduler"), null_pod("")], ids=["named", "bare"])
+@pytest.mark.parametrize("pod", [objects.pod("", scheduler="default-scheduler"), null_pod("")], ids=["named", "bare"])
 @pytest.mark.parametrize("who", SCHEDULERS)
 def test_the_scheduler_writes_no_status_of_others(
     guarded: ControlPlane, admin: KubeClient, who: str, pod: Object
@@ -177,7 +170,7 @@ def test_the_scheduler_writes_nothing_else_of_a_claim(
 def owned(*more: Object, **owner: Any) -> Object:
     """A pod of ours with a GPUWorkload as controller, but for what is said otherwise."""
     first = {"apiVersion": "agentaflow.io/v1", "kind": "GPUWorkload", "name": "train", "uid": "1", "controller": True}
-    pod = pod_of("")
+    pod = objects.pod("")
     pod["metadata"]["ownerReferences"] = [{**first, **owner}, *more]
     return pod
 
@@ -186,11 +179,11 @@ NO_CONTROLLER: Final = "RequestInvalid: cannot create a pod as the controller of
 SECOND: Final = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "2"}
 FOREIGN: Final[dict[str, tuple[Object, str]]] = {
     "of another scheduler": (
-        {**owned(), "spec": pod_of("", "default-scheduler")["spec"]},
+        {**owned(), "spec": objects.pod("", scheduler="default-scheduler")["spec"]},
         "RequestInvalid: cannot create a pod of another scheduler as the controller of GPUWorkloads",
     ),
     "of the default scheduler": ({**owned(), "spec": null_pod("")["spec"]}, "of another scheduler"),
-    "of nobody": (pod_of(""), NO_CONTROLLER),
+    "of nobody": (objects.pod(""), NO_CONTROLLER),
     "of a ReplicaSet": (owned(apiVersion="apps/v1", kind="ReplicaSet"), NO_CONTROLLER),
     "of a GPUWorkload of another group": (owned(apiVersion="example.com/v1"), NO_CONTROLLER),
     "of another kind of ours": (owned(kind="GPUNode"), NO_CONTROLLER),

@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpu_scheduler import names
+from tests import objects
 from tests.integration.bench import MAP
-from tests.integration.manifests import (
-    MONITOR,
-    OUTSIDE,
-    SCHEDULER,
-    annotated,
-    binding,
-    null_pod,
-    pod_of,
-)
+from tests.integration.manifests import MONITOR, OUTSIDE, SCHEDULER
+from tests.objects import annotated, binding, null_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +42,7 @@ def admin(guarded: ControlPlane) -> KubeClient:
 def _made(by: KubeClient, **pod: object) -> str:
     """Create a pod and give its name."""
     name = f"pod-{next(_numbers)}"
-    status, answer = by.call("POST", PODS, pod_of(name, **pod))
+    status, answer = by.call("POST", PODS, objects.pod(name, **pod))
     assert status == 201, answer
     return name
 
@@ -90,7 +84,7 @@ def _refused_as_forged(answer: Answer, who: str) -> None:
 @pytest.mark.parametrize("who", INTRUDERS)
 def test_nobody_creates_a_pod_with_an_assignment(guarded: ControlPlane, who: str, scheduler: str) -> None:
     """Not the cluster's admin, not another service account, whichever scheduler the pod names."""
-    pod = pod_of("forged", scheduler, annotations={"agentaflow.gpu/assigned-devices": "7"})
+    pod = objects.pod("forged", scheduler=scheduler, annotations={"agentaflow.gpu/assigned-devices": "7"})
 
     _refused_as_forged(guarded.client_as(who).call("POST", PODS, pod), who)
 
@@ -141,7 +135,7 @@ def test_the_scheduler_binds_and_assigns(guarded: ControlPlane, admin: KubeClien
 @pytest.mark.parametrize("who", ["admin", SCHEDULER])
 def test_nobody_presets_the_node_of_our_pods(guarded: ControlPlane, who: str) -> None:
     """A pod with our schedulerName is created without a node: the scheduler alone chooses."""
-    status, answer = guarded.client_as(who).call("POST", PODS, pod_of("preset", nodeName="node1"))
+    status, answer = guarded.client_as(who).call("POST", PODS, objects.pod("preset", nodeName="node1"))
 
     assert status == 403
     assert "RequestInvalid: cannot create the pod on node node1: " in answer["message"]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpu_scheduler import names
+from tests import objects
 from tests.integration.bench import MAP
-from tests.integration.manifests import null_pod, pod_of
+from tests.objects import null_pod
 
 if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
@@ -63,7 +64,7 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_who_lacks_the_right_is_refused(granted: Granted, shape: str, annotation: str) -> None:
     """However the account is written, or left out; the refusal names account, right and cure."""
-    pod = pod_of("forged", annotations={MAP: "0=node1:0", annotation: "true"}, **SHAPES[shape])
+    pod = objects.pod("forged", annotations={MAP: "0=node1:0", annotation: "true"}, **SHAPES[shape])
     account = SHAPES[shape].get("serviceAccountName") or SHAPES[shape].get("serviceAccount") or "default"
 
     status, answer = granted.create(pod)
@@ -83,7 +84,7 @@ def test_who_lacks_the_right_is_refused(granted: Granted, shape: str, annotation
 @pytest.mark.parametrize("field", ["serviceAccountName", "serviceAccount"])
 def test_who_has_the_right_is_admitted(granted: Granted, field: str, annotation: str) -> None:
     """The Role that the refusal names is enough, and what is asked for is kept."""
-    status, answer = granted.create(pod_of("trusted", annotations={annotation: "true"}, **{field: "trusted"}))
+    status, answer = granted.create(objects.pod("trusted", annotations={annotation: "true"}, **{field: "trusted"}))
 
     assert status == 201, answer
     assert answer["metadata"]["annotations"] == {annotation: "true"}
@@ -94,7 +95,7 @@ def test_a_right_ends_with_its_namespace(granted: Granted, guarded: ControlPlane
     """An account of the same name elsewhere has nothing of it."""
     other = f"{granted.namespace}-other"
     guarded.kube.create("/api/v1/namespaces", {"metadata": {"name": other}})
-    pod = pod_of("elsewhere", annotations={names.OBSERVER: "true"}, serviceAccountName="trusted")
+    pod = objects.pod("elsewhere", annotations={names.OBSERVER: "true"}, serviceAccountName="trusted")
 
     assert granted.create(pod, other)[0] == 403
 
@@ -103,10 +104,12 @@ def test_a_right_ends_with_its_namespace(granted: Granted, guarded: ControlPlane
 @pytest.mark.parametrize(
     "pod",
     [
-        pod_of("plain"),
-        pod_of("mapped", annotations={MAP: "0=node1:0"}),
-        pod_of("says-no", annotations={names.OBSERVER: "false", names.KEEP_ENV: "false"}),
-        pod_of("others", "another-scheduler", annotations={names.OBSERVER: "true", names.KEEP_ENV: "true"}),
+        objects.pod("plain"),
+        objects.pod("mapped", annotations={MAP: "0=node1:0"}),
+        objects.pod("says-no", annotations={names.OBSERVER: "false", names.KEEP_ENV: "false"}),
+        objects.pod(
+            "others", scheduler="another-scheduler", annotations={names.OBSERVER: "true", names.KEEP_ENV: "true"}
+        ),
         null_pod("bare"),
     ],
     ids=lambda pod: pod["metadata"]["name"],

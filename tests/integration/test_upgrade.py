@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpu_scheduler import names
+from tests import objects
 from tests.integration.control_plane import ControlPlane
-from tests.integration.manifests import SCHEDULER, annotated, binding, guard, pod_of
+from tests.integration.manifests import SCHEDULER, guard
+from tests.objects import annotated, binding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +48,7 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
         plane.kube.create("/api/v1/nodes", {"metadata": {"name": "node1"}})
         scheduler = plane.client_as(SCHEDULER)
         for number, (annotations, spec) in enumerate(OLD.values()):
-            plane.kube.create(PODS, pod_of(f"old-{number}", annotations=annotations, **spec))
+            plane.kube.create(PODS, objects.pod(f"old-{number}", annotations=annotations, **spec))
             status, answer = scheduler.call("POST", f"{PODS}/old-{number}/binding", binding(f"old-{number}", ASSIGNED))
             assert status == 201, answer
         guard(plane)
@@ -79,7 +81,9 @@ def test_a_pod_from_before_runs_to_its_end(upgraded: ControlPlane, what: str) ->
 @pytest.mark.promise("guard-13", "guard-7")
 def test_the_like_of_an_observer_is_refused_after_the_upgrade(upgraded: ControlPlane) -> None:
     """So what runs from before is not merely unguarded."""
-    status, answer = upgraded.client_as("admin").call("POST", PODS, pod_of("new", annotations={names.OBSERVER: "true"}))
+    status, answer = upgraded.client_as("admin").call(
+        "POST", PODS, objects.pod("new", annotations={names.OBSERVER: "true"})
+    )
 
     assert status in {403, 422}, answer
     assert names.OBSERVER in answer["message"]

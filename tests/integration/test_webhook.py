@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from tests.integration.bench import MAP
+from tests import objects
 from tests.objects import literal, reading
 from tests.waiting import eventually
 
@@ -93,7 +93,7 @@ def test_pods_without_an_index_are_given_the_reference(calling: Bench, scheduler
     calling.node("node1")
     names = []
     for _ in range(2):
-        body = _body("", "0=node1:0\n1=node1:1\n")
+        body = objects.pod("", "0=node1:0\n1=node1:1\n")
         body["metadata"] = {**body["metadata"], "generateName": "train-"}
         del body["metadata"]["name"]
         status, pod = calling.kube.call("POST", calling.pods, body)
@@ -201,12 +201,4 @@ def _env(pod: Object) -> list[Object]:
 
 
 def _create(bench: Bench, name: str, text: str, **spec: list[Object]) -> tuple[int, Object]:
-    return bench.kube.call("POST", bench.pods, _body(name, text, **spec))
-
-
-def _body(name: str, text: str, **spec: list[Object]) -> Object:
-    containers: list[Object] = [{"name": "main", "image": "none"}]
-    return {
-        "metadata": {"name": name, "annotations": {MAP: text}},
-        "spec": {"schedulerName": "gpu-scheduler", "containers": containers, **spec},
-    }
+    return bench.kube.call("POST", bench.pods, objects.pod(name, text, **spec))

@@ -11,7 +11,8 @@ import pytest
 
 from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.programs import program
-from tests.integration.workshop import API, DEFINITIONS, STRICT, Orders, example, order
+from tests.integration.workshop import API, DEFINITIONS, STRICT, Orders, example
+from tests.objects import gpu_workload
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ WRONG: dict[str, tuple[Object, str]] = {
 @pytest.mark.parametrize(("spec", "sentence"), WRONG.values(), ids=WRONG)
 def test_a_wrong_workload_is_refused(orders: Orders, spec: Object, sentence: str) -> None:
     """With the field and the rule; nothing is created."""
-    status, answer = orders.kube.call("POST", orders.path + STRICT, order("wrong", **spec))
+    status, answer = orders.kube.call("POST", orders.path + STRICT, gpu_workload("wrong", **spec))
 
     assert status in {400, 422}, answer
     assert sentence in answer["message"]
@@ -123,7 +124,7 @@ def test_sharing_with_a_memory_is_accepted(orders: Orders) -> None:
 
 def test_a_client_that_does_not_ask_has_unknown_fields_dropped(orders: Orders) -> None:
     """As for all kinds of Kubernetes; kubectl asks by itself, see below."""
-    made = orders.kube.create(orders.path, order("pruned", gpuMemry=1))
+    made = orders.kube.create(orders.path, gpu_workload("pruned", gpuMemry=1))
 
     assert "gpuMemry" not in made["spec"]
 
@@ -156,7 +157,7 @@ def test_what_reached_the_pod_cannot_be_changed(orders: Orders, change: Callable
 
 def test_a_status_is_written_by_its_own_path_only(orders: Orders) -> None:
     """A user's object brings none, and a status changes no spec."""
-    body: dict[str, Any] = {**order("honest"), "status": {"phase": "Succeeded"}}
+    body: dict[str, Any] = {**gpu_workload("honest"), "status": {"phase": "Succeeded"}}
     assert "status" not in orders.kube.create(orders.path, body)
     told = orders.kube.patch(f"{orders.path}/honest/status", {"status": {"phase": "Running"}, "spec": {"priority": 9}})
 
@@ -200,7 +201,7 @@ def kubectl(kinds: ControlPlane, folder: Path, *words: str, stdin: object = None
 def test_kubectl_refuses_a_field_that_nobody_knows(kinds: ControlPlane, orders: Orders, tmp_path: Path) -> None:
     """By its defaults: it asks the API server to read strictly."""
     place = ("-n", orders.bench.namespace, "-f", "-")
-    done = kubectl(kinds, tmp_path, "apply", *place, stdin=order("typo", gpuMemry=1))
+    done = kubectl(kinds, tmp_path, "apply", *place, stdin=gpu_workload("typo", gpuMemry=1))
 
     assert done.returncode == 1
     assert 'unknown field "spec.gpuMemry"' in done.stderr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.served import Served
-from tests.integration.workshop import template
+from tests.objects import pod_template
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_a_pod_that_the_quota_has_no_room_for_is_told_and_made_later(controller:
 @pytest.mark.promise("order-6", "guard-1")
 def test_a_template_cannot_forge_an_assignment(controller: Command, orders: Orders) -> None:
     """The controller makes pods, but it is not the scheduler: what only that one writes is refused, and told."""
-    orders.place("forger", template({"agentaflow.gpu/assigned-devices": "7"}))
+    orders.place("forger", pod_template({"agentaflow.gpu/assigned-devices": "7"}))
     told = orders.wait("forger", "Pending", "RequestInvalid")
 
     assert told["message"].startswith("RequestInvalid: cannot write annotation agentaflow.gpu/assigned-devices as ")
@@ -94,12 +94,12 @@ def test_a_template_cannot_forge_an_assignment(controller: Command, orders: Orde
 @pytest.mark.promise("order-6", "guard-4")
 def test_a_template_cannot_preset_its_node(controller: Command, orders: Orders) -> None:
     """Nor another scheduler: ours is written over it."""
-    body = template()
+    body = pod_template()
     body["spec"]["nodeName"] = "node1"
     orders.place("settled", body)
     assert "cannot create the pod on node node1" in orders.wait("settled", "Pending", "RequestInvalid")["message"]
 
-    body = template()
+    body = pod_template()
     body["spec"]["schedulerName"] = "another"
     orders.place("elsewhere", body)
     assert orders.wait_pod("elsewhere-0")["spec"]["schedulerName"] == "gpu-scheduler"
@@ -114,8 +114,8 @@ def test_what_our_webhook_refuses_is_told_by_its_word(
     try:
         orders.wait_asked()
         limits = {"limits": {"nvidia.com/gpu": "2"}}
-        orders.place("torn", template(resources=limits), gpuRequirements={"gpuCount": 1})
-        orders.place("lost", template({"gpu-scheduling-map": "0=node1:x"}))
+        orders.place("torn", pod_template(resources=limits), gpuRequirements={"gpuCount": 1})
+        orders.place("lost", pod_template({"gpu-scheduling-map": "0=node1:x"}))
 
         torn = orders.wait("torn", "Pending", "RequestInvalid")["message"]
         assert torn.startswith("RequestInvalid: cannot ")
@@ -125,7 +125,7 @@ def test_what_our_webhook_refuses_is_told_by_its_word(
         )
         assert orders.pods() == []
 
-        orders.place("well", template(resources=limits), gpuRequirements={"gpuCount": 2})
+        orders.place("well", pod_template(resources=limits), gpuRequirements={"gpuCount": 2})
         variables = orders.wait_pod("well-0")["spec"]["containers"][0]["env"]
         assert variables[0]["valueFrom"]["fieldRef"]["fieldPath"].endswith("['agentaflow.gpu/assigned-devices']")
     finally:

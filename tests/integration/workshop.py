@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from tests import objects
 from tests.integration import manifests
 from tests.integration.bench import SYSTEM_NAMESPACE, Bench
 from tests.integration.command import QUICK_LEASE, Command
 from tests.integration.manifests import SCHEDULER
 from tests.integration.shipped import control_plane, rights_of
+from tests.objects import gpu_workload
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Orders:
 
     def place(self, name: str, template: Object | None = None, **spec: Any) -> Object:
         """Create a workload of one container."""
-        return self.kube.create(self.path + STRICT, order(name, template, **spec))
+        return self.kube.create(self.path + STRICT, gpu_workload(name, template, **spec))
 
     def read(self, name: str) -> Object:
         """Give the workload as it is."""
@@ -127,7 +129,7 @@ class Orders:
 
     def wait_asked(self) -> None:
         """Wait until the API server asks our webhook about pods of ours."""
-        probe = manifests.pod_of("probe", annotations={"gpu-scheduling-map": "nonsense"})
+        probe = objects.pod("probe", annotations={"gpu-scheduling-map": "nonsense"})
         path = f"{self.bench.pods}?dryRun=All"
         eventually("the API server asks the webhook", lambda: self.kube.call("POST", path, probe)[0] == 400)
 
@@ -141,23 +143,6 @@ class Orders:
         return len(text.splitlines())
 
 
-def order(name: str, template: Object | None = None, **spec: Any) -> Object:
-    """A workload's body."""
-    container = {"name": "main", "image": "registry.invalid/none"}
-    return {
-        "apiVersion": "agentaflow.io/v1",
-        "kind": "GPUWorkload",
-        "metadata": {"name": name},
-        "spec": {"podTemplate": template or {"spec": {"containers": [container]}}, **spec},
-    }
-
-
 def waits(message: str, reason: str = "Unschedulable") -> list[Object]:
     """The condition with which a scheduler tells why a pod waits."""
     return [{"type": "PodScheduled", "status": "False", "reason": reason, "message": message}]
-
-
-def template(annotations: dict[str, str] | None = None, **container: Any) -> Object:
-    """A template of one container."""
-    spec = {"containers": [{"name": "main", "image": "registry.invalid/none", **container}]}
-    return {"metadata": {"annotations": annotations or {}}, "spec": spec}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trustme
 
-from tests.integration.bench import MAP
+from tests import objects
 from tests.integration.command import Command
 from tests.integration.served import CONFIGURATIONS, Served
 from tests.objects import literal
@@ -201,8 +201,6 @@ def _name() -> str:
 
 
 def _create(bench: Bench, name: str, **container: object) -> tuple[int, Object]:
-    body = {
-        "metadata": {"name": name, "annotations": {MAP: "0=node1:0\n"}},
-        "spec": {"schedulerName": "gpu-scheduler", "containers": [{"name": "main", "image": "none", **container}]},
-    }
+    containers = [{"name": "main", "image": objects.IMAGE, **container}]
+    body = objects.pod(name, "0=node1:0\n", containers=containers)
     return bench.kube.call("POST", bench.pods, body)
