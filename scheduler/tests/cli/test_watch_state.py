@@ -20,7 +20,8 @@ from gpu_scheduler.cli.verbs.watch_state import Key, View, WatchState, changes, 
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.kube.objects.pods import read_resident
 from tests.cli.world import MONITORS, card, cluster, items, lease, node, pod
-from tests.kube.server import Object, Reply, Watch, until
+from tests.kube.server import Reply, Watch, until
+from tests.objects import Object
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 NODE: Key = ("Node", "", "node1")

@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.cli.options import Options
-from tests.kube.server import FakeServer, Object, Reply
+from tests.kube.server import FakeServer, Reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.objects import Object
 
 SYSTEM = "/namespaces/gpu-scheduler-system"
 DEPLOYMENT = f"/apis/apps/v1{SYSTEM}/deployments/gpu-scheduler"

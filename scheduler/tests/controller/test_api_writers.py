@@ -12,7 +12,8 @@ from gpu_scheduler.controller.translation import read_template
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.kube.http.client import ApiClient
-from tests.kube.server import Object, Reply, connected
+from tests.kube.server import Reply, connected
+from tests.objects import Object
 from tests.waiting import limit
 
 PODS = "/api/v1/namespaces/default/pods"

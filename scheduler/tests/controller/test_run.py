@@ -16,7 +16,7 @@ import pytest
 from gpu_scheduler.controller.run import ControllerProcess, run_controller
 from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import LeaderSettings
-from tests.kube.server import FakeServer, Object, Reply, Watch, connected, until
+from tests.kube.server import FakeServer, Reply, Watch, connected, until
 from tests.scheduler.test_run import ask, free_port
 from tests.waiting import limit
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gpu_scheduler.kube.http.client import ApiClient
+    from tests.objects import Object
 
 # The package's `controller` is the command; this is its module.
 WIRING = import_module("gpu_scheduler.controller.run")

@@ -20,7 +20,7 @@ from tests.waiting import limit
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-Object = dict[str, Any]
+    from tests.objects import Object
 
 
 @dataclass(frozen=True)

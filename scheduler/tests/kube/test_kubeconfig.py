@@ -8,7 +8,7 @@ import pytest
 
 from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
-from tests.kube.server import Object
+from tests.objects import Object
 
 PACKAGE = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,8 @@ from gpu_scheduler.kube.lists import pages
 from gpu_scheduler.kube.objects.meta import Identity
 from gpu_scheduler.kube.reflector import Reflector
 from gpu_scheduler.kube.resource import ReflectorTimings, Resource
-from tests.kube.server import FakeServer, Object, Reply, Watch, connected, until
+from tests.kube.server import FakeServer, Reply, Watch, connected, until
+from tests.objects import Object
 from tests.waiting import limit
 
 PATH = "/api/v1/things"

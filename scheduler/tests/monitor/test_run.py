@@ -17,7 +17,7 @@ from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
 from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import MonitorSettings
-from tests.kube.server import FakeServer, Object, Reply, Watch, connected, until
+from tests.kube.server import FakeServer, Reply, Watch, connected, until
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_scheduler.kube.http.client import ApiClient
+    from tests.objects import Object
 
 # The package's `monitor` is the command; this is its module.
 WIRING = import_module("gpu_scheduler.monitor.run")

@@ -10,7 +10,8 @@ from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.monitor import sinks
 from gpu_scheduler.monitor.readings import GpuReading, MigDevice, Report
 from gpu_scheduler.monitor.sinks import ApiGpuNodeSink, ApiNodeLease, ApiNodeSink
-from tests.kube.server import FakeServer, Object, Reply, connected
+from tests.kube.server import FakeServer, Reply, connected
+from tests.objects import Object
 
 NODE = "/api/v1/nodes/node1"
 GPUNODE = "/apis/agentaflow.io/v1/gpunodes/node1"

@@ -10,7 +10,8 @@ from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.kube.lists import USUAL_OBJECT
 from gpu_scheduler.scheduler.binder import ApiBinder
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
-from tests.kube.server import FakeServer, Object, Reply, connected
+from tests.kube.server import FakeServer, Reply, connected
+from tests.objects import Object
 from tests.waiting import limit
 
 POD = "/api/v1/namespaces/default/pods/train-2"

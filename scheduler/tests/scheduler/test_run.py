@@ -22,7 +22,7 @@ from gpu_scheduler.process.lifecycle import FatalError, UsageError
 from gpu_scheduler.scheduler.run import SchedulerProcess, run_scheduler
 from gpu_scheduler.settings import RunSettings, WebhookSettings
 from gpu_scheduler.webhook.run import run_webhook
-from tests.kube.server import FakeServer, Object, Reply, Watch, connected, until
+from tests.kube.server import FakeServer, Reply, Watch, connected, until
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_scheduler.kube.http.client import ApiClient
+    from tests.objects import Object
 
 # The package's `run` is the command; this is its module.
 WIRING = import_module("gpu_scheduler.scheduler.run")

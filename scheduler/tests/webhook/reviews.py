@@ -16,7 +16,8 @@ from gpu_scheduler.process.acceptor import WEBHOOK_LIMITS
 from gpu_scheduler.process.http_server import Listener
 from gpu_scheduler.webhook.admission import Webhook
 from gpu_scheduler.webhook.metrics import WebhookMetrics
-from tests.kube.server import Object
+from tests import objects
+from tests.objects import Object
 
 Client = ClientSession
 
@@ -44,28 +45,9 @@ async def serving() -> AsyncIterator[tuple[Client, Webhook, CollectorRegistry]]:
         yield client, webhook, registry
 
 
-def pod(text: str | None = MAP, name: str = "train-0", **spec: object) -> Object:
+def pod(text: str | None = MAP, name: str = "train-0", **spec: Any) -> Object:
     """A pod as its author wrote it."""
-    annotations = {} if text is None else {"gpu-scheduling-map": text}
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"schedulerName": "gpu-scheduler", "containers": [{"name": "main"}], **spec},
-    }
-
-
-def review(body: object, **more: object) -> Object:
-    """An AdmissionReview as the API server sends it."""
-    request = {
-        "uid": "review-1",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "operation": "CREATE",
-        "namespace": "default",
-        "object": body,
-        "oldObject": None,
-        "options": {"kind": "CreateOptions"},
-        **more,
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return objects.pod(name, text, **spec)
 
 
 async def ask(client: Client, path: str, body: Object) -> Object:

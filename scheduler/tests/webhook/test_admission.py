@@ -5,8 +5,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from gpu_scheduler.webhook import admission
-from tests.kube.server import Object
-from tests.webhook.reviews import ask, patched, pod, review, serving
+from tests.objects import Object, review
+from tests.webhook.reviews import ask, patched, pod, serving
 
 
 async def test_a_patch_makes_the_pod_right_and_a_second_one_is_not_needed() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kube.server import Object
-from tests.webhook.reviews import MAP, ODD, Client, ask, places, pod, review, serving
+from tests.objects import Object, review
+from tests.webhook.reviews import MAP, ODD, Client, ask, places, pod, serving
 
 Json = Any
 NULLS: Object = {

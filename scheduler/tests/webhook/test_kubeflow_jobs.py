@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kube.server import Object
-from tests.webhook.reviews import MAP, ODD, Client, ask, patched, places, review, serving
+from tests.objects import Object, review
+from tests.webhook.reviews import MAP, ODD, Client, ask, patched, places, serving
 
 Json = Any
 FIELDS = {"PyTorchJob": "pytorchReplicaSpecs", "MPIJob": "mpiReplicaSpecs", "TFJob": "tfReplicaSpecs"}
