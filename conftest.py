@@ -1,6 +1,6 @@
 """What holds for every suite: which tests are collected, how long one may take, and what is told of those that fail.
 
-Tests that are marked `long` run with --long, and then no others do. Those in tests/cluster run with --cluster alone.
+Tests that are marked `long` are left out but for `-m long`. Those in tests/cluster run with --cluster alone.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --long and --cluster."""
-    parser.addoption("--long", action="store_true", help="run the tests that are marked long, and no others")
+    """Add --cluster."""
     parser.addoption("--cluster", action="store_true", help="collect tests/cluster, which changes a cluster that runs")
 
 
@@ -72,15 +71,6 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
 
 def _asked(config: pytest.Config) -> list[Path]:
     return [(config.invocation_params.dir / word.partition("::")[0]).resolve() for word in config.args]
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the long tests or the others."""
-    wanted = bool(config.getoption("--long"))
-    others = [item for item in items if bool(item.get_closest_marker("long")) is not wanted]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -12,7 +12,7 @@ import pytest
 from tests.contracts.roles import ROOT
 from tests.suites.__main__ import main
 from tests.suites.beyond import BEYOND
-from tests.suites.gate import FAULT_PARTS, FAULTS, GATE, INTEGRATION, PATIENT_FAULT_PARTS, SHORT_PARTS
+from tests.suites.gate import GATE, INTEGRATION
 from tests.suites.rotation import turn
 
 if TYPE_CHECKING:
@@ -51,12 +51,6 @@ def test_make_test_runs_each_suite_of_the_gate_once() -> None:
 
     assert sorted(asked[1].replace("+", " ").split()) == sorted(GATE)
     assert not GATE.keys() & BEYOND.keys()
-
-
-def test_files_that_run_beside_each_other_exist() -> None:
-    """A file that was renamed would leave its part without a word."""
-    for folder, parts in ((INTEGRATION, SHORT_PARTS), (FAULTS, (*FAULT_PARTS, *PATIENT_FAULT_PARTS))):
-        assert [name for part in parts for name in part if not (ROOT / folder / f"test_{name}.py").exists()] == []
 
 
 def test_each_commit_is_another_suite_s_turn(repository: Path) -> None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tests.suites.gate import BENCHMARK, FAULTS, INTEGRATION, false_clocks, scenario
-from tests.suites.steps import GIVE_WAY, Step, Suite, programs, pytest
+from tests.suites.steps import Step, Suite, by_file, programs, pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,6 @@ SWEEPS: Final = (
     f"{INTEGRATION}/test_oracle.py",
     "simulator/tests/test_soak.py",
 )
-MEMORY: Final = f"{FAULTS}/test_memory.py"
 SOAK_STEPS: Final = 400_000
 """Of the simulator, in virtual time: about 7 minutes of two cores."""
 
@@ -43,10 +41,8 @@ def _sweeps() -> Suite:
 
 def _long() -> Suite:
     """Hostile objects alone, as memory is measured; then what churns for ten minutes beside what waits for leases."""
-    others = pytest("-rP", "--long", INTEGRATION, f"--ignore={MEMORY}")
-    churn = (*GIVE_WAY, *pytest("-rP", "--long", MEMORY).command)
-    hostile = pytest("-rP", "--long", "tests/attacks")
-    return Suite((programs(), *false_clocks(), hostile, replace(others, beside=(churn,))))
+    long = ("-rP", "-m", "long")
+    return Suite((programs(), *false_clocks(), pytest(*long, "tests/attacks"), by_file(3, *long, INTEGRATION)))
 
 
 def _benchmark() -> Suite:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.suites.steps import ROOT, TEST_CLUSTER, Step, Suite, all_at_once, package, programs, pytest, tracked
+from tests.suites.steps import ROOT, TEST_CLUSTER, Step, Suite, by_file, package, programs, pytest, tracked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,24 +33,10 @@ SIMULATED: Final = ("simulator/tests/test_soak.py", "simulator/tests/test_bugs.p
 INTEGRATION: Final = "tests/integration"
 BENCHMARK: Final = f"{INTEGRATION}/test_benchmark.py"
 """Belongs to suite benchmark: it measures, and holds no promise."""
-# Parts of suite integration with control planes of their own; what stands in none of them runs beside. Four at once,
-# because many a test waits for a program or for a back-off. The two shortest give way to the others.
-PARTS: Final = (("oracle",),)
-SHORT_PARTS: Final = (
-    ("wakes", "leadership", "audit"),
-    ("cli", "cli_changes", "workload_crashes", "workloads", "monitor", "budget"),
-)
-
 FAULTS: Final = f"{INTEGRATION}/faults"
-# Likewise of suite faults, two more at once: most of their time is that of leases and of silence. All but the first
-# give way, because the shortest leases are there.
-FAULT_PARTS: Final = (("split_brain", "starts", "full_disk", "memory"),)
-PATIENT_FAULT_PARTS: Final = (
-    ("leaders",),
-    ("spoilt_leases", "clocks"),
-    ("kills", "stops", "stops_of_others"),
-    ("watches", "traces"),
-)
+# More than there are cores, because many a test waits for a program, a back-off or a lease.
+WORKERS: Final = 4
+FAULT_WORKERS: Final = 6
 
 
 def _check() -> Suite:
@@ -101,7 +87,7 @@ def _compiler() -> tuple[Step, ...]:
 
 
 def _integration() -> Suite:
-    return Suite((programs(), all_at_once(INTEGRATION, PARTS, SHORT_PARTS, leave_out=(FAULTS, BENCHMARK))))
+    return Suite((programs(), by_file(WORKERS, INTEGRATION, f"--ignore={FAULTS}", f"--ignore={BENCHMARK}")))
 
 
 def _attacks() -> Suite:
@@ -109,7 +95,7 @@ def _attacks() -> Suite:
 
 
 def _faults() -> Suite:
-    return Suite((programs(), *false_clocks(), all_at_once(FAULTS, FAULT_PARTS, PATIENT_FAULT_PARTS)))
+    return Suite((programs(), *false_clocks(), by_file(FAULT_WORKERS, FAULTS)))
 
 
 def false_clocks() -> tuple[Step, ...]:

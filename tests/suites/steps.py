@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 TEST_CLUSTER: Final = ("-e", "@tests/cluster/vars.yml")
 GIVE_WAY: Final = ("nice", "-n", "5")
-Parts = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,9 @@ def pytest(*words: str, **environment: str) -> Step:
     return Step(f"{told}pytest {' '.join(words)}", (sys.executable, "-m", "pytest", *words), environment=environment)
 
 
-def all_at_once(folder: str, parts: Parts, giving_way: Parts = (), *, leave_out: tuple[str, ...] = ()) -> Step:
-    """All tests of the folder at once, each part and what stands in none of them as a run of its own."""
-    named = [[f"{folder}/test_{name}.py" for name in part] for part in (*parts, *giving_way)]
-    files = (*leave_out, *(file for part in named for file in part))
-    commands = [pytest(*part).command for part in named]
-    beside = (*commands[: len(parts)], *((*GIVE_WAY, *command) for command in commands[len(parts) :]))
-    return Step(f"pytest {folder}", pytest(folder, *(f"--ignore={path}" for path in files)).command, beside)
+def by_file(workers: int, *words: str) -> Step:
+    """Likewise, with whole files on so many workers of pytest-xdist: each has control planes of its own."""
+    return pytest(f"--numprocesses={workers}", "--dist=loadfile", *words)
 
 
 def tracked(*patterns: str) -> tuple[str, ...]:
