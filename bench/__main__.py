@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def publish(found: results.Session) -> list[Path]:
-    """Write what is committed of a plans, and give the paths: medians, tables and plots."""
+    """Write what is committed of a run, and give the paths: medians, tables and plots."""
     path = results.FOLDER / f"{found.name}.json"
     medians.write(medians.medians(found), path)
     report = path.with_suffix(".md")

@@ -163,7 +163,7 @@ def _limit(client: str, in_flight: int, *, events: bool, workload: str = "W1") -
 
 
 def placing(make: Callable[[], Ours]) -> Job:
-    """One of ours that places a pending_pods."""
+    """Ours, placing pods that wait already."""
     return _backlog("O", make)
 
 
@@ -200,7 +200,7 @@ def strategy_jobs() -> tuple[Job, ...]:
 
 
 def filling(percent: int, make: Callable[[], Contender]) -> Job:
-    """One contender that fills a counted."""
+    """One contender that fills a cluster whose GPUs are counted."""
     counted = CountedPods(NODES, percent)
     cell = Cell("W3", make().name, f"{percent}%", counted.nodes, counted.pods)
     return Job(cell, lambda repetition, tell: pending_pods.fill(counted, cell, make(), repetition, tell))

@@ -37,7 +37,7 @@ class Run:
     contender: Contender
     tell: Callable[[str], None]
     waiting: int | None = None
-    """How many of the objects's pods are still to be bound, where that is not all of them."""
+    """How many of the cluster's pods are still to be bound, where that is not all of them."""
 
 
 def measure_and_audit(run: Run, begin: Callable[[], None]) -> tuple[Measured, Seen]:

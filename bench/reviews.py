@@ -1,4 +1,4 @@
-"""AdmissionReviews of a objects's pods as an API server asks about their creation: with defaults and bookkeeping."""
+"""AdmissionReviews of a cluster's pods as an API server asks about their creation: with defaults and bookkeeping."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bench.cluster import ClusterUnderTest
 
 _KEPT: Final = 4
-"""Stocks at a time, of some 100 MB each."""
+"""Snapshots at a time, of some 100 MB each."""
 
 _snapshots: dict[Hashable, tempfile.TemporaryDirectory[str]] = {}
 

@@ -123,7 +123,7 @@ class Watcher:
     """Two watches, a thread each."""
 
     def __init__(self, asked: Asked) -> None:
-        """Nothing is measure_until_done yet."""
+        """Nothing is measured yet."""
         self._asked = asked
         self._pods = msgspec.json.Decoder(_PodEvent)
         self._events = msgspec.json.Decoder(_EventEvent)

@@ -159,7 +159,7 @@ class ColdFloor(Cold):
     name = "F"
 
     def __init__(self, objects: MappedPods) -> None:
-        """The last of the objects's pods is the one that waits."""
+        """The last of the cluster's pods is the one that waits."""
         *_, last = objects.members()
         super().__init__(minimal_lists.MODULE, **{minimal_lists.NODE: objects.place(last)[0]})
 
