@@ -6,7 +6,7 @@ import http.client
 import json
 import ssl
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -60,12 +60,11 @@ class KubeClient:
     @contextmanager
     def stream(self, path: str) -> Iterator[tuple[http.client.HTTPSConnection, http.client.HTTPResponse]]:
         """An answer that goes on, over a connection of its own."""
-        connection = self._connect(90)
-        try:
+        with closing(self._connect(90)) as connection:
             connection.request("GET", path, headers=self._headers)
-            yield connection, connection.getresponse()
-        finally:
-            connection.close()
+            # An answer after which the server closes has the socket for itself.
+            with closing(connection.getresponse()) as answer:
+                yield connection, answer
 
     def _connect(self, seconds: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=limit(seconds))
