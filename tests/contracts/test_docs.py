@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md")])
 NAMED: Final = re.compile(r"`([\w.*-]+/(?:[\w.*-]+/)*(?:[\w.*-]+\.(?:j2|md|py|toml|yaml|yml))?)(?:::\w+)?`")
 """A file, or a folder by the slash at its end; names without a folder are the reader's own files."""
-NOT_OURS: Final = ("agentaflow.gpu/", "manifests/base/")
-"""A prefix of annotations, and files of Kubeflow's repositories."""
+NOT_OURS: Final = ("agentaflow.gpu/", "manifests/base/", "bench/results/raw/")
+"""A prefix of annotations, files of Kubeflow's repositories, and what git ignores."""
 LINK: Final = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 BLOCK: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 HEADING: Final = re.compile(r"^#+ (.*)$", re.MULTILINE)
