@@ -33,7 +33,7 @@ def measure(cell: Cell, contender: Contender, repetition: int, tell: Callable[[s
 def fill(
     counted: CountedPods, cell: Cell, contender: Contender, repetition: int, tell: Callable[[str], None]
 ) -> Measured:
-    """Measure likewise how a cluster of counted GPUs is filled; a contender that names no devices is audited by its limits."""
+    """Measure how a cluster of counted GPUs is filled; a contender that names no devices is audited by its limits."""
     what = counted, contender.scheduler, contender.devices
     pods = counted.pod_requests(contender.scheduler, limits=not contender.devices)
     return _found_there(cell, contender, repetition, tell, _PendingPods(what, counted, pods))
