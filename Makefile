@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
-# Passed on to ansible-playbook, for example: make up ARGS='--tags check -v'; to mutants, mutation and fuzz as words that choose.
+# Passed to ansible-playbook, for example: make up ARGS='--tags check -v'; for mutants, mutation and fuzz it selects what runs.
 ARGS ?=
 # inventory/existing installs on a cluster that is there already.
 INVENTORY ?= inventory/kind
@@ -32,23 +32,35 @@ up: env-deploy ## Create the cluster, install everything, prove the placement, w
 	@$(MAKE) env
 
 .PHONY: verify
-verify: env-deploy ## Prove the placement again, on the cluster as it stands; changes nothing in it
+verify: env-deploy ## Prove the placement again on the running cluster; changes nothing
 	@$(PLAYBOOK) playbooks/verify.yml $(ARGS)
 
 .PHONY: status
-status: env-deploy ## Tell in one screen what runs where, and what cures what is missing; changes nothing
+status: env-deploy ## Show on one screen what runs where, and how to repair what is missing; changes nothing
 	@ANSIBLE_CALLBACKS_ENABLED=ansible.builtin.default $(PLAYBOOK) playbooks/status.yml $(ARGS)
 
+.PHONY: fix-nodes
+fix-nodes: env-deploy ## Write a map of the nodes and GPUs that the cluster has into the inventory (ARGS=--check only shows it)
+	@$(PLAYBOOK) playbooks/fix_nodes.yml $(ARGS)
+
 .PHONY: env
-env: ## Print the one line that enters the cluster
+env: ## Print the command that points kubectl at the cluster
 	@if grep -qsx 'cluster_provider: kind' '$(INVENTORY)/group_vars/all/facts.yml'; then \
 	  printf 'Enter the cluster with:\n\n  export KUBECONFIG=%q PATH=%q:"$$PATH"\n\n' '$(CURDIR)/.kube/config' '$(CURDIR)/$(BIN)'; \
 	else printf 'Enter the cluster by your own kubeconfig and kube_context; for the programs of this checkout:\n\n  export PATH=%q:"$$PATH"\n\n' \
 	  '$(CURDIR)/$(BIN)'; fi
 
 .PHONY: down
-down: env-deploy ## Delete the kind cluster that make up made; keep cache and packages; fail where INVENTORY makes none
+down: env-deploy ## Delete the kind cluster of make up; keep cache and packages; fail if INVENTORY creates no cluster
 	@$(PLAYBOOK) playbooks/destroy.yml $(ARGS)
+
+.PHONY: uninstall
+uninstall: env-deploy ## Remove the installation from the cluster, kind's or INVENTORY's; running pods go on (ARGS='-e delete_crds=true')
+	@$(PLAYBOOK) playbooks/uninstall.yml $(ARGS)
+
+.PHONY: prepare-rollback
+prepare-rollback: env-deploy ## Remove from the cluster what would hinder v0.1.0, and print the commands that install that
+	@$(PLAYBOOK) playbooks/prepare_rollback.yml $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the cache and the tool environment; the cluster must be down
@@ -72,68 +84,68 @@ test-integration: env-dev ## Run suite integration: real etcd and kube-apiserver
 	@$(SUITES) integration
 
 .PHONY: test-attacks
-test-attacks: env-dev ## Run suite attacks: tenants and stolen tokens against everything that the roles ship
+test-attacks: env-dev ## Run suite attacks: tenants and stolen tokens against everything that the roles install
 	@$(SUITES) attacks
 
 .PHONY: test-faults
-test-faults: env-dev ## Run suite faults: everything breaks between the scheduler and the API server
+test-faults: env-dev ## Run suite faults: faults between the scheduler and the API server
 	@$(SUITES) faults
 
 .PHONY: test-long
-test-long: env-dev ## Run what takes minutes: the shipped times of the lease, long outages (figures are printed)
+test-long: env-dev ## Run the tests marked long: shipped times of the Lease, long outages; prints figures
 	@$(SUITES) long
 
 .PHONY: test-all
-test-all: env-dev ## Run what make test runs, and every suite beyond it: before a release, some three hours
+test-all: env-dev ## Run make test and all other suites, about three hours: before a release
 	@$(SUITES) $(GATE) beyond
 
 .PHONY: test-suite
-test-suite: env-dev ## Run one suite beyond make test (SUITE=healing; without it the one whose turn it is by the commit)
+test-suite: env-dev ## Run one suite beyond make test (SUITE=healing; else the commit chooses)
 	@$(SUITES) $(or $(SUITE),in-turn)
 
 .PHONY: molecule
-molecule: env-dev ## Run molecule's scenarios: the whole job on clusters of the tests' own (KEEP=1 leaves them up)
-	@$(SUITES) default redeploy healing
+molecule: env-dev ## Run molecule's scenarios on clusters of their own (KEEP=1 keeps them)
+	@$(SUITES) default redeploy healing existing
 
 .PHONY: check
 check: env-dev ## Lint, types, import laws and structure
 	@$(SUITES) check
 
 .PHONY: mutants
-mutants: env-dev ## Break a copy in each kept way and show that a test notices (ARGS='lease policy-' chooses by name)
+mutants: env-dev ## Apply each kept mutant to a copy and check that a test fails (ARGS='lease policy-' selects by name)
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
 .PHONY: mutation
-mutation: env-dev ## Let mutmut break what is pure in every way it knows: half an hour (ARGS='--since main' takes what changed)
+mutation: env-dev ## Run mutmut on the pure modules: half an hour (ARGS='--since main' takes changed modules)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m tests.mutation $(ARGS)
 
 .PHONY: fuzz
-fuzz: env-dev $(VENV)/.fuzz.stamp ## Fuzz parser, review and watches for ten minutes (ARGS='60 map': seconds for each, and which)
+fuzz: env-dev $(VENV)/.fuzz.stamp ## Fuzz parser, review and watches for ten minutes (ARGS='60 map': seconds for each target, and the targets)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m tests.fuzz $(ARGS)
 
 .PHONY: soak
-soak: env-dev ## Simulate the scheduler under every fault, in virtual time (SEED=1 STEPS=100000)
+soak: env-dev ## Run the simulator: the scheduler under every fault, in virtual time (SEED=1 STEPS=100000)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m simulator --seed $(or $(SEED),1) --steps $(or $(STEPS),100000) --after $(or $(AFTER),0) --jobs $(or $(JOBS),$(shell getconf _NPROCESSORS_ONLN))
 
 .PHONY: bench-quick
-bench-quick: env-dev programs ## Measure how fast a backlog is placed, beside the API server's limit and kube-scheduler: 4 minutes
+bench-quick: env-dev programs ## Measure how fast pending pods are placed, beside the API server's limit and kube-scheduler: 4 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench quick
 
 .PHONY: bench
-bench: env-dev programs ## Measure backlogs, arrivals and admission beside the limit, kube-scheduler and others: 35 minutes
+bench: env-dev programs ## Measure pending pods, arrivals and admission beside the limit, kube-scheduler and others: 35 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
 
 .PHONY: bench-full
-bench-full: env-dev programs ## Measure all of it: three hours (ONLY=W1,growth: these parts again, beside what is there)
+bench-full: env-dev programs ## Measure all parts: three hours (ONLY=W1,growth measures these parts again)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: bench-profile
-bench-profile: env-dev programs ## Sample where our processor time goes: 5 minutes (ONLY=W1,W6: of these workloads alone)
+bench-profile: env-dev programs ## Profile our CPU time: 5 minutes (ONLY=W1,W6: these workloads only)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
 
 .PHONY: fmt
-fmt: env-dev ## Format the Python code, and write the tables of inputs into the roles' pages
-	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py
+fmt: env-dev ## Format the Python code; write the tables of inputs into the roles' pages, and the deployer's rights
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py && $(BIN)/python tests/deployer.py
 
 .PHONY: programs
 programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for suite integration and the benchmark
@@ -142,6 +154,10 @@ programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, fo
 .PHONY: lock
 lock: env-dev ## Compile the hash-pinned locks in requirements/ from both pyproject.toml
 	@requirements/compile
+
+.PHONY: bump-kubernetes
+bump-kubernetes: env-deploy ## Set the one version of Kubernetes (V=1.36.4; where no registry answers DIGEST=sha256:… of kindest/node)
+	@$(BIN)/python requirements/bump_kubernetes.py $(if $(DIGEST),--digest '$(DIGEST)') $(if $(REGISTRY),--registry '$(REGISTRY)') -- '$(V)'
 
 .PHONY: env-deploy env-dev
 env-deploy: $(VENV)/.deploy.stamp

@@ -1,6 +1,6 @@
-"""What holds for every suite: which tests are collected, how long one may take, and what is told of those that fail.
+"""Hooks for every suite: which tests are collected, how long a test may take, and how failures are reported.
 
-Tests that are marked `long` are left out but for `-m long`. Those in tests/cluster run with --cluster alone.
+Tests that are marked `long` run only with `-m long`, those in tests/cluster only with `--cluster`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
     from _pytest.terminal import TerminalReporter
 
-# Taken out of the environment, so that a pytest that a test starts does not write there too.
+# Removed from the environment, so that a pytest that a test starts does not write to this file.
 FAILURES: Final = os.environ.pop("SUITES_FAILURES", "")
-"""The file that tests/suites prints at its end: one line for each failure, also of cases that molecule runs."""
+"""The file that tests/suites prints at its end: a line for each failure, also of the tests that molecule runs."""
 LONGEST_LINE: Final = 400
-"""Characters of one failure there: the test's name and the sentence that it failed with."""
+"""Characters of a failure in that file: the test's name and its message."""
 CLUSTER: Final = Path(__file__).parent / "tests" / "cluster"
 NEEDS_FLAG: Final = (
     "tests/cluster changes a cluster, and partly an engine and the host's iptables: it is collected with --cluster "
     "alone (example: molecule converge && pytest --cluster tests/cluster/verify/test_placement.py)"
 )
 
-# Enough examples to meet the corners, few enough that suite unit stays quick. The same examples each time: what is red
-# is red because of a change. `search` looks elsewhere each time; suite soak runs it and prints the seed.
+# Enough examples to find edge cases, few enough for a fast suite unit. The gate repeats its examples, so that a failure
+# is caused by the change. `search` uses new examples each time; suite soak runs it and prints the seed.
 settings.register_profile(
     "gate",
     max_examples=60,
@@ -53,18 +53,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse what is asked for by name and needs a cluster, where nobody says that one may be changed."""
+    """Refuse tests of tests/cluster that are named without --cluster."""
     if not config.getoption("--cluster") and any(path.is_relative_to(CLUSTER) for path in _asked(config)):
         raise pytest.UsageError(f"cannot collect {' '.join(config.args)}: {NEEDS_FLAG}")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave tests/cluster out of any folder above it."""
+    """Ignore tests/cluster when a folder above it is collected without --cluster."""
     return True if collection_path == CLUSTER and not config.getoption("--cluster") else None
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
-    """Say what was left out."""
+    """Report that tests/cluster was ignored."""
     if not config.getoption("--cluster") and any(CLUSTER.is_relative_to(path) for path in _asked(config)):
         terminalreporter.write_line(f"left out: {NEEDS_FLAG}")
 
@@ -75,7 +75,7 @@ def _asked(config: pytest.Config) -> list[Path]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Give a test as much more time as the machine is slower now."""
+    """Multiply the test's time-out by the present slowness of the machine."""
     marker = item.get_closest_marker("timeout")
     seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
     if seconds and item.config.getoption("timeout") is None:
@@ -84,7 +84,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Turn a session with skips into a failed one in CI; `-ra` has printed each skip's reason."""
+    """Fail a session with skipped tests in CI; `-ra` has printed the reason of each skip."""
     reporter: TerminalReporter | None = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = len(reporter.stats.get("skipped", [])) if reporter else 0
     if skipped and os.environ.get("CI") and session.exitstatus == pytest.ExitCode.OK:
@@ -93,12 +93,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note a test that failed, and in which of set-up, call and tear-down."""
+    """Record a failed test and its phase: set-up, call or tear-down."""
     _note(report)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Note a file that could not be collected."""
+    """Record a file that could not be collected."""
     _note(report)
 
 

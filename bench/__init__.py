@@ -1,1 +1,1 @@
-"""Benchmarks: whole schedulers against one fresh control plane after the other, told as ratios within one run."""
+"""The benchmark: measures schedulers on fresh control planes and reports ratios within one run."""

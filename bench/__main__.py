@@ -1,4 +1,4 @@
-"""`python -m bench quick|standard|full [--only PART,PART]`: measure, and write medians, tables and plots."""
+"""`python -m bench quick|standard|full [--only PART,PART]`: measure, then write medians, tables and plots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLANS: Final = {"quick": plans.quick, "standard": plans.standard, "full": plans.
 
 
 def main() -> int:
-    """Measure a plan's cells; what is done is written after each, so that an interrupted run is not lost."""
+    """Measure all cells of a plan. Write the results after each cell, so that an interrupted run is not lost."""
     try:
         name, only = _asked(sys.argv[1:])
         plan = plans.chosen_parts(PLANS[name](), only) if only else PLANS[name]()
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def publish(found: results.Session) -> list[Path]:
-    """Write what is committed of a run, and give the paths: medians, tables and plots."""
+    """Write the committed files of a run (medians, tables, plots) and return their paths."""
     path = results.FOLDER / f"{found.name}.json"
     medians.write(medians.medians(found), path)
     report = path.with_suffix(".md")
@@ -46,7 +46,7 @@ def publish(found: results.Session) -> list[Path]:
 
 
 def _asked(words: list[str]) -> tuple[str, str]:
-    """The plan, and which parts of it alone."""
+    """Return the name of the plan, and the parts after `--only` (empty: all). ValueError for other arguments."""
     match words:
         case [name] if name in PLANS:
             return name, ""
@@ -59,23 +59,23 @@ def _asked(words: list[str]) -> tuple[str, str]:
 
 
 def _measure(part: plans.Part, here: results.Session, found: results.Session, path: Path) -> None:
-    """Put what each cell of the part comes to in place of what was there, which stays until there is the first."""
-    turns = part.turns(found.measured)
+    """Measure all cells of a part. The part's old results are removed only when the first new result exists."""
+    order = part.order(found.measured)
     began = time.monotonic()
-    for number, (job, repetition) in enumerate(turns, 1):
+    for number, (job, repetition) in enumerate(order, 1):
         cell = job.cell
-        what = f"[{part.name} {number}/{len(turns)}] {cell.workload} {cell.contender} {cell.variant}".rstrip()
-        _say(f"{what}, {repetition} of {part.repetitions}{_left(began, number - 1, len(turns))}")
+        what = f"[{part.name} {number}/{len(order)}] {cell.workload} {cell.contender} {cell.variant}".rstrip()
+        _say(f"{what}, {repetition} of {part.repetitions}{_left(began, number - 1, len(order))}")
         measured = job.measure(repetition, lambda text: _say(f"    {text}", passing=True))
         measured.part = part.name
         if number == 1:
             session.renew(found, part.name, here)
         found.measured.append(measured)
         results.write(found, path)
-        _say(f"    {_told(measured)}")
+        _say(f"    {_reported(measured)}")
 
 
-def _told(measured: results.Measured) -> str:
+def _reported(measured: results.Measured) -> str:
     rate = measured.bound / measured.to_last_bind if measured.to_last_bind else 0
     if measured.wrong:
         return f"wrong: {'; '.join(measured.wrong)}"
@@ -86,7 +86,7 @@ def _told(measured: results.Measured) -> str:
 
 
 def _left(began: float, done: int, cells: int) -> str:
-    """What is still to come, by the pace so far."""
+    """Return the estimated remaining time as text, from the average time of the finished cells."""
     if not done:
         return ""
     minutes = (time.monotonic() - began) / done * (cells - done) / 60
@@ -94,7 +94,7 @@ def _left(began: float, done: int, cells: int) -> str:
 
 
 def _say(text: str, *, passing: bool = False) -> None:
-    """Progress; what is `passing` is shown on a terminal only, and overwritten."""
+    """Print progress. A `passing` text is shown on a terminal only, and the next text overwrites it."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{text}" if passing else f"\r\033[K{text}\n")
         sys.stderr.flush()

@@ -1,10 +1,11 @@
-"""W8: what our webhook costs whoever creates pods, and what it costs itself.
+"""W8: measures how much our webhook slows the creation of pods, and what a review costs it.
 
-Pods are created with our webhook as its role runs and registers it, with a handler in its place that does nothing but
-allow, and without any: first as fast as a few clients at once have them made, then at a pace that leaves the API server
-time, where the difference is what a user waits longer.
-Then reviews are sent to the webhook alone, and to that handler; libcurl plays the part of wrk: kept connections over
-TLS, many requests in flight.
+Pods are created in three ways: with our webhook as its role runs and registers it, with a handler in its place that
+only allows, and without a webhook. First a few clients create pods at the same time, as fast as they can. Then pods are
+created at a rate that leaves the API server idle time: there the difference is the additional time that a user waits.
+
+Then reviews are sent to our webhook, and to that handler, without an API server. libcurl sends them as wrk would: over
+kept TLS connections, with many requests in flight.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from bench.results import Cost, Measured, now
 from bench.reviews import reviews
 from bench.watcher import PODS
 from tests import objects as shapes
-from tests.integration.served import Webhook
+from tests.integration.webhook_process import Webhook
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -43,23 +44,23 @@ if TYPE_CHECKING:
 
 _SCHEDULER: Final = "gpu-scheduler"
 _CREATORS: Final = 16
-"""Creations in flight: a few controllers at once."""
+"""Creations in flight: as if a few controllers create pods at the same time."""
 _REVIEWS: Final = 32
 """Reviews in flight."""
-_PATIENCE: Final = 600.0
-_TOLD: Final = 3
-"""How many single pods are told of."""
+_TIMEOUT: Final = 600.0
+_REPORTED: Final = 3
+"""The maximum number of pods whose faults are reported."""
 _PATCHED: Final = 'gpu_scheduler_admission_reviews_total{outcome="patched",path="/mutate"}'
-_GOOD: Final = "200"
+_OK: Final = "200"
 _MISSING: Final = 404
-"""How a webhook answers the greeting, which opens its connection."""
-_ASKED: Final = ('path="/mutate"', 'path="/validate"')
-"""What the metrics of a webhook tell once an API server asks it."""
-_NONE: Final = "P"
+"""The HTTP status of a webhook's answer to the request that opens a connection."""
+_CALLED_PATHS: Final = ('path="/mutate"', 'path="/validate"')
+"""Labels in the metrics of a webhook after an API server called it at both paths."""
+_NO_WEBHOOK: Final = "P"
 
 
-def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced: int, rate: float) -> Measured:
-    """Measure once how pods are created: the last `paced` of them at so many a second, all others at once."""
+def creations(cell: Cell, repetition: int, log: Callable[[str], None], *, paced: int, rate: float) -> Measured:
+    """Measure once how pods are created: the last `paced` pods at `rate` a second, all others as fast as possible."""
     objects = MappedPods(cell.nodes, cell.pods)
     pods = list(objects.pod_requests(_SCHEDULER, admitted=False))
     with start_cluster() as cluster, _registered(cluster, cell.contender) as webhook:
@@ -67,15 +68,15 @@ def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced
         began = now()
         own = {} if webhook is None else {cell.contender: webhook.command.process.pid}
         meters = {name: Meter(pid) for name, pid in (own | cluster.plane.pids).items()}
-        tell(f"creating {len(pods) - paced} pods, {_CREATORS} at a time")
+        log(f"creating {len(pods) - paced} pods, {_CREATORS} at a time")
         load_report = cluster.send(pods[:-paced], _CREATORS)
         costs = {name: meter.read() for name, meter in meters.items()}
-        tell(f"creating {paced} pods, {rate:g} a second")
+        log(f"creating {paced} pods, {rate:g} a second")
         steady = stream(cluster, pods[-paced:], rate)
         try:
             steady.wait_ready()
             steady.go()
-            streamed = steady.wait(_PATIENCE)
+            streamed = steady.wait(_TIMEOUT)
         finally:
             steady.stop()
         measured = _measured(cell, repetition, began, load_report, CREATED)
@@ -87,14 +88,14 @@ def creations(cell: Cell, repetition: int, tell: Callable[[str], None], *, paced
     return measured
 
 
-def answers(cell: Cell, repetition: int, tell: Callable[[str], None], *, samples: Path | None = None) -> Measured:
-    """Measure once how many reviews a second our webhook answers, or the bare handler, without an API server.
+def answers(cell: Cell, repetition: int, log: Callable[[str], None], *, samples: Path | None = None) -> Measured:
+    """Measure once how many reviews a second our webhook, or the bare handler, answers without an API server.
 
-    Ours writes to the file `samples`, if there is one, where its processor time went.
+    With `samples`, our webhook writes a CPU profile to that file.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        tell(f"preparing {cell.pods} reviews")
+        log(f"preparing {cell.pods} reviews")
         with _alone(folder, cell.contender, samples) as webhook:
             generator = _reviewer(folder, webhook, MappedPods(cell.nodes, cell.pods))
             try:
@@ -102,14 +103,14 @@ def answers(cell: Cell, repetition: int, tell: Callable[[str], None], *, samples
                 if samples is not None:
                     webhook.command.process.send(signal.SIGUSR1)
                 meter, began = Meter(webhook.command.process.pid), now()
-                tell(f"sending {cell.pods} reviews, {_REVIEWS} at a time")
+                log(f"sending {cell.pods} reviews, {_REVIEWS} at a time")
                 generator.go()
-                load_report = generator.wait(_PATIENCE)
+                load_report = generator.wait(_TIMEOUT)
                 cost = meter.read()
             finally:
                 generator.stop()
             metrics = webhook.command.get("/metrics")[1]
-    measured = _measured(cell, repetition, began, load_report, _GOOD)
+    measured = _measured(cell, repetition, began, load_report, _OK)
     measured.costs[cell.contender] = cost
     if cell.contender == OURS and f"{_PATCHED} {cell.pods}.0" not in metrics.splitlines():
         measured.wrong.append(f"not each of {cell.pods} reviews was answered with a patch")
@@ -130,7 +131,7 @@ def _measured(cell: Cell, repetition: int, began: str, load_report: LoadReport, 
 
 @contextmanager
 def _alone(folder: Path, contender: str, samples: Path | None = None) -> Iterator[Webhook]:
-    """Our webhook, or the bare handler in its place; ended afterwards."""
+    """Run our webhook, or the bare handler in its place. Stop it at the end."""
     if samples is not None:
         arguments, env = as_shipped("webhook")
         webhook = Webhook(folder, arguments, {**env, sampler.PATH: str(samples)}, sampler.MODULE)
@@ -146,8 +147,8 @@ def _alone(folder: Path, contender: str, samples: Path | None = None) -> Iterato
 
 @contextmanager
 def _registered(cluster: ClusterUnderTest, contender: str) -> Iterator[Webhook | None]:
-    """The contender's webhook once the API server asks it at both paths, if it has one."""
-    if contender == _NONE:
+    """Run the contender's webhook, if it has one, and yield it once the API server calls it at both paths."""
+    if contender == _NO_WEBHOOK:
         yield None
         return
     kube, probe = cluster.plane.kube, shapes.pod("probe-0", "0=node1:0")
@@ -158,14 +159,17 @@ def _registered(cluster: ClusterUnderTest, contender: str) -> Iterator[Webhook |
         def asked() -> bool:
             kube.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", probe)
             metrics = webhook.command.get("/metrics")[1]
-            return all(path in metrics for path in _ASKED)
+            return all(path in metrics for path in _CALLED_PATHS)
 
         eventually("the webhook is asked", asked, seconds=20)
         yield webhook
 
 
 def uncompleted(cluster: ClusterUnderTest, objects: MappedPods, *, completed: bool) -> Iterator[str]:
-    """Pods that are missing, or whose containers do not see what they should; without a webhook they see nothing."""
+    """Yield a sentence for each missing pod and each pod whose containers have other variables than expected.
+
+    With `completed` the variables of the pod's line are expected, otherwise none (there is no webhook that sets them).
+    """
     found = {pod["metadata"]["name"]: pod for pod in map(msgspec.json.decode, cluster.items(PODS))}
     if len(found) != objects.pods:
         yield f"{len(found)} of {objects.pods} pods were created"
@@ -175,7 +179,7 @@ def uncompleted(cluster: ClusterUnderTest, objects: MappedPods, *, completed: bo
         if member.name in found
         and _seen(found[member.name]) != (shapes.literal(str(objects.place(member)[1])) if completed else [])
     )
-    yield from islice(odd, _TOLD)
+    yield from islice(odd, _REPORTED)
 
 
 def _seen(pod: Any) -> list[Any]:

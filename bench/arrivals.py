@@ -1,6 +1,6 @@
-"""W2 and W4: pods arrive one by one, at a pace that does not wait for anybody; in W4 many that fit nowhere are there.
+"""W2 and W4: pods arrive one by one at a fixed rate; in W4 many unschedulable pods wait beside them.
 
-They come at a share of the limit, so that nobody is measured where the API server has nothing left to give.
+The rate is a share of the limit, so that no contender is measured while the API server is fully loaded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.cluster import start_cluster
 from bench.cluster_objects import MappedPods, namespace_names
-from bench.contenders.ours import Ours
+from bench.contenders.ours import GpuScheduler
 from bench.measurement import Run, measure_and_audit
 from bench.pod_stream import faults, refusals, stream
 from bench.watcher import EVENTS
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from bench.cluster_objects import Object
     from bench.results import Cell, Measured
 
-_PATIENCE: Final = 600.0
+_TIMEOUT: Final = 600.0
 
 
-def measure(  # noqa: PLR0913 - what a stream is, with its defaults
+def measure(  # noqa: PLR0913 - the parameters of a stream, with their defaults
     cell: Cell,
     repetition: int,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
     *,
     rate: float,
     unschedulable: int = 0,
     flood: bool = False,
-    make: Callable[[], Ours] = Ours,
+    make: Callable[[], GpuScheduler] = GpuScheduler,
 ) -> Measured:
-    """Measure one of ours once at so many pods a second, beside so many that fit nowhere.
+    """Measure our scheduler once, with `rate` new pods a second, beside `unschedulable` pods that fit nowhere.
 
-    A `flood` is more than may be sustained: it may come as late as it likes, which only makes our rate less.
+    A `flood` is a rate above the sustainable one. It may come late: that only lowers our measured rate.
     """
     objects, contender = MappedPods(cell.nodes, cell.pods), make()
     with start_cluster() as cluster:
-        tell(f"making {objects.nodes} nodes and {unschedulable} pods that fit nowhere")
+        log(f"making {objects.nodes} nodes and {unschedulable} pods that fit nowhere")
         cluster.settle(objects)
         names = namespace_names("unschedulable", unschedulable)
         cluster.make_namespaces(names)
@@ -51,11 +51,11 @@ def measure(  # noqa: PLR0913 - what a stream is, with its defaults
         arriving = stream(cluster, objects.pod_requests(contender.scheduler), rate)
         try:
             contender.lead(cluster, objects)
-            tell(f"waiting until {unschedulable} pods were told why they wait")
-            eventually("everybody was told", lambda: _told(cluster) >= unschedulable, seconds=_PATIENCE, pause=1)
+            log(f"waiting until {unschedulable} pods were told why they wait")
+            eventually("everybody was told", lambda: _reported(cluster) >= unschedulable, seconds=_TIMEOUT, pause=1)
             arriving.wait_ready()
-            measured, seen = measure_and_audit(Run(cell, repetition, cluster, objects, contender, tell), arriving.go)
-            streamed = arriving.wait(_PATIENCE)
+            measured, seen = measure_and_audit(Run(cell, repetition, cluster, objects, contender, log), arriving.go)
+            streamed = arriving.wait(_TIMEOUT)
         finally:
             arriving.stop()
             contender.stop()
@@ -66,14 +66,14 @@ def measure(  # noqa: PLR0913 - what a stream is, with its defaults
 
 
 def _unschedulable(count: int, names: tuple[str, ...]) -> Iterator[tuple[str, Object]]:
-    """Pods whose maps name a node that is not there."""
+    """Yield pods whose maps name a node that does not exist."""
     for number in range(count):
         body = shapes.pod(f"unschedulable-{number}", f"{number}=nowhere:0\n", shapes.literal("0"))
         yield f"/api/v1/namespaces/{names[number % len(names)]}/pods", body
 
 
-def _told(cluster: ClusterUnderTest) -> int:
-    """How many events there are: each of the unschedulable gets one."""
+def _reported(cluster: ClusterUnderTest) -> int:
+    """Return the number of events: each unschedulable pod gets one."""
     status, listed = cluster.plane.kube.call("GET", f"{EVENTS}?limit=1")
     assert status == http.client.OK, listed
     return int(listed["metadata"].get("remainingItemCount", 0)) + len(listed["items"])

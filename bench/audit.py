@@ -1,4 +1,4 @@
-"""What an API server holds after a cell, by a fresh list, beside what the contender was asked to do."""
+"""Audits a cell: compares a fresh list of pods and events with what the contender should have done."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _DEVICES: Final = "agentaflow.gpu/assigned-devices"
 _NODE: Final = "agentaflow.gpu/assigned-node"
-_TOLD: Final = 3
-"""How many single pods are told of."""
+_REPORTED: Final = 3
+"""The maximum number of pods whose faults are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What was found."""
+    """The result of an audit."""
 
     bound: int
     events: int
@@ -37,7 +37,10 @@ class Audited:
 
 
 def audit(cluster: ClusterUnderTest, objects: ClusterObjects, contender: Contender) -> Audited:
-    """Compare what is there with what was asked for; differences are sentences, those of single pods the first few."""
+    """Compare pods and events of the cluster with the expected ones.
+
+    Each difference is a sentence in `wrong`. Of misplaced pods only the first few are reported.
+    """
     pods = [
         msgspec.json.decode(raw)
         for raw in cluster.items(f"{PODS}?fieldSelector=spec.schedulerName={contender.scheduler}")
@@ -63,12 +66,12 @@ def audit(cluster: ClusterUnderTest, objects: ClusterObjects, contender: Contend
 
 
 def misplaced(bound: Mapping[str, Assignment], objects: ClusterObjects, *, devices: bool) -> list[str]:
-    """Tell the first few of these pods, by name, that are not as they should be."""
-    return list(islice(objects.misplaced(bound, devices=devices), _TOLD))
+    """Return a sentence for each of the first few misplaced pods. `bound` holds assignments by the pods' names."""
+    return list(islice(objects.misplaced(bound, devices=devices), _REPORTED))
 
 
 def given_to(pod: Any) -> Assignment:
-    """What a bound pod says of where it is."""
-    told = pod["metadata"].get("annotations", {})
-    devices = told.get(_DEVICES, "").split(",")
-    return Assignment(pod["spec"]["nodeName"], told.get(_NODE, ""), tuple(filter(None, devices)))
+    """Return the assignment of a bound pod, from its spec and annotations."""
+    reported = pod["metadata"].get("annotations", {})
+    devices = reported.get(_DEVICES, "").split(",")
+    return Assignment(pod["spec"]["nodeName"], reported.get(_NODE, ""), tuple(filter(None, devices)))

@@ -1,4 +1,4 @@
-"""What goes on in a cluster that our scheduler hears of, though it has nothing to place."""
+"""Background load: changes of a cluster that our scheduler watches while it has nothing to place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.pod_stream import LATE, faults, stream
 from gpu_scheduler.settings import MonitorSettings
 from tests import objects as shapes
 from tests.integration.control_plane import ADMIN_TOKEN
-from tests.integration.watched import allow
+from tests.integration.monitored_node import allow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 _INTERVAL: Final = MonitorSettings.monitor_interval
 _LIVES: Final = 5.0
-"""Seconds that a pod of others is there."""
-_PATIENCE: Final = 120.0
+"""Seconds from the creation of a foreign pod to its deletion."""
+_TIMEOUT: Final = 120.0
 _OTHERS: Final = "others"
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundLoad:
-    """A process that does it at the word `go`; after `warm_up` seconds it goes on as it will."""
+    """A process that makes the load after the word `go`. The load is steady after `warm_up` seconds."""
 
     process: GatedProcess[Any]
     warm_up: float
     watch: str
-    """Our watch that hears of it."""
+    """Our watch that receives the load's events."""
     faults: Callable[[Any], list[str]]
-    """What of that which the process tells is not as it must be, a sentence each."""
+    """Returns the faults in the process's result, one sentence each."""
 
     def ended(self) -> list[str]:
-        """Wait for its end, and tell the faults."""
-        return self.faults(self.process.wait(_PATIENCE))
+        """Wait until the process ends and return its faults."""
+        return self.faults(self.process.wait(_TIMEOUT))
 
 
 def monitors(cluster: ClusterUnderTest, nodes: int, seconds: float, *, interval: float = _INTERVAL) -> BackgroundLoad:
-    """The Lease of each node's monitor is renewed once in so many seconds; in the first of them they are made."""
+    """Renew the Lease of each node's monitor every `interval` seconds. The first interval creates the Leases."""
     allow(cluster.plane)
     uids = {node.metadata.name: node.metadata.uid for node in map(_nodes.decode, cluster.items("/api/v1/nodes"))}
     assert len(uids) == nodes, uids
@@ -62,14 +62,14 @@ def monitors(cluster: ClusterUnderTest, nodes: int, seconds: float, *, interval:
 def others(
     cluster: ClusterUnderTest, nodes: int, seconds: float, *, rate: float = 100.0, lives: float = _LIVES
 ) -> BackgroundLoad:
-    """So many pods of another scheduler come in a second, bound, and as many go."""
+    """Create `rate` bound pods of another scheduler a second, and delete as many."""
     cluster.make_namespaces([_OTHERS])
     process = stream(cluster, _pods(nodes, round(rate * (lives + _lasting(seconds)))), rate, lives)
-    return BackgroundLoad(process, lives, "residents", partial(faults, rate=rate))
+    return BackgroundLoad(process, lives, "foreign_pods", partial(faults, rate=rate))
 
 
 def _lasting(seconds: float) -> float:
-    """For how long it goes on, so that it lasts as long as the look at it, which takes a little more than it should."""
+    """Return how many seconds the load must last: the measurement takes a little longer than `seconds`."""
     return 1.1 * seconds + 1
 
 
@@ -93,7 +93,7 @@ def _not_renewed(renewed: Renewed) -> list[str]:
 
 
 def _pods(nodes: int, count: int) -> Iterator[tuple[str, Object]]:
-    """As another scheduler leaves them."""
+    """Yield pods as another scheduler binds them."""
     for number in range(count):
         name = f"other-{number}"
         on = node_name(number % nodes)

@@ -1,6 +1,6 @@
-"""W5: pods come and go at one pace, each bound in between; nothing of them may stay behind.
+"""W5: pods are created, bound and deleted at one rate; memory, tasks and files of the scheduler must not grow.
 
-Every GPU is given many times, always to the pod of another workload with a map of its own.
+Each GPU is assigned many times, each time to a pod of another workload with its own map.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from bench.audit import given_to, misplaced
 from bench.cluster import start_cluster
 from bench.cluster_objects import GPUS_PER_NODE, MappedPods
-from bench.contenders.ours import Ours
+from bench.contenders.ours import GpuScheduler
 from bench.costs import Samples
 from bench.measurement import Run, measure_until_done
 from bench.pod_stream import faults, stream
 from bench.watcher import PODS
 from gpu_scheduler import names
-from tests.integration.faults.gauge import GAUGING, Gauge
+from tests.integration.faults.process_usage import WITH_TASK_COUNT, UsageReader
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -26,39 +26,39 @@ if TYPE_CHECKING:
     from bench.cluster import ClusterUnderTest
     from bench.results import Cell, Measured
     from tests.integration.command import Command
-    from tests.integration.faults.gauge import Gauged
+    from tests.integration.faults.process_usage import Usage
 
 LIVES: Final = 5.0
-"""Seconds that each pod is there."""
+"""Seconds from the creation of a pod to its deletion."""
 WARM_UP: Final = 0.25
-"""The share of the time after which memory is looked at."""
+"""The share of the time after which memory is sampled."""
 _EVERY: Final = 3.0
-"""Seconds between two looks, or less where the whole is short."""
-_LOOKS: Final = 40
-_PATIENCE: Final = 60.0
+"""Seconds between two samples, or less in a short run."""
+_FEWEST_SAMPLES: Final = 40
+_TIMEOUT: Final = 60.0
 
 
-def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float, lives: float = LIVES) -> Measured:
-    """Measure ours once, with so many pods coming and as many going in a second, until all of the cell's have gone."""
-    objects = MappedPods(cell.nodes, cell.pods, turns=-(-cell.pods // (cell.nodes * GPUS_PER_NODE)))
+def measure(cell: Cell, repetition: int, log: Callable[[str], None], *, rate: float, lives: float = LIVES) -> Measured:
+    """Measure our scheduler once: create and delete `rate` pods a second, until all pods of the cell are deleted."""
+    objects = MappedPods(cell.nodes, cell.pods, rounds=-(-cell.pods // (cell.nodes * GPUS_PER_NODE)))
     seconds = cell.pods / rate
-    contender = Ours(GAUGING, DEBUG_ENDPOINTS="true")
+    contender = GpuScheduler(WITH_TASK_COUNT, DEBUG_ENDPOINTS="true")
     with start_cluster() as cluster:
-        tell(f"making {objects.nodes} nodes")
+        log(f"making {objects.nodes} nodes")
         cluster.settle(objects)
         passing = stream(cluster, objects.pod_requests(contender.scheduler), rate, lives)
         try:
             contender.lead(cluster, objects)
-            gauge = Gauge(contender.command)
-            before = gauge.read()
+            usage_reader = UsageReader(contender.command)
+            before = usage_reader.read()
             passing.wait_ready()
-            samples = Samples(contender.command.process.pid, min(_EVERY, seconds / _LOOKS))
-            measured, seen = measure_until_done(Run(cell, repetition, cluster, objects, contender, tell), passing.go)
+            samples = Samples(contender.command.process.pid, min(_EVERY, seconds / _FEWEST_SAMPLES))
+            measured, seen = measure_until_done(Run(cell, repetition, cluster, objects, contender, log), passing.go)
             taken = samples.end()
-            streamed = passing.wait(seconds + _PATIENCE)
-            tell("looking for what has stayed behind")
+            streamed = passing.wait(seconds + _TIMEOUT)
+            log("looking for what has stayed behind")
             try:
-                _forgotten(cluster, contender.command, gauge, before)
+                _wait_usage_as_before(cluster, contender.command, usage_reader, before)
             except AssertionError as error:
                 measured.wrong.append(str(error))
         finally:
@@ -75,11 +75,13 @@ def measure(cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: f
     return measured
 
 
-def _forgotten(cluster: ClusterUnderTest, command: Command, gauge: Gauge, before: Gauged) -> None:
-    """Wait until it has what it had before there was any pod; AssertionError with what it has instead."""
+def _wait_usage_as_before(
+    cluster: ClusterUnderTest, command: Command, usage_reader: UsageReader, before: Usage
+) -> None:
+    """Wait until the scheduler's usage is as before the first pod; AssertionError with its usage otherwise."""
     there = len(cluster.items(PODS))
     assert not there, f"{there} pods were not deleted"
     counts = (names.METRIC_PENDING, names.METRIC_RUNNING)
     eventually("its ledger is empty", lambda: json.loads(command.get("/debug/ledger")[1])["holders"] == [])
     eventually("it counts no pods", lambda: [command.metric(name) for name in counts] == [0, 0])
-    gauge.calms_down(before)
+    usage_reader.wait_not_grown(before)

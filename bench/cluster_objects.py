@@ -1,6 +1,6 @@
-"""The cluster in which pods are placed, as bodies ready to POST: nodes with GPUs, and workloads whose maps name them.
+"""Builds the objects of a benchmark cluster: nodes with GPUs, and workloads whose maps name them.
 
-Placements are laid out so that each pod has a GPU of its own, and each workload's pods stand on many nodes.
+Each pod has its own GPU, and the pods of each workload are on many nodes.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ Object = dict[str, Any]
 
 GPUS_PER_NODE: Final = 16
 WORKLOAD_PODS: Final = 50
-"""Pods of a workload, and so lines of its map."""
+"""Pods of a workload, which is also the number of lines of its map."""
 NAMESPACE_PODS: Final = 3000
-"""Upstream's threshold for the pods of one namespace."""
+"""Kubernetes' tested limit of pods in one namespace."""
 REQUESTS: Final = {"cpu": "100m", "memory": "64Mi"}
-"""What each pod takes beside GPUs."""
+"""Resource requests of each pod, beside GPUs."""
 ROOM: Final = {"nvidia.com/gpu": str(GPUS_PER_NODE), "cpu": "256", "memory": "2Ti", "pods": "1000"}
-"""Room for whatever lands on a node: what is measured is placing, not running short."""
+"""Enough for all pods of a node: the benchmark measures placing, not a lack of resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where a pod was found in the end."""
+    """The node and devices of a bound pod."""
 
     node: str
-    said: str
-    """The node that its own annotation names; empty where none does."""
+    output: str
+    """The node in the pod's own annotation; empty without that annotation."""
     devices: tuple[str, ...]
-    """As its annotation names them."""
+    """The devices in the pod's own annotation."""
 
 
 class ClusterObjects(Protocol):
-    """Nodes, pods to place there, and what is right of where they end."""
+    """Nodes, pods to place on them, and the check of the placements."""
 
     @property
     def nodes(self) -> int:
-        """How many."""
+        """The number of nodes."""
 
     @property
     def pods(self) -> int:
-        """How many; each has a name of its own, whatever its namespace."""
+        """The number of pods; pod names are unique across namespaces."""
 
     @property
     def gpus(self) -> int:
-        """How many all pods get together."""
+        """The number of GPUs that all pods request."""
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Those of the pods."""
+        """The names of the pods' namespaces."""
 
     def node_bodies(self) -> Iterator[Object]:
-        """The nodes, ready to POST."""
+        """Yield the nodes, ready to POST."""
 
     def misplaced(self, bound: Mapping[str, Assignment], *, devices: bool) -> Iterator[str]:
-        """A sentence for each of these pods that is not as it should be; `devices` where theirs are told."""
+        """Yield a sentence for each misplaced pod. `devices`: the contender reports devices, so check them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class MappedPod:
 
     @property
     def name(self) -> str:
-        """As a StatefulSet calls it."""
+        """The name that a StatefulSet gives the pod."""
         return f"{self.owner}-{self.number}"
 
     @property
@@ -83,15 +83,15 @@ class MappedPod:
 
 @dataclass(frozen=True, slots=True)
 class MappedPods:
-    """`pods` of them on `nodes`, WORKLOAD_PODS to a workload; each GPU is given so many times, one after another."""
+    """`pods` pods on `nodes` nodes, WORKLOAD_PODS for each workload. A GPU is assigned at most `rounds` times."""
 
     nodes: int
     pods: int
-    turns: int = 1
+    rounds: int = 1
 
     def __post_init__(self) -> None:
-        """Each pod has a GPU of its own while it is there, or nothing is measured."""
-        if self.pods > self.nodes * GPUS_PER_NODE * self.turns:
+        """ValueError if there are not enough GPUs: each pod needs its own GPU while it exists."""
+        if self.pods > self.nodes * GPUS_PER_NODE * self.rounds:
             raise ValueError(f"cannot place {self.pods} pods on {self.nodes} nodes: each has {GPUS_PER_NODE} GPUs")
 
     @property
@@ -101,41 +101,41 @@ class MappedPods:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """As many as their pods need."""
+        """As many namespaces as the pods need."""
         return namespace_names("objects", self.pods)
 
     def node_bodies(self) -> Iterator[Object]:
-        """The nodes."""
+        """Yield the nodes."""
         for number in range(self.nodes):
             yield shapes.node(node_name(number), room=ROOM)
 
     def members(self) -> Iterator[MappedPod]:
-        """The pods, workload by workload."""
+        """Yield the pods, workload by workload."""
         for number in range(self.pods):
             yield MappedPod(number // WORKLOAD_PODS, number % WORKLOAD_PODS)
 
     def namespace(self, member: MappedPod) -> str:
-        """A workload's pods are in one."""
+        """Return the pod's namespace: all pods of a workload are in the same one."""
         spaces = self.namespaces
         return spaces[member.workload % len(spaces)]
 
     def place(self, member: MappedPod) -> tuple[str, int]:
-        """The node and the GPU that the map names."""
+        """Return the node and the GPU that the map names."""
         number = member.workload * WORKLOAD_PODS + member.number
         return node_name(number % self.nodes), number // self.nodes % GPUS_PER_NODE
 
     def body(self, member: MappedPod, scheduler: str, *, pinned: bool = False, admitted: bool = True) -> Object:
-        """The pod as controller and webhook leave it, or, where it is not `admitted`, as its controller asks for it.
+        """Return the pod as controller and webhook write it, or, if not `admitted`, as its controller creates it.
 
-        `pinned` says its node as kube-scheduler understands it.
+        `pinned` adds the node as a node affinity, which kube-scheduler understands.
         """
-        node, card = self.place(member)
+        node, device = self.place(member)
         owner = MappedPod(member.workload, 0)
         spec: Object = {"affinity": _only(node)} if pinned else {}
         return shapes.pod(
             member.name,
             self._map(owner),
-            shapes.literal(str(card)) if admitted else None,
+            shapes.literal(str(device)) if admitted else None,
             owner=("StatefulSet", owner.owner),
             labels={"apps.kubernetes.io/pod-index": str(member.number)},
             scheduler=scheduler,
@@ -146,35 +146,35 @@ class MappedPods:
     def pod_requests(
         self, scheduler: str, *, pinned: bool = False, admitted: bool = True
     ) -> Iterator[tuple[str, Object]]:
-        """All pods with the paths to which they are POSTed."""
+        """Yield for each pod the path to POST it to, and its body."""
         for member in self.members():
             body = self.body(member, scheduler, pinned=pinned, admitted=admitted)
             yield f"/api/v1/namespaces/{self.namespace(member)}/pods", body
 
     def misplaced(self, bound: Mapping[str, Assignment], *, devices: bool) -> Iterator[str]:
-        """Pods that are elsewhere than their map says."""
+        """Yield a sentence for each pod whose assignment differs from its map."""
         for member in self.members():
             given = bound.get(member.name)
-            node, card = self.place(member)
-            right = Assignment(node, node, (str(card),))
+            node, device = self.place(member)
+            right = Assignment(node, node, (str(device),))
             if given is not None and (given != right if devices else given.node != node):
-                yield f"{member.name} belongs on GPU {card} of {node}"
+                yield f"{member.name} belongs on GPU {device} of {node}"
 
     def _map(self, owner: MappedPod) -> str:
         lines = []
         for number in range(min(WORKLOAD_PODS, self.pods - owner.workload * WORKLOAD_PODS)):
-            node, card = self.place(MappedPod(owner.workload, number))
-            lines.append(f"{number}={node}:{card}\n")
+            node, device = self.place(MappedPod(owner.workload, number))
+            lines.append(f"{number}={node}:{device}\n")
         return "".join(lines)
 
 
 def namespace_names(name: str, pods: int) -> tuple[str, ...]:
-    """The names of as many namespaces as these pods need, in the order of their numbers."""
+    """Return the names of the namespaces that `pods` pods need, in the order of their numbers."""
     return tuple(f"{name}-{number}" for number in range(-(-pods // NAMESPACE_PODS)))
 
 
 def node_name(number: int) -> str:
-    """The nodes' names, as they sort."""
+    """Return the name of the node with this number; names sort by number."""
     return f"node-{number:05}"
 
 

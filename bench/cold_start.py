@@ -1,4 +1,4 @@
-"""W6: our process is started beside many nodes and pods that are bound already, and one pod waits for it."""
+"""W6: a cold start of our scheduler on a cluster with many nodes and bound pods, and one pod that waits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.cluster import ClusterUnderTest
-    from bench.contenders.ours import Cold
+    from bench.contenders.ours import ColdStart
     from bench.results import Cell, Measured
 
 
-def measure(cell: Cell, contender: Cold, repetition: int, tell: Callable[[str], None]) -> Measured:
-    """Measure ours once, beside the cell's pods; what it costs is what the start costs, and its memory then."""
+def measure(cell: Cell, contender: ColdStart, repetition: int, log: Callable[[str], None]) -> Measured:
+    """Measure one start on a cluster with the cell's bound pods: costs of the start, and memory after it."""
     objects = MappedPods(cell.nodes, cell.pods + 1)
     with start_cluster() as cluster:
-        tell(f"making {objects.nodes} nodes and {cell.pods} bound pods")
+        log(f"making {objects.nodes} nodes and {cell.pods} bound pods")
         cluster.settle(objects)
         pods = objects.pod_requests(contender.scheduler)
         cluster.make(islice(pods, cell.pods))
@@ -31,7 +31,7 @@ def measure(cell: Cell, contender: Cold, repetition: int, tell: Callable[[str], 
         cluster.make(pods)
         try:
             contender.prepare(cluster, objects)
-            run = Run(cell, repetition, cluster, objects, contender, tell, waiting=1)
+            run = Run(cell, repetition, cluster, objects, contender, log, waiting=1)
             measured, seen = measure_until_done(run, contender.go)
         finally:
             contender.stop()
@@ -43,12 +43,12 @@ def measure(cell: Cell, contender: Cold, repetition: int, tell: Callable[[str], 
 
 
 def _bind(cluster: ClusterUnderTest, objects: MappedPods) -> None:
-    """Bind what is there, and tell of it, as our scheduler would."""
+    """Bind all pods of the cluster and write their events, as our scheduler would."""
     limit = Limit("curl", 32, events=True)
     try:
         limit.prepare(cluster, objects)
         limit.go()
-        # It has sent everything by then.
+        # The limit returns its cost after its last request.
         limit.cost()
     finally:
         limit.stop()

@@ -1,4 +1,4 @@
-"""The table of a workload: which columns it has, and what a cell says in each."""
+"""The columns of a workload's table in the report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COSTS: Final = ("CPU ms a pod", "RSS / PSS MiB", "requests a pod")
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Write it for people: so many digits that count, thousands apart, no digit after the point that says nothing."""
+    """Format a value with `digits` significant digits, separated thousands and no trailing zeros."""
     if value == 0:
         return "0"
     places = max(0, digits - 1 - floor(log10(abs(value))))
@@ -42,15 +42,15 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def head_and_rows(rows: Sequence[tuple[Cell, Sequence[Measured]]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Give its head, and a row for each cell; figures that nobody has are left out."""
-    shown = [(head, tell) for head, tell in _SOME if any(tell(repetitions) != NONE for _, repetitions in rows)]
-    tellers = [tell for _, tell in shown]
-    return (*_EVERY, *(head for head, _ in shown), *_COSTS), [_row(*row, tellers) for row in rows]
+    """Return the table's head, and a row for each cell. A figure that no cell has is omitted."""
+    shown = [(head, text_of) for head, text_of in _SOME if any(text_of(repetitions) != NONE for _, repetitions in rows)]
+    cells = [text_of for _, text_of in shown]
+    return (*_EVERY, *(head for head, _ in shown), *_COSTS), [_row(*row, cells) for row in rows]
 
 
 def remarks(measured: Measured) -> list[str]:
-    """What was found beside the pace, as the columns say it that are not for every workload."""
-    return [f"{text} {head}" for head, tell in _SOME if (text := tell([measured])) != NONE]
+    """Return the other figures of a repetition as text: those whose columns not every workload has."""
+    return [f"{text} {head}" for head, text_of in _SOME if (text := text_of([measured])) != NONE]
 
 
 def _row(
@@ -67,7 +67,7 @@ def _row(
         counted,
         _rates(right, bind_rate),
         _rates(right, event_rate),
-        *(tell(right) for tell in some),
+        *(text_of(right) for text_of in some),
         _medians(cpu_a_pod)(right),
         memory if costs else NONE,
         _calls(right),
@@ -82,19 +82,19 @@ def _rates(right: Iterable[Measured], rate: Figure) -> str:
     rates = [value for each in right if (value := rate(each)) is not None]
     if not rates:
         return NONE
-    told = spread(rates)
-    around = f" ({number(told.low)} to {number(told.high)})" if len(rates) > 1 else ""
-    return number(told.middle) + around
+    reported = spread(rates)
+    around = f" ({number(reported.low)} to {number(reported.high)})" if len(rates) > 1 else ""
+    return number(reported.middle) + around
 
 
 def _percentiles(figure: Callable[[float], Figure]) -> Callable[[Sequence[Measured]], str]:
-    """Half of all and the slowest hundredth."""
+    """Return a column's function: it gives p50 and p99 as text."""
 
-    def tell(right: Sequence[Measured]) -> str:
-        told = [_medians(figure(percent))(right) for percent in (50, 99)]
-        return NONE if NONE in told else " / ".join(told)
+    def text_of(right: Sequence[Measured]) -> str:
+        reported = [_medians(figure(percent))(right) for percent in (50, 99)]
+        return NONE if NONE in reported else " / ".join(reported)
 
-    return tell
+    return text_of
 
 
 def _delay(right: Iterable[Measured]) -> str:
@@ -102,7 +102,7 @@ def _delay(right: Iterable[Measured]) -> str:
 
 
 def _calls(right: Iterable[Measured]) -> str:
-    """By verb, the most frequent first; a repetition without a verb counts as none of it."""
+    """Return requests for each bound pod by verb, the most frequent first. A missing verb counts as 0."""
     counted = [each for each in right if each.calls and each.bound]
     verbs: list[dict[str, float]] = []
     for each in counted:
@@ -111,8 +111,8 @@ def _calls(right: Iterable[Measured]) -> str:
             times[call.partition(" ")[0]] += count / each.bound
         verbs.append(times)
     middle = {verb: spread(times.get(verb, 0.0) for times in verbs).middle for verb in sorted(set().union(*verbs))}
-    told = sorted(middle.items(), key=lambda each: -each[1])
-    return ", ".join(f"{verb} {number(round(times, 4))}" for verb, times in told) or NONE
+    reported = sorted(middle.items(), key=lambda each: -each[1])
+    return ", ".join(f"{verb} {number(round(times, 4))}" for verb, times in reported) or NONE
 
 
 def _middle(values: Sequence[float]) -> str:
@@ -129,4 +129,4 @@ _SOME: Final[tuple[tuple[str, Callable[[Sequence[Measured]], str]], ...]] = (
     ("s of the longest gap", _medians(gap)),
     ("% of a core", _medians(idle_share)),
 )
-"""Columns that are shown where something was measured for them."""
+"""Columns that are shown only if a cell of the table has a value for them."""

@@ -1,7 +1,6 @@
-"""What a session has found: of which cells a figure is taken, and what it is beside others.
+"""Compares the cells of a session: chooses the cells of a figure and computes the ratios.
 
-Where a contender has several variants, all others stand with their best and we with our worst: what is said of us is
-never too good.
+If a contender has several variants, its best one is compared with our worst one: no result favours us.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ if TYPE_CHECKING:
 OURS: Final = "O"
 LIMITS: Final = ("L", "L0", "A")
 CLIENT: Final = "client"
-"""Whose costs those of a client are that sets the pace without being a contender."""
+"""The key of the costs of a client that sets the rate and is not a contender."""
 CLIENT_LIMITED: Final = "the client was the limit"
 BUSY: Final = 0.9
-"""CPU seconds per second above which a client of the limit has no core left to be faster with."""
+"""CPU seconds per second. Above this a client of the limit uses its whole core and cannot be faster."""
 SEED: Final = 1
-"""Any number does, as long as it stays: the same session then gives the same intervals."""
+"""An arbitrary constant: the same session then gives the same intervals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What was found of a target; where no value can be given, `instead` says why."""
+    """The value that was measured for a target; without a value, `instead` gives the reason."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
     repetitions: int = 0
     variant: str = ""
-    """The variant of the contender that we are compared with."""
+    """The variant of the contender with which ours is compared."""
     instead: str = ""
 
 
 def cells(measured: Iterable[Measured], workload: str, contender: str) -> dict[Cell, list[Measured]]:
-    """Give the repetitions of a contender in a workload, by cell."""
+    """Return the repetitions of a contender in a workload, by cell."""
     found: dict[Cell, list[Measured]] = defaultdict(list)
     for each in measured:
         if (each.cell.workload, each.cell.contender) == (workload, contender):
@@ -55,15 +54,15 @@ def cells(measured: Iterable[Measured], workload: str, contender: str) -> dict[C
 
 
 def largest(found: dict[Cell, list[Measured]], sizes: Iterable[tuple[int, int]] = ()) -> dict[Cell, list[Measured]]:
-    """Keep the cells with the most pods, and of these with the most nodes; of certain `sizes` alone where some are."""
+    """Keep the cells with the most pods, and of these with the most nodes; with `sizes`, only cells of these sizes."""
     size = max(sizes, default=None) or max(map(_size, found), default=None)
     return {cell: repetitions for cell, repetitions in found.items() if _size(cell) == size}
 
 
 def chosen(found: dict[Cell, list[Measured]], figure: Figure, *, most: bool) -> list[Measured]:
-    """Give the right repetitions of the cell with the greatest or the least median figure; none where no cell has one.
+    """Return the valid repetitions of the cell with the greatest (`most`) or least median figure; empty without a cell.
 
-    A repetition with anything wrong takes no part, nor does one without the figure.
+    A repetition that went wrong, or that lacks the figure, is ignored.
     """
     right = [[each for each in every if not each.wrong and figure(each) is not None] for every in found.values()]
     ordered = sorted((every for every in right if every), key=lambda every: median(_values(every, figure)))
@@ -71,16 +70,16 @@ def chosen(found: dict[Cell, list[Measured]], figure: Figure, *, most: bool) -> 
 
 
 def client_limited(repetitions: Sequence[Measured]) -> bool:
-    """Whether the client that set the pace was at the end of its own CPU, by the median of its repetitions.
+    """Whether the client that set the rate used all of its CPU, by the median of its repetitions.
 
-    The limit is such a client itself; other schedulers have none.
+    The contenders of the limit are such clients; other schedulers have no such client.
     """
     shares = _values(repetitions, _client_share)
     return bool(shares) and median(shares) > BUSY
 
 
 def _client_share(measured: Measured) -> float | None:
-    """CPU seconds of the client per second."""
+    """Return the client's CPU seconds per second; None without a client."""
     contender = measured.cell.contender
     cost = measured.costs.get(contender if contender in LIMITS else CLIENT)
     seconds = measured.to_last_answer or measured.to_last_event or measured.to_last_bind
@@ -100,7 +99,7 @@ def _by_number(repetitions: Iterable[Measured], figure: Figure) -> dict[int, flo
 
 
 def compared(ours: str, theirs: tuple[str, str], rate: Figure = bind_rate) -> Find:
-    """Compare our rate in a workload with that of a workload and contender, at the largest size that both have."""
+    """Compare our rate in one workload with that of another workload and contender, at the largest common size."""
 
     def find(measured: Sequence[Measured]) -> Estimate | None:
         mine, others = cells(measured, ours, OURS), cells(measured, *theirs)
@@ -119,12 +118,12 @@ def compared(ours: str, theirs: tuple[str, str], rate: Figure = bind_rate) -> Fi
 
 
 def at(variant: str, find: Find) -> Find:
-    """Look at the cells of one variant alone."""
+    """Restrict a comparison to the cells of one variant."""
     return lambda measured: find([each for each in measured if each.cell.variant == variant])
 
 
 def of_ours(workload: str, figure: Figure) -> Find:
-    """Take the median of a figure of ours of which less is better."""
+    """Return the median of a figure of ours of which less is better."""
 
     def find(measured: Sequence[Measured]) -> Estimate | None:
         repetitions = chosen(largest(cells(measured, workload, OURS)), figure, most=True)
@@ -136,7 +135,7 @@ def of_ours(workload: str, figure: Figure) -> Find:
 
 
 def added(workload: str, contender: str, figure: Figure) -> Find:
-    """Take what comes to a figure of another contender with us; pairs are made by repetition, as in ratios."""
+    """Return what a figure is larger with ours than with another contender, paired by repetition as in ratios."""
 
     def find(measured: Sequence[Measured]) -> Estimate | None:
         mine, others = (
@@ -155,7 +154,7 @@ def _found(values: Sequence[float]) -> Estimate:
 
 
 def sizes_compared(of: Callable[[Growth], float], large: Cell, small: Cell) -> Find:
-    """Compare what something costs at two sizes of a cluster."""
+    """Compare the cost of something at two sizes of a cluster."""
 
     def costs(measured: Sequence[Measured], cell: Cell) -> dict[int, float]:
         right = [each for each in measured if each.cell == cell and not each.wrong]

@@ -1,4 +1,4 @@
-"""What a process used up, by /proc: CPU, resident memory, and its proportional share of it."""
+"""Reads from /proc what a process used: CPU, resident memory and proportional memory."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Final
 from bench.results import Cost
 
 _TICK: Final = os.sysconf("SC_CLK_TCK")
-# /proc/PID/stat counts its fields from 1, and utime and stime are the 14th and 15th; what stands before the name's
-# closing bracket is two of them.
+# proc(5) counts the fields of /proc/PID/stat from 1: utime and stime are the 14th and 15th. Here the list begins with
+# the third field, after the closing bracket of the name, and counts from 0.
 _UTIME: Final = 14 - 3
 _STIME: Final = 15 - 3
 
 
 class Meter:
-    """Reads one process' costs since it was made."""
+    """Measures the costs of one process, from the creation of the meter."""
 
     def __init__(self, pid: int) -> None:
-        """Count from now on."""
+        """Start to count."""
         self._folder = Path(f"/proc/{pid}")
         self._before = self._cpu()
 
     def read(self) -> Cost:
-        """Give the costs so far; the process must still be there."""
+        """Return the costs so far; the process must still run."""
         sizes = {}
         for line in (self._folder / "smaps_rollup").read_text(encoding="ascii").splitlines()[1:]:
             key, _, value = line.partition(":")
@@ -39,10 +39,10 @@ class Meter:
 
 
 class Samples:
-    """How much memory a process has, again and again."""
+    """Samples of the memory of a process."""
 
     def __init__(self, pid: int, every: float) -> None:
-        """Take one each so many seconds, from now on, in a thread."""
+        """Take a sample every `every` seconds from now on, in a thread."""
         self._meter = Meter(pid)
         self._every = every
         self._over = threading.Event()
@@ -51,7 +51,7 @@ class Samples:
         self._thread.start()
 
     def end(self) -> list[tuple[float, float]]:
-        """Take no more; give seconds since the beginning and MiB resident of each."""
+        """Stop. Return for each sample the seconds since the start and the resident MiB."""
         self._over.set()
         self._thread.join()
         return self._taken

@@ -1,7 +1,7 @@
-"""Nodes whose GPUs a monitor has listed, and pods that ask for some of them and leave it to the scheduler which.
+"""W3's objects: nodes with an inventory of GPUs, and pods that ask for a count of them.
 
-The mix of sizes narrows while the nodes fill: a pod comes only while it fits somewhere wherever the ones before have
-gone, so that nobody's taste decides whether all can be placed. Contenders find them in that order.
+While the nodes fill, the sizes become smaller: a pod exists only if it fits somewhere for every possible placement of
+the earlier pods. So all pods can be placed, whatever the contender's strategy. Contenders list the pods in this order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bench.cluster_objects import Assignment, Object
 
 SIZES: Final = (8, 4, 2, 1)
-"""GPUs of a pod."""
+"""Counts of GPUs that pods request, in turn."""
 _DEVICES: Final = frozenset(map(str, range(GPUS_PER_NODE)))
 _MODEL: Final = {"model": "NVIDIA A100-SXM4-80GB", "memoryTotalMiB": 81920}
 _IDLE: Final = {"memoryUsedMiB": 0, "utilization": 0, "temperature": 35, "power": 60}
@@ -29,26 +29,27 @@ _IDLE: Final = {"memoryUsedMiB": 0, "utilization": 0, "temperature": 35, "power"
 
 @dataclass(frozen=True)
 class CountedPods:
-    """Pods for `percent` of all GPUs of `nodes`."""
+    """Pods that request `percent` % of all GPUs of `nodes` nodes."""
 
     nodes: int
     percent: int
 
     def __post_init__(self) -> None:
-        """Whatever is asked for is there."""
+        """ValueError for a percentage that is not between 1 and 100."""
         if not 0 < self.percent <= 100:  # noqa: PLR2004 - what a percentage is
             raise ValueError(f"cannot fill {self.percent} % of the GPUs: it lies between 1 and 100, such as 70")
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many GPUs each pod asks for: in turn, as far as such a pod fits wherever the others are."""
+        """How many GPUs each pod requests: SIZES in turn, if a pod of that size fits wherever the earlier pods are."""
         total, asked = self.nodes * GPUS_PER_NODE, 0
         goal = total * self.percent // 100
         sizes: list[int] = []
-        turns = cycle(SIZES)
+        cycled = cycle(SIZES)
         while asked < goal:
-            size = next(turns)
-            # Every node may have one GPU too few; with one more in all, some node has as many as it takes.
+            size = next(cycled)
+            # In the worst case every node has size - 1 free GPUs. With one more free GPU in total, one node has room
+            # for the pod.
             if asked + size <= goal and total - asked > self.nodes * (size - 1):
                 sizes.append(size)
                 asked += size
@@ -66,22 +67,22 @@ class CountedPods:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """As many as the pods need."""
+        """As many namespaces as the pods need."""
         return namespace_names("counted", self.pods)
 
     def node_bodies(self) -> Iterator[Object]:
-        """The nodes, with what their monitors tell of their GPUs."""
+        """Yield the nodes, with the inventory that their monitors report."""
         for number in range(self.nodes):
-            cards = (
-                {**shapes.card(index), "uuid": shapes.gpu(number * GPUS_PER_NODE + index), **_MODEL, **_IDLE}
+            devices = (
+                {**shapes.device(index), "uuid": shapes.gpu(number * GPUS_PER_NODE + index), **_MODEL, **_IDLE}
                 for index in range(GPUS_PER_NODE)
             )
-            yield shapes.node(node_name(number), room=ROOM, annotations=shapes.inventory(*cards))
+            yield shapes.node(node_name(number), room=ROOM, annotations=shapes.inventory(*devices))
 
     def pod_requests(self, scheduler: str, *, limits: bool) -> Iterator[tuple[str, Object]]:
-        """All pods as the webhook leaves them, with the paths to which they are POSTed.
+        """Yield for each pod the path to POST it to, and its body as the webhook writes it.
 
-        With `limits` they ask as kube-scheduler understands it, otherwise by annotation.
+        With `limits` a pod requests GPUs as for kube-scheduler, otherwise by annotation.
         """
         for number, size in enumerate(self.sizes):
             yield (
@@ -98,14 +99,14 @@ class CountedPods:
             )
 
     def misplaced(self, bound: Mapping[str, Assignment], *, devices: bool) -> Iterator[str]:
-        """Nodes that are given too much, and pods that have other GPUs than they asked for."""
+        """Yield a sentence for each pod with GPUs that it did not request, and for each overcommitted node."""
         asked = {_pod_name(number): size for number, size in enumerate(self.sizes)}
         given: Counter[str] = Counter()
         for name, each in bound.items():
             given[each.node] += asked[name]
-            right = each.said == each.node and len(each.devices) == asked[name] and _DEVICES.issuperset(each.devices)
+            right = each.output == each.node and len(each.devices) == asked[name] and _DEVICES.issuperset(each.devices)
             if devices and not right:
-                where = f"GPUs {','.join(each.devices) or 'none'} of {each.said or 'no node'}"
+                where = f"GPUs {','.join(each.devices) or 'none'} of {each.output or 'no node'}"
                 yield f"{name} asked for {asked[name]} GPUs of a node and is told {where} on {each.node}"
         yield from (
             f"{node} has {GPUS_PER_NODE} GPUs and gave {count}"
@@ -115,5 +116,5 @@ class CountedPods:
 
 
 def _pod_name(number: int) -> str:
-    """The pods' names, as they sort: whoever lists them finds them in their order."""
+    """Return the pod's name; names sort by number, so every list of pods is in this order."""
     return f"counted-{number:05}"

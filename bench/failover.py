@@ -1,4 +1,4 @@
-"""W7: a stream of pods, and in the midst of it the leader is ended; its standby goes on."""
+"""W7: the leader ends in the middle of a stream of pods, and the standby takes over."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
     from bench.results import Cell, Measured
 
-_MIDST: Final = 0.3
-"""The share of the stream after which the leader is ended; what is left lasts longer than its lease."""
-_PATIENCE: Final = 600.0
+_ENDED_AFTER_SHARE: Final = 0.3
+"""The share of the stream after which the leader is ended. The rest takes longer than its Lease."""
+_TIMEOUT: Final = 600.0
 
 
 def measure(
-    cell: Cell, repetition: int, tell: Callable[[str], None], *, rate: float, end: signal.Signals, **env: str
+    cell: Cell, repetition: int, log: Callable[[str], None], *, rate: float, end: signal.Signals, **env: str
 ) -> Measured:
-    """Measure ours once, with so many pods a second and a leader that gets this signal; `env` goes before the role's.
+    """Measure one failover, with `rate` new pods a second; `end` is the leader's signal, `env` overrides the role's.
 
-    Who follows must have bound something, but not everything: otherwise the leader was not ended in the midst.
+    The standby must bind some pods, but not all: otherwise the leader did not end in the middle of the stream.
     """
     objects, contender = MappedPods(cell.nodes, cell.pods), Pair(end, **env)
     with start_cluster() as cluster:
-        tell(f"making {objects.nodes} nodes")
+        log(f"making {objects.nodes} nodes")
         cluster.settle(objects)
         arriving = stream(cluster, objects.pod_requests(contender.scheduler), rate)
-        ending = threading.Timer(_MIDST * cell.pods / rate, contender.end_leader)
+        ending = threading.Timer(_ENDED_AFTER_SHARE * cell.pods / rate, contender.end_leader)
 
         def begin() -> None:
             arriving.go()
@@ -44,8 +44,8 @@ def measure(
         try:
             contender.lead(cluster, objects)
             arriving.wait_ready()
-            measured, seen = measure_and_audit(Run(cell, repetition, cluster, objects, contender, tell), begin)
-            streamed = arriving.wait(_PATIENCE)
+            measured, seen = measure_and_audit(Run(cell, repetition, cluster, objects, contender, log), begin)
+            streamed = arriving.wait(_TIMEOUT)
             measured.wrong.extend(contender.faults())
             followed = contender.standby.attempts("scheduled")
         finally:

@@ -1,4 +1,4 @@
-"""Figures of samples, and how sure they are. Pure: the same samples and the same seed give the same figures."""
+"""Statistics of samples with bootstrap intervals. Pure: the same samples and seed give the same figures."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 RESAMPLES: Final = 10_000
 FEWEST: Final = 3
-"""Below so many values an interval would say more than is known."""
+"""With fewer values an interval would be more precise than the data allow."""
 _LOW, _HIGH = 2.5, 97.5
 _READS: Final = frozenset({"GET", "LIST"})
 _WATCHES: Final = frozenset({"WATCH"})
 _MB: Final = 2**20 / 1e6
-"""MB of a MiB."""
+"""MB in a MiB."""
 _POD: Final = 0.0025
-"""MB that a bound pod may take."""
+"""MB of memory that a bound pod may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Ratio:
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Give median and range; of an even number of values the median is the mean of the two in the middle."""
+    """Return median and range. The median of an even number of values is the mean of the two in the middle."""
     ordered = sorted(values)
     if not ordered:
         raise ValueError("cannot give the median of no values: at least one is needed, such as [812.5]")
@@ -56,7 +56,7 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Interpolate linearly between the two nearest ranks: 0 gives the least value, 50 the median, 100 the greatest."""
+    """Interpolate linearly between the two nearest ranks: 0 is the least value, 50 the median, 100 the greatest."""
     if not 0 <= percent <= 100:  # noqa: PLR2004 - what a percentage is
         raise ValueError(f"cannot give the percentile {percent:g}: it lies between 0 and 100, such as 99")
     ordered = sorted(values)
@@ -66,12 +66,12 @@ def percentile(values: Iterable[float], percent: float) -> float:
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
     between = ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-    # Rounding may carry it past its neighbour.
+    # Rounding may make it greater than the value above.
     return min(between, ordered[above])
 
 
 def interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
-    """Give the bootstrap 95 % interval of the median, by the percentile method; None below three values."""
+    """Return the bootstrap 95 % interval of the median, by the percentile method; None below three values."""
     if len(values) < FEWEST:
         return None
     ordered = sorted(values)
@@ -80,7 +80,7 @@ def interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
 
 
 def ratio(ours: Mapping[int, float], theirs: Mapping[int, float], seed: int) -> Ratio | None:
-    """Compare rates by repetition, those of one repetition with each other; None when they share no repetition.
+    """Return the median ratio of two rates, paired by repetition; None when they have no repetition in common.
 
     ValueError when a rate is not above 0.
     """
@@ -95,96 +95,96 @@ def ratio(ours: Mapping[int, float], theirs: Mapping[int, float], seed: int) -> 
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """By how much the second value grows where the first grows by one, by least squares; None below FEWEST points."""
+    """Return the growth of the second value for 1 of the first, by least squares; None below FEWEST points."""
     if len(points) < FEWEST:
         return None
     return linear_regression(*zip(*points, strict=True)).slope
 
 
 def power(values: Mapping[int, float]) -> float | None:
-    """By which power of its size something grows: 0 where it stays, 1 where it doubles with it; None below three.
+    """Return the power of its size by which something grows: 0 if constant, 1 if proportional; None below three sizes.
 
-    That is the slope of the line through the logarithms that is nearest to them; all must be above 0.
+    It is the slope of the regression line through the logarithms; all values must be above 0.
     """
     return slope([(log(size), log(value)) for size, value in values.items()])
 
 
 def bind_rate(measured: Measured) -> float | None:
-    """Pods a second to the last bind; None where nothing was bound, or all at one moment."""
+    """Pods a second to the last bind; None if no pod was bound, or all at one moment."""
     return _rate(measured.bound, measured.to_last_bind)
 
 
 def event_rate(measured: Measured) -> float | None:
-    """Pods a second to the last event; None where no event was seen, or all at one moment."""
+    """Pods a second to the last event; None if no event was seen, or all at one moment."""
     return _rate(measured.events, measured.to_last_event)
 
 
 def answer_rate(measured: Measured) -> float | None:
-    """Give a client's requests a second to the last answer; None where nothing was answered as it should be."""
+    """A client's requests a second to the last answer; None without a successful answer."""
     return _rate(measured.answered, measured.to_last_answer)
 
 
 def cpu_a_pod(measured: Measured) -> float | None:
-    """CPU of the contender for each pod that was bound, created or reviewed, in ms; None where it was not measured."""
+    """CPU of the contender for each pod that was bound, created or reviewed, in ms; None if it was not measured."""
     cost, pods = measured.costs.get(measured.cell.contender), measured.bound or measured.answered
     return None if cost is None or not pods else cost.cpu / pods * 1000
 
 
 def writes_a_pod(measured: Measured) -> float | None:
-    """Writes to the API server for each pod that was bound; None where they were not counted."""
+    """Writes to the API server for each bound pod; None if they were not counted."""
     return _calls_a_pod(measured, lambda verb: verb not in _READS | _WATCHES)
 
 
 def reads_a_pod(measured: Measured) -> float | None:
-    """Likewise for what is read; a watch is no read, it is what saves them."""
+    """Reads (GET, LIST) from the API server for each bound pod; None if not counted. A watch is not a read."""
     return _calls_a_pod(measured, _READS.__contains__)
 
 
 def latency(percent: float) -> Figure:
-    """Give the figure that is this percentile of the times from creation to bind, in ms."""
+    """Return the figure for this percentile of the times from creation to bind, in ms."""
     return lambda measured: percentile(measured.latencies, percent) * 1000 if measured.latencies else None
 
 
 def creation(percent: float) -> Figure:
-    """Likewise of the times from a request to create a pod to its answer."""
+    """Return the figure for this percentile of the times from a request to create a pod to its answer, in ms."""
     return lambda measured: percentile(measured.creations, percent) * 1000 if measured.creations else None
 
 
 def event_delay(measured: Measured) -> float | None:
-    """From bind to event at p99, in seconds; None where it was not timed."""
+    """The time from bind to event at p99, in seconds; None if it was not measured."""
     return percentile(measured.event_delays, 99) if measured.event_delays else None
 
 
 def memory_growth(measured: Measured) -> float | None:
-    """How much more memory the contender has by the minute, in MB; None where that was not looked at."""
+    """By how much the contender's memory grows in a minute, in MB; None if it was not measured."""
     found = slope(measured.resident)
     return None if found is None else found * 60 * _MB
 
 
 def first_bind(measured: Measured) -> float | None:
-    """From start to first bind, in seconds; None but for a cold start."""
+    """The time from the start to the first bind, in seconds; None except for a cold start."""
     return measured.first_bind
 
 
 def memory_beside_pods(measured: Measured) -> float | None:
-    """The contender's memory after a cold start, less what each bound pod may have, in MB; None for other cells."""
+    """The contender's memory after a cold start, without the allowance for bound pods, in MB; None for other cells."""
     cost = measured.costs.get(measured.cell.contender)
     return None if cost is None or measured.first_bind is None else cost.rss * _MB - measured.cell.pods * _POD
 
 
 def gap(measured: Measured) -> float | None:
-    """Between two binds, the longest, in seconds; None but for a failover."""
+    """The longest time between two binds, in seconds; None except for a failover."""
     return measured.gap
 
 
 def idle_share(measured: Measured) -> float | None:
-    """CPU of the contender while there was nothing to place, in percent of a core; None where there was something."""
+    """CPU of an idle contender, in percent of a core; None for other cells."""
     cost = measured.costs.get(measured.cell.contender)
     return cost.cpu / measured.window * 100 if cost is not None and measured.window else None
 
 
 def pod_memory(measured: Measured) -> float | None:
-    """Give what each pod adds to the memory of our own code, in kB; None where there are too few to tell."""
+    """Memory of our own code for each pod, in kB; None if there are too few pods to measure it."""
     growth = measured.growth
     return None if growth is None or growth.pod_memory is None else growth.pod_memory / 1000
 
@@ -200,9 +200,9 @@ def _calls_a_pod(measured: Measured, counts: Callable[[str], bool]) -> float | N
 
 @lru_cache(maxsize=32)
 def _middles(size: int, seed: int) -> tuple[tuple[int, int], ...]:
-    """Of each resample of so many values, the ranks of the two in the middle, which are one where the size is odd.
+    """Return for each resample of `size` values the ranks of the two middle ones (equal if the size is odd).
 
-    Ranks serve every sample of that size, so that they are drawn once.
+    Ranks are the same for every sample of that size, so they are drawn once.
     """
     chance = random.Random(seed)  # noqa: S311 - an interval is no secret
     drawn = (sorted(chance.choices(range(size), k=size)) for _ in range(RESAMPLES))

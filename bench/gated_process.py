@@ -1,4 +1,4 @@
-"""A process that says `ready`, waits for the word `go`, and ends with one line of JSON about what it did."""
+"""A process that prints `ready`, waits for the line `go`, and ends with its result as one line of JSON."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 class GatedProcess(Generic[T]):
-    """One run of it."""
+    """One run of such a process."""
 
     def __init__(self, what: type[T], command: Sequence[str], log_path: Path) -> None:
-        """Start it at once; it will tell a `what`, and `log_path` takes what it complains of."""
+        """Start it. Its result has the type `what`; standard error goes to `log_path`."""
         self._what = what
         self._log = log_path
         with log_path.open("wb") as log:
@@ -32,9 +32,9 @@ class GatedProcess(Generic[T]):
         self.pid = self._process.pid
 
     def wait_ready(self, seconds: float = 60.0) -> None:
-        """Wait until all is prepared; RuntimeError when it ends instead, TimeoutError when it takes too long.
+        """Wait for `ready`; RuntimeError when the process ends instead, TimeoutError after `seconds`.
 
-        kube-apiserver ends idle connections after 90 s: with a later `go`, opening them again is measured too.
+        kube-apiserver closes idle connections after 90 s: with a later `go`, opening them again is measured too.
         """
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], seconds)
@@ -44,13 +44,13 @@ class GatedProcess(Generic[T]):
             raise self._ended()
 
     def go(self) -> None:
-        """Give the word."""
+        """Let it begin: send the line `go`."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{prepared_requests.GO}\n".encode())
         self._process.stdin.flush()
 
     def wait(self, seconds: float) -> T:
-        """Give what it measured; RuntimeError when it could not, TimeoutError when it takes longer than that."""
+        """Return its result; RuntimeError when it failed, TimeoutError after `seconds`."""
         try:
             output, _ = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as error:
@@ -60,11 +60,11 @@ class GatedProcess(Generic[T]):
         return msgspec.json.decode(output, type=self._what)
 
     def stop(self) -> None:
-        """End it, whatever it does."""
+        """Kill it."""
         self._process.kill()
         self._process.communicate()
 
     def _ended(self) -> RuntimeError:
         code = self._process.wait()
-        told = self._log.read_text(encoding="utf-8", errors="replace").strip()
-        return RuntimeError(f"it ended with {code}: {told}")
+        reported = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        return RuntimeError(f"it ended with {code}: {reported}")

@@ -1,4 +1,4 @@
-"""What growth comes to: each quantity by size, along nodes and along pods."""
+"""The figures of growth: each quantity by cluster size, along nodes and along pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Something that grows or does not."""
+    """A quantity that may grow with the cluster."""
 
     what: str
     unit: str
@@ -36,32 +36,32 @@ QUANTITIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """One quantity by nodes and pods, the median of what was measured without anything wrong."""
+    """The medians of one quantity by nodes and pods, without repetitions that went wrong."""
 
     quantity: Quantity
     values: Mapping[tuple[int, int], float]
 
     @property
     def fewest(self) -> int:
-        """Of pods, those that the line along nodes has in common."""
+        """The least number of pods: the curve along nodes uses it."""
         return min((pods for _, pods in self.values), default=0)
 
     @property
     def most(self) -> int:
-        """Of nodes, those that the line along pods has in common."""
+        """The greatest number of nodes: the curve along pods uses it."""
         return max((nodes for nodes, _ in self.values), default=0)
 
     def by_nodes(self) -> dict[int, float]:
-        """Along nodes."""
+        """The values along nodes, at the least number of pods."""
         return {nodes: value for (nodes, pods), value in sorted(self.values.items()) if pods == self.fewest}
 
     def by_pods(self) -> dict[int, float]:
-        """Along pods."""
+        """The values along pods, at the greatest number of nodes."""
         return {pods: value for (nodes, pods), value in sorted(self.values.items()) if nodes == self.most}
 
 
 def grown(measured: Iterable[Measured]) -> list[Grown]:
-    """Give every quantity that was measured, without the sizes at which something had happened before."""
+    """Return every measured quantity. Cells with a variant are ignored: other pods were placed there before."""
     right = [(each.cell, each.growth) for each in measured if each.growth and not each.wrong and not each.cell.variant]
     found = []
     for quantity in QUANTITIES:

@@ -1,7 +1,7 @@
-"""One cluster's costs, measured in a process of its own: `python -m bench.growth_process`, fed by bench.growth.
+"""Measures one cluster size in a process of its own: `python -m bench.growth_process`, started by bench.growth.
 
-Nodes and then pods come in on standard input as lines of a watch, a blank line after each, and go the way that they go
-in the scheduler: reflector, translation, loop's feed, ledger. What is decided afterwards is decided by that ledger.
+Standard input holds nodes and then pods as lines of a watch, with an empty line after each kind. They take the same way
+as in the scheduler: reflector, translation, the loop's event handler, ledger. The measured decisions use that ledger.
 """
 
 from __future__ import annotations
@@ -45,39 +45,39 @@ if TYPE_CHECKING:
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 
 LINES: Final = 5000
-"""Of the map whose pods take any line."""
+"""Lines of the map whose pods take any line."""
 LONGEST: Final = -(-LINES // GPUS_PER_NODE)
-"""Nodes that it names at most."""
+"""The greatest number of nodes in that map."""
 FREE: Final = 2
-"""Nodes that are left free, for the pods that are measured."""
+"""Nodes that stay free for the measured pods."""
 BATCH: Final = FREE * GPUS_PER_NODE
 BATCHES: Final = 61
-_LIVE: Final = 4000
-"""How many of the pods that come and go are there at once."""
-_LEFT: Final = 50
-"""How many of them stay: of a workload without pods nothing is remembered."""
+_CHURN_PODS: Final = 4000
+"""How many of the pods of the churn exist at the same time."""
+_REMAINING_PODS: Final = 50
+"""How many of them remain: the ledger keeps nothing of a workload without pods."""
 _FEW: Final = 1000
-"""Below so many objects their memory is lost in what the process takes anyway."""
+"""With fewer objects their memory is too small beside that of the process to be measured."""
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """The first line: what follows, and how many pods come and go before a line of the long map is measured."""
+class SizeRequest(msgspec.Struct, frozen=True):
+    """The first line of the input: the size, and how many pods are placed and removed before the measurement."""
 
     nodes: int
     full: int
-    """So many of them, from the first on, are full."""
+    """The number of full nodes, from the first one on."""
     pods: int
     gone: int
 
 
-class _Feed(ApiClient):
-    """An API server that lists nothing and then tells what stands on standard input, up to a blank line."""
+class _StaticList(ApiClient):
+    """A fake API server: the list is empty, and the watch returns standard input up to an empty line."""
 
     def __init__(self) -> None:
-        self.told = asyncio.Event()
+        self.reported = asyncio.Event()
 
     async def call(self, *_: Any, **__: Any) -> ApiResponse:
-        """Give an empty list."""
+        """Return an empty list."""
         return ApiResponse(200, b'{"metadata":{"resourceVersion":"1"}}')
 
     @asynccontextmanager
@@ -88,32 +88,32 @@ class _Feed(ApiClient):
     async def _lines(self) -> AsyncIterator[bytes]:
         for line in iter(sys.stdin.buffer.readline, b"\n"):
             yield line
-        self.told.set()
+        self.reported.set()
         await asyncio.Event().wait()
 
 
-async def _take_in(resource: Resource[Any], observer: EventHandler[Any]) -> Reflector[Any]:
-    """Have a reflector take in all that comes; as long as it is kept, so is what it remembers."""
-    feed = _Feed()
-    reflector = Reflector(feed, resource, observer)
+async def _apply_watch(resource: Resource[Any], observer: EventHandler[Any]) -> Reflector[Any]:
+    """Let a reflector apply the input. The returned reflector keeps its objects in memory."""
+    list_client = _StaticList()
+    reflector = Reflector(list_client, resource, observer)
     running = asyncio.create_task(reflector.run())
-    await feed.told.wait()
+    await list_client.reported.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     return reflector
 
 
-async def _grown(asked: Asked) -> Growth:
-    scheduler, _ = scheduler_of(_Feed())
-    # As the command does when it starts.
+async def _grown(asked: SizeRequest) -> Growth:
+    scheduler, _ = scheduler_of(_StaticList())
+    # The scheduler does this at its start.
     gc.collect()
     gc.freeze()
     before = _memory()
-    nodes = await _take_in(Resource("nodes", "/nodes", None, read_node, by_name), scheduler.world.nodes)
+    nodes = await _apply_watch(Resource("nodes", "/nodes", None, read_node, by_name), scheduler.cache.nodes)
     between, began = _memory(), time.process_time()
-    pods = await _take_in(Resource("pods", "/pods", None, read_pod, by_uid), scheduler.pods)
+    pods = await _apply_watch(Resource("pods", "/pods", None, read_pod, by_uid), scheduler.pods)
     taken_in, after = time.process_time() - began, _memory()
-    assert len(scheduler.tracked) == asked.pods, (len(scheduler.tracked), asked)
+    assert len(scheduler.pod_states) == asked.pods, (len(scheduler.pod_states), asked)
     began = time.process_time()
     gc.collect()
     collected = time.process_time() - began
@@ -128,19 +128,19 @@ async def _grown(asked: Asked) -> Growth:
         node_memory=(between - before) / asked.nodes if asked.nodes >= _FEW else None,
         pod_memory=(after - between) / asked.pods if asked.pods >= _FEW else None,
     )
-    # Until here they remember what they read.
+    # The reflectors keep their objects until here, for the measurement of memory.
     del nodes, pods
     return found
 
 
 class _Decisions:
-    """What decisions cost on one cluster, with their booking; afterwards the pods are gone again."""
+    """Measures decisions on one cluster, including the ledger's update. Removes the measured pods afterwards."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._cluster = scheduler.world.cluster
+        self._cluster = scheduler.cache.cluster
 
     def spent(self, pods: Sequence[Pod]) -> float:
-        """Seconds of CPU for each pod."""
+        """Return the CPU seconds for each pod."""
         began = time.process_time()
         for pod in pods:
             self._place(pod)
@@ -150,9 +150,9 @@ class _Decisions:
         return seconds / len(pods)
 
     def typical(self, pods: Sequence[Pod]) -> float:
-        """Microseconds of CPU: of many times the median, the first left out.
+        """Return the median microseconds of CPU of many batches, without the first one.
 
-        The collector is held back, as what it costs depends on when it comes; that is told by itself.
+        The garbage collector is off: its cost depends on when it runs, and is measured separately.
         """
         gc.disable()
         times = [self.spent(pods) for _ in range(BATCHES)]
@@ -160,14 +160,14 @@ class _Decisions:
         return median(times[1:]) * 1e6
 
     def line(self, gone: int, nodes: int) -> float:
-        """Microseconds for a pod that takes any line of the long map, after so many of its workload."""
-        pods, live, chance = _replicas(nodes), [], random.Random(1)  # noqa: S311 - a lot, no secret
+        """Return the microseconds for a pod that takes any line of the long map, after `gone` pods of its workload."""
+        pods, live, chance = _replicas(nodes), [], random.Random(1)  # noqa: S311 - a random choice, no secret
         for pod in islice(pods, gone):
             self._place(pod)
             live.append(pod.ref.uid)
-            if len(live) > _LIVE:
+            if len(live) > _CHURN_PODS:
                 self._end(live, chance)
-        while len(live) > _LEFT:
+        while len(live) > _REMAINING_PODS:
             self._end(live, chance)
         return self.typical(list(islice(pods, BATCH)))
 
@@ -183,23 +183,23 @@ class _Decisions:
 
 
 def _pinned(nodes: int) -> list[Pod]:
-    """A workload whose map names the GPUs of the free nodes."""
+    """Return the pods of a workload whose map names the GPUs of the free nodes."""
     places = [(node_name(nodes - 1 - number // GPUS_PER_NODE), number % GPUS_PER_NODE) for number in range(BATCH)]
-    text = "".join(f"{number}={node}:{card}\n" for number, (node, card) in enumerate(places))
+    text = "".join(f"{number}={node}:{device}\n" for number, (node, device) in enumerate(places))
     return [
-        _read(shapes.pod(f"pinned-{number}", text, shapes.literal(str(card)), owner=("StatefulSet", "pinned")))
-        for number, (_, card) in enumerate(places)
+        _read(shapes.pod(f"pinned-{number}", text, shapes.literal(str(device)), owner=("StatefulSet", "pinned")))
+        for number, (_, device) in enumerate(places)
     ]
 
 
 def _counting() -> list[Pod]:
-    """Pods that leave node and GPU to the strategy."""
+    """Return pods that leave node and GPU to the strategy."""
     asked = {COUNT: "1"}
     return [_read(shapes.pod(f"any-{number}", None, shapes.reading(), annotations=asked)) for number in range(BATCH)]
 
 
 def _replicas(nodes: int) -> Iterator[Pod]:
-    """Without end: pods of one workload, each of which takes any line of a map of LINES, which names so many nodes."""
+    """Yield pods of one workload without end. Each takes any line of a map of LINES lines on `nodes` nodes."""
     lines = (f"{number}={alias(number // GPUS_PER_NODE % nodes)}:{number % GPUS_PER_NODE}\n" for number in range(LINES))
     one = _read(shapes.replica("line", "5d9f7c", "bcdfg", "".join(lines)))
     for number in count():
@@ -212,20 +212,20 @@ def _read(body: Object) -> Pod:
 
 
 def _memory() -> float:
-    """Bytes that are resident."""
+    """Return the resident memory of this process, in bytes."""
     gc.collect()
     return Meter(os.getpid()).read().rss * 2**20
 
 
 def alias(number: int) -> str:
-    """What the map calls the last node, the one before it, and so on: with whole names it would be too long."""
+    """Return the name of a node in the map, from the last node backwards: with full names the map would be too long."""
     return f"n{number}"
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure the size that standard input describes, and print the result as JSON."""
     set_up_logging("WARNING")
-    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Asked)
+    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=SizeRequest)
     sys.stdout.write(msgspec.json.encode(asyncio.run(_grown(asked))).decode() + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Idleness: what our process costs while there is nothing to place, alone or beside what others do."""
+"""Idle: measures our process while there is nothing to place, alone or beside background load."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from bench.cluster import start_cluster
 from bench.cluster_objects import MappedPods
-from bench.contenders.ours import Ours
+from bench.contenders.ours import GpuScheduler
 from bench.costs import Meter
 from bench.results import Measured, now
 from gpu_scheduler import names
-from tests.integration.counting import requests
+from tests.integration.request_counts import requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from bench.results import Cell
 
 _SETTLES: Final = 2.0
-"""Seconds after the election in which what it did for the start comes to an end."""
+"""Seconds after the election until the work of the start is finished."""
 _SILENT: Final = 2.0
-"""Seconds without any word of what goes on, after which it is not what was measured."""
+"""Seconds. If the background's watch has received nothing for longer, the measurement is invalid."""
 
 
 def measure(
     cell: Cell,
     repetition: int,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
     *,
     window: float,
     beside: Callable[[ClusterUnderTest, int, float], BackgroundLoad] | None = None,
 ) -> Measured:
-    """Measure our leader once for so many seconds, on the cell's nodes; `beside` makes what goes on meanwhile."""
-    objects, contender = MappedPods(cell.nodes, 0), Ours()
+    """Measure our leader once for `window` seconds, on the cell's nodes; `beside` starts the background load."""
+    objects, contender = MappedPods(cell.nodes, 0), GpuScheduler()
     with start_cluster() as cluster:
-        tell(f"making {objects.nodes} nodes")
+        log(f"making {objects.nodes} nodes")
         cluster.settle(objects)
         background = None if beside is None else beside(cluster, objects.nodes, _SETTLES + window)
         try:
@@ -47,8 +47,8 @@ def measure(
                 background.process.go()
                 time.sleep(background.warm_up)
             time.sleep(_SETTLES)
-            tell(f"looking on for {window:.0f} s")
-            measured = _looked_on(cell, repetition, cluster, contender, window)
+            log(f"looking on for {window:.0f} s")
+            measured = _measure_idle(cell, repetition, cluster, contender, window)
             measured.wrong.extend(_faults(contender, background))
         finally:
             if background is not None:
@@ -57,7 +57,9 @@ def measure(
     return measured
 
 
-def _looked_on(cell: Cell, repetition: int, cluster: ClusterUnderTest, contender: Ours, window: float) -> Measured:
+def _measure_idle(
+    cell: Cell, repetition: int, cluster: ClusterUnderTest, contender: GpuScheduler, window: float
+) -> Measured:
     began, pids = now(), {contender.name: contender.command.process.pid, **cluster.plane.pids}
     calls = requests(cluster.plane.kube)
     meters = {name: Meter(pid) for name, pid in pids.items()}
@@ -74,8 +76,8 @@ def _looked_on(cell: Cell, repetition: int, cluster: ClusterUnderTest, contender
     )
 
 
-def _faults(contender: Ours, background: BackgroundLoad | None) -> list[str]:
-    """What was not as it must be, a sentence each: it leads, and has heard of what went on."""
+def _faults(contender: GpuScheduler, background: BackgroundLoad | None) -> list[str]:
+    """Return the faults, one sentence each: it does not lead, or it has not received the background's events."""
     wrong = [] if contender.command.leads() else ["it does not lead"]
     if background is not None:
         silence = contender.command.metric(f'{names.METRIC_WATCH_SILENCE}{{resource="{background.watch}"}}')

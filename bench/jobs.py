@@ -1,4 +1,4 @@
-"""Which cells there are, and how each is measured at its full size."""
+"""The jobs of the benchmark: each cell and the function that measures it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.limit import Arriving, Limit
 from bench.contenders.load_generator import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
-from bench.contenders.ours import Cold, ColdFloor, Floor, Ours
+from bench.contenders.ours import ColdStart, GpuScheduler, MinimalColdStart, Predecided
 from bench.counted_pods import CountedPods
 from bench.figures import bind_rate, event_rate
 from bench.results import Cell
@@ -32,63 +32,63 @@ if TYPE_CHECKING:
 NODES: Final = 500
 PODS: Final = 5000
 FEW: Final = 200
-"""Pods for contenders that would take minutes for all."""
+"""Pods for contenders that would take minutes for all PODS."""
 FEWEST: Final = 20
-"""For one that would take minutes even for those."""
+"""Pods for a contender that would take minutes even for FEW."""
 MANY_NODES: Final = 5000
 FILLS: Final = (70, 95)
-"""Percent of the GPUs that are given in the end."""
+"""Percent of the GPUs that are assigned at the end."""
 FLOOD: Final = 0.8
-"""Of the limit, where 0.7 of it is to be sustained."""
+"""Share of the limit. The target is 0.7 of the limit: the pods must arrive faster than that."""
 UNSCHEDULABLE: Final = 10_000
 """Pods that fit nowhere."""
 BOUND: Final = 10_000
-"""Pods that are there before a cold start."""
+"""Pods that are bound before a cold start."""
 CHURN: Final = 50.0
-"""Pods that come and go in a second,"""
+"""Pods that are created and deleted in a second."""
 CHURN_SECONDS: Final = 600
-"""for so long."""
+"""Duration of the churn."""
 STREAM: Final = 100.0
-"""Pods that come in a second while the leader is ended, or the stack is sampled."""
+"""Pods created in a second while the leader is ended, or the stack is sampled."""
 CREATED: Final = 3000
-"""Pods of which PACED are created at a steady pace, PACE a second, all others as fast as that goes."""
+"""Pods in all. PACED of them are created at PACE a second, the others as fast as possible."""
 PACED: Final = 1000
 PACE: Final = 50
 REVIEWS: Final = 20_000
 WINDOW: Final = 60.0
-"""Seconds for which an idle scheduler is looked at."""
+"""Seconds for which an idle scheduler is measured."""
 SWEPT: Final = "W1-limit"
-"""The workload of the sweep: what is measured once takes no part in ratios."""
+"""The workload of the sweep. It has a name of its own, because cells that are measured once take no part in ratios."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One cell and how it is measured, given which repetition it is and who hears how far it is."""
+    """One cell and the function that measures it. Parameters: the repetition, and a function that logs progress."""
 
     cell: Cell
     measure: Callable[[int, Callable[[str], None]], Measured]
 
 
-def few_backlog_jobs() -> tuple[Job, ...]:
+def few_pending_pods_jobs() -> tuple[Job, ...]:
     """W1 with one client of the limit."""
-    return _limit("curl", 32, events=True), placing(Ours), _limit("curl", 32, events=False), _kube_scheduler()
+    return _limit("curl", 32, events=True), placing(GpuScheduler), _limit("curl", 32, events=False), _kube_scheduler()
 
 
-def backlog_jobs(limits: Iterable[tuple[str, int]], bare: Iterable[tuple[str, int]]) -> tuple[Job, ...]:
-    """W1 with these clients and requests in flight for the limit, with events and without."""
+def pending_pods_jobs(limits: Iterable[tuple[str, int]], bare: Iterable[tuple[str, int]]) -> tuple[Job, ...]:
+    """W1 with these clients and requests in flight for the limit: `limits` with events, `bare` without."""
     return (
         *(_limit(*variant, events=True) for variant in limits),
-        placing(Ours),
+        placing(GpuScheduler),
         *(_limit(*variant, events=False) for variant in bare),
-        _backlog("F", Floor),
+        _pending_pods_job("F", Predecided),
         _kube_scheduler(),
-        _backlog("K50", lambda: KubeScheduler(throttled=True), pods=FEW),
-        _backlog("N", Naive, pods=FEW),
+        _pending_pods_job("K50", lambda: KubeScheduler(throttled=True), pods=FEW),
+        _pending_pods_job("N", Naive, pods=FEW),
     )
 
 
 def sweep_jobs() -> tuple[Job, ...]:
-    """Every client of the limit with every number of requests in flight."""
+    """Each client of the limit with each number of requests in flight."""
     return tuple(
         _limit(client, in_flight, events=events, workload=SWEPT)
         for client in CLIENTS
@@ -98,7 +98,10 @@ def sweep_jobs() -> tuple[Job, ...]:
 
 
 def fastest(found: Sequence[Measured], name: str) -> tuple[tuple[str, int], ...]:
-    """Of each client the requests in flight with which it was fastest in the sweep; without one those in the middle."""
+    """Return for each client the requests in flight with the best rate in the sweep.
+
+    Without a sweep it is the middle of SWEEP.
+    """
     rate, of = (event_rate if name == "L" else bind_rate), cells(found, SWEPT, name)
     best = []
     for client in CLIENTS:
@@ -110,17 +113,17 @@ def fastest(found: Sequence[Measured], name: str) -> tuple[tuple[str, int], ...]
 
 
 def large_jobs() -> tuple[Job, ...]:
-    """Ours and a naive scheduler on ten times as many nodes."""
+    """W1 with ours and a naive scheduler on ten times as many nodes."""
     return (
-        _backlog("O", Ours, workload="W1-5000", nodes=MANY_NODES),
-        _backlog("N", Naive, workload="W1-5000", nodes=MANY_NODES, pods=FEWEST),
+        _pending_pods_job("O", GpuScheduler, workload="W1-5000", nodes=MANY_NODES),
+        _pending_pods_job("N", Naive, workload="W1-5000", nodes=MANY_NODES, pods=FEWEST),
     )
 
 
 def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
-    """W2 at a half, at a quarter and above what may be sustained of the limit, and W4 at a half.
+    """W2 at a half, a quarter and FLOOD of the limit, and W4 at a half.
 
-    None where the limit is not known, as when every measurement of it went wrong.
+    Empty when the limit is unknown, for example because each of its repetitions went wrong.
     """
     best = chosen(cells(found, "W1", "L"), event_rate, most=True)
     if not best:
@@ -136,15 +139,15 @@ def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
 
 
 def growth_jobs() -> tuple[Job, ...]:
-    """Every size of a cluster."""
+    """Growth at each size of a cluster."""
     return tuple(map(_growth, growth.cells()))
 
 
 def _growth(cell: Cell) -> Job:
-    return Job(cell, lambda repetition, tell: growth.measure(cell, repetition, tell))
+    return Job(cell, lambda repetition, log: growth.measure(cell, repetition, log))
 
 
-def _backlog(  # noqa: PLR0913 - what a cell is, with its defaults
+def _pending_pods_job(  # noqa: PLR0913 - the fields of a cell, with their defaults
     name: str,
     make: Callable[[], Contender],
     variant: str = "",
@@ -154,106 +157,111 @@ def _backlog(  # noqa: PLR0913 - what a cell is, with its defaults
     pods: int = PODS,
 ) -> Job:
     cell = Cell(workload, name, variant, nodes, pods)
-    return Job(cell, lambda repetition, tell: pending_pods.measure(cell, make(), repetition, tell))
+    return Job(cell, lambda repetition, log: pending_pods.measure(cell, make(), repetition, log))
 
 
 def _limit(client: str, in_flight: int, *, events: bool, workload: str = "W1") -> Job:
     name, variant = "L" if events else "L0", f"{client}/{in_flight}"
-    return _backlog(name, lambda: Limit(client, in_flight, events=events), variant, workload=workload)
+    return _pending_pods_job(name, lambda: Limit(client, in_flight, events=events), variant, workload=workload)
 
 
-def placing(make: Callable[[], Ours]) -> Job:
-    """Ours, placing pods that wait already."""
-    return _backlog("O", make)
+def placing(make: Callable[[], GpuScheduler]) -> Job:
+    """Return W1's job for our scheduler."""
+    return _pending_pods_job("O", make)
 
 
 def _arriving_limit(variant: str) -> Job:
     client, in_flight = variant.split("/")
-    return _backlog(
+    return _pending_pods_job(
         "A", lambda: Arriving(client, int(in_flight), MappedPods(NODES, PODS)), variant, workload="W2-sustained"
     )
 
 
 def _kube_scheduler() -> Job:
-    return _backlog("K", lambda: KubeScheduler(throttled=False))
+    return _pending_pods_job("K", lambda: KubeScheduler(throttled=False))
 
 
 def arriving(
-    workload: str, rate: float, unschedulable: int = 0, *, flood: bool = False, make: Callable[[], Ours] = Ours
+    workload: str,
+    rate: float,
+    unschedulable: int = 0,
+    *,
+    flood: bool = False,
+    make: Callable[[], GpuScheduler] = GpuScheduler,
 ) -> Job:
-    """One of ours that places pods as they arrive."""
+    """Return a job in which our scheduler places pods while they arrive."""
     rate = round(rate)
     cell = Cell(workload, "O", f"{rate}/s", NODES, PODS)
     measure = partial(arrivals.measure, rate=rate, unschedulable=unschedulable, flood=flood, make=make)
-    return Job(cell, lambda repetition, tell: measure(cell, repetition, tell))
+    return Job(cell, lambda repetition, log: measure(cell, repetition, log))
 
 
 def strategy_jobs() -> tuple[Job, ...]:
-    """W3: the limit, ours and its floor, and kube-scheduler, at each fill."""
+    """W3: the limit, our scheduler, the same with decisions made before, and kube-scheduler, at each fill."""
     makers: tuple[Callable[[], Contender], ...] = (
         lambda: Limit("curl", 32, events=True),
-        Ours,
-        Floor,
+        GpuScheduler,
+        Predecided,
         lambda: KubeScheduler(throttled=False),
     )
     return tuple(filling(percent, make) for percent in FILLS for make in makers)
 
 
 def filling(percent: int, make: Callable[[], Contender]) -> Job:
-    """One contender that fills a cluster whose GPUs are counted."""
+    """Return W3's job for one contender."""
     counted = CountedPods(NODES, percent)
     cell = Cell("W3", make().name, f"{percent}%", counted.nodes, counted.pods)
-    return Job(cell, lambda repetition, tell: pending_pods.fill(counted, cell, make(), repetition, tell))
+    return Job(cell, lambda repetition, log: pending_pods.fill(counted, cell, make(), repetition, log))
 
 
 def churn_jobs() -> tuple[Job, ...]:
-    """W5."""
+    """W5: pods that are created and deleted at one rate."""
     cell = Cell("W5", "O", f"{CHURN:.0f}/s", NODES, round(CHURN * CHURN_SECONDS))
-    return (Job(cell, lambda repetition, tell: churn.measure(cell, repetition, tell, rate=CHURN)),)
+    return (Job(cell, lambda repetition, log: churn.measure(cell, repetition, log, rate=CHURN)),)
 
 
 def start_jobs() -> tuple[Job, ...]:
-    """W6."""
-    return starting(Cold), starting(lambda: ColdFloor(MappedPods(MANY_NODES, BOUND + 1)))
+    """W6: a cold start, and one that parses only the necessary objects."""
+    return starting(ColdStart), starting(lambda: MinimalColdStart(MappedPods(MANY_NODES, BOUND + 1)))
 
 
-def starting(make: Callable[[], Cold]) -> Job:
-    """One start."""
+def starting(make: Callable[[], ColdStart]) -> Job:
+    """Return W6's job for one kind of start."""
     cell = Cell("W6", make().name, "", MANY_NODES, BOUND)
-    return Job(cell, lambda repetition, tell: cold_start.measure(cell, make(), repetition, tell))
+    return Job(cell, lambda repetition, log: cold_start.measure(cell, make(), repetition, log))
 
 
 def failover_jobs() -> tuple[Job, ...]:
-    """W7, with a leader that is killed and one that is told to stop."""
+    """W7, with a leader that gets SIGKILL and one that gets SIGTERM."""
     return tuple(map(_failover, (signal.SIGKILL, signal.SIGTERM)))
 
 
 def admission_jobs() -> tuple[Job, ...]:
-    """W8: creations without a webhook, with the bare handler and with ours, then reviews by both of these."""
+    """W8: creations without a webhook, with the bare handler and with ours, then reviews with both handlers."""
     return (*(_creations(name) for name in ("P", "H", "O")), *(reviewing(name) for name in ("H", "O")))
 
 
 def _creations(name: str) -> Job:
     cell = Cell("W8", name, "creations", NODES, CREATED)
-    return Job(cell, lambda repetition, tell: admission.creations(cell, repetition, tell, paced=PACED, rate=PACE))
+    return Job(cell, lambda repetition, log: admission.creations(cell, repetition, log, paced=PACED, rate=PACE))
 
 
 def reviewing(name: str, samples: Path | None = None) -> Job:
-    """One webhook that answers reviews; ours may write to the file `samples` where its processor time went."""
+    """Return W8's job for reviews. With `samples`, our webhook writes a CPU profile to that file."""
     cell = Cell("W8", name, "reviews", REVIEWS // GPUS_PER_NODE, REVIEWS)
-    return Job(cell, lambda repetition, tell: admission.answers(cell, repetition, tell, samples=samples))
+    return Job(cell, lambda repetition, log: admission.answers(cell, repetition, log, samples=samples))
 
 
 def idle_jobs() -> tuple[Job, ...]:
-    """Idleness, alone and beside each background."""
+    """An idle scheduler, alone and beside each kind of background load."""
     return (_idle("alone"), _idle("monitors", background.monitors), _idle("others", background.others))
 
 
 def _failover(end: signal.Signals) -> Job:
     cell = Cell("W7", "O", end.name, NODES, PODS)
-    return Job(cell, lambda repetition, tell: failover.measure(cell, repetition, tell, rate=STREAM, end=end))
+    return Job(cell, lambda repetition, log: failover.measure(cell, repetition, log, rate=STREAM, end=end))
 
 
 def _idle(variant: str, beside: Callable[[ClusterUnderTest, int, float], BackgroundLoad] | None = None) -> Job:
     cell = Cell("idle", "O", variant, MANY_NODES)
-    return Job(cell, lambda repetition, tell: idle.measure(cell, repetition, tell, window=WINDOW, beside=beside))
+    return Job(cell, lambda repetition, log: idle.measure(cell, repetition, log, window=WINDOW, beside=beside))

@@ -1,7 +1,7 @@
-"""Renews the Leases of all nodes' monitors, at the rate at which monitors do: a process of its own.
+"""A process that renews the Leases of all monitors at their usual rate.
 
-Each Lease is written as a monitor writes it, by the monitor's own code. Started with what there is to renew; says
-`ready`, waits for a line, and ends with one line of JSON.
+Each Lease is written by the monitor's own code. The argument is a file with `Renewals`. The process prints `ready`,
+waits for a line, and ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from gpu_scheduler.monitor.sinks import ApiNodeLease, ApiNodeSink
 
 
 class Renewals(msgspec.Struct):
-    """What it is told by a file."""
+    """The content of the input file."""
 
     kubeconfig: str
     nodes: dict[str, str]
-    """Their uids by their names."""
+    """The nodes' uids by their names."""
     interval: float
-    """Seconds in which each Lease is renewed once."""
+    """Seconds between two renewals of a Lease."""
     seconds: float
-    """For how long."""
+    """How long the process renews."""
 
 
 class Renewed(msgspec.Struct):
-    """What came of it."""
+    """The result."""
 
     times: int = 0
     late: float = 0.0
-    """By how many seconds renewals began behind their time, but for the latest of 20."""
+    """The seconds within which 19 of 20 renewals began late."""
     problems: dict[str, int] = {}
-    """Renewals that failed, by the reason."""
+    """Failed renewals by reason."""
 
 
 async def _renewed(rounds: Renewals) -> Renewed:
@@ -70,7 +70,7 @@ async def _renewed(rounds: Renewals) -> Renewed:
 
 
 def main(path: str) -> None:
-    """Renew what the file names."""
+    """Renew the Leases that the file names, and print the result."""
     rounds = msgspec.json.decode(Path(path).read_bytes(), type=Renewals)
     sys.stdout.write(msgspec.json.encode(asyncio.run(_renewed(rounds))).decode() + "\n")
 

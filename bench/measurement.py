@@ -1,4 +1,4 @@
-"""What all workloads have in common: somebody begins, the observer looks on, and the outcome is audited."""
+"""Measures a run: starts the contender, waits for the observer, and audits the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.audit import audit
 from bench.costs import Meter
 from bench.results import Measured, now
 from bench.watcher_process import WatcherProcess
-from tests.integration.counting import requests
+from tests.integration.request_counts import requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from bench.watcher import Progress, Seen
 
 _QUIET: Final = 20.0
-"""Seconds without any news after which no more is to be expected."""
+"""Seconds without a new bind or event after which the measurement ends."""
 _STEP: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is measured, where, and by whom; `tell` hears how far it is."""
+    """What is measured, where, and with which contender; `log` receives the progress."""
 
     cell: Cell
     repetition: int
     cluster: ClusterUnderTest
     objects: ClusterObjects
     contender: Contender
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     waiting: int | None = None
-    """How many of the cluster's pods are still to be bound, where that is not all of them."""
+    """How many of the cluster's pods are not yet bound, if not all of them."""
 
 
 def measure_and_audit(run: Run, begin: Callable[[], None]) -> tuple[Measured, Seen]:
-    """Measure from `begin` on, as `measure_until_done` does, and audit what is there afterwards."""
+    """Measure from `begin` on as `measure_until_done` does, then audit the cluster."""
     measured, seen = measure_until_done(run, begin)
     found = audit(run.cluster, run.objects, run.contender)
     measured.bound, measured.events, measured.devices = found.bound, found.events, found.devices
@@ -50,18 +50,18 @@ def measure_and_audit(run: Run, begin: Callable[[], None]) -> tuple[Measured, Se
 
 
 def measure_until_done(run: Run, begin: Callable[[], None]) -> tuple[Measured, Seen]:
-    """Measure from `begin` on, until all pods that wait are bound and told of, or nothing happens any more."""
+    """Measure from `begin` until all waiting pods have their bind and event, or nothing changes for _QUIET seconds."""
     cluster, contender = run.cluster, run.contender
     waiting = run.objects.pods if run.waiting is None else run.waiting
     news, known = time.monotonic(), None
 
-    def heard(progress: Progress) -> None:
+    def received(progress: Progress) -> None:
         nonlocal news, known
         if progress != known:
             news, known = time.monotonic(), progress
-        run.tell(f"{progress.binds} of {waiting} bound, {progress.events} events")
+        run.log(f"{progress.binds} of {waiting} bound, {progress.events} events")
 
-    observation = WatcherProcess(cluster.plane, binds=waiting, events=waiting if contender.events else 0, tell=heard)
+    observation = WatcherProcess(cluster.plane, binds=waiting, events=waiting if contender.events else 0, log=received)
     try:
         began = now()
         calls = requests(cluster.plane.kube)
@@ -92,7 +92,7 @@ def measure_until_done(run: Run, begin: Callable[[], None]) -> tuple[Measured, S
 
 
 def _by_tenths(seen: Seen, first: float) -> list[int]:
-    """Binds in each tenth of a second from the first on."""
+    """Return the number of binds in each tenth of a second since the first bind."""
     tenths = [int((at - first) / _STEP) for at in seen.bound.values()]
     counts = [0] * (max(tenths, default=-1) + 1)
     for tenth in tenths:

@@ -1,6 +1,6 @@
-"""What is committed of a session beside its tables and plots: the medians, with their 95 % intervals.
+"""The committed figures of a session: medians with their 95 % intervals.
 
-The raw runs that they are made of stay on the machine that measured them.
+The raw results stay on the machine that measured them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
 
 
 class Median(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The median of a cell's repetitions; below three of them it has no interval."""
+    """The median of a cell's repetitions; with fewer than three repetitions it has no interval."""
 
     median: float
     low: float | None = None
@@ -67,7 +67,7 @@ class Median(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TargetMedian(msgspec.Struct, frozen=True):
-    """What was found of a target; None where it was not measured."""
+    """A target and the value that was measured for it; `found` is None if it was not measured."""
 
     workload: str
     what: str
@@ -80,17 +80,17 @@ class TargetMedian(msgspec.Struct, frozen=True):
 
 
 class CellMedians(msgspec.Struct, frozen=True):
-    """Each figure of a cell that was measured, over its repetitions without anything wrong."""
+    """Each measured figure of a cell, over its valid repetitions."""
 
     cell: Cell
     repetitions: int
     wrong: int
-    """Repetitions that take no part."""
+    """Repetitions that went wrong, and are ignored."""
     figures: dict[str, Median]
 
 
 class Medians(msgspec.Struct, frozen=True):
-    """One session."""
+    """The medians of one session."""
 
     name: str
     began: str
@@ -103,7 +103,7 @@ class Medians(msgspec.Struct, frozen=True):
 
 
 def medians(session: Session) -> Medians:
-    """Give the medians of a session."""
+    """Return the medians of a session."""
     return Medians(
         name=session.name,
         began=session.began,
@@ -147,7 +147,7 @@ def _median(values: Sequence[float]) -> Median:
 
 
 def write(found: Medians, path: Path) -> None:
-    """Write it whole or not at all, a target or a cell in each line."""
+    """Write the file atomically, with one line for each target and each cell."""
     lines = [f"{_text(name)}: {_lines(getattr(found, name))}" for name in found.__struct_fields__]
     replace_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
@@ -161,5 +161,5 @@ def _text(value: object) -> str:
 
 
 def read(path: Path) -> Medians:
-    """Read one; ValidationError when it is not such a file."""
+    """Read a file of medians; ValidationError when it is not one."""
     return msgspec.json.decode(path.read_bytes(), type=Medians)

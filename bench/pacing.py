@@ -1,4 +1,4 @@
-"""Work that begins at a steady rate, whatever becomes of what has begun before."""
+"""Starts tasks at a steady rate, without waiting for earlier ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _USUAL: Final = 95
 
 
 async def paced(rate: float, items: Iterable[T], work: Callable[[T], Coroutine[Any, Any, None]]) -> float:
-    """Begin with so many items a second, and return when all are done: the seconds within which 19 of 20 began late.
+    """Start `rate` items a second and wait for all of them. Return the seconds within which 19 of 20 started late.
 
-    A machine that stands still for a moment makes a few late, and what is measured of them worse; only where more are
-    late was the rate another.
+    A short pause of the machine makes only a few items late. The rate was another only if more of them were late.
     """
     late, began = [], time.monotonic()
 

@@ -1,6 +1,6 @@
-"""W1: a backlog of pods whose maps name a GPU each; the contender finds it there and places it as fast as it can.
+"""W1: the contender places pending pods, whose maps name a GPU each, as fast as it can.
 
-W3 is a backlog too, of pods that leave their GPUs to a strategy.
+W3 places pending pods too, but a strategy chooses their GPUs.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from bench.results import Cell, Measured
 
 
-def measure(cell: Cell, contender: Contender, repetition: int, tell: Callable[[str], None]) -> Measured:
-    """Measure one cell once, on a control plane of its own; `tell` hears how far it is."""
+def measure(cell: Cell, contender: Contender, repetition: int, log: Callable[[str], None]) -> Measured:
+    """Measure one cell once, on a control plane of its own; `log` receives the progress."""
     objects = MappedPods(cell.nodes, cell.pods)
     what = objects, contender.scheduler, contender.pinned
     pods = objects.pod_requests(contender.scheduler, pinned=contender.pinned)
-    return _found_there(cell, contender, repetition, tell, _PendingPods(what, objects, pods))
+    return _found_there(cell, contender, repetition, log, _PendingPods(what, objects, pods))
 
 
 def fill(
-    counted: CountedPods, cell: Cell, contender: Contender, repetition: int, tell: Callable[[str], None]
+    counted: CountedPods, cell: Cell, contender: Contender, repetition: int, log: Callable[[str], None]
 ) -> Measured:
-    """Measure how a cluster of counted GPUs is filled; a contender that names no devices is audited by its limits."""
+    """Measure W3. Pods for a contender that assigns no devices request GPUs by their resource limits."""
     what = counted, contender.scheduler, contender.devices
     pods = counted.pod_requests(contender.scheduler, limits=not contender.devices)
-    return _found_there(cell, contender, repetition, tell, _PendingPods(what, counted, pods))
+    return _found_there(cell, contender, repetition, log, _PendingPods(what, counted, pods))
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingPods:
-    """What is there when the clock starts; two that are equal in `what` are the same."""
+    """The objects of a cell when the clock starts. An equal `what` means equal objects, which a snapshot can share."""
 
     what: Hashable
     objects: ClusterObjects
@@ -53,12 +53,12 @@ class _PendingPods:
 
 
 def _found_there(
-    cell: Cell, contender: Contender, repetition: int, tell: Callable[[str], None], found: _PendingPods
+    cell: Cell, contender: Contender, repetition: int, log: Callable[[str], None], found: _PendingPods
 ) -> Measured:
-    tell(f"making {cell.nodes} nodes and {cell.pods} pods")
+    log(f"making {cell.nodes} nodes and {cell.pods} pods")
     with from_snapshot(found.what, found.make) as cluster:
         try:
             contender.prepare(cluster, found.objects)
-            return measure_and_audit(Run(cell, repetition, cluster, found.objects, contender, tell), contender.go)[0]
+            return measure_and_audit(Run(cell, repetition, cluster, found.objects, contender, log), contender.go)[0]
         finally:
             contender.stop()

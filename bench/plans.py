@@ -1,4 +1,4 @@
-"""One run of the benchmark: which cells, in which order."""
+"""The plans of the benchmark: which cells a run measures, in which order."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 from bench.jobs import (
     admission_jobs,
     arrival_jobs,
-    backlog_jobs,
     churn_jobs,
     failover_jobs,
     fastest,
-    few_backlog_jobs,
+    few_pending_pods_jobs,
     growth_jobs,
     idle_jobs,
     large_jobs,
+    pending_pods_jobs,
     start_jobs,
     strategy_jobs,
     sweep_jobs,
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from bench.results import Measured
 
 FULL: Final = 5
-"""Repetitions of which a median's interval says something; the sweep takes part in no ratio, and is measured once."""
+"""Enough repetitions for the interval of a median. The sweep is in no ratio, so it is measured once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Cells that are measured side by side, `repetitions` times each; which they are may hang on what was found."""
+    """Cells that are measured in turn, `repetitions` times each. `jobs` may depend on earlier results."""
 
     name: str
     jobs: Callable[[Sequence[Measured]], tuple[Job, ...]]
     repetitions: int
 
-    def turns(self, found: Sequence[Measured]) -> list[tuple[Job, int]]:
-        """In mirrored order: whoever comes first now comes last the next time, so that drift strikes all alike."""
+    def order(self, found: Sequence[Measured]) -> list[tuple[Job, int]]:
+        """Return jobs and repetitions. Each repetition reverses the order: so drift affects all contenders alike."""
         jobs = self.jobs(found)
         return [
             (job, repetition)
@@ -54,24 +54,24 @@ Plan = tuple[Part, ...]
 
 def quick() -> Plan:
     """W1 with one client of the limit, twice."""
-    return (Part("W1", lambda _: few_backlog_jobs(), 2),)
+    return (Part("W1", lambda _: few_pending_pods_jobs(), 2),)
 
 
 def standard() -> Plan:
-    """W1 with several of the limit's variants, then arrivals at half of what that limit was, and W8."""
+    """W1 with several of the limit's variants, arrivals at shares of the measured limit, and W8."""
     clients = (("curl", 32), ("curl", 64), ("go", 32))
     return (
-        Part("W1", lambda _: backlog_jobs(clients, clients), 3),
+        Part("W1", lambda _: pending_pods_jobs(clients, clients), 3),
         Part("W2", arrival_jobs, 3),
         Part("W8", lambda _: admission_jobs(), 3),
     )
 
 
 def full() -> Plan:
-    """Everything: a part has the name of its first workload."""
+    """All parts; a part has the name of its first workload."""
     return (
         Part("W1-limit", lambda _: sweep_jobs(), 1),
-        Part("W1", lambda found: backlog_jobs(fastest(found, "L"), fastest(found, "L0")), FULL),
+        Part("W1", lambda found: pending_pods_jobs(fastest(found, "L"), fastest(found, "L0")), FULL),
         Part("W1-5000", lambda _: large_jobs(), FULL),
         Part("W2", arrival_jobs, FULL),
         Part("W3", lambda _: strategy_jobs(), FULL),
@@ -85,7 +85,7 @@ def full() -> Plan:
 
 
 def chosen_parts(plan: Plan, only: str) -> Plan:
-    """Give the parts that are named, parted by commas, in the plan's order; ValueError for a part that it lacks."""
+    """Return the named parts (separated by commas) in the plan's order; ValueError for an unknown part."""
     names = tuple(part.name for part in plan)
     for name in only.split(","):
         if name not in names:

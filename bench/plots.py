@@ -1,6 +1,6 @@
-"""A session as pictures: throughput, progress, and how long pods wait.
+"""Plots of a session: throughput, progress and latency.
 
-Only repetitions without anything wrong are drawn. The same session gives the same files.
+Repetitions that went wrong are not drawn. The same session gives the same files.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """How a contender is drawn: by hue for most, by dashes where hues can't be told apart."""
+class _LineStyle:
+    """How a contender is drawn: most by colour, and by dashes where colours are too similar."""
 
     colour: str
     dashes: str | tuple[int, tuple[float, ...]]
     label: str
 
 
-# The palette of Okabe and Ito, made for eyes that tell few hues apart.
-_LOOKS: Final = {
-    "L0": _Look("#000000", ":", "limit, binds alone"),
-    "L": _Look("#666666", "--", "limit, binds and events"),
-    "O": _Look("#D55E00", "-", "gpu-scheduler"),
-    "F": _Look("#E69F00", (0, (5, 1)), "gpu-scheduler, decided before"),
-    "K": _Look("#0072B2", "-.", "kube-scheduler, unthrottled"),
-    "K50": _Look("#56B4E9", (0, (6, 2, 1, 2, 1, 2)), "kube-scheduler, default throttle"),
-    "N": _Look("#009E73", (0, (1, 3)), "naive scheduler"),
-    "A": _Look("#CC79A7", (0, (3, 2)), "limit while pods arrive"),
+# The palette of Okabe and Ito, for readers with colour blindness.
+_STYLES: Final = {
+    "L0": _LineStyle("#000000", ":", "limit, binds alone"),
+    "L": _LineStyle("#666666", "--", "limit, binds and events"),
+    "O": _LineStyle("#D55E00", "-", "gpu-scheduler"),
+    "F": _LineStyle("#E69F00", (0, (5, 1)), "gpu-scheduler, decided before"),
+    "K": _LineStyle("#0072B2", "-.", "kube-scheduler, unthrottled"),
+    "K50": _LineStyle("#56B4E9", (0, (6, 2, 1, 2, 1, 2)), "kube-scheduler, default throttle"),
+    "N": _LineStyle("#009E73", (0, (1, 3)), "naive scheduler"),
+    "A": _LineStyle("#CC79A7", (0, (3, 2)), "limit while pods arrive"),
 }
 _WIDTH: Final = 7.5
-"""Inches; the height follows from what is drawn."""
+"""Inches; the height depends on the content."""
 _SHORTEST: Final = 0.1
-"""Milliseconds where the logarithmic axis begins: watches tell nothing finer."""
+"""Milliseconds at which the logarithmic axis begins: watches are not more precise."""
 _STEPS: Final = 400
-"""Points of a curve: more than a picture's pixels can show."""
+"""Points of a curve: the picture's pixels cannot show more."""
 _FRAME: Final = 3.0
-"""So many times our own duration are shown: whoever needs longer leaves the frame, and the legend says how long."""
+"""The time axis ends at this multiple of our own duration. The legend has the duration of a slower contender."""
 
 
 def draw(session: Session, folder: Path) -> list[Path]:
-    """Write what the session has data for into the folder, and give the paths."""
-    # Start-up stays small: only who draws loads it.
+    """Write all plots for which the session has data into the folder, and return their paths."""
+    # Imported here, so that other commands start fast.
     from matplotlib import rc_context  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -77,7 +77,7 @@ def draw(session: Session, folder: Path) -> list[Path]:
         }
     ):
         for name, height, paint in _pictures(session.measured):
-            # A figure of its own, without pyplot: Agg draws the PNG, and no display is asked for.
+            # Without pyplot: Agg draws the PNG, and no display is needed.
             figure = Figure(figsize=(_WIDTH, height))
             paint(figure, figure.add_subplot())
             path = folder / f"{name}.png"
@@ -87,7 +87,7 @@ def draw(session: Session, folder: Path) -> list[Path]:
 
 
 def _pictures(measured: Sequence[Measured]) -> Iterator[tuple[str, float, Callable[[Figure, Axes], None]]]:
-    """Name, height and painter of each."""
+    """Yield for each picture its name, its height in inches and the function that paints it."""
     bound = _shown(measured, "W1", bind_rate)
     if bound:
         yield "throughput", 1.3 + 0.55 * len(bound), lambda _, axes: _throughput(axes, bound)
@@ -95,7 +95,7 @@ def _pictures(measured: Sequence[Measured]) -> Iterator[tuple[str, float, Callab
         progressed = _shown(measured, workload, lambda each: bind_rate(each) if each.each_tenth else None)
         if progressed:
             yield f"progress-{workload.lower()}", 3.6 + 0.2 * len(progressed), partial(_progress, workload, progressed)
-        # For times less is better, so that the choice turns round.
+        # Negative, because less is better.
         waited = _shown(measured, workload, lambda each: -percentile(each.latencies, 50) if each.latencies else None)
         if waited:
             yield f"latency-{workload.lower()}", 3.6 + 0.2 * len(waited), partial(_latency, workload, waited)
@@ -110,30 +110,30 @@ def _pictures(measured: Sequence[Measured]) -> Iterator[tuple[str, float, Callab
 def _shown(
     measured: Sequence[Measured], workload: str, better: Callable[[Measured], float | None]
 ) -> dict[str, list[Measured]]:
-    """Give one cell of each contender, in their order: the worst of ours and the best of the others."""
+    """Return one cell of each contender, in the order of _STYLES: our worst one and the others' best one."""
     there = {each.cell.contender for each in measured}
     found = {}
-    for name in (*(name for name in _LOOKS if name in there), *sorted(there - _LOOKS.keys())):
+    for name in (*(name for name in _STYLES if name in there), *sorted(there - _STYLES.keys())):
         repetitions = chosen(largest(cells(measured, workload, name)), better, most=name != OURS)
         if repetitions:
             found[name] = repetitions
     return found
 
 
-def _look(contender: str) -> _Look:
-    return _LOOKS.get(contender) or _Look("#999999", "-", "contender")
+def _style_of(contender: str) -> _LineStyle:
+    return _STYLES.get(contender) or _LineStyle("#999999", "-", "contender")
 
 
 def _title(workload: str, text: str) -> str:
-    told = WORKLOADS.get(workload)
-    return f"{text}\n{workload}: {told}" if told else f"{text}\n{workload}"
+    reported = WORKLOADS.get(workload)
+    return f"{text}\n{workload}: {reported}" if reported else f"{text}\n{workload}"
 
 
 def _throughput(axes: Axes, shown: Mapping[str, Sequence[Measured]]) -> None:
     rates = [spread(value for each in every if (value := bind_rate(each))) for every in shown.values()]
     places = range(len(shown))
-    # One of them is the matter, and darker than the rest in grey too.
-    colours = [_look(name).colour if name == OURS else "#C4C4C4" for name in shown]
+    # Ours is darker than the others, in a grey print too.
+    colours = [_style_of(name).colour if name == OURS else "#C4C4C4" for name in shown]
     axes.barh(places, [rate.middle for rate in rates], color=colours, height=0.62)
     low, high = [rate.middle - rate.low for rate in rates], [rate.high - rate.middle for rate in rates]
     axes.errorbar([rate.middle for rate in rates], places, xerr=(low, high), fmt="none", ecolor="black", capsize=3)
@@ -153,7 +153,7 @@ def _throughput(axes: Axes, shown: Mapping[str, Sequence[Measured]]) -> None:
 
 def _named(contender: str, one: Measured) -> str:
     about = ", ".join(filter(None, (contender, one.cell.variant, f"{number(one.cell.pods)} pods")))
-    return f"{_look(contender).label}\n({about})"
+    return f"{_style_of(contender).label}\n({about})"
 
 
 def _progress(workload: str, shown: Mapping[str, Sequence[Measured]], figure: Figure, axes: Axes) -> None:
@@ -162,9 +162,11 @@ def _progress(workload: str, shown: Mapping[str, Sequence[Measured]], figure: Fi
     for name, every in shown.items():
         one = sorted(every, key=lambda each: each.to_last_bind)[len(every) // 2]
         seconds = [min(tenth / 10, one.to_last_bind) for tenth in range(len(one.each_tenth) + 1)]
-        look = _look(name)
-        label = f"{look.label} ({name}): {number(one.bound)} in {number(one.to_last_bind)} s"
-        axes.plot(seconds, [0, *accumulate(one.each_tenth)], color=look.colour, linestyle=look.dashes, label=label)
+        line_style = _style_of(name)
+        label = f"{line_style.label} ({name}): {number(one.bound)} in {number(one.to_last_bind)} s"
+        axes.plot(
+            seconds, [0, *accumulate(one.each_tenth)], color=line_style.colour, linestyle=line_style.dashes, label=label
+        )
         longest = max(longest, seconds[-1])
         ours = seconds[-1] if name == OURS else ours
     axes.set_xlim(0, min(longest, _FRAME * ours))
@@ -182,11 +184,11 @@ def _latency(workload: str, shown: Mapping[str, Sequence[Measured]], figure: Fig
     shares = [100 * step / _STEPS for step in range(_STEPS + 1)]
     for name, every in shown.items():
         waited = sorted(max(_SHORTEST, seconds * 1000) for each in every for seconds in each.latencies)
-        look = _look(name)
+        line_style = _style_of(name)
         half, most = number(percentile(waited, 50)), number(percentile(waited, 99))
-        label = f"{look.label} ({name}): p50 {half} ms, p99 {most} ms"
+        label = f"{line_style.label} ({name}): p50 {half} ms, p99 {most} ms"
         times = [percentile(waited, share) for share in shares]
-        axes.plot(times, shares, color=look.colour, linestyle=look.dashes, label=label, clip_on=False)
+        axes.plot(times, shares, color=line_style.colour, linestyle=line_style.dashes, label=label, clip_on=False)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -203,10 +205,12 @@ def _growth(
 ) -> None:
     from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415 - as in draw
 
-    for (each, points), look in zip(lines, _LOOKS.values(), strict=False):
+    for (each, points), line_style in zip(lines, _STYLES.values(), strict=False):
         grows = power(points)
         label = each.quantity.what if grows is None else f"{each.quantity.what}: power {grows:.2f}"
-        axes.plot([*points], [*points.values()], color=look.colour, linestyle=look.dashes, marker="o", label=label)
+        axes.plot(
+            [*points], [*points.values()], color=line_style.colour, linestyle=line_style.dashes, marker="o", label=label
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(y=0.3)
@@ -222,5 +226,5 @@ def _growth(
 
 
 def _legend(figure: Figure) -> None:
-    # Long enough to show the dashes.
+    # The handle must be long enough to show the dashes.
     figure.legend(loc="outside lower left", frameon=False, fontsize="small", handlelength=4)

@@ -1,4 +1,4 @@
-"""The driver's side of a stream of pods: what is made, by a process of its own, and whether it came at its pace."""
+"""Starts the process that creates a stream of pods, and checks that it kept its rate."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from bench.cluster_objects import Object
 
 LATE: Final = 0.1
-"""Seconds by which a stream may be late before what it measured is that of another pace."""
+"""Seconds. A stream that is later than this had another rate, so the result is invalid."""
 
 
 def stream(
     cluster: ClusterUnderTest, pods: Iterable[tuple[str, Object]], rate: float, lives: float | None = None
 ) -> GatedProcess[Streamed]:
-    """Start the process; at the word `go` pods come, so many a second, and each goes when it has lived so long.
+    """Start the process. After `go` it creates `rate` pods a second.
 
-    They are given with the paths to which they are POSTed.
+    `pods` yields for each pod the path to POST it to, and its body. Each pod is deleted after `lives` seconds (None:
+    never).
     """
     path = cluster.folder / "arrivals.jsonl"
     pace = Pace(cluster.header(ADMIN_TOKEN, 1), rate, lives)
@@ -38,7 +39,7 @@ def stream(
 
 
 def faults(streamed: Streamed, rate: float) -> list[str]:
-    """What was not as it must be, a sentence each."""
+    """Return the stream's faults, one sentence each."""
     wrong = refusals(streamed)
     if streamed.late > LATE:
         wrong.append(f"the stream was late by {streamed.late:.2f} s: it was not {rate:.0f} pods a second")
@@ -46,7 +47,7 @@ def faults(streamed: Streamed, rate: float) -> list[str]:
 
 
 def refusals(streamed: Streamed) -> list[str]:
-    """What the API server did not take, a sentence for each of its reasons."""
+    """Return a sentence for each HTTP status with which the API server refused requests."""
     return [f"{times} requests of the stream were refused with HTTP {code}" for code, times in streamed.refused.items()]
 
 

@@ -1,7 +1,7 @@
-"""Makes pods at a steady rate, whatever becomes of them: a process of its own, so that nobody's work slows it down.
+"""A process that creates pods at a steady rate, so that no other work slows it down.
 
-Where it is told to, it deletes each of them after a while, so that they go at the rate at which they come. Started with
-a file of what to make; says `ready`, waits for a line, and ends with one line of JSON.
+With `lives` it also deletes each pod after that time, so that pods are deleted at the rate of their creation. The
+argument is a file: a `Pace`, then `Arrival`s. It prints `ready`, waits for a line, and ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from bench.contenders.prepared_requests import Header, Request, headers, wait_fo
 from bench.pacing import paced
 
 _CONNECTIONS: Final = 256
-"""More than ever wait at once while the API server keeps up; beyond that the stream is late, and says so."""
+"""More connections than are busy while the API server keeps up; with more busy ones the stream is late, and reports
+it."""
 
 
 class Pace(msgspec.Struct):
-    """The first line of the file: to whom, how many a second, and how many seconds each lives; None lets it be."""
+    """The first line of the file: server, pods a second, and seconds from creation to deletion (None: never)."""
 
     to: Header
     rate: float
@@ -34,29 +35,29 @@ class Pace(msgspec.Struct):
 
 
 class Arrival(msgspec.Struct):
-    """Each other line: what is made, and the `namespace/name` by which it is told."""
+    """Each other line: the request that creates a pod, and the pod's `namespace/name`."""
 
     key: str
     request: Request
 
 
 class Streamed(msgspec.Struct):
-    """What came of it; times are those of the monotonic clock, which all processes of a machine share."""
+    """The result; times are of the monotonic clock, which all processes of a machine share."""
 
     answered: dict[str, float] = {}
-    """When the API server had made it."""
+    """When the API server answered the creation of a pod."""
     took: list[float] = []
-    """For each of these, the seconds from the request to the answer."""
+    """For each created pod, the seconds from the request to the answer."""
     left: dict[str, Any] = {}
-    """What was deleted, by name, as it was then: the pod, with its node and its own annotations alone."""
+    """The deleted pods by name, as they were at their deletion; only the node and our own annotations."""
     late: float = 0.0
-    """By how many seconds requests left behind their time, but for the latest of 20."""
+    """The seconds within which 19 of 20 requests were sent late."""
     refused: dict[str, int] = {}
-    """Answers that were no success, by HTTP status."""
+    """Answers without success, by HTTP status."""
 
 
 class _Annotations(msgspec.Struct, omit_defaults=True):
-    """What a placement writes; the rest is as long as a map."""
+    """The annotations that a Binding writes; other annotations are as long as a map."""
 
     node: str | None = msgspec.field(name="agentaflow.gpu/assigned-node", default=None)
     devices: str | None = msgspec.field(name="agentaflow.gpu/assigned-devices", default=None)
@@ -79,7 +80,7 @@ _pods = msgspec.json.Decoder(_Pod)
 
 
 class _Stream:
-    """One stream on its way."""
+    """A running stream."""
 
     def __init__(self, pace: Pace, session: aiohttp.ClientSession) -> None:
         self._pace = pace
@@ -87,7 +88,7 @@ class _Stream:
         self.made = Streamed()
 
     async def live(self, arrival: Arrival) -> None:
-        """Make a pod, and take it away when its time has come."""
+        """Create a pod, and delete it when its time is over."""
         url, sent = URL(self._pace.to.server + arrival.request.path, encoded=True), time.monotonic()
         async with self._session.post(url, data=arrival.request.body.encode()) as answer:
             await answer.read()
@@ -121,10 +122,10 @@ async def _streamed(pace: Pace, arrivals: list[Arrival]) -> Streamed:
 
 
 def main(path: str) -> None:
-    """Make what the file holds."""
+    """Create the pods of the file, and print the result."""
     first, _, rest = Path(path).read_bytes().partition(b"\n")
     pace, arrivals = msgspec.json.decode(first, type=Pace), msgspec.json.Decoder(Arrival).decode_lines(rest)
-    # Not on uvloop: after it a pipe takes 64 KiB of what is written at the end, and the rest is lost without a word.
+    # Not on uvloop: after it, a pipe takes only 64 KiB of the output at the end, and the rest is lost without an error.
     made = asyncio.run(_streamed(pace, arrivals))
     sys.stdout.write(msgspec.json.encode(made).decode() + "\n")
 

@@ -1,6 +1,6 @@
-"""`python -m bench.profiles [W1,W2,W3,W6,W8]`: where our processor time goes in a workload, as a table and as stacks.
+"""`python -m bench.profiles [W1,W2,W3,W6,W8]`: where our CPU time is used in a workload, as a table and as stacks.
 
-The stacks are folded, a line each with how often it was seen, as programs that draw flame graphs read them.
+Stacks are in the folded format, which tools for flame graphs read: a line for each stack, with its count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from bench import results, session
 from bench.comparison import OURS
 from bench.contenders import sampler
-from bench.contenders.ours import Cold, Sampled
+from bench.contenders.ours import ColdStart, Sampled
 from bench.gated_process import ROOT
 from bench.jobs import FILLS, STREAM, arriving, filling, placing, reviewing, starting
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 
 FOLDER: Final = results.FOLDER / "profiles"
 _SHOWN: Final = 40
-"""Lines of a table: what is further down is noise."""
+"""Lines of a table: later lines are noise."""
 _HIDDEN: Final = 1.0
-"""Percent of all stacks that hold a function which is not told of: what everybody stands on says nothing."""
+"""A function is omitted if it is in all stacks but this percentage: the main loop is no result."""
 
 
 WORKLOADS: Final[Mapping[str, Callable[[Path], Job]]] = {
     "W1": lambda path: placing(lambda: Sampled(path)),
     "W2": lambda path: arriving("W2", STREAM, make=lambda: Sampled(path)),
     "W3": lambda path: filling(max(FILLS), lambda: Sampled(path)),
-    "W6": lambda path: starting(lambda: Cold(sampler.MODULE, **{sampler.PATH: str(path)})),
+    "W6": lambda path: starting(lambda: ColdStart(sampler.MODULE, **{sampler.PATH: str(path)})),
     "W8": lambda path: reviewing(OURS, path),
 }
-"""What is sampled: W1 and W3 while the backlog is placed, W2 while pods arrive, W6 from the start of the process on, W8
-under reviews."""
+"""What is sampled: W1 and W3 while pending pods are placed, W2 while pods arrive, W6 from the start of the process on,
+W8 under reviews."""
 
 
 def main() -> int:
-    """Sample each workload once, and write what was seen."""
+    """Sample each workload once, and write the results."""
     asked = sys.argv[1].split(",") if len(sys.argv) > 1 else list(WORKLOADS)
     for name in asked:
         if name not in WORKLOADS:
@@ -77,7 +77,7 @@ def _sampled(name: str) -> tuple[Measured, dict[str, int]]:
 
 
 def markdown(measured: Measured, stacks: Mapping[str, int], here: Session) -> Iterator[str]:
-    """Tell of the functions that cost most, by themselves and with all that they call."""
+    """Yield the lines of the report: the most expensive functions, by themselves and with all that they call."""
     own, whole = shares(stacks)
     cell, cost = measured.cell, measured.costs["O"]
     yield f"# Where processor time goes in {cell.workload}"
@@ -91,7 +91,7 @@ def markdown(measured: Measured, stacks: Mapping[str, int], here: Session) -> It
 
 
 def shares(stacks: Mapping[str, int]) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
-    """Give the percentages of functions by themselves, and with all that they call, the greatest first."""
+    """Return the percentages of functions by themselves, and with all that they call, the greatest first."""
     own: Counter[str] = Counter()
     whole: Counter[str] = Counter()
     for stack, times in stacks.items():

@@ -1,4 +1,4 @@
-"""A session told as Markdown: the ratios first, then what they were made of."""
+"""Renders a session as Markdown: the ratios first, then the measured figures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _RESULTS: Final = {True: "met", False: "**missed**", None: NONE}
 
 
 def markdown(session: Session) -> str:
-    """Tell it all; a target or a figure that was not measured is a dash."""
+    """Return the whole report. A target or a figure that was not measured is shown as a dash."""
     lines = [
         f"# Benchmark `{session.name}`",
         "",
@@ -104,26 +104,26 @@ def _targets(measured: Sequence[Measured]) -> Iterator[str]:
 
 
 def target_row(target: Target, found: Estimate | None) -> tuple[str, ...]:
-    """Say what was found of a target, in the columns of their table."""
+    """Return the row of a target and its result, in the columns of the table."""
     bound = _with(f"{'≥' if target.at_least else '≤'} {number(target.bound)}", target.unit)
     about = target.workload, target.what, target.contenders, bound
     if found is None:
         return *about, "not measured", NONE, NONE, NONE
     of = f"{target.contenders} ({found.variant})" if found.variant else target.contenders
-    value = found.instead if found.value is None else _with(_beside(found.value, target.bound), target.unit)
+    value = found.instead if found.value is None else _with(_rounded_off_bound(found.value, target.bound), target.unit)
     sure = NONE if found.low is None or found.high is None else f"{number(found.low)} to {number(found.high)}"
     return *about[:2], of, bound, value, sure, str(found.repetitions), _RESULTS[target.met(found)]
 
 
-def _beside(value: float, bound: float) -> str:
-    """Round it, but never onto the bound that it is not at."""
-    told = (number(value, digits) for digits in range(3, 17))
-    return next((text for text in told if value == bound or text != number(bound)), str(value))
+def _rounded_off_bound(value: float, bound: float) -> str:
+    """Round the value, but never to the bound itself, unless it equals the bound."""
+    reported = (number(value, digits) for digits in range(3, 17))
+    return next((text for text in reported if value == bound or text != number(bound)), str(value))
 
 
 def _legend(measured: Iterable[Measured]) -> Iterator[str]:
     there = {each.cell.contender for each in measured}
-    for name in sorted(there, key=_turn):
+    for name in sorted(there, key=_contender_order):
         yield f"- **{name}**: {CONTENDERS.get(name, NONE)}"
 
 
@@ -133,16 +133,16 @@ def _workloads(measured: Iterable[Measured]) -> Iterator[str]:
         if each.cell.workload != GROWTH:
             of[each.cell.workload][each.cell].append(each)
     for workload in sorted(of):
-        told = WORKLOADS.get(workload)
-        rows = sorted(of[workload].items(), key=lambda row: (_turn(row[0].contender), row[0]))
-        yield f"### {workload}: {told}" if told else f"### {workload}"
+        reported = WORKLOADS.get(workload)
+        rows = sorted(of[workload].items(), key=lambda row: (_contender_order(row[0].contender), row[0]))
+        yield f"### {workload}: {reported}" if reported else f"### {workload}"
         yield ""
         yield from _table(*head_and_rows(rows))
         yield ""
 
 
 def _growth(measured: Sequence[Measured]) -> Iterator[str]:
-    """Every size, and by which power of it each quantity grows."""
+    """Yield the lines for each size, and the power of the size by which each quantity grows."""
     found = grown(measured)
     if not found:
         return
@@ -176,15 +176,15 @@ def _power(values: Mapping[int, float]) -> str:
 
 
 def _wrong(measured: Iterable[Measured]) -> Iterator[str]:
-    told = [(each, why) for each in measured for why in each.wrong]
+    reported = [(each, why) for each in measured for why in each.wrong]
     yield "## What was wrong"
     yield ""
-    if not told:
+    if not reported:
         yield "Nothing: every repetition takes part."
     else:
         yield "These repetitions take no part in any figure above."
         yield ""
-    for each, why in told:
+    for each, why in reported:
         name = " ".join(filter(None, (each.cell.workload, each.cell.contender, each.cell.variant)))
         yield f"- {name}, repetition {each.repetition}: {' '.join(why.split())}"
 
@@ -193,12 +193,12 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
     for row in rows:
-        told = " | ".join(cell.replace("|", "\\|") for cell in row)
-        yield f"| {told} |"
+        reported = " | ".join(cell.replace("|", "\\|") for cell in row)
+        yield f"| {reported} |"
 
 
-def _turn(contender: str) -> tuple[int, str]:
-    """Contenders in the order in which they are told, unknown ones last."""
+def _contender_order(contender: str) -> tuple[int, str]:
+    """Return a sort key: contenders in the order of CONTENDERS, unknown ones last."""
     known = tuple(CONTENDERS)
     return (known.index(contender) if contender in known else len(known)), contender
 

@@ -1,4 +1,4 @@
-"""What the benchmark measures: one raw file per session, a record for each repetition of a cell.
+"""The raw results: one file per session, with a record for each repetition of a cell.
 
 A cell is one workload with one contender on a control plane of its own. Times are in seconds, memory in MiB.
 """
@@ -14,11 +14,11 @@ import msgspec
 FOLDER: Final = Path(__file__).resolve().parent / "results"
 """Tables, plots and medians, which are committed."""
 RAW: Final = FOLDER / "raw"
-"""Sessions as they were measured; git ignores them."""
+"""The raw results of sessions; git ignores them."""
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
-    """What is measured: `variant` tells runs of one contender apart, such as a client and its requests in flight."""
+    """What is measured. `variant` distinguishes runs of one contender, for example by client and requests in flight."""
 
     workload: str
     contender: str
@@ -28,7 +28,7 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a process used up: CPU while the cell was measured, memory at its end."""
+    """The costs of a process: CPU while the cell was measured, memory at the end."""
 
     cpu: float
     rss: float
@@ -36,74 +36,74 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cluster's size costs, in CPU and memory of one process; a decision includes its booking."""
+    """The costs at one cluster size, in CPU and memory of one process; a decision includes the ledger's update."""
 
     first: float
-    """Milliseconds for the first decision by strategy of its kind, which may look at every node."""
+    """Milliseconds for the first decision by strategy of an equivalence class, which may check every node."""
     pinned: float
-    """Microseconds for a decision whose map line is known; likewise the next two."""
+    """Microseconds for a decision whose map line is known; `strategy` and `line` are in microseconds too."""
     strategy: float
     line: float
     """For a pod that takes any free line of a long map."""
     event: float
-    """Microseconds to take in what a watch tells of a pod of ours: reading, translation and booking."""
+    """Microseconds to apply a watch event of one of our pods: decoding, translation and the ledger's update."""
     collection: float
     """Milliseconds for one full run of the garbage collector, which no decision above includes."""
     pod_memory: float | None = None
-    """Bytes that each pod adds; None where there are too few to tell."""
+    """Bytes that each pod adds; None if there are too few pods to measure it."""
     node_memory: float | None = None
-    """Likewise each node."""
+    """Bytes that each node adds; None if there are too few nodes to measure it."""
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """One repetition of a cell, as the neutral observer saw it."""
+    """One repetition of a cell, as the observer measured it."""
 
     cell: Cell
     repetition: int
     began: str
     """Wall clock, ISO 8601 in UTC."""
     to_last_bind: float = 0.0
-    """From the first bind that was seen to the last."""
+    """From the first observed bind to the last."""
     to_last_event: float | None = None
-    """From the first bind that was seen to the last `Scheduled` event; None where the contender writes none."""
+    """From the first observed bind to the last `Scheduled` event; None if the contender writes no events."""
     bound: int = 0
     events: int = 0
     devices: int = 0
-    """Distinct pairs of node and device given; 0 where the contender gives none."""
+    """Distinct pairs of node and device that were assigned; 0 if the contender assigns none."""
     each_tenth: list[int] = []
-    """Binds seen in each tenth of a second, from the first one on."""
+    """Binds in each tenth of a second since the first observed bind."""
     latencies: list[float] = []
-    """From a pod's creation, once answered, to its bind, for arrivals only."""
+    """From the answer to a pod's creation to its bind, for arrivals only."""
     event_delays: list[float] = []
     """From a pod's bind to its event, for arrivals only."""
     resident: list[tuple[float, float]] = []
-    """Seconds since it began, and MiB resident then, after a warm-up; for churn only."""
+    """Seconds since the beginning, and MiB resident at that time, after a warm-up; for churn only."""
     first_bind: float | None = None
-    """From the process' start to the first bind that was seen, for a cold start only."""
+    """From the process's start to the first observed bind, for a cold start only."""
     gap: float | None = None
-    """The longest time between two binds that were seen one after the other, for a failover only."""
+    """The longest time between two consecutive binds, for a failover only."""
     window: float | None = None
-    """For how long the contender had nothing to place, and its costs were counted; for idleness only."""
+    """How long the contender was idle and its costs were counted; for idle cells only."""
     answered: int = 0
-    """Requests of a client that were answered as they should be, where that is what is measured."""
+    """Requests of a client with the expected answer, if the cell measures answers."""
     to_last_answer: float | None = None
-    """From the client's beginning to the last of these answers; None where there is no such client."""
+    """From the client's beginning to the last of these answers; None if there is no such client."""
     creations: list[float] = []
-    """From a request to create a pod to its answer, for those at a steady pace."""
+    """From a request to create a pod to its answer, for pods that are created at a steady rate."""
     calls: dict[str, int] = {}
-    """The API server's own count of requests meanwhile, as `POST pods/binding`."""
+    """The API server's own count of requests during the measurement, as `POST pods/binding`."""
     costs: dict[str, Cost] = {}
-    """By process: the contender's own name, kube-apiserver, etcd, and `client` where it sets the pace."""
+    """By process: the contender's name, kube-apiserver, etcd, and `client` if a client sets the rate."""
     growth: Growth | None = None
-    """For growth only, which binds nothing: what it costs."""
+    """The costs, for growth only (which binds nothing)."""
     part: str = ""
-    """The part of the plan that it belongs to."""
+    """The part of the plan to which the cell belongs."""
     wrong: list[str] = []
-    """What was not as it must be; a cell with anything here takes no part in any ratio."""
+    """The faults of this repetition. A repetition with faults takes no part in any ratio."""
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Where it ran."""
+    """The machine that measured."""
 
     processor: str
     cores: int
@@ -113,13 +113,13 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """A part of a plan that was measured at another time than the rest, in place of what was there."""
+    """A part of a plan that was measured again later, and replaces the earlier results."""
 
     part: str
     began: str
     commit: str
     machine: Machine | None = None
-    """None where it is the session's."""
+    """None if it is the session's machine."""
 
 
 class Session(msgspec.Struct, kw_only=True):
@@ -129,26 +129,26 @@ class Session(msgspec.Struct, kw_only=True):
     """`quick`, `standard` or `full`."""
     began: str
     commit: str
-    """With `-dirty` where the tree had changes."""
+    """With `-dirty` if the working tree had changes."""
     versions: dict[str, str]
     machine: Machine
     measured: list[Measured]
     again: list[Again] = []
-    """What of it is of another time than `began`, and maybe of another commit."""
+    """Parts that were measured at another time than `began`, and maybe at another commit."""
 
 
 def now() -> str:
-    """Give the wall clock as records carry it."""
+    """Return the current time as records store it: ISO 8601, UTC, in seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write(session: Session, path: Path) -> None:
-    """Write it whole or not at all."""
+    """Write the session atomically."""
     replace_file(path, msgspec.json.encode(session) + b"\n")
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put a whole file in the place of what was there."""
+    """Replace the file's content atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_bytes(content)
@@ -156,5 +156,5 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> Session:
-    """Read one; ValidationError when it is not such a file."""
+    """Read a session; ValidationError when the file is not one."""
     return msgspec.json.decode(path.read_bytes(), type=Session)

@@ -1,4 +1,4 @@
-"""AdmissionReviews of a cluster's pods as an API server asks about their creation: with defaults and bookkeeping."""
+"""Builds AdmissionReviews as an API server sends them for the creation of pods."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _MANAGED: Final = {
 
 
 def reviews(objects: MappedPods, scheduler: str) -> Iterator[str]:
-    """Give one for each pod that this scheduler is to place."""
+    """Yield a review for each pod of these objects, as the scheduler's pod."""
     for number, (path, body) in enumerate(objects.pod_requests(scheduler, admitted=False)):
         pod = _defaulted(path.split("/")[-2], body)
         request = {

@@ -1,4 +1,4 @@
-"""Where and with what a session is measured."""
+"""Describes the machine, the versions and the commit of a session."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 COMPARED: Final = frozenset({"W1-limit", "W1", "W2"})
-"""Parts with ratios of one's figures to another's; all others are compared within themselves alone."""
+"""Parts that share ratios with each other. Each other part is compared only within itself."""
 
 
 def begun(name: str) -> Session:
-    """An empty session of here and now."""
+    """Return an empty session that begins now, on this machine."""
     return Session(
         name=name,
         began=now(),
@@ -33,10 +33,10 @@ def begun(name: str) -> Session:
 
 
 def resumed(path: Path, here: Session, parts: Collection[str]) -> Session:
-    """The raw session that the file holds, to which `parts` are to be added.
+    """Return the raw session in the file, to which `parts` are to be added.
 
-    ValueError where there is none, where it is of other versions, or where parts stay behind that these are compared
-    with, and were measured on another machine: ratios are within one place.
+    ValueError if the file does not exist, if its versions are others, or if another machine measured parts that remain
+    and are compared with the new ones: the two figures of a ratio must be from one machine.
     """
     if not path.exists():
         raise ValueError(
@@ -58,9 +58,9 @@ def resumed(path: Path, here: Session, parts: Collection[str]) -> Session:
 
 
 def renew(found: Session, part: str, here: Session) -> None:
-    """Drop what the session has of a part, and tell of when that part is now, where it is of another time.
+    """Remove the part's results from the session, and record when the part was measured again, if it was.
 
-    What it would be compared with goes too where it is of another machine.
+    Results of another machine with which the part would be compared are removed too.
     """
     gone = {part, *(_elsewhere(found, here.machine) if part in COMPARED else ())}
     found.measured[:] = [each for each in found.measured if each.part not in gone]
@@ -71,7 +71,7 @@ def renew(found: Session, part: str, here: Session) -> None:
 
 
 def _elsewhere(found: Session, machine: Machine) -> list[str]:
-    """Which of COMPARED the session has of another machine."""
+    """Return the parts of COMPARED that another machine measured."""
     moved = {each.part: each.machine or found.machine for each in found.again}
     return [part for part in sorted(COMPARED) if moved.get(part, found.machine) != machine]
 
@@ -80,7 +80,7 @@ def _commit() -> str:
     def git(*words: str) -> str:
         return subprocess.run(("git", *words), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
-    # What was measured before is no part of what is measured.
+    # Earlier results do not change what is measured.
     dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
     return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
 

@@ -1,6 +1,6 @@
-"""Control planes that begin with the same objects: made once, and etcd's folder copied for each cell that wants them.
+"""Control planes that begin with the same objects: created once, then etcd's folder is copied for each cell.
 
-Making 5,000 pods takes longer than placing them.
+To create 5,000 pods takes longer than to place them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from bench.cluster import ClusterUnderTest
 
 _KEPT: Final = 4
-"""Snapshots at a time, of some 100 MB each."""
+"""Snapshots that are kept at a time, about 100 MB each."""
 
 _snapshots: dict[Hashable, tempfile.TemporaryDirectory[str]] = {}
 
 
 @contextmanager
 def from_snapshot(what: Hashable, make: Callable[[ClusterUnderTest], None]) -> Iterator[ClusterUnderTest]:
-    """Start a control plane with what `make` puts there; who asks for the same `what` later gets a copy of that."""
+    """Start a control plane with the objects of `make`. Later calls with the same `what` get a copy of its data."""
     if what not in _snapshots:
         while len(_snapshots) >= _KEPT:
             _snapshots.pop(next(iter(_snapshots))).cleanup()

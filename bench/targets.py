@@ -1,4 +1,4 @@
-"""What the benchmark is to reach."""
+"""The targets of the benchmark."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 GROWTH: Final = "growth"
 CHURNED: Final = (1000, 1000)
-"""Nodes and pods of the cluster on which many more pods come and go before anything is measured."""
+"""Nodes and pods of the cluster on which many more pods are placed and removed before the measurement."""
 AFTER: Final = "after 50,000 pods"
 _LEASE: Final = 15.0
-"""Seconds that the lease lasts, as the scheduler's role leaves it."""
+"""Duration of the Lease in seconds, as in the defaults of the scheduler's role."""
 _ELECTION: Final = 0.005
-"""Who is elected lists everything once more; spread over a workload's pods that is less than one read in 200 pods."""
+"""A new leader lists each collection once more: in a workload of many pods less than one read for 200 pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A bound on one figure of a workload; `find` gives None when its cells are not there."""
+    """A bound on one figure of a workload; `find` returns None without cells for it."""
 
     workload: str
     what: str
@@ -50,7 +50,7 @@ class Target:
     unit: str = ""
 
     def met(self, found: Estimate | None) -> bool | None:
-        """Whether the value keeps the bound; None without a value."""
+        """Return whether the value is within the bound; None without a value."""
         if found is None or found.value is None:
             return None
         return found.value >= self.bound if self.at_least else found.value <= self.bound

@@ -1,7 +1,8 @@
-"""The neutral observer, a process of its own: watches pods and `Scheduled` events and notes when it saw each.
+"""The observer, a process of its own: watches pods and `Scheduled` events and records when it received each.
 
-Started with the API server's address, CA file, token and how many binds and events there will be; says `ready`, then
-once a second how far it is, and ends when all were seen or its standard input is closed. Last comes one line of JSON.
+The argument is `WatchRequest` as JSON: the API server's port, CA file and token, and the expected binds and events. It
+prints `ready`, then its progress once a second. It ends when it has received all, or when its standard input is closed.
+The last line of its output is `Seen` as JSON.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _CHUNK: Final = 1 << 18
-# The API server's own order of magnitude: nothing here lasts so long.
+# Seconds. The API server uses limits of this order; no measurement takes longer.
 _LONGEST: Final = 7200
 EVENTS: Final = "/apis/events.k8s.io/v1/events"
 PODS: Final = "/api/v1/pods"
 
 
-class Asked(msgspec.Struct):
-    """What it is told on the command line, as JSON."""
+class WatchRequest(msgspec.Struct):
+    """The argument on the command line, as JSON."""
 
     port: int
     ca: str
@@ -37,17 +38,17 @@ class Asked(msgspec.Struct):
 
 
 class Seen(msgspec.Struct):
-    """What it has to tell: by `namespace/name`, on the monotonic clock, which all processes of a machine share."""
+    """The result: times by `namespace/name`, on the monotonic clock, which all processes of a machine share."""
 
     bound: dict[str, float] = {}
     events: dict[str, float] = {}
-    """When the first `Scheduled` event came."""
+    """When the pod's first `Scheduled` event was received."""
     repeated: int = 0
-    """`Scheduled` events beyond the first of their pod."""
+    """`Scheduled` events of a pod after its first one."""
 
 
 class Progress(msgspec.Struct):
-    """How far it is."""
+    """How many binds and events the observer has received."""
 
     binds: int
     events: int
@@ -90,9 +91,9 @@ class _EventEvent(msgspec.Struct):
 
 
 class _Watch:
-    """One collection from now on; goes on where it was when the API server ends it, as it does with slow readers."""
+    """A watch of one collection from now on. When the API server ends it, as for slow readers, it is opened again."""
 
-    def __init__(self, asked: Asked, path: str) -> None:
+    def __init__(self, asked: WatchRequest, path: str) -> None:
         self._path = path
         tls = ssl.create_default_context(cafile=asked.ca)
         self._connection = http.client.HTTPSConnection("127.0.0.1", asked.port, context=tls, timeout=_LONGEST)
@@ -101,14 +102,14 @@ class _Watch:
         self._version = str(listed["metadata"]["resourceVersion"])
 
     def open(self) -> None:
-        """Ask for what comes from the version on that was seen last; OSError when that is refused."""
+        """Open the watch from the last received version on; OSError when the API server refuses it."""
         query = f"watch=1&resourceVersion={self._version}&timeoutSeconds={_LONGEST}"
         self._response = self._ask(query)
         if self._response.status != http.client.OK:
             raise OSError(f"cannot watch {self._path}: HTTP {self._response.status}")
 
     def follow(self, take: Callable[[float, bytes], str]) -> None:
-        """Hand over each line with when it came; `take` answers the version that it shows."""
+        """Call `take` with each line and its time; `take` returns the line's resourceVersion."""
         while True:
             for at, line in _lines(self._response):
                 self._version = take(at, line)
@@ -120,14 +121,14 @@ class _Watch:
 
 
 class Watcher:
-    """Two watches, a thread each."""
+    """Two watches, each in a thread."""
 
-    def __init__(self, asked: Asked) -> None:
-        """Nothing is measured yet."""
+    def __init__(self, asked: WatchRequest) -> None:
+        """Prepare; `begin` opens the watches."""
         self._asked = asked
         self._pods = msgspec.json.Decoder(_PodEvent)
         self._events = msgspec.json.Decoder(_EventEvent)
-        self._told: Counter[str] = Counter()
+        self._reported: Counter[str] = Counter()
         self.seen = Seen()
 
     def begin(self) -> None:
@@ -137,7 +138,7 @@ class Watcher:
             threading.Thread(target=watch.follow, args=(take,), daemon=True).start()
 
     def done(self) -> bool:
-        """Whether everything that was to come has come."""
+        """Whether all expected binds and events were received."""
         return len(self.seen.bound) >= self._asked.binds and len(self.seen.events) >= self._asked.events
 
     def _pod(self, at: float, line: bytes) -> str:
@@ -149,7 +150,7 @@ class Watcher:
 
     def _event(self, at: float, line: bytes) -> str:
         event = self._events.decode(line)
-        # client-go's recorder adds to an event that it repeats: only what is new is one more.
+        # client-go's recorder modifies an event that it repeats: only ADDED is a new one.
         if event.object.reason == "Scheduled" and event.type == "ADDED":
             key = f"{event.object.regarding.namespace}/{event.object.regarding.name}"
             self.seen.repeated += key in self.seen.events
@@ -167,23 +168,23 @@ def _lines(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
 
 
 def main() -> None:
-    """Observe until all has come, or nobody wants to know any more."""
-    observer = Watcher(msgspec.json.decode(sys.argv[1], type=Asked))
+    """Observe until all is received, or the caller closes standard input."""
+    observer = Watcher(msgspec.json.decode(sys.argv[1], type=WatchRequest))
     observer.begin()
     ended = threading.Event()
 
-    def listen() -> None:
+    def receive() -> None:
         sys.stdin.read()
         ended.set()
 
-    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=receive, daemon=True).start()
     _say(b"ready")
-    told = time.monotonic()
+    reported = time.monotonic()
     while not ended.wait(0.05) and not observer.done():
-        if time.monotonic() - told >= 1:
-            told = time.monotonic()
+        if time.monotonic() - reported >= 1:
+            reported = time.monotonic()
             _say(msgspec.json.encode(Progress(len(observer.seen.bound), len(observer.seen.events))))
-    # One more event than there should be would come now.
+    # Wait for an event beyond the expected ones, which would be a fault.
     time.sleep(0.5)
     _say(msgspec.json.encode(observer.seen))
 

@@ -1,4 +1,4 @@
-"""The driver's side of the observer: starts it, hears how far it is, and takes what it has seen."""
+"""Starts the observer, follows its progress, and collects its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.gated_process import ROOT
-from bench.watcher import Asked, Progress, Seen
+from bench.watcher import Progress, Seen, WatchRequest
 from tests.integration.control_plane import ADMIN_TOKEN
 
 if TYPE_CHECKING:
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 
 class WatcherProcess:
-    """An observer at work."""
+    """A running observer."""
 
-    def __init__(self, plane: ControlPlane, *, binds: int, events: int, tell: Callable[[Progress], None]) -> None:
-        """Return when it watches; `tell` hears once a second how far it is, from another thread."""
-        asked = Asked(plane.port, str(plane.ca), ADMIN_TOKEN, binds, events)
+    def __init__(self, plane: ControlPlane, *, binds: int, events: int, log: Callable[[Progress], None]) -> None:
+        """Return when it watches; `log` receives its progress once a second, from another thread."""
+        asked = WatchRequest(plane.port, str(plane.ca), ADMIN_TOKEN, binds, events)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.watcher", msgspec.json.encode(asked).decode()],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._tell = tell
+        self._progress = log
         self._last = b""
         if self._read() != b"ready\n":
             raise OSError("cannot observe: the observer ended; its words are above")
-        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader = threading.Thread(target=self._receive, daemon=True)
         self._reader.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it has seen everything, at most so long; whether it has."""
+        """Wait at most `seconds`; return whether it has received everything."""
         self._reader.join(seconds)
         return not self._reader.is_alive()
 
     def end(self) -> Seen:
-        """Have what it has seen, whether or not that is all."""
+        """Stop it and return what it has received so far."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._reader.join(10)
@@ -52,7 +52,7 @@ class WatcherProcess:
         return msgspec.json.decode(self._last, type=Seen)
 
     def stop(self) -> None:
-        """End it, whatever it does."""
+        """Kill it."""
         self._process.kill()
         self._process.wait(10)
         self._reader.join(10)
@@ -63,8 +63,8 @@ class WatcherProcess:
     def _read(self) -> bytes:
         return self._process.stdout.readline() if self._process.stdout is not None else b""
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         while line := self._read():
             self._last = line
             if line.startswith(b'{"binds"'):
-                self._tell(msgspec.json.decode(line, type=Progress))
+                self._progress(msgspec.json.decode(line, type=Progress))

@@ -1,4 +1,4 @@
-"""`python -m simulator`: the real replicas before an API server in memory, in virtual time, with faults by a seed."""
+"""`python -m simulator`: runs real replicas against an API server in memory, in virtual time, with seeded faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError, run_command, tell
+from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError, print_error, run_command
 from gpu_scheduler.cli.output import Column, Listing, PrintedTable, render
 from simulator.invariants.checker import BrokenError
 from simulator.plan import EPISODE
@@ -26,7 +26,7 @@ NAME: Final = "python -m simulator"
 STEPS: Final = 10_000
 MOST_RECORDED: Final = 1000
 INTERRUPTED: Final = 130
-"""As shells tell of Ctrl-C."""
+"""The exit code of shells for Ctrl-C."""
 _EACH: Final = 10.0
 """Seconds between two lines of progress."""
 
@@ -51,11 +51,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option
         Output, typer.Option("--output", "-o", help="What is printed.", case_sensitive=False)
     ] = Output.TABLE,
 ) -> None:
-    """Try the scheduler against every fault we know, without a cluster and in virtual time."""
+    """Run the scheduler against every fault we know, without a cluster and in virtual time."""
     try:
         code = _soak(seed, steps, after, jobs, output) if trace is None else _record(seed, steps, trace)
     except FailedError as error:
-        code = tell(error)
+        code = print_error(error)
     raise typer.Exit(code)
 
 
@@ -65,21 +65,21 @@ def _soak(seed: int, steps: int, after: int, jobs: int, output: Output) -> int:
             f"cannot go on after {after} steps: must be a multiple of {EPISODE}, and less than --steps {steps} "
             f"(example: {NAME} --steps {10 * EPISODE} --after {4 * EPISODE})"
         )
-    began = told = time.monotonic()
+    began = printed = time.monotonic()
     sofar: Total | None = None
 
     def progress(total: Total) -> None:
-        nonlocal sofar, told
+        nonlocal sofar, printed
         sofar, now = total, time.monotonic()
-        if now - told >= _EACH:
-            told = now
+        if now - printed >= _EACH:
+            printed = now
             pace = total.steps / (now - began)
             _say(f"{after + total.steps:,} of {steps:,} steps, {total.binds:,} binds, {pace:,.0f} steps/s")
 
     try:
-        total = soak(seed, steps, quiet_starter, after=after, jobs=jobs, tell=progress)
+        total = soak(seed, steps, quiet_starter, after=after, jobs=jobs, progress=progress)
     except KeyboardInterrupt:
-        # Hours may have gone into it: what it came to is told all the same.
+        # The run may have taken hours, so its result so far is printed.
         if sofar is None:
             raise
         total = sofar
@@ -103,9 +103,9 @@ def _record(seed: int, steps: int, trace: str) -> int:
         with Path(trace).open("xb") as file:
             file.writelines(msgspec.json.encode(line) + b"\n" for line in record(seed, steps, quiet_starter()))
     except OSError as error:
-        cure = "give another name or remove it" if isinstance(error, FileExistsError) else "choose another place"
+        remedy = "give another name or remove it" if isinstance(error, FileExistsError) else "choose another place"
         raise RefusedInputError(
-            f"cannot write {trace}: {error.strerror}; {cure} (example: {NAME} --trace new.jsonl)"
+            f"cannot write {trace}: {error.strerror}; {remedy} (example: {NAME} --trace new.jsonl)"
         ) from error
     except BrokenError as error:
         raise FailedError(f"cannot go on with seed {seed}: {error}") from error
@@ -130,7 +130,7 @@ def _facts(total: Total, seconds: float) -> View:
 
 
 def _listing(view: View) -> Listing:
-    """One item; its table has a line for each figure and each fault."""
+    """Give one item; its table has a row for each figure and each fault."""
     figures = {_title(key): value for key, value in view.items() if key not in {"faults", "violation", "digest"}}
     figures |= {f"fault {fault}": times for fault, times in view["faults"].items()}
     figures["digest"] = view["digest"][:16]
@@ -139,17 +139,17 @@ def _listing(view: View) -> Listing:
         {"what": what, "value": f"{value:,}" if isinstance(value, int) else value} for what, value in figures.items()
     ]
     columns = (Column("WHAT", lambda row: row["what"]), Column("FIGURE", lambda row: row["value"]))
-    sheet = PrintedTable(columns, rows)
-    return Listing("Simulation", [view], sheet, sheet)
+    table = PrintedTable(columns, rows)
+    return Listing("Simulation", [view], table, table)
 
 
 def _title(key: str) -> str:
-    """`stepsPerSecond` as people write it."""
+    """Return a key such as `stepsPerSecond` as words."""
     return "".join(f" {pending.lower()}" if pending.isupper() else pending for pending in key)
 
 
 def _story(failure: Failure) -> str:
-    """What broke, and the steps that show it again."""
+    """Give the violation and the steps that reproduce it."""
     lines = [f"  {step.number:>4} after {step.gap:g} s: {step.what} {step.a} {step.b}" for step in failure.fewest]
     again = f"make soak SEED={failure.seed} STEPS={failure.steps}"
     shown = "\n".join(lines)

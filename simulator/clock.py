@@ -1,6 +1,6 @@
-"""Virtual time: one timeline, and an event loop for each process that lives on it. Whoever waits costs nothing.
+"""Virtual time: one timeline, and one event loop for each simulated process. Waiting takes no real time.
 
-A host may be stopped while time goes on, as SIGSTOP does it, and goes on with everything that is overdue.
+A host can be stopped while time continues, as by SIGSTOP. When it continues, its overdue timers fire.
 """
 
 from __future__ import annotations
@@ -18,60 +18,60 @@ _BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _RESOLUTION: Final = 1e-6
 
 
-class StuckError(Exception):
-    """Something goes on and on without letting time pass."""
+class NoProgressError(Exception):
+    """A host has ready callbacks without end, so the clock cannot advance."""
 
 
 class Timeline:
-    """What happens when; what the cluster's actors do, and all hosts."""
+    """The clock, the pending callbacks of the cluster's actors, and all hosts."""
 
     def __init__(self) -> None:
-        """Time begins at a number that is no special case for anybody."""
+        """Start at a time that is no special case for any code."""
         self.now = 1000.0
         self._number = 0
-        self._doings: list[tuple[float, int, Callable[[], None]]] = []
+        self._callbacks: list[tuple[float, int, Callable[[], None]]] = []
         self.hosts: list[Host] = []
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
-        """Have it done then; what is due at one moment is done in the order in which it was asked for."""
+        """Call `do` after these seconds; callbacks for the same time run in the order of registration."""
         self._number += 1
-        heappush(self._doings, (self.now + seconds, self._number, do))
+        heappush(self._callbacks, (self.now + seconds, self._number, do))
 
     def run(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Advance the clock by these seconds."""
         end = self.now + seconds
         while True:
             self._settle()
             dues = [host.due for host in self.hosts if not host.stopped]
-            if self._doings:
-                dues.append(self._doings[0][0])
+            if self._callbacks:
+                dues.append(self._callbacks[0][0])
             due = min(dues, default=inf)
             if due > end:
                 break
             self.now = max(self.now, due)
-            while self._doings and self._doings[0][0] <= self.now:
-                heappop(self._doings)[2]()
+            while self._callbacks and self._callbacks[0][0] <= self.now:
+                heappop(self._callbacks)[2]()
         self.now = end
 
     def _settle(self) -> None:
-        """Let every host do what it can do without waiting."""
-        again, turns = True, 0
+        """Run all hosts until none has a ready callback."""
+        again, rounds = True, 0
         while again:
             again = False
             for host in self.hosts:
                 while host.ready and not host.stopped:
-                    host.turn()
+                    host.run_ready()
                     again = True
-                    turns += 1
-                    if turns > _PATIENCE:
-                        raise StuckError(f"{host.name} never rests at {self.now:.3f} s")
+                    rounds += 1
+                    if rounds > _MAX_ROUNDS:
+                        raise NoProgressError(f"{host.name} never rests at {self.now:.3f} s")
 
 
-_PATIENCE: Final = 20_000
+_MAX_ROUNDS: Final = 20_000
 
 
 class _Nothing:
-    """A selector of no files: a host has none."""
+    """A selector without files: a simulated host has none."""
 
     def select(self, _timeout: float | None) -> tuple[()]:
         return ()
@@ -81,36 +81,36 @@ class _Nothing:
 
 
 class Host(asyncio.BaseEventLoop):
-    """One process: an event loop that runs when the timeline lets it."""
+    """One simulated process: an event loop that the timeline runs."""
 
     def __init__(self, timeline: Timeline, name: str) -> None:
-        """It joins the timeline at once."""
+        """Join the timeline."""
         super().__init__()
         self.name = name
         self.stopped = False
         self.skew = 0.0
-        """Seconds by which its wall clock is ahead."""
+        """Seconds by which its wall clock is ahead of the timeline."""
         self._timeline = timeline
         self._selector = _Nothing()
         self._clock_resolution = _RESOLUTION
         self._ready: Any
         self._timer_cancelled_count: int
         self._scheduled: Any
-        # Tasks of a process that was killed end as they are.
+        # A killed process does not report its tasks.
         self.set_exception_handler(lambda _loop, _context: None)
         timeline.hosts.append(self)
 
     def time(self) -> float:
-        """The timeline's."""
+        """Give the time of the timeline."""
         return self._timeline.now
 
     def wall(self) -> datetime:
-        """What its wall clock shows."""
+        """Give the time of its wall clock."""
         return _BEGIN + timedelta(seconds=self._timeline.now + self.skew)
 
     @property
     def ready(self) -> bool:
-        """Whether it has something to do now."""
+        """Whether a callback or a timer is due."""
         return bool(self._ready) or self.due <= self._timeline.now
 
     @property
@@ -121,11 +121,11 @@ class Host(asyncio.BaseEventLoop):
         return float(self._scheduled[0].when()) if self._scheduled else inf
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it as this process' main task."""
+        """Run the coroutine as the main task of this process."""
         return self.create_task(work)
 
-    def turn(self) -> None:
-        """Do what is ready, once."""
+    def run_ready(self) -> None:
+        """Run the callbacks that are ready, once."""
         asyncio._set_running_loop(self)  # noqa: SLF001 - asyncio lists it for those who write event loops
         try:
             self._run_once()  # type: ignore[attr-defined]
@@ -133,14 +133,14 @@ class Host(asyncio.BaseEventLoop):
             asyncio._set_running_loop(None)  # noqa: SLF001 - likewise
 
     def end(self) -> None:
-        """Take it from the timeline: what it still had to do is never done."""
+        """Remove it from the timeline; pending work is dropped."""
         self._timeline.hosts.remove(self)
         for task in asyncio.all_tasks(self):
             task.cancel()
-        for _ in range(_FAREWELL):
+        for _ in range(_CANCEL_ROUNDS):
             if not self._ready:
                 break
-            self.turn()
+            self.run_ready()
         self.close()
 
     def _drop_timer(self) -> None:
@@ -152,4 +152,4 @@ class Host(asyncio.BaseEventLoop):
         return
 
 
-_FAREWELL: Final = 1000
+_CANCEL_ROUNDS: Final = 1000

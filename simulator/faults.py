@@ -1,4 +1,4 @@
-"""What can go wrong between a replica and the API server, by name, and what of it is to come or in force now."""
+"""The faults between a replica and the API server: their names, what each does to a request, and which are active."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Fault(StrEnum):
-    """The closed list. The first word says what it strikes."""
+    """All faults, a closed list. The first word of a name is what the fault affects."""
 
     BIND_ANSWER_LOST = "bind-answer-lost"
     BIND_LOST = "bind-lost"
@@ -26,8 +26,8 @@ class Fault(StrEnum):
     BIND_429 = "bind-429"
     BIND_500 = "bind-500"
     BIND_503_DONE = "bind-503-done"
-    LOOK_LOST = "look-lost"
-    LOOK_500 = "look-500"
+    GET_LOST = "get-lost"
+    GET_500 = "get-500"
     STATUS_ANSWER_LOST = "status-answer-lost"
     STATUS_LATE = "status-late"
     STATUS_429 = "status-429"
@@ -68,21 +68,21 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What becomes of one request."""
+    """The effect of a fault on one request."""
 
     delivered: bool = True
     answered: bool = True
     cut: bool = False
-    """Where there is no answer, the connection is cut at once; else nothing is said until the caller's time is over."""
+    """Without an answer, the connection is cut at once; else the caller waits for its time-out."""
     status: int | None = None
-    """Answered so, whatever the server did."""
+    """The status of the answer, whatever the server did."""
     late: float = 0.0
-    """Seconds by which the server gets it later."""
+    """Seconds by which the request is delayed."""
     slow: float = 0.0
-    """Seconds by which the answer comes later."""
+    """Seconds by which the answer is delayed."""
     retry_after: float | None = None
     dropped: bool = False
-    """Sent again by the kernel until it comes through, or nobody has acknowledged it for too long."""
+    """The packets are dropped: the kernel resends them until they arrive or its time-out ends."""
 
 
 PLAIN: Final = Act()
@@ -92,10 +92,10 @@ DROPPED: Final = Act(dropped=True)
 
 _LOST: Final = Act(answered=False, cut=True)
 _LATE: Final = Act(answered=False, late=4.6)
-"""Long after the caller has given up; but no longer than its lease outlives the time in which it may bind."""
+"""After the caller's time-out, and within the time by which the lease outlives the bind window."""
 
 
-def _said(status: int, *, done: bool = False, retry_after: float | None = None) -> Act:
+def _answered(status: int, *, done: bool = False, retry_after: float | None = None) -> Act:
     return Act(delivered=done, status=status, retry_after=retry_after)
 
 
@@ -105,56 +105,56 @@ ACTS: Final[dict[Fault, tuple[str, Act]]] = {
     Fault.BIND_TIMEOUT_BEFORE: ("bind", SILENT),
     Fault.BIND_TIMEOUT_AFTER: ("bind", Act(answered=False)),
     Fault.BIND_LATE: ("bind", _LATE),
-    Fault.BIND_401: ("bind", _said(401)),
-    Fault.BIND_404: ("bind", _said(404)),
-    Fault.BIND_409: ("bind", _said(409)),
-    Fault.BIND_410: ("bind", _said(410)),
-    Fault.BIND_429: ("bind", _said(429, retry_after=2.0)),
-    Fault.BIND_500: ("bind", _said(500)),
-    Fault.BIND_503_DONE: ("bind", _said(503, done=True)),
-    Fault.LOOK_LOST: ("look", REFUSED),
-    Fault.LOOK_500: ("look", _said(500)),
+    Fault.BIND_401: ("bind", _answered(401)),
+    Fault.BIND_404: ("bind", _answered(404)),
+    Fault.BIND_409: ("bind", _answered(409)),
+    Fault.BIND_410: ("bind", _answered(410)),
+    Fault.BIND_429: ("bind", _answered(429, retry_after=2.0)),
+    Fault.BIND_500: ("bind", _answered(500)),
+    Fault.BIND_503_DONE: ("bind", _answered(503, done=True)),
+    Fault.GET_LOST: ("get", REFUSED),
+    Fault.GET_500: ("get", _answered(500)),
     Fault.STATUS_ANSWER_LOST: ("status", _LOST),
     Fault.STATUS_LATE: ("status", _LATE),
-    Fault.STATUS_429: ("status", _said(429, retry_after=1.0)),
-    Fault.STATUS_500: ("status", _said(500)),
+    Fault.STATUS_429: ("status", _answered(429, retry_after=1.0)),
+    Fault.STATUS_500: ("status", _answered(500)),
     Fault.EVENT_LOST: ("event", REFUSED),
-    Fault.EVENT_500: ("event", _said(500)),
+    Fault.EVENT_500: ("event", _answered(500)),
     Fault.LIST_SLOW: ("list", Act(slow=6.0)),
     Fault.LIST_LOST: ("list", _LOST),
-    Fault.LIST_500: ("list", _said(500)),
-    Fault.LIST_EXPIRED: ("page", _said(410)),
+    Fault.LIST_500: ("list", _answered(500)),
+    Fault.LIST_EXPIRED: ("page", _answered(410)),
     Fault.LEASE_ANSWER_LOST: ("lease", _LOST),
     Fault.LEASE_LATE: ("lease", _LATE),
-    Fault.LEASE_500: ("lease", _said(500)),
-    Fault.WATCH_REFUSED: ("watch", _said(500)),
-    Fault.WATCH_GONE: ("watch", _said(410)),
+    Fault.LEASE_500: ("lease", _answered(500)),
+    Fault.WATCH_REFUSED: ("watch", _answered(500)),
+    Fault.WATCH_GONE: ("watch", _answered(410)),
 }
-"""The faults that strike the next request of a kind."""
+"""The faults that affect the next request of their kind, the kind, and the effect."""
 
 
-class Switchboard:
-    """The faults that are to come, those in force, and how often each has struck."""
+class FaultState:
+    """The armed and the active faults, and how often each took effect."""
 
     def __init__(self) -> None:
-        """All is well."""
+        """Begin without faults."""
         self._armed: dict[str, deque[Fault]] = {}
         self.struck: Counter[Fault] = Counter()
         self.out = False
-        """Whether the API server is away."""
+        """Whether the API server is unreachable."""
         self.cut_off: dict[str, list[Callable[[], None]]] = {}
-        """Replicas whose packets are dropped, and what they send again as soon as packets come through."""
+        """The replicas whose packets are dropped, and what they resend once the network is back."""
 
     def arm(self, fault: Fault) -> None:
-        """Let it strike the next request of its kind."""
+        """Apply the fault to the next request of its kind."""
         self._armed.setdefault(ACTS[fault][0], deque()).append(fault)
 
     def strike(self, fault: Fault) -> None:
-        """It struck."""
+        """Count the fault."""
         self.struck[fault] += 1
 
     def act(self, who: str, kind: str) -> Act:
-        """What becomes of a request of this replica."""
+        """Give the effect on this replica's request."""
         if self.out:
             return REFUSED
         if who in self.cut_off:
@@ -167,11 +167,11 @@ class Switchboard:
         return ACTS[fault][1]
 
     def disarm(self) -> None:
-        """Nothing is to come any more, and nothing in force."""
+        """Remove all armed faults and end the outage."""
         self._armed.clear()
         self.out = False
 
     def heal(self, who: str) -> None:
-        """Its packets come through again."""
+        """Let this replica's packets through again."""
         for send in self.cut_off.pop(who, ()):
             send()

@@ -1,4 +1,4 @@
-"""Two things that the payload has in common with its whole process: the log, and the numbers that spread its load."""
+"""Process-wide state of the shipped code that a simulation controls: the log, and the random numbers for jitter."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ if TYPE_CHECKING:
 
 
 class ErrorCapture(logging.Handler):
-    """Keeps errors of our own: whatever is logged with a traceback. A fault of others is no such thing."""
+    """Keeps what is logged with a traceback: an error of our own, not an injected fault."""
 
     def __init__(self) -> None:
-        """Nothing was logged yet."""
+        """Start without errors."""
         super().__init__(logging.ERROR)
         self.errors: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it where it is one."""
-        told = record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()}
-        if record.exc_info or told.get("exc_info"):
-            self.errors.append(f"{told.get('event')}: {record.exc_info[1] if record.exc_info else told}")
+        """Keep the record if it has a traceback."""
+        if record.exc_info:
+            self.errors.append(f"{record.getMessage()}: {record.exc_info[1]}")
 
     def __enter__(self) -> Self:
         """Capture from now on."""
@@ -40,7 +39,7 @@ class ErrorCapture(logging.Handler):
 
 @contextmanager
 def jitter(seed: int) -> Iterator[None]:
-    """What the payload draws to spread its load follows from the seed; outside, others go on with their own."""
+    """Seed the random numbers of the shipped code; the previous state is restored at the end."""
     before = random.getstate()
     random.seed(f"{seed}/payload")
     try:

@@ -1,4 +1,4 @@
-"""From a run that shows a fault to the fewest steps that still do: delta debugging over the list of steps."""
+"""Minimizes a failing run: delta debugging finds the fewest steps that still break the invariant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def shrunk(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool], tries: int) -> tuple[Step, ...]:
-    """Leave out what is not needed for `fails`, by halves, quarters and so on, within so many tries."""
+    """Leave out steps that `fails` does not need, by halves, quarters and so on, within `tries`."""
     kept = tuple(steps)
     parts = 2
     while len(kept) > 1 and tries > 0:

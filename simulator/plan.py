@@ -1,4 +1,4 @@
-"""From a seed to steps: data that is there before anything runs, so that one can be left out and no other changes."""
+"""Makes the steps of an episode from a seed. They exist before the run, so one can be left out and no other changes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, Final
 from simulator.faults import ACTS, Fault
 
 EPISODE: Final = 1000
-"""Steps with one cluster; then another begins, so that a failure is found again in seconds."""
+"""Steps with one cluster; the next episode has a new one, so a failure is reproduced in seconds."""
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _WORD: Final = 2**64
 
 
-class Deed(StrEnum):
-    """What the cluster's actors do beside what goes wrong."""
+class Action(StrEnum):
+    """The actions of the cluster's actors; the other steps are faults."""
 
     CREATE = "create"
     FINISH = "finish"
@@ -30,29 +30,29 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """After `gap` seconds, `what`; its numbers choose among what there is then."""
+    """Do `what` after `gap` seconds; the numbers `a` and `b` choose among the existing objects."""
 
     number: int
     gap: float
-    what: Deed | Fault
+    what: Action | Fault
     a: int
     b: int
 
-    def told(self) -> dict[str, Any]:
-        """As a trace has it."""
+    def as_json(self) -> dict[str, Any]:
+        """Give the step as a trace has it."""
         return asdict(self)
 
 
-_DEEDS: Final[dict[Deed | Fault, int]] = {
-    Deed.CREATE: 400,
-    Deed.FINISH: 190,
-    Deed.DELETE: 90,
-    Deed.REAP: 10,
-    Deed.RUN: 40,
-    Deed.LEAVE: 20,
-    Deed.QUIET: 14,
+_ACTIONS: Final[dict[Action | Fault, int]] = {
+    Action.CREATE: 400,
+    Action.FINISH: 190,
+    Action.DELETE: 90,
+    Action.REAP: 10,
+    Action.RUN: 40,
+    Action.LEAVE: 20,
+    Action.QUIET: 14,
 }
-_LASTING: Final[dict[Deed | Fault, int]] = {
+_LASTING: Final[dict[Action | Fault, int]] = {
     Fault.WATCH_EXPIRED: 4,
     Fault.WATCH_CUT: 5,
     Fault.WATCH_TRUNCATED: 4,
@@ -76,19 +76,19 @@ _LASTING: Final[dict[Deed | Fault, int]] = {
     Fault.POD_RECREATED: 12,
 }
 _ARMED: Final = 5
-# They only come after another fault of a bind.
-_RARE: Final[dict[Deed | Fault, int]] = {Fault.LOOK_LOST: 9, Fault.LOOK_500: 9}
-_STRIKING: Final[dict[Deed | Fault, int]] = dict.fromkeys(ACTS, _ARMED)
-_CHOICES: Final = _DEEDS | _STRIKING | _RARE | _LASTING
+# These take effect only after another fault of a bind.
+_RARE: Final[dict[Action | Fault, int]] = {Fault.GET_LOST: 9, Fault.GET_500: 9}
+_STRIKING: Final[dict[Action | Fault, int]] = dict.fromkeys(ACTS, _ARMED)
+_CHOICES: Final = _ACTIONS | _STRIKING | _RARE | _LASTING
 _WHAT: Final = tuple(_CHOICES)
 _WEIGHTS: Final = tuple(accumulate(_CHOICES.values()))
 
 _SLOW: Final = frozenset(
     {Fault.OUTAGE, Fault.PARTITION, Fault.LEASE_TAKEN, Fault.PROCESS_STOPPED, Fault.PROCESS_KILLED}
 )
-"""After these nobody may lead for a while: the next steps leave more time."""
+"""After these there may be no leader for some time, so the next steps have longer gaps."""
 _SUDDEN: Final = frozenset({Fault.POD_RECREATED, Fault.PROCESS_STOPPED, Fault.PROCESS_KILLED, Fault.PARTITION})
-"""These come right after what was before: between a decision and its bind, if they have luck."""
+"""These follow the previous step at once, so that some fall between a decision and its bind."""
 _AFTER: Final = 6
 _LONG: Final = 4.0
 _USUAL: Final = 0.25
@@ -96,24 +96,24 @@ _BRIEF: Final = 0.01
 
 
 def seed_of(seed: int, episode: int) -> int:
-    """An episode's own seed: a run that begins with it begins with that episode."""
+    """Give an episode's own seed: a run with this seed begins with that episode."""
     return (seed + episode * _GOLDEN) % _WORD
 
 
 def plan(seed: int, steps: int) -> tuple[Step, ...]:
-    """The steps of one episode; the last ends every fault and looks."""
+    """Give the steps of one episode; the last is a quiet point."""
     random = Random(f"{seed}/plan")  # noqa: S311 - it must be the same again
     made: list[Step] = []
     slow = 0
     for number in range(steps - 1):
-        what: Deed | Fault = random.choices(_WHAT, cum_weights=_WEIGHTS)[0]
+        what: Action | Fault = random.choices(_WHAT, cum_weights=_WEIGHTS)[0]
         gap = _gap(random, long=slow > 0, what=what)
         slow = _AFTER if what in _SLOW else max(0, slow - 1)
         made.append(Step(number, gap, what, random.randrange(1 << 30), random.randrange(1 << 30)))
-    return (*made, Step(steps - 1, 0.0, Deed.QUIET, 0, 0))
+    return (*made, Step(steps - 1, 0.0, Action.QUIET, 0, 0))
 
 
-def _gap(random: Random, *, long: bool, what: Deed | Fault) -> float:
+def _gap(random: Random, *, long: bool, what: Action | Fault) -> float:
     if what in _SUDDEN:
         return round(random.uniform(0, _BRIEF), 4)
     if long:

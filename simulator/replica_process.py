@@ -1,6 +1,6 @@
-"""One replica as a process: it is started, stopped, killed and started again, as a kubelet does it.
+"""One replica as a simulated process: started, stopped, killed and restarted as by a kubelet.
 
-The replica itself is the real one: reflectors, loop, binder, announcer and leader election, over a wire in memory.
+The replica is the shipped code: reflectors, loop, binder, event recorder and leader election.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler
     from simulator.api_server.server import Server
     from simulator.clock import Timeline
-    from simulator.faults import Switchboard
+    from simulator.faults import FaultState
 
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ AGAIN: Final = 1.0
 
 
 class Replica(Protocol):
-    """What is simulated."""
+    """What a simulated process runs."""
 
     scheduler: Scheduler
     leadership: LeaderElector
@@ -44,14 +44,14 @@ class Replica(Protocol):
 
 
 class Start(Protocol):
-    """Makes a replica; whoever wires the real one wires this one."""
+    """Makes a replica with its real wiring."""
 
     def __call__(self, api: ApiClient, clocks: Clocks, identity: str) -> Replica:
-        """Nothing is asked before it lives."""
+        """Make it; it sends no request before `live`."""
 
 
 def starter() -> Start:
-    """What makes a replica as `gpu-scheduler run` makes it, without its port."""
+    """Give a function that makes a replica as `gpu-scheduler run` does, without its HTTP port."""
     settings = RunSettings(kubernetes_namespace=SYSTEM_NAMESPACE, pod_name="simulated")
 
     def start(api: ApiClient, clocks: Clocks, identity: str) -> Replica:
@@ -61,23 +61,23 @@ def starter() -> Start:
 
 
 def quiet_starter() -> Start:
-    """Replicas that are killed and cut off have much to say; what counts is what the invariants say."""
+    """As starter, without a log: killed replicas log much, and only the invariants count."""
     set_up_logging("ERROR")
     logging.getLogger().handlers[:] = []
     return starter()
 
 
 class Process:
-    """A replica and its container."""
+    """A replica and the container that restarts it."""
 
-    def __init__(self, name: str, start: Start, timeline: Timeline, server: Server, faults: Switchboard) -> None:
+    def __init__(self, name: str, start: Start, timeline: Timeline, server: Server, faults: FaultState) -> None:
         """Start it."""
         self.name = name
         self._start = start
         self._timeline = timeline
         self._server = server
         self._faults = faults
-        self._lives = 0
+        self._starts = 0
         self.skew = 0.0
         self.host: Host | None = None
         self.wire: Wire | None = None
@@ -87,19 +87,19 @@ class Process:
 
     @property
     def leading(self) -> bool:
-        """Whether it decides."""
-        return self.replica is not None and self.replica.leadership.may_bind()
+        """Whether it leads."""
+        return self.replica is not None and self.replica.leadership.may_write()
 
     def begin(self) -> None:
         """Start it, unless it runs."""
         if self.host is not None:
             return
-        self._lives += 1
+        self._starts += 1
         host = self.host = Host(self._timeline, self.name)
         host.skew = self.skew
         wire = self.wire = Wire(self.name, self._timeline, host, self._server, self._faults)
         clocks = Clocks(host.time, host.wall)
-        identity = f"{self.name}_{self._lives}"
+        identity = f"{self.name}_{self._starts}"
         asyncio._set_running_loop(host)  # noqa: SLF001 - locks and queues are made for the loop that runs
         try:
             self.replica = self._start(wire, clocks, identity)
@@ -109,39 +109,39 @@ class Process:
             asyncio._set_running_loop(None)  # noqa: SLF001 - likewise
 
     def stop(self) -> None:
-        """SIGTERM: it ends in order, and is started again."""
+        """Send SIGTERM: it ends in order and is restarted."""
         if self.host is not None and self._stop is not None:
             self.host.call_soon(self._stop.set)
 
     def kill(self) -> None:
-        """SIGKILL: it does nothing more; what it sent is under way. Its container is started again."""
+        """Send SIGKILL: it does nothing more, its sent requests stay in flight, and it is restarted."""
         if self.host is not None:
             self.end()
             self._timeline.after(AGAIN, self.begin)
 
     def end(self) -> None:
-        """It is gone for good."""
+        """End it without a restart."""
         host, wire = self.host, self.wire
         if host is None or wire is None:
             return
-        wire.dead = True
+        wire.process_ended = True
         for channel in tuple(wire.channels):
             channel.close()
         self.host = self.wire = self.replica = self._stop = None
         host.end()
 
     def hold(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         if self.host is not None:
             self.host.stopped = True
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         if self.host is not None:
             self.host.stopped = False
 
     def step_clock(self, seconds: float) -> None:
-        """Somebody sets its wall clock."""
+        """Set its wall clock."""
         self.skew += seconds
         if self.host is not None:
             self.host.skew = self.skew
@@ -150,13 +150,13 @@ class Process:
         try:
             await replica.live(stop)
         except Exception as error:
-            # Whatever ends it, its container is started again; but this alone is no defect.
+            # The container is restarted after any error; only a lost lease is no defect.
             if not isinstance(error.__cause__, LeaseLostError):
-                log.exception("A replica ended in an error of our own")
+                log.exception("A replica failed with an internal error")
         finally:
             self._timeline.after(0.0, lambda: self._over(host))
 
     def _over(self, host: Host) -> None:
-        """The process has ended by itself."""
+        """Restart a process that ended by itself."""
         if self.host is host:
             self.kill()

@@ -1,4 +1,4 @@
-"""Episode after episode until so many steps are taken or one shows a fault, which is then shown in few steps."""
+"""Runs episodes until the number of steps is reached or an invariant breaks, and then minimizes that episode."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
     from simulator.episode import Outcome
     from simulator.faults import Fault
-    from simulator.plan import Deed, Step
+    from simulator.plan import Action, Step
     from simulator.replica_process import Start
 
 TRIES: Final = 200
-"""How many times a failure is played again to find the fewest steps."""
+"""How many times a failure is replayed to find the fewest steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong, and how to see it again."""
+    """A violation, and how to reproduce it."""
 
     seed: int
     violation: str
     steps: int
-    """How many steps of its episode were taken."""
+    """How many steps its episode took."""
     fewest: tuple[Step, ...]
-    """Of these, those that are enough."""
+    """The fewest of these steps that were found to break the same invariant."""
 
 
 @dataclass(slots=True)
 class Total:
-    """What a run came to."""
+    """The result of a run."""
 
     seed: int
     steps: int = 0
@@ -51,13 +51,13 @@ class Total:
     seconds: float = 0.0
     slowest: float = 0.0
     struck: Counter[Fault] = field(default_factory=Counter)
-    done: Counter[Deed] = field(default_factory=Counter)
+    done: Counter[Action] = field(default_factory=Counter)
     failure: Failure | None = None
     digest: str = ""
-    """Of every request so far, its time and its answer: what differs between two runs of one seed is a defect."""
+    """Digest of all requests, their times and answers. If two runs of a seed have different ones, there is a defect."""
 
     def add(self, outcome: Outcome) -> None:
-        """One more episode."""
+        """Add the outcome of an episode."""
         self.steps += outcome.steps
         self.binds += outcome.binds
         self.checked += outcome.checked
@@ -75,13 +75,13 @@ def soak(  # noqa: PLR0913 - what the command line passes on
     *,
     after: int = 0,
     jobs: int = 1,
-    tell: Callable[[Total], None] = lambda _: None,
+    progress: Callable[[Total], None] = lambda _: None,
     tries: int = TRIES,
 ) -> Total:
-    """Take so many steps from this seed, less those `after` which it goes on; `tell` hears of it after each episode.
+    """Run `steps` steps of this seed, without the first `after`; call `progress` after each episode.
 
-    `after` is what another run has done: whole episodes. Those that are left are the same as if it had done none.
-    Each of `jobs` processes makes its own start by `starter`. However many there are, one seed comes to one Total.
+    `after` counts the steps of whole episodes that another run has done. The rest are the same as in a single run.
+    Each of `jobs` processes calls `starter`. Their number does not change the result.
     """
     total = Total(seed)
     sizes = (min(EPISODE, steps - first) for first in range(0, steps, EPISODE))
@@ -89,7 +89,7 @@ def soak(  # noqa: PLR0913 - what the command line passes on
     with closing(_played(episodes, starter, jobs)) as outcomes:
         for (own, size), outcome in zip(episodes, outcomes, strict=True):
             total.add(outcome)
-            tell(total)
+            progress(total)
             if outcome.violation is not None:
                 taken = plan(own, size)[: outcome.steps]
                 total.failure = _failure(own, taken, outcome.violation, starter(), tries)
@@ -98,12 +98,12 @@ def soak(  # noqa: PLR0913 - what the command line passes on
 
 
 def _played(episodes: Sequence[tuple[int, int]], starter: Callable[[], Start], jobs: int) -> Generator[Outcome]:
-    """What each came to, in their order."""
+    """Give the outcomes in order."""
     if jobs == 1:
         start = starter()
         yield from (play(own, plan(own, size), start) for own, size in episodes)
         return
-    # Not by a fork: what this process has imported or begun is not theirs.
+    # Spawned, not forked: they must not share the state of this process.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (starter,))
     try:
         yield from pool.map(_episode, episodes)
@@ -112,11 +112,11 @@ def _played(episodes: Sequence[tuple[int, int]], starter: Callable[[], Start], j
 
 
 _starts: list[Start] = []
-"""What plays an episode in a process of `_played`."""
+"""In a process of `_played`: the one function that makes its replicas."""
 
 
 def _begin(starter: Callable[[], Start]) -> None:
-    # Ctrl-C reaches all; the one that started us ends us.
+    # Ctrl-C reaches all processes; the parent ends its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _starts[:] = [starter()]
 
@@ -127,7 +127,7 @@ def _episode(episode: tuple[int, int]) -> Outcome:
 
 
 def play(seed: int, steps: Sequence[Step], start: Start) -> Outcome:
-    """One episode; what it leaves behind is collected after it, and never at a moment of its own."""
+    """Run one episode; garbage is collected only after it, so that the run is deterministic."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -139,7 +139,7 @@ def play(seed: int, steps: Sequence[Step], start: Start) -> Outcome:
 
 
 def _failure(seed: int, steps: tuple[Step, ...], violation: str, start: Start, tries: int) -> Failure:
-    """The fewest steps that break the same invariant."""
+    """Find the fewest steps that break the same invariant."""
     invariant = violation.partition(":")[0]
 
     def fails(some: Sequence[Step]) -> bool:

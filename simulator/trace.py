@@ -1,7 +1,7 @@
-"""A trace without faults: each change of the cluster, and what was decided after it, line by line as JSON.
+"""Records a trace without faults: each change of the cluster and the decisions after it, as lines of JSON.
 
-Nothing else happens until everybody rests, so the decisions follow from the order of the changes alone, and whoever
-makes the same changes at a real API server sees the same decisions.
+The next change waits until all replicas are idle, so the decisions follow from the order of the changes. The same
+changes on a real API server give the same decisions.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 from simulator.api_server.server import Server
 from simulator.clock import Timeline
 from simulator.cluster.actors import ClusterActors
-from simulator.faults import Fault, Switchboard
+from simulator.faults import Fault, FaultState
 from simulator.invariants.checker import BrokenError, Checker
 from simulator.log_capture import jitter
-from simulator.plan import Deed, plan
+from simulator.plan import Action, plan
 from simulator.replica_process import Process
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from simulator.replica_process import Start
 
 FORMAT: Final = 1
-CARDS: Final = 4
-"""Of a node: few, so that pods wait for each other."""
+DEVICES: Final = 4
+"""Devices of a node: few, so that pods wait for each other."""
 REST: Final = 12.0
 """Seconds after each change: longer than any back-off."""
 _CHANGES: Final = frozenset(
     {
-        *(Deed.CREATE, Deed.FINISH, Deed.DELETE, Deed.REAP),
+        *(Action.CREATE, Action.FINISH, Action.DELETE, Action.REAP),
         *(Fault.NODE_CORDONED, Fault.NODE_NOT_READY, Fault.NODE_DELETED, Fault.NODE_GPUS, Fault.CAPACITY_TAKEN),
     }
 )
@@ -43,21 +43,21 @@ Line = dict[str, Any]
 
 
 class TraceRecorder:
-    """Notes what the cluster's actors change and what is decided, in their order."""
+    """Records the changes of the cluster's actors and the decisions, in order."""
 
     def __init__(self, server: Server) -> None:
-        """It notes from now on."""
+        """Record from now on."""
         self._server = server
         self._shown: dict[str, Object] = {}
         self._changes: list[Line] = []
         self._decisions: list[Line] = []
         for kind in ("nodes", "pods"):
-            server.shelves[kind].told.append(partial(self._changed, kind))
+            server.collections[kind].watchers.append(partial(self._changed, kind))
         server.hooks.bound.append(self._bound)
-        server.hooks.told.append(self._told)
+        server.hooks.conditions.append(self._condition_written)
 
     def take(self) -> Iterator[Line]:
-        """What happened since the last time: the changes, and then what was decided."""
+        """Give the changes since the last call, and then the decisions."""
         changes, self._changes = self._changes, []
         decisions, self._decisions = self._decisions, []
         yield from changes
@@ -65,7 +65,7 @@ class TraceRecorder:
             yield {"decided": decisions}
 
     def _changed(self, kind: str, change: Change) -> None:
-        """A change that no request asked for was made by the cluster's actors."""
+        """Record a change that no request made, which is one of the cluster's actors."""
         before = self._shown.get(change.key)
         if change.after is None:
             gone = self._shown.pop(change.key)
@@ -90,16 +90,16 @@ class TraceRecorder:
         }
         self._decisions.append({"bind": pod["metadata"]["name"], **assigned})
 
-    def _told(self, pod: Object, message: str) -> None:
+    def _condition_written(self, pod: Object, message: str) -> None:
         self._decisions.append({"wait": pod["metadata"]["name"], "reason": message.partition(":")[0]})
 
 
 def record(seed: int, steps: int, start: Start) -> Iterator[Line]:
-    """The lines of a trace of one replica; BrokenError where something is wrong in it."""
+    """Give the lines of a trace of one replica; BrokenError if an invariant breaks."""
     timeline, server = Timeline(), Server()
     recorder, checker = TraceRecorder(server), Checker(timeline, server)
-    actors = ClusterActors(seed, timeline, server, waits=True, cards=CARDS)
-    process = Process("one", start, timeline, server, Switchboard())
+    actors = ClusterActors(seed, timeline, server, waits=True, devices=DEVICES)
+    process = Process("one", start, timeline, server, FaultState())
     yield {"format": FORMAT, "seed": seed, "steps": steps}
     with jitter(seed):
         try:
@@ -110,8 +110,8 @@ def record(seed: int, steps: int, start: Start) -> Iterator[Line]:
                     continue
                 timeline.run(REST)
                 yield from recorder.take()
-                # What was to end later ends before anything else changes.
-                while actors.hasten():
+                # Delayed actions run before the next change.
+                while actors.run_next_delayed():
                     timeline.run(REST)
                     yield from recorder.take()
                 wrong = next(checker.waiting(), None)
@@ -122,6 +122,6 @@ def record(seed: int, steps: int, start: Start) -> Iterator[Line]:
 
 
 def _bare(made: Object) -> Object:
-    """As it is asked for: what an API server fills in is left out."""
+    """Give the object without what an API server fills in."""
     meta = {key: value for key, value in made["metadata"].items() if key not in _SYSTEM}
     return {**made, "metadata": meta}

@@ -1,4 +1,7 @@
-"""The tests' one client of an API server: blocking, paths and plain objects. The package's own client is under test."""
+"""The tests' own client of an API server: blocking, with paths and plain objects.
+
+Tests do not use the package's client, because it is under test.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,16 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+CREATED: Final = 201
 NOT_FOUND: Final = 404
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class KubeClient:
-    """Asks the API server on this port of this host; `ca` and `pair` (a client's certificate and key) are files."""
+    """A client of the API server on this port of 127.0.0.1.
+
+    `ca` is a file, and so is `pair`, with a client certificate and its key.
+    """
 
     def __init__(self, port: int, ca: str, token: str = "", pair: str = "", headers: Mapping[str, str] = NONE) -> None:
         """Connect with the first request."""
@@ -39,18 +46,18 @@ class KubeClient:
     def call(
         self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
     ) -> tuple[int, Object]:
-        """One request: status and decoded body."""
+        """Send one request; return its status and the decoded body."""
         status, text = self.raw(method, path, None if body is None else json.dumps(body).encode(), content_type)
         return status, json.loads(text) if text.startswith(b"{") else {"text": text.decode()}
 
     def raw(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
     ) -> tuple[int, bytes]:
-        """One request: status and body as bytes."""
+        """Send one request; return its status and the body as bytes."""
         headers = {**self._headers, "Content-Type": content_type}
         kept: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
         if kept is not None:
-            # One that the server has closed since is no fault: the request never left.
+            # The server may have closed the kept connection. Then the request was not executed: send it on a new one.
             with suppress(ConnectionError, ssl.SSLEOFError):
                 return self._exchange(kept, method, path, body, headers)
         fresh = self._connect(60)
@@ -59,10 +66,10 @@ class KubeClient:
 
     @contextmanager
     def stream(self, path: str) -> Iterator[tuple[http.client.HTTPSConnection, http.client.HTTPResponse]]:
-        """An answer that goes on, over a connection of its own."""
+        """Open a request whose answer is read as a stream, on a connection of its own."""
         with closing(self._connect(90)) as connection:
             connection.request("GET", path, headers=self._headers)
-            # An answer after which the server closes has the socket for itself.
+            # If the server closes after the answer, http.client hands the socket over to the answer.
             with closing(connection.getresponse()) as answer:
                 yield connection, answer
 
@@ -92,33 +99,45 @@ class KubeClient:
         return response.status, text
 
     def close(self) -> None:
-        """End every thread's connection."""
+        """Close the connections of all threads."""
         for connection in self._made:
             connection.close()
 
     def get(self, path: str) -> Object | None:
-        """Read an object; None when there is none."""
+        """Return an object; None if it does not exist."""
         status, body = self.call("GET", path)
         assert status in {200, NOT_FOUND}, body
         return body if status != NOT_FOUND else None
 
     def create(self, path: str, body: Object) -> Object:
-        """Create an object; anything but success is an error."""
+        """Create an object and return it; AssertionError unless it succeeds."""
         status, answer = self.call("POST", path, body)
         assert status in {200, 201, 202}, answer
         return answer
 
+    def create_with_warnings(self, path: str, body: Object) -> list[str]:
+        """Create an object and return the warnings that `kubectl` would print."""
+        headers = {**self._headers, "Content-Type": "application/json"}
+        with closing(self._connect(60)) as connection:
+            connection.request("POST", path, json.dumps(body), headers)
+            response = connection.getresponse()
+            text = response.read()
+        assert response.status == CREATED, text
+        # `299 - "TEXT"`, where the text is UTF-8.
+        given = (each.encode("latin-1").decode() for each in response.headers.get_all("Warning", ()))
+        return [json.loads(each.partition(" - ")[2]) for each in given]
+
     def merge(self, path: str, body: Object) -> tuple[int, Object]:
-        """Merge `body` into an object: status and answer."""
+        """Merge `body` into an object; return status and answer."""
         return self.call("PATCH", path, body, MERGE_PATCH)
 
     def patch(self, path: str, body: Object) -> Object:
-        """Merge `body` into an object; anything but success is an error."""
+        """Merge `body` into an object and return it; AssertionError unless it succeeds."""
         status, answer = self.merge(path, body)
         assert status == 200, answer
         return answer
 
     def delete(self, path: str) -> None:
-        """Delete an object at once, if it is there."""
+        """Delete an object without a grace period, if it exists."""
         status, answer = self.call("DELETE", path, {"gracePeriodSeconds": 0})
         assert status in {200, 202, NOT_FOUND}, answer

@@ -1,9 +1,9 @@
-"""Lets mutmut break what is pure in every way it knows and counts what its own tests notice.
+"""Runs mutmut on the pure modules and counts the mutants that their own tests catch.
 
-LAW: works on a copy, in the layout that the library expects, with one process of the lowest priority. Usage:
+It works on a copy, in the layout that mutmut expects, with one process of the lowest priority. Usage:
 mutation.py [MODULE… | --since COMMIT], for example `mutation.py ledger.indices`, or `mutation.py --since main` for the
-modules that differ from that commit; without either, the core and all else that is pure (tests/suites/gate.py lists
-it). Exit 0 whatever the score: the survivors are for people to read (docs/testing.md).
+modules that differ from that commit. Without arguments, it takes all pure modules (PURE in tests/suites/gate.py). The
+exit status is 0 for any score: people read the survivors (docs/testing.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PURE_TESTS: Final = (
     "monitor/test_readings.py",
 )
 HELPERS: Final = (ROOT / "tests/waiting.py", ROOT / "tests/placements.py", TESTS / "steps.py")
-"""What those tests import."""
+"""The files that those tests import."""
 RESULT: Final = re.compile(r"^\s*(?P<name>\S+__mutmut_\d+): (?P<verdict>.+)$", re.MULTILINE)
 CAUGHT: Final = frozenset({"killed", "timeout", "caught by type check"})
 CONFIG: Final = """\
@@ -54,7 +54,7 @@ timeout = 600
 pythonpath = ["src", "."]
 """
 
-# Of a property a few examples, the same each time; of a test that measures time nothing, on a machine that is busy.
+# A property runs 20 fixed examples. Tests that measure time are left out, because the machine is busy.
 FEWER: Final = """\
 import pytest
 from hypothesis import settings
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def changed(known: list[str], since: str) -> list[str]:
-    """Choose the modules that differ from the commit, in the working tree as it is."""
+    """Return the known modules that differ from the commit in the working tree."""
     command = ("git", "diff", "--name-only", "--relative", since, "--", ".")
     listed = subprocess.run(command, cwd=PACKAGE, check=True, capture_output=True, text=True).stdout
     paths = set(listed.splitlines())
@@ -83,7 +83,7 @@ def changed(known: list[str], since: str) -> list[str]:
 
 
 def lay_out(modules: list[str]) -> None:
-    """Copy the payload and the tests of what is pure to where mutmut looks for them."""
+    """Copy the package and the tests of the pure modules to where mutmut expects them."""
     shutil.rmtree(WORK, ignore_errors=True)
     leave = shutil.ignore_patterns("__pycache__", ".hypothesis")
     shutil.copytree(PACKAGE, WORK / "src" / "gpu_scheduler", ignore=leave)
@@ -99,7 +99,7 @@ def lay_out(modules: list[str]) -> None:
 
 
 def mutmut(*arguments: str) -> str:
-    """Run one of its commands; what it draws on a terminal goes nowhere."""
+    """Run a command of mutmut and return its output; exit with the output if it fails."""
     command = ("nice", "-n", "19", sys.executable, "-m", "mutmut", *arguments)
     environment = {**os.environ, "PYTHONPATH": ""}
     done = subprocess.run(command, cwd=WORK, env=environment, check=False, capture_output=True, text=True)
@@ -109,7 +109,7 @@ def mutmut(*arguments: str) -> str:
 
 
 def main(names: list[str]) -> int:
-    """Mutate, then tell the score of each module and show who survived."""
+    """Mutate the modules, show the survivors, and print the score of each module."""
     files = (path for pattern in PURE for path in PACKAGE.glob(pattern.replace("core/*", "core/**/[a-z]*.py")))
     known = sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in files)
     if names[:1] == ["--since"] and len(names) == len(("--since", "COMMIT")):

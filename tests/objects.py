@@ -1,4 +1,4 @@
-"""Objects as they are sent to an API server: pods as controllers and webhook leave them, nodes, storage, Leases."""
+"""Builds API objects: pods as controllers and the webhook leave them, nodes, storage and Leases."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ORDER: Final = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
 
 
 def literal(devices: str) -> list[Object]:
-    """What the webhook writes where it knows the index."""
+    """Return the variables that the webhook writes when it knows the index."""
     return [{"name": "CUDA_VISIBLE_DEVICES", "value": devices}, _ORDER]
 
 
 def reading() -> list[Object]:
-    """What the webhook writes where the scheduler decides later."""
+    """Return the variables that the webhook writes when the scheduler chooses the devices later."""
     return [
         {"name": "CUDA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": FIELD}}},
         _ORDER,
@@ -46,9 +46,9 @@ def pod(  # noqa: PLR0913 - each has its test
     claims: Any = (),
     **spec: Any,
 ) -> Object:
-    """One container and what the test is about; `env` None is a pod that no webhook saw.
+    """Return a pod with one container and these fields. Without `env`, it is a pod that no webhook has reviewed.
 
-    `owner` is kind and name. Options are of any type, so that a test can pass on those of its rows.
+    `owner` is (kind, name). Options have any type, so that a test can pass on the options of its rows.
     """
     container: Object = {"name": "main", "image": IMAGE}
     if env is not None:
@@ -70,7 +70,7 @@ def pod(  # noqa: PLR0913 - each has its test
 
 
 def replica(deployment: str, template: str, suffix: str, text: str, **more: Any) -> Object:
-    """A Deployment's pod: its ReplicaSet's hash in owner, label and generated name."""
+    """Return a pod of a Deployment, with its ReplicaSet's hash in owner, label and generated name."""
     owner = f"{deployment}-{template}"
     return pod(
         f"{owner}-{suffix}",
@@ -84,7 +84,7 @@ def replica(deployment: str, template: str, suffix: str, text: str, **more: Any)
 
 
 def child(kind: str, name: str, text: str, **more: Any) -> Object:
-    """Make the pod of a controller `train` that brings no index along."""
+    """Return a pod of a controller `train` that gives its pods no index."""
     return pod(name, text, reading(), owner=(kind, "train"), generate_name="train-", **more)
 
 
@@ -98,7 +98,7 @@ def node(  # noqa: PLR0913 - each has its test
     taints: tuple[Object, ...] = (),
     room: dict[str, str] | None = None,
 ) -> Object:
-    """A node with room; `room` changes or adds resources."""
+    """Return a node with the resources ROOM; `room` changes or adds some."""
     resources = {**ROOM, **(room or {})}
     return {
         "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
@@ -108,32 +108,37 @@ def node(  # noqa: PLR0913 - each has its test
 
 
 def ready_condition(*, ready: bool) -> Object:
-    """What a kubelet says of its node."""
+    """Return the node condition Ready, as a kubelet writes it."""
     return {"type": "Ready", "status": "True" if ready else "False"}
 
 
-def card(index: int, *slices: str) -> Object:
-    """A card as the monitor writes it."""
-    return {"index": index, "uuid": gpu(index), "health": "healthy", "migDevices": [{"uuid": one} for one in slices]}
+def device(index: int, *mig_devices: str) -> Object:
+    """Return a healthy device with these MIG slices, as the monitor writes it."""
+    return {
+        "index": index,
+        "uuid": gpu(index),
+        "health": "healthy",
+        "migDevices": [{"uuid": one} for one in mig_devices],
+    }
 
 
-def inventory(*cards: Object) -> dict[str, str]:
-    """The node annotation that lists `cards`."""
-    return {"agentaflow.gpu/devices": json.dumps(cards)}
+def inventory(*devices: Object) -> dict[str, str]:
+    """Return the node annotation that lists `devices`."""
+    return {"agentaflow.gpu/devices": json.dumps(devices)}
 
 
 def gpu(number: int) -> str:
-    """A GPU's UUID."""
+    """Return the UUID of a GPU."""
     return f"GPU-{number:08x}-0000-4000-8000-000000000000"
 
 
 def mig(number: int) -> str:
-    """A MIG slice's UUID."""
+    """Return the UUID of a MIG slice."""
     return f"MIG-{number:08x}-0000-4000-8000-000000000000"
 
 
 def claim(name: str, storage_class: str, volume: str | None = None) -> Object:
-    """A PersistentVolumeClaim."""
+    """Return a PersistentVolumeClaim, bound to `volume` if given."""
     spec: Object = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}},
@@ -143,7 +148,7 @@ def claim(name: str, storage_class: str, volume: str | None = None) -> Object:
 
 
 def volume(name: str, storage_class: str, *nodes: str) -> Object:
-    """A PersistentVolume that these nodes reach; without any, all do."""
+    """Return a PersistentVolume that only these nodes can use; without nodes, all can."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}]}
     reach = {"required": {"nodeSelectorTerms": [term]}} if nodes else None
     return {
@@ -159,18 +164,18 @@ def volume(name: str, storage_class: str, *nodes: str) -> Object:
 
 
 def annotated(annotations: Object) -> Object:
-    """A patch of annotations."""
+    """Return a patch of annotations."""
     return {"metadata": {"annotations": annotations}}
 
 
 def binding(name: str, annotations: Object | None = None) -> Object:
-    """A Binding to node1."""
+    """Return a Binding of the pod to node1."""
     metadata: Object = {"name": name} if annotations is None else {"name": name, "annotations": annotations}
     return {"metadata": metadata, "target": {"kind": "Node", "name": "node1"}}
 
 
 def null_pod(name: str) -> Object:
-    """What a client in a hurry sends: null where maps and lists belong."""
+    """Return a pod with null in place of maps and lists, as some clients send it."""
     container = {"name": "main", "image": IMAGE, "env": None, "ports": None}
     return {
         "metadata": {"name": name, "annotations": None, "labels": None, "ownerReferences": None},
@@ -179,13 +184,13 @@ def null_pod(name: str) -> Object:
 
 
 def pod_template(annotations: dict[str, str] | None = None, **container: Any) -> Object:
-    """A template of one container."""
+    """Return a pod template with one container."""
     spec = {"containers": [{"name": "main", "image": IMAGE, **container}]}
     return {"metadata": {"annotations": annotations or {}}, "spec": spec}
 
 
 def gpu_workload(name: str, template: Object | None = None, **spec: Any) -> Object:
-    """A GPUWorkload; of one container where no template is given."""
+    """Return a GPUWorkload; without `template`, its pod has one container."""
     return {
         "apiVersion": "agentaflow.io/v1",
         "kind": "GPUWorkload",
@@ -195,7 +200,7 @@ def gpu_workload(name: str, template: Object | None = None, **spec: Any) -> Obje
 
 
 def review(body: object, **more: Any) -> Object:
-    """An AdmissionReview as the API server sends it."""
+    """Return an AdmissionReview as the API server sends it."""
     request = {
         "uid": "review-1",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},

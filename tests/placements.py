@@ -1,15 +1,15 @@
-"""Eight workloads on four nodes of four GPUs, and where each strategy puts them: what core and cluster must agree on.
+"""Eight workloads on four nodes of four GPUs, and their expected placements by strategy; for core and cluster tests.
 
-All GPUs are idle, healthy and free at first. The workloads come in the order of this table, which is that of their
-names; by `priority` those of the highest priority are placed first.
+All GPUs are idle, healthy and free at first. The workloads are created in the order of their names. Strategy `priority`
+places those with the highest priority first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-CARDS = 4
-"""GPUs of every node."""
+DEVICES = 4
+"""Number of GPUs of each node."""
 
 NODES = {
     "node1": ("NVIDIA A100-SXM4-40GB", 40960),
@@ -22,7 +22,7 @@ NODES = {
 
 @dataclass(frozen=True)
 class Workload:
-    """What one pod asks for."""
+    """The request of one pod; `memory` is MiB for each GPU, 0 for none."""
 
     count: int
     memory: int
@@ -31,7 +31,7 @@ class Workload:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What its pod carries."""
+        """The annotations of its pod."""
         memory = {"agentaflow.gpu/memory": str(self.memory)} if self.memory else {}
         return {
             "agentaflow.gpu/count": str(self.count),
@@ -94,4 +94,4 @@ PLACEMENTS = {
         "w8": "node2:2",
     },
 }
-"""By strategy and workload, NODE:GPUS as a map writes it."""
+"""The placement by strategy and workload: NODE:GPUS, as in a placement map."""

@@ -1,7 +1,8 @@
-"""Holds the tests against docs/contract.md: each promise has a test that names it, and each name is a promise.
+"""Compares tests and mutants with docs/contract.md: both name each promise, and each name is the id of a promise.
 
-A test of any suite may name one, but one test at least is run by `make test`.
-LAW: the tests are collected, never run. Usage: promises.py [--table]
+A test of any suite may name a promise, but at least one test of `make test` must name it. A kept mutant breaks each
+promise, and one of the mutant's tests names that promise. The tests are collected and never run, nor are the mutants.
+Usage: python -m tests.promises [--table]
 """
 
 from __future__ import annotations
@@ -13,22 +14,29 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+
+from tests.mutants.patches import read_mutants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.mutants.patches import Mutant
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONTRACT: Final = ROOT / "docs" / "contract.md"
 FOLDERS: Final = ("scheduler/tests", "check/tests", "simulator/tests", "tests")
 BEYOND_THE_GATE: Final = ("tests/cluster/redeploy/", "tests/cluster/healing/")
-"""Tests that `make test-all` runs and `make test` does not; those that are marked long are not collected either."""
+"""Tests that only `make test-all` runs. Tests marked long are not collected either."""
 LINE: Final = re.compile(r"- \*\*(?P<id>[^*]*)\*\* +(?P<text>.*)")
 ID: Final = re.compile(r"[a-z]+-[1-9][0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """One test and the promises that it names; a table's rows are one test."""
+    """One test and the promises that it names; all rows of a parametrized test are one test."""
 
     test: str
     ids: tuple[str, ...]
@@ -36,24 +44,24 @@ class Named:
 
 @dataclass(slots=True)
 class Collector:
-    """A plugin of pytest that keeps what was collected."""
+    """A pytest plugin that keeps the collected tests and their promises."""
 
     named: set[Named] = field(default_factory=set)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Keep each test's promises."""
+        """Store the promises of each test."""
         for item in session.items:
             ids = tuple(str(one) for mark in item.iter_markers("promise") for one in mark.args or ("(nothing)",))
             self.named.add(Named(item.nodeid.partition("[")[0], ids))
 
 
-def promised(text: str) -> list[str]:
-    """Give the ids of the contract's lines, in their order."""
+def promises_of(text: str) -> list[str]:
+    """Return the ids of the contract's lines, in their order."""
     return [found["id"] for line in text.splitlines() if (found := LINE.match(line))]
 
 
 def collected() -> set[Named]:
-    """Collect the suites' tests; a test file that cannot be read ends the program with pytest's own words."""
+    """Return the tests of all suites. If pytest cannot collect a file, exit with its output."""
     collector, output = Collector(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = pytest.main(["--collect-only", "-q", "--cluster", *FOLDERS], plugins=[collector])
@@ -63,7 +71,7 @@ def collected() -> set[Named]:
 
 
 def faults(ids: list[str], named: set[Named]) -> list[str]:
-    """Say what is wrong between the contract's ids and the tests' names, a sentence each."""
+    """Return the differences between the ids of the contract and the ids that tests name, one sentence each."""
     kept = {one for each in named if not each.test.startswith(BEYOND_THE_GATE) for one in each.ids}
     twice = [one for one, times in Counter(ids).items() if times > 1]
     return [
@@ -79,20 +87,47 @@ def faults(ids: list[str], named: set[Named]) -> list[str]:
     ]
 
 
+def mutant_faults(ids: list[str], named: set[Named], mutants: Iterable[Mutant]) -> list[str]:
+    """Return the promises that no mutant breaks, and the mutants whose tests do not name what they break."""
+    # The rows of a parametrized test may name different promises.
+    by_test: dict[str, set[str]] = {}
+    for each in named:
+        by_test.setdefault(each.test, set()).update(each.ids)
+    broken = [
+        (mutant, one, {known for test in mutant.tests for known in by_test.get(test.partition("[")[0], ())})
+        for mutant in mutants
+        for one in mutant.promises
+    ]
+    missing = [one for one in dict.fromkeys(ids) if one not in {each for _, each, _ in broken}]
+    return [
+        *(
+            f"{mutant.name}: breaks {one}, but docs/contract.md has no such id"
+            for mutant, one, _ in broken
+            if one not in ids
+        ),
+        *(
+            f"{mutant.name}: none of its tests names {one}"
+            for mutant, one, held in broken
+            if one in ids and one not in held
+        ),
+        *([f"{len(missing)} promises that no mutant breaks: {' '.join(missing)}"] if missing else []),
+    ]
+
+
 def table(ids: list[str], named: set[Named]) -> str:
-    """Give each id with the tests that name it."""
+    """Return a line for each id and each test that names it."""
     rows = ((one, sorted(each.test for each in named if one in each.ids)) for one in ids)
     return "\n".join(f"{one:<10} {test}" for one, tests in rows for test in tests or ["(no test)"])
 
 
 def main(arguments: list[str]) -> int:
-    """Compare; return 0 when contract and tests agree."""
-    ids, named = promised(CONTRACT.read_text()), collected()
+    """Compare contract and tests, or print the table; return 0 if they agree."""
+    ids, named = promises_of(CONTRACT.read_text()), collected()
     if arguments == ["--table"]:
         print(table(ids, named))
         return 0
-    wrong = faults(ids, named)
-    print("\n".join(wrong) if wrong else f"{len(ids)} promises, each named by a test")
+    wrong = faults(ids, named) + mutant_faults(ids, named, read_mutants())
+    print("\n".join(wrong) if wrong else f"{len(ids)} promises, each named by a test and broken by a mutant")
     if wrong:
         print(f"\n{len(ids)} promises, {len(wrong)} faults; docs/testing.md says how tests name promises")
     return 1 if wrong else 0

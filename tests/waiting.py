@@ -1,7 +1,7 @@
-"""Waits for what a process needs a moment to do, for as long as this machine needs just now.
+"""Waits for a condition, with a time limit that grows with the load of the machine.
 
-LAW: each limit of time in a test is `limit(seconds)`: `seconds` on an idle machine of two cores, more on one that is
-slower or has more to do. A limit ends what hangs and tells a broken promise; what is fast is measured by the benchmark.
+Every time limit of a test must be `limit(seconds)`: about `seconds` on an idle machine of two cores, more on a slower
+or busier one. A limit ends a test that hangs, or shows a broken promise. Only the benchmark measures speed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.02
 WORK: Final = 100_000
-"""Additions that are timed."""
+"""Number of additions whose time is measured."""
 REFERENCE: Final = 0.005
-"""Seconds that they take on the machine for which the limits are written: there it was 0.0033 to 0.0039, measured."""
+"""Seconds that they may take on the machine for which the limits are written. Measured there: 0.0033 to 0.0039."""
 ROOM: Final = 2.0
-"""A limit is at least so many times what it says: a machine is idle until the moment when it is not."""
+"""The smallest factor of a limit, because an idle machine may become busy during the test."""
 MOST: Final = 10.0
-"""No limit is longer than so many times what it says: what hangs is told within an hour."""
+"""The largest factor of a limit, so that a test that hangs fails within an hour."""
 
 
 @cache
 def _speed() -> float:
-    """How many times longer than on that machine a fixed piece of work takes here, with nobody in its way."""
+    """Return the time of the additions on this machine relative to REFERENCE: the best of five tries."""
     tries = []
     for _ in range(5):
         began = time.perf_counter()
@@ -41,25 +41,25 @@ def _speed() -> float:
     return min(tries) / REFERENCE
 
 
-def _crowd() -> float:
-    """How many processes there are for each core, over the last minute."""
+def _competing_processes() -> float:
+    """Return the load of the last minute, in processes for each core."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def slowness() -> float:
-    """How many times longer something may take here and now than on an idle machine of two cores; at least 1."""
-    return max(1.0, _speed()) * max(1.0, _crowd())
+    """Return how many times longer work may take now than on an idle machine of two cores; at least 1."""
+    return max(1.0, _speed()) * max(1.0, _competing_processes())
 
 
 def limit(seconds: float) -> float:
-    """Return how long something may take here and now that takes at most so many seconds on an idle machine."""
+    """Return how long work may take now, in seconds, that takes at most `seconds` on an idle machine."""
     return seconds * min(MOST, ROOM * slowness())
 
 
 def eventually(what: str, ask: Callable[[], T | None], seconds: float = 10.0, pause: float = 0.1) -> T:
-    """Ask until the answer is true; fail naming `what` after `limit(seconds)`.
+    """Call `ask` until its answer is true, and return the answer; AssertionError with `what` after `limit(seconds)`.
 
-    What takes its time is asked for ever less often, up to `pause` seconds apart: who asks takes it from who works.
+    The pauses between calls grow up to `pause` seconds, because each call takes time from the programs under test.
     """
     began, rest = time.monotonic(), FIRST_PAUSE
     while True:

@@ -1,1 +1,1 @@
-"""Those who are measured: each places the pods of a workload, or shows what no scheduler can beat."""
+"""The contenders of the benchmark: schedulers, and the limits that no scheduler can beat."""

@@ -1,6 +1,6 @@
-"""H's program: the least that answers an AdmissionReview over aiohttp; it reads the body and allows all.
+"""The program of contender H: a minimal aiohttp webhook that reads each AdmissionReview and allows it.
 
-Certificate and ports are given as to `gpu-scheduler webhook`, and /metrics tells by path what it was asked.
+It takes certificate and ports from the environment as `gpu-scheduler webhook` does. /metrics counts reviews by path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ALLOWED: Final = (
     b'","allowed":true}}',
 )
 _UID: Final = b'"uid":"'
-"""An API server writes the review's own before any other."""
+"""The API server writes the review's own uid before any other uid."""
 
 _asked: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""What all contenders have in common."""
+"""The interface of a contender."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 
 class Contender(Protocol):
-    """Places the pods that carry its `scheduler`; prepared before the clock starts, as far as it can be."""
+    """A scheduler, or the limit, that places the pods with its `scheduler` as schedulerName."""
 
     name: str
     scheduler: str
     """The pods' schedulerName."""
     pinned: bool
-    """Whether the pods say their node by affinity too."""
+    """Whether the pods name their node by node affinity too."""
     events: bool
     """Whether it writes an event for each pod."""
     devices: bool
-    """Whether it says which GPU."""
+    """Whether it assigns devices."""
 
     def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
-        """With nodes and pods there: do everything that is not measured."""
+        """Do all that is not measured. Nodes and pods exist at this time."""
 
     def go(self) -> None:
-        """Begin."""
+        """Begin to place pods."""
 
     def cost(self) -> Cost:
-        """What it used up since then; asked before it is stopped."""
+        """Return its costs since `go`; call it before `stop`."""
 
     def stop(self) -> None:
         """End it."""

@@ -1,7 +1,7 @@
-"""A program as in a pod: its service account lies in the folder that the variable ACCOUNT names.
+"""Runs a program as in a pod, with its service account in the folder that the variable ACCOUNT names.
 
-Run with `python -m` in the place of what the variable PROGRAM names. In a pod that folder is the same for all, and a
-kubeconfig would cost 10 MB and a third of a second that nobody pays there.
+`python -m bench.contenders.in_pod` runs the module that the variable PROGRAM names. In a pod the folder of the service
+account is fixed; a kubeconfig instead would cost 10 MB and a third of a second, which a pod does not need.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""K and K50: kube-scheduler, for whom the pods say their node by affinity; it knows nothing of single GPUs.
+"""K and K50: kube-scheduler. The pods name their node by affinity, because it does not know single GPUs.
 
-K is without its client's throttle, 50 requests a second by default: with it one measures the throttle.
+K has no client-side throttle. K50 has the default of 50 requests a second, which limits its rate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNTHROTTLED: Final = 10_000
 
 
 class KubeScheduler:
-    """One kube-scheduler that competes with nobody; it syncs and begins when it is started."""
+    """One kube-scheduler without leader election; it syncs and begins when it is started."""
 
     scheduler = "kube-scheduler"
     pinned = True
@@ -29,7 +29,7 @@ class KubeScheduler:
     devices = False
 
     def __init__(self, *, throttled: bool) -> None:
-        """`throttled` leaves its own defaults."""
+        """`throttled` keeps kube-scheduler's default throttle."""
         self.name = "K50" if throttled else "K"
         self._throttled = throttled
         self._process: Process | None = None

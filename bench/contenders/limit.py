@@ -1,4 +1,4 @@
-"""L, L0 and A: the limit that the API server sets, by a client that sends what was decided before."""
+"""L, L0 and A: the API server's own limit, measured by a client that sends requests prepared in advance."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 from bench.cluster import CREATED
 from bench.contenders import prepared_requests
 from bench.contenders.load_generator import LoadGenerator
-from bench.contenders.recorded_requests import orders as recorded
+from bench.contenders.recorded_requests import workloads as recorded
 from bench.results import Cost
-from tests.integration.bench import SYSTEM_NAMESPACE
+from tests.integration.namespace import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from bench.cluster import ClusterUnderTest
     from bench.cluster_objects import ClusterObjects, MappedPods, Object
 
-_PATIENCE: Final = 600.0
+_TIMEOUT: Final = 600.0
 _SPACES: Final = "/namespaces/"
 _MORE: Final = "more-"
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
@@ -37,14 +37,14 @@ _RIGHTS: Final[dict[str, Object]] = {
 
 
 class Limit:
-    """One client with so many requests in flight, under our scheduler's own account."""
+    """One client with a fixed number of requests in flight, with our scheduler's service account."""
 
     scheduler = "gpu-scheduler"
     pinned = False
     devices = True
 
     def __init__(self, client: str, in_flight: int, *, events: bool) -> None:
-        """`events` makes it L, without them it is L0."""
+        """With `events` it is L, otherwise L0."""
         self.name = "L" if events else "L0"
         self.events = events
         self._client = client
@@ -56,7 +56,7 @@ class Limit:
         del objects
         token = cluster.plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
         path = cluster.folder / "limit.jsonl"
-        prepared_requests.write(path, cluster.header(token, self._in_flight), self._orders(cluster))
+        prepared_requests.write(path, cluster.header(token, self._in_flight), self._prepared_pods(cluster))
         self._generator = LoadGenerator(self._client, path, cluster.folder / "limit.log")
         self._generator.wait_ready()
 
@@ -66,7 +66,7 @@ class Limit:
         self._generator.go()
 
     def cost(self) -> Cost:
-        """See Contender; memory is not what a load generator is about."""
+        """See Contender; the memory of a load generator is not reported."""
         return Cost(cpu=self._load_report().cpu, rss=0.0, pss=0.0)
 
     def stop(self) -> None:
@@ -76,40 +76,40 @@ class Limit:
 
     def _load_report(self) -> prepared_requests.LoadReport:
         assert self._generator is not None
-        return self._generator.wait(_PATIENCE)
+        return self._generator.wait(_TIMEOUT)
 
-    def _orders(self, cluster: ClusterUnderTest) -> list[prepared_requests.PreparedPod]:
+    def _prepared_pods(self, cluster: ClusterUnderTest) -> list[prepared_requests.PreparedPod]:
         pods = cluster.items(f"/api/v1/pods?fieldSelector=spec.schedulerName={self.scheduler}")
         return recorded(cluster.items("/api/v1/nodes"), pods, events=self.events)
 
 
 class Arriving(Limit):
-    """A: L with the creation of another pod before each bind, as in a stream on which nobody has to decide.
+    """A: L, with the creation of another pod before each bind: a stream of pods in which no decision is needed.
 
-    On the same machine no scheduler places pods faster while they arrive: this one costs nothing and waits for nothing.
+    No scheduler on the same machine can place arriving pods faster: A has no costs of its own and never waits.
     """
 
     def __init__(self, client: str, in_flight: int, more: MappedPods) -> None:
-        """`more` are the pods that are made, in namespaces of their own."""
+        """`more` are the pods that are created, in namespaces of their own."""
         super().__init__(client, in_flight, events=True)
         self.name = "A"
         self._more = more
 
     def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
-        """See Contender. Orders have one token, so the account that binds may make pods here, too."""
+        """See Contender. All requests use one token, so the account that binds may create pods here, too."""
         cluster.make_namespaces(f"{_MORE}{name}" for name in self._more.namespaces)
         cluster.make((f"/apis/{_RBAC}/{kind}", body) for kind, body in _RIGHTS.items())
         super().prepare(cluster, objects)
 
     def _load_report(self) -> prepared_requests.LoadReport:
         load_report = super()._load_report()
-        # Nobody audits pods that wait.
+        # The audit does not check pods that wait.
         assert set(load_report.statuses) == {CREATED}, load_report.statuses
         return load_report
 
-    def _orders(self, cluster: ClusterUnderTest) -> list[prepared_requests.PreparedPod]:
+    def _prepared_pods(self, cluster: ClusterUnderTest) -> list[prepared_requests.PreparedPod]:
         made = (_made(*request) for request in self._more.pod_requests(self.scheduler))
-        return list(chain.from_iterable(zip(made, super()._orders(cluster), strict=True)))
+        return list(chain.from_iterable(zip(made, super()._prepared_pods(cluster), strict=True)))
 
 
 def _made(path: str, body: Object) -> prepared_requests.PreparedPod:

@@ -1,4 +1,4 @@
-"""Sends prepared orders through aiohttp on uvloop: the client that most programs in Python use, on the faster loop.
+"""Load generator on aiohttp and uvloop, the usual client of Python programs.
 
 Usage: python -m bench.contenders.load_aiohttp ORDERS
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _KEPT: Final = 3600.0
-"""Seconds that an idle connection is kept: longer than anybody waits for the word to begin."""
+"""Seconds that an idle connection is kept: longer than any wait for `go`."""
 
 
 class _Post(NamedTuple):
@@ -43,8 +43,8 @@ def _post(header: prepared_requests.Header, request: prepared_requests.Request) 
     return _Post(URL(header.server + request.path, encoded=True), request.body.encode())
 
 
-async def _greet(session: aiohttp.ClientSession, header: prepared_requests.Header) -> None:
-    async with session.get(URL(header.server + prepared_requests.HELLO, encoded=True)) as answer:
+async def _check_server(session: aiohttp.ClientSession, header: prepared_requests.Header) -> None:
+    async with session.get(URL(header.server + prepared_requests.VERSION_PATH, encoded=True)) as answer:
         await answer.read()
         prepared_requests.check(header, answer.status)
 
@@ -56,13 +56,13 @@ async def _send(session: aiohttp.ClientSession, post: _Post) -> int:
 
 
 async def _work(session: aiohttp.ClientSession, pods: Iterator[_Pod], count: prepared_requests.Count) -> None:
-    """Take one pod after the other, beside the other workers."""
+    """Send one pod's requests after the other, beside the other workers."""
     for bind, event in pods:
         if count.bind(await _send(session, bind)) and event is not None:
             count.event(await _send(session, event))
 
 
-async def _blast(header: prepared_requests.Header, pods: Iterable[_Pod]) -> None:
+async def _send_all(header: prepared_requests.Header, pods: Iterable[_Pod]) -> None:
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=header.in_flight, keepalive_timeout=_KEPT, ssl=ssl.create_default_context(cafile=header.ca)
@@ -74,8 +74,8 @@ async def _blast(header: prepared_requests.Header, pods: Iterable[_Pod]) -> None
         trust_env=False,
     )
     async with session:
-        await asyncio.gather(*(_greet(session, header) for _ in range(header.in_flight)))
-        # In a thread: the loop goes on hearing of connections that the server closes.
+        await asyncio.gather(*(_check_server(session, header) for _ in range(header.in_flight)))
+        # In a thread: so the loop still notices when the server closes a connection.
         await asyncio.to_thread(prepared_requests.wait_for_go)
         count = prepared_requests.Count()
         rest = iter(pods)
@@ -84,10 +84,10 @@ async def _blast(header: prepared_requests.Header, pods: Iterable[_Pod]) -> None
 
 
 def main(path: str) -> None:
-    """Send the orders of this file and print the report; ConnectionError when a connection breaks."""
+    """Send the requests of this file and print the report; ConnectionError when a connection breaks."""
     header, given = prepared_requests.read(Path(path))
     try:
-        uvloop.run(_blast(header, list(_pods(header, given))))
+        uvloop.run(_send_all(header, list(_pods(header, given))))
     except aiohttp.ClientError as error:
         raise prepared_requests.broken(header.server, error) from error
 

@@ -1,4 +1,4 @@
-"""Sends prepared orders through libcurl and epoll: half the work of its own that aiohttp has.
+"""Load generator on libcurl and epoll, which needs half the CPU of aiohttp.
 
 Usage: python -m bench.contenders.load_curl ORDERS
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pycurl  # type: ignore[import-untyped]  # the package says nothing of its types
+import pycurl  # type: ignore[import-untyped]  # the package has no type hints
 
 from bench.contenders import prepared_requests
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _NEVER: Final = -1
-"""What libcurl says when it waits for nothing but its sockets."""
+"""libcurl's timer value when it waits only for its sockets."""
 _EVENTS: Final = {
     pycurl.POLL_IN: select.EPOLLIN,
     pycurl.POLL_OUT: select.EPOLLOUT,
@@ -33,22 +33,22 @@ class _Post(NamedTuple):
     is_bind: bool
 
 
-class _Place:
-    """One request in flight after the other."""
+class _Slot:
+    """A slot for one request in flight at a time."""
 
     def __init__(self, header: prepared_requests.Header) -> None:
-        """Prepare the greeting."""
+        """Prepare the first request, which opens the connection."""
         self.handle = pycurl.Curl()
-        self.post = _Post((header.server + prepared_requests.HELLO).encode(), b"", None, is_bind=False)
+        self.post = _Post((header.server + prepared_requests.VERSION_PATH).encode(), b"", None, is_bind=False)
         self._begun = False
         options = {
             pycurl.URL: self.post.url,
             pycurl.CAINFO: header.ca,
             pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
             pycurl.HTTPHEADER: [f"{name}: {text}" for name, text in prepared_requests.headers(header).items()],
-            # Whatever the environment says.
+            # No proxy, whatever the environment sets.
             pycurl.PROXY: "",
-            # Takes every byte and keeps none.
+            # Discards every byte.
             pycurl.WRITEFUNCTION: len,
             pycurl.PREREQFUNCTION: self._begin,
         }
@@ -56,13 +56,13 @@ class _Place:
             self.handle.setopt(option, value)
 
     def take(self, post: _Post) -> None:
-        """Have this sent next."""
+        """Set the next request."""
         self.post, self._begun = post, False
         self.handle.setopt(pycurl.URL, post.url)
         self.handle.setopt(pycurl.POSTFIELDS, post.body)
 
     def _begin(self, *_connection: object) -> int:
-        """Refuse to send a second time: libcurl would do so where a kept connection breaks before the answer."""
+        """Refuse to send a request again: libcurl would when a kept connection breaks before the answer."""
         if self._begun:
             return int(pycurl.PREREQFUNC_ABORT)
         self._begun = True
@@ -70,7 +70,7 @@ class _Place:
 
 
 class _Client:
-    """All places, each with its connection open."""
+    """All slots, each with an open connection."""
 
     def __init__(self, header: prepared_requests.Header) -> None:
         """Open the connections; ConnectionError when one cannot be opened."""
@@ -82,7 +82,7 @@ class _Client:
         self._multi.setopt(pycurl.M_MAXCONNECTS, header.in_flight)
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
-        self._places = {place.handle: place for place in (_Place(header) for _ in range(header.in_flight))}
+        self._places = {place.handle: place for place in (_Slot(header) for _ in range(header.in_flight))}
         self._running = 0
         for place in self._places.values():
             self._start(place)
@@ -90,8 +90,8 @@ class _Client:
             prepared_requests.check(header, status)
 
     def send(self, binds: Iterator[_Post], count: prepared_requests.Count) -> None:
-        """Send all, and the events behind them; ConnectionError when a connection breaks."""
-        # The places come first: zip would take one bind too many from the other side.
+        """Send all binds and the events after them; ConnectionError when a connection breaks."""
+        # The slots come first: otherwise zip would consume one bind too many.
         for place, first in zip(self._places.values(), binds, strict=False):
             place.take(first)
             self._start(place)
@@ -106,14 +106,14 @@ class _Client:
                 place.take(following)
                 self._start(place)
 
-    def _start(self, place: _Place) -> None:
+    def _start(self, place: _Slot) -> None:
         self._running += 1
         self._multi.add_handle(place.handle)
 
-    def _answered(self) -> Iterator[tuple[_Place, int]]:
-        """Give each place and the status of the answer that it got, until none is in flight."""
+    def _answered(self) -> Iterator[tuple[_Slot, int]]:
+        """Yield each slot and the status of its answer, until no request is in flight."""
         while self._running:
-            self._turn()
+            self._run_once()
             _, answered, broken = self._multi.info_read()
             for _, _, reason in broken:
                 raise prepared_requests.broken(self._server, reason)
@@ -122,8 +122,8 @@ class _Client:
                 self._running -= 1
                 yield self._places[handle], handle.getinfo(pycurl.RESPONSE_CODE)
 
-    def _turn(self) -> None:
-        """Wait until libcurl has something to do, and let it."""
+    def _run_once(self) -> None:
+        """Wait until libcurl has something to do, and let it run."""
         found = self._epoll.poll(None if self._timer == _NEVER else self._timer / 1000)
         for number, events in found:
             readable = pycurl.CSELECT_IN if events & ~select.EPOLLOUT else 0
@@ -133,16 +133,16 @@ class _Client:
             self._timer = _NEVER
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
-    def _watch(self, wish: int, number: int, *_unused: object) -> None:
-        """Do as libcurl says about this socket."""
-        if wish == pycurl.POLL_REMOVE:
+    def _watch(self, setting: int, number: int, *_unused: object) -> None:
+        """Register, change or remove the socket in epoll, as libcurl asks."""
+        if setting == pycurl.POLL_REMOVE:
             self._watched.discard(number)
             self._epoll.unregister(number)
         elif number in self._watched:
-            self._epoll.modify(number, _EVENTS[wish])
+            self._epoll.modify(number, _EVENTS[setting])
         else:
             self._watched.add(number)
-            self._epoll.register(number, _EVENTS[wish])
+            self._epoll.register(number, _EVENTS[setting])
 
     def _set_timer(self, milliseconds: int) -> None:
         self._timer = milliseconds
@@ -161,7 +161,7 @@ def _post(
 
 
 def main(path: str) -> None:
-    """Send the orders of this file and print the report; ConnectionError when a connection breaks."""
+    """Send the requests of this file and print the report; ConnectionError when a connection breaks."""
     header, given = prepared_requests.read(Path(path))
     binds = list(_posts(header, given))
     generator = _Client(header)

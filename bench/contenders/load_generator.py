@@ -1,11 +1,11 @@
-"""The limit: a load generator's process, which sends prepared orders as fast as the API server takes them.
+"""Starts a load generator, a process that sends prepared requests as fast as the API server answers them.
 
     generator = LoadGenerator("curl", orders_path, log_path)
     generator.wait_ready()
     generator.go()
     load_report = generator.wait(60)
 
-Three clients do the same thing, so that the limit is the API server's and not one client's own.
+There are three clients, to show that the API server is the limit and not a client.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SOURCES: Final = Path(__file__).resolve().parent / "load_go"
 
 
 class LoadGenerator(GatedProcess[prepared_requests.LoadReport]):
-    """One client on one orders file; it sends once."""
+    """One run of a client on a file of prepared requests."""
 
     def __init__(self, client: str, orders_path: Path, log_path: Path) -> None:
-        """Start it at once; `log_path` takes what it complains of. ValueError for a client that there is not."""
+        """Start it. Standard error goes to `log_path`. ValueError for an unknown client."""
         super().__init__(prepared_requests.LoadReport, [*_command(client), str(orders_path.resolve())], log_path)
 
 
@@ -46,7 +46,7 @@ def _command(client: str) -> list[str]:
 
 
 def _go() -> str:
-    """The toolchain that `make programs` has fetched where it needed one, else the host's."""
+    """Return Go's program: the toolchain that `make programs` downloaded, or else the host's."""
     fetched = max((CACHE / "go").glob("toolchain-*/go/bin/go"), key=lambda path: path.stat().st_mtime, default=None)
     found = shutil.which("go") if fetched is None else str(fetched)
     if found is None:
@@ -55,14 +55,14 @@ def _go() -> str:
 
 
 def _go_program() -> Path:
-    """Build the client in Go, unless the same sources were built before."""
+    """Return the client in Go. Build it unless the same sources were built before."""
     sources = b"".join((_SOURCES / name).read_bytes() for name in ("main.go", "go.mod"))
     program = CACHE / "bin" / f"load-generator-{hashlib.sha256(sources).hexdigest()[:12]}" / "load_go"
     if program.exists():
         return program
     go = _go()
     program.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place, then renamed: who builds at the same time never finds half of one.
+    # Built beside its path, then renamed: another build at the same time never finds a partial file.
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         part = Path(folder) / "load_go"
         subprocess.run(

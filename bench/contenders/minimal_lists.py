@@ -1,7 +1,7 @@
-"""The program of a cold start's floor: our own, which reads of its lists only the pod that waits, and that pod's node.
+"""The program of contender F in W6: our scheduler, which parses only the waiting pod and that pod's node.
 
-Run with `python -m` in the place of `gpu_scheduler`; the variable NODE names the node. Everything else arrives as it
-always does, is unpacked and cut into objects, and left at that.
+Run with `python -m` in place of `gpu_scheduler`; the variable NODE names the node. All other objects are received and
+cut apart as usual, but not parsed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ NODE: Final = "NODE"
 
 
 class MinimalReflector(Reflector[T]):
-    """A reflector that skips whatever is bound, and all nodes but one."""
+    """A reflector that ignores bound pods, and all nodes but one."""
 
     node: ClassVar = b""
-    """How that one says its name."""
+    """The name of that node as JSON."""
 
     def _read_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
         text = bytes(raw)
@@ -35,7 +35,7 @@ class MinimalReflector(Reflector[T]):
 
 
 if __name__ == "__main__":
-    # As the API server writes it: its JSON has no spaces.
+    # The API server's JSON has no spaces.
     MinimalReflector.node = f'"name":"{os.environ[NODE]}"'.encode()
     with patch("gpu_scheduler.process.reflectors.Reflector", MinimalReflector):
         main()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Naive:
-    """It begins when it is started."""
+    """A plain Python scheduler; it begins when it is started."""
 
     name = "N"
     scheduler = "naive-scheduler"
@@ -26,7 +26,7 @@ class Naive:
     devices = False
 
     def __init__(self) -> None:
-        """Nothing runs yet."""
+        """Start nothing yet."""
         self._process: Process | None = None
 
     def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:

@@ -1,7 +1,7 @@
-"""N's program: a custom scheduler in the shape in which most are written in Python, with the official client.
+"""The program of contender N: a custom scheduler as most are written in Python, with the official client.
 
-Every change of any pod becomes a model; for each pod the nodes are listed; one bind after the other. Only the reply to
-the bind is left unread, as reading it raises.
+It decodes every change of any pod to a model, lists the nodes for each pod, and sends one bind at a time. It does not
+decode the answer to a bind, because the client raises on it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAP = "gpu-scheduling-map"
 
 
 def main() -> None:
-    """Place the pods of the scheduler that is named on the command line, until stopped."""
+    """Place the pods of the scheduler that the command line names, until stopped."""
     kubeconfig, scheduler = sys.argv[1:]
     config.load_kube_config(kubeconfig)  # type: ignore[no-untyped-call]  # the client is typed in part
     api = client.CoreV1Api()

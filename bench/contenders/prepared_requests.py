@@ -1,8 +1,8 @@
-"""The orders that a load generator sends, the report that it gives back, and what the load generators in Python share.
+"""The requests that a load generator sends, the report that it returns, and code that the Python ones share.
 
-An orders file is JSON Lines: the first line says to whom and how many at once, each other line is one pod's order. A
-place is one of the requests in flight. When a bind is answered its place is free, the pod's event is ready, and ready
-events go before new binds: so the place that brought the bind takes the event along, and no place ever waits.
+The file of requests is JSON Lines: a `Header`, then a `PreparedPod` a line. A load generator keeps a fixed number of
+requests in flight, one in each slot. When a bind is answered, its slot sends the pod's event next, before new binds: so
+no slot ever waits.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-HELLO: Final = "/version"
-"""Asked once over each connection before the start, so that no handshake is measured."""
+VERSION_PATH: Final = "/version"
+"""Requested once over each connection before the start, so that no handshake is measured."""
 READY: Final = "ready"
-"""What a load generator says when all is prepared."""
+"""The line that a load generator prints when it is prepared."""
 GO: Final = "go"
-"""What it then waits for."""
+"""The line for which it then waits."""
 _OK: Final = range(200, 300)
 
 
 class Header(msgspec.Struct, frozen=True):
-    """To whom the orders go: `server` as `https://host:port`, `ca` as a file, and how many requests are in flight.
+    """Where requests go: `server` as `https://host:port`, `ca` as a file, and how many requests are in flight.
 
-    `welcome` is the only answer to the greeting with which a load generator begins.
+    `welcome` is the expected status of the first request on each connection.
     """
 
     server: str
@@ -48,21 +48,21 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class PreparedPod(msgspec.Struct, frozen=True):
-    """One pod's bind, and the event that follows when the bind was answered with success."""
+    """One pod's bind, and the event that is sent after the bind succeeded."""
 
     bind: Request
     event: Request | None
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """What a load generator measured of itself; times are in seconds from the word `go`."""
+    """What a load generator measured; times are in seconds since `go`."""
 
     sent: int
     """Requests that were answered."""
     seconds: float
     """To the last answer."""
     to_last_bind: float
-    """To the last bind's answer; 0 where there was none."""
+    """To the last bind's answer; 0 without one."""
     cpu: float
     """CPU of the generator itself, user and system."""
     statuses: dict[str, int]
@@ -70,13 +70,13 @@ class LoadReport(msgspec.Struct, frozen=True):
     in_flight: int
 
 
-def write(path: Path, header: Header, orders: Iterable[PreparedPod]) -> None:
-    """Write an orders file."""
-    path.write_bytes(msgspec.json.Encoder().encode_lines([header, *orders]))
+def write(path: Path, header: Header, workloads: Iterable[PreparedPod]) -> None:
+    """Write a file of requests."""
+    path.write_bytes(msgspec.json.Encoder().encode_lines([header, *workloads]))
 
 
 def read(path: Path) -> tuple[Header, list[PreparedPod]]:
-    """Read one; ValueError when it is not such a file."""
+    """Read a file of requests; ValueError when it is not one."""
     first, _, rest = path.read_bytes().partition(b"\n")
     try:
         return msgspec.json.decode(first, type=Header), msgspec.json.Decoder(PreparedPod).decode_lines(rest)
@@ -85,7 +85,7 @@ def read(path: Path) -> tuple[Header, list[PreparedPod]]:
 
 
 def headers(header: Header) -> dict[str, str]:
-    """Give the lines that every request carries, whichever client sends it."""
+    """Return the HTTP headers of every request, for each client the same."""
     return {
         "Accept": "application/json",
         "Authorization": f"Bearer {header.token}",
@@ -95,7 +95,7 @@ def headers(header: Header) -> dict[str, str]:
 
 
 def wait_for_go() -> None:
-    """Say that all is prepared; EOFError when nobody will give the word."""
+    """Print READY and wait for GO; EOFError for anything else."""
     sys.stdout.write(f"{READY}\n")
     sys.stdout.flush()
     line = sys.stdin.readline()
@@ -104,18 +104,20 @@ def wait_for_go() -> None:
 
 
 def check(header: Header, status: int) -> None:
-    """Look at the answer to the greeting; ConnectionError when a load generator must not begin."""
+    """Check the status of the first request on a connection; ConnectionError when it is unexpected."""
     if status != header.welcome:
-        raise ConnectionError(f"cannot begin: {HELLO} was answered with {status} and must be with {header.welcome}")
+        raise ConnectionError(
+            f"cannot begin: {VERSION_PATH} was answered with {status} and must be with {header.welcome}"
+        )
 
 
 def broken(server: str, reason: object) -> ConnectionError:
-    """Say why a load generator does not go on: it does not know whether the request on that connection was served."""
+    """Return the error for a broken connection: it is unknown whether the API server executed the request on it."""
     return ConnectionError(f"cannot measure: a connection to {server} broke ({reason}), and each must last to the end")
 
 
 class Count:
-    """What was answered since it was made."""
+    """Counts answers since its creation."""
 
     def __init__(self) -> None:
         self._statuses: Counter[int] = Counter()
@@ -123,7 +125,7 @@ class Count:
         self._cpu = time.process_time()
 
     def bind(self, status: int) -> bool:
-        """Count a bind's answer; tell whether the bind succeeded."""
+        """Count a bind's answer; return whether the bind succeeded."""
         self.event(status)
         self._last_bind = self._last
         return status in _OK
@@ -134,7 +136,7 @@ class Count:
         self._statuses[status] += 1
 
     def report(self, header: Header) -> None:
-        """Print what was measured as one line of JSON."""
+        """Print the report as one line of JSON."""
         load_report = LoadReport(
             sent=self._statuses.total(),
             seconds=self._last - self._began,

@@ -1,7 +1,7 @@
-"""The limit's orders: what our own scheduler would write, decided before the clock starts.
+"""Records the requests that our scheduler would write, for the contenders that measure the limit.
 
-The real loop, binder and announcer run against an API that keeps each write and says yes, so that the limit sends the
-very bytes that we do.
+The real loop, binder and event recorder run against a fake API server that keeps each write and answers with success.
+So the limit sends exactly the bytes that our scheduler sends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _IDENTITY: Final = "benchmark_0"
-_PATIENCE: Final = 300.0
+_TIMEOUT: Final = 300.0
 
 
 class _Regarding(msgspec.Struct):
@@ -41,13 +41,13 @@ class _Event(msgspec.Struct):
 
 
 class _RecordingClient(ApiClient):
-    """Keeps what is written."""
+    """Keeps each write."""
 
     def __init__(self) -> None:
         self.binds: dict[str, Request] = {}
         self.events: dict[str, Request] = {}
 
-    async def call(  # noqa: PLR0913 - as its base has it
+    async def call(  # noqa: PLR0913 - as in its base class
         self,
         method: str,
         path: str,
@@ -55,11 +55,11 @@ class _RecordingClient(ApiClient):
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "",
-        timeout: float = 0.0,  # noqa: ASYNC109 - as its base has it
+        timeout: float = 0.0,  # noqa: ASYNC109 - as in its base class
         guard: Callable[[], bool] | None = None,
         most: int = 0,
     ) -> ApiResponse:
-        """Keep it, and say that it was created."""
+        """Keep the request, and answer 201."""
         del query, content_type, timeout, guard, most
         if method != "POST" or body is None:
             raise ValueError(f"cannot keep {method} {path}: a pod that can be placed at once needs two POSTs")
@@ -71,21 +71,27 @@ class _RecordingClient(ApiClient):
         return ApiResponse(201, b"{}")
 
 
-class _Open(Fence):
-    def may_bind(self) -> bool:
+class _AlwaysMayWrite(Fence):
+    def may_write(self) -> bool:
         return True
 
 
-def orders(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) -> list[PreparedPod]:
-    """Decide on these pods, given as JSON, and give what is to be written for each; `events` or binds alone."""
+def workloads(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) -> list[PreparedPod]:
+    """Decide on these pods, given as JSON, and return the requests for each, with `events` or binds alone."""
     return asyncio.run(_decided(nodes, list(pods), events=events))
 
 
 def scheduler_of(api: ApiClient) -> tuple[Scheduler, ApiEventRecorder]:
-    """Make our own loop, which always may bind, and who announces for it."""
+    """Return our scheduling loop, which may always bind, and its event recorder."""
     event_recorder = ApiEventRecorder(api, controller=names.SCHEDULER_NAME, instance=_IDENTITY)
     metrics = SchedulerMetrics(new_registry("0", ""), names.SCHEDULER_NAME)
-    ports = Ports(ApiBinder(api, _Open(), _IDENTITY), ApiVolumeBinder(api, _Open()), event_recorder, metrics, metrics)
+    ports = Ports(
+        ApiBinder(api, _AlwaysMayWrite(), _IDENTITY),
+        ApiVolumeBinder(api, _AlwaysMayWrite()),
+        event_recorder,
+        metrics,
+        metrics,
+    )
     return Scheduler(Policy(), ports), event_recorder
 
 
@@ -93,13 +99,13 @@ async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -
     api = _RecordingClient()
     scheduler, event_recorder = scheduler_of(api)
     for raw in nodes:
-        scheduler.world.nodes.applied(read_node(raw)[1])
+        scheduler.cache.nodes.applied(read_node(raw)[1])
     for raw in pods:
         scheduler.pods.applied(read_pod(raw)[1])
     tasks = [asyncio.create_task(part) for part in (scheduler.run(), event_recorder.run())]
     try:
-        async with asyncio.timeout(_PATIENCE):
-            while len(api.events) < len(pods):  # noqa: ASYNC110 - nobody tells when all is done
+        async with asyncio.timeout(_TIMEOUT):
+            while len(api.events) < len(pods):  # noqa: ASYNC110 - the loop has no event for its end
                 await asyncio.sleep(0.05)
     finally:
         for task in tasks:
@@ -109,5 +115,5 @@ async def _decided(nodes: Iterable[bytes], pods: list[bytes], *, events: bool) -
 
 
 def _pod_of(event: str) -> str:
-    """Pods of one benchmark have names of their own, whatever their namespace."""
+    """Return the name of an event's pod; names are unique in a benchmark."""
     return msgspec.json.decode(event, type=_Event).regarding.name

@@ -1,7 +1,7 @@
-"""Our own program, which tells at its end where its processor time went: the stack, every few milliseconds of it.
+"""Our program with a sampling profiler: it records the stack every few milliseconds of CPU time.
 
-Run with `python -m` in the place of `gpu_scheduler`; the variable SAMPLES names the file that is written. SIGUSR1 makes
-it forget what it has seen. A stack is its functions from the outermost on, as `module:function;module:function`.
+Run with `python -m` in place of `gpu_scheduler`; the variable SAMPLES names the output file. SIGUSR1 discards earlier
+samples. A stack is the functions from the outermost on, as `module:function;module:function`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 MODULE: Final = "bench.contenders.sampler"
 PATH: Final = "SAMPLES"
-_HOMES: Final = ("gpu_scheduler", "contenders", "site-packages", Path(os.__file__).parent.name)
-"""Folders in which packages lie."""
+_LIBRARY_FOLDERS: Final = ("gpu_scheduler", "contenders", "site-packages", Path(os.__file__).parent.name)
+"""Folders that contain packages."""
 _EVERY: Final = 0.002
 """Seconds; a kernel whose clock ticks less often sends a signal at each tick."""
 
@@ -31,19 +31,19 @@ class Sampler:
     """Counts stacks."""
 
     def __init__(self) -> None:
-        """Begin at once; in the main thread, as signals arrive nowhere else."""
+        """Start to sample. Must run in the main thread, because only that one receives signals."""
         self._seen: Counter[tuple[CodeType, ...]] = Counter()
         signal.signal(signal.SIGPROF, self._take)
         signal.signal(signal.SIGUSR1, self._forget)
         signal.setitimer(signal.ITIMER_PROF, _EVERY, _EVERY)
 
     def end(self) -> dict[str, int]:
-        """Take no more; how often each stack was seen."""
+        """Stop; return how often each stack was seen."""
         signal.setitimer(signal.ITIMER_PROF, 0)
-        told: Counter[str] = Counter()
+        reported: Counter[str] = Counter()
         for stack, times in self._seen.items():
-            told[";".join(map(_told, stack))] += times
-        return told
+            reported[";".join(map(_function_name, stack))] += times
+        return reported
 
     def _take(self, _: int, frame: FrameType | None) -> None:
         stack: list[CodeType] = []
@@ -56,11 +56,11 @@ class Sampler:
         self._seen.clear()
 
 
-def _told(code: CodeType) -> str:
-    """The module from its package on, and the function; what was made of a text has no module."""
+def _function_name(code: CodeType) -> str:
+    """Return module and function as `module:function`; code compiled from a string has no module."""
     parts = Path(code.co_filename).with_suffix("").parts
-    homes = [place for place, part in enumerate(parts) if part in _HOMES]
-    module = ".".join(parts[homes[-1] + 1 :]) if homes else ""
+    library_folders = [place for place, part in enumerate(parts) if part in _LIBRARY_FOLDERS]
+    module = ".".join(parts[library_folders[-1] + 1 :]) if library_folders else ""
     return f"{module}:{code.co_qualname}" if module else code.co_qualname
 
 

@@ -1,6 +1,6 @@
-"""The report as pure text: no environment, clock or output here.
+"""Makes the text of the report. This module must not use the environment, the clock or an output.
 
-Each function takes what it reports as arguments, so that a test needs no process.
+Each function gets its input as arguments, so that a test needs no process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Stands for a missing variable. An empty variable is reported as empty: CUDA reads a missing variable as "every GPU",
+# Reported for a missing variable. An empty variable is reported as empty: CUDA reads a missing variable as "every GPU",
 # an empty one as "no GPU".
 NOT_SET: Final = "(not set)"
 # A day: no check needs longer, and the limit catches typing errors.
@@ -48,7 +48,7 @@ def read_report(environment: Mapping[str, str]) -> Report:
 
 
 def interval_seconds(text: str) -> float:
-    """Read CHECK_INTERVAL: a positive number of seconds, with or without a trailing `s`."""
+    """Read CHECK_INTERVAL: seconds above 0 and at most 86,400, with or without a trailing `s`; else ValueError."""
     try:
         seconds = float(text.strip().removesuffix("s"))
     except ValueError:

@@ -6,7 +6,7 @@ from gpu_scheduler_check.report import Report, interval_seconds, read_report
 
 
 def test_block_is_the_promised_text() -> None:
-    """The log has exactly the three promised lines."""
+    """The log has exactly the three lines of the contract."""
     report = read_report({"NODE_NAME": "node3", "CUDA_VISIBLE_DEVICES": "0,1,2", "HOME": "/"})
 
     assert report.block() == "Node Name: node3\nCUDA_VISIBLE_DEVICES: 0,1,2\n---\n"

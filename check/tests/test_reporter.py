@@ -51,10 +51,10 @@ def get(port: int, path: str) -> tuple[int, str]:
     """Return status and body of a GET."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=limit(5))
     connection.request("GET", path)
-    answer = connection.getresponse()
-    text = answer.read().decode()
+    response = connection.getresponse()
+    text = response.read().decode()
     connection.close()
-    return answer.status, text
+    return response.status, text
 
 
 def test_reports_until_stopped(reporter: Reporter, stop: threading.Event) -> None:
@@ -90,7 +90,7 @@ def test_metrics_and_unknown_paths(port: int) -> None:
 
 
 def free_port() -> str:
-    """Return a port that nobody listens on just now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
@@ -110,7 +110,7 @@ def start(**variables: str) -> subprocess.Popen[str]:
 
 
 def test_process_reports_unbuffered_and_stops_within_a_second() -> None:
-    """Lines reach a pipe as they are written; SIGTERM ends the process at once, far from the next report."""
+    """Lines reach a pipe as they are written; SIGTERM ends the process at once, long before the next report."""
     with start(NODE_NAME="node3", CUDA_VISIBLE_DEVICES="0,1,2", CHECK_INTERVAL="3600") as process:
         assert process.stdout
         assert [process.stdout.readline() for _ in BLOCK] == BLOCK

@@ -1,7 +1,7 @@
-"""Ansible's usual output, which also says at once what takes long.
+"""Ansible's default output, with the heading of a long task while the task runs, and the diff of each applied object.
 
-Where skipped tasks are hidden, Ansible keeps a task's heading back until its first result: a minute's work would be
-named when it is over. Here the heading of a task that still works after a moment is printed then.
+If skipped tasks are hidden, Ansible prints a task's heading with its first result. No callback of ansible.builtin or
+community.general prints it earlier and still hides skipped tasks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from ansible.plugins.callback.default import (  # type: ignore[import-untyped]  
 DOCUMENTATION = """
 name: early_banner
 type: stdout
-short_description: the default output, with the heading of a long task as soon as it is known to be long
+short_description: the default output, with the heading of a long task while it runs
 description:
   - Shows what the default callback shows; a task that has no result yet after a second has its heading printed then.
+  - With --diff it shows the diff of each object, where one task of kubernetes.core.k8s applies several.
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -26,7 +27,7 @@ requirements:
   - set as stdout_callback
 """
 
-# Long enough that a task which is about to be skipped has said so, short enough that nobody wonders.
+# A skipped task ends within this time.
 SECONDS: Final = 1.0
 
 
@@ -55,8 +56,24 @@ class CallbackModule(Default):  # type: ignore[misc]  # its base is untyped
         if self._timer:
             self._timer.cancel()
 
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """With --diff print the diff of each object of a task that applies several; Ansible knows one for a task."""
+        found = result.result.get("result")
+        for part in found.get("results", []) if isinstance(found, dict) else []:
+            if not (isinstance(part, dict) and part.get("changed") and part.get("diff")):
+                continue
+            metadata = part["result"]["metadata"]
+            where = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+            header = f"{part['result']['kind']} {where}"
+            diff = self._get_diff({**part["diff"], "before_header": header, "after_header": header})
+            if diff:
+                if self._last_task_banner != result.task._uuid:  # noqa: SLF001 - as the base class does
+                    self._print_task_banner(result.task)
+                self._display.display(diff)
+        super().v2_runner_on_ok(result)
+
     def v2_runner_on_skipped(self, result: Any) -> None:
-        """Forget the heading of a task that turned out to be skipped."""
+        """Print no heading of a skipped task."""
         self._cancel()
         super().v2_runner_on_skipped(result)
 

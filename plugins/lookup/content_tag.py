@@ -1,6 +1,7 @@
-"""Names an image after what goes into it: a checksum over the content of files and folders.
+"""Computes an image's tag: a checksum over the content of its files and folders.
 
-Nothing is remembered between runs and no engine is asked, so every role finds the same image by itself.
+Nothing is stored between runs and no engine is needed, so every role computes the same tag. Not
+community.general.filetree: it lists files without a checksum, and `file` cannot read those that are not text.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ DOCUMENTATION = """
 name: content_tag
 short_description: a checksum over the content of files and folders
 description:
-  - Folders count with every file below them, compiled Python apart.
+  - Folders count with every file below them, except compiled Python.
   - The same content under the same names gives the same tag on every machine, wherever the checkout stands.
 options:
   _terms:
@@ -32,7 +33,7 @@ options:
     required: true
     type: path
   salt:
-    description: text that counts too, for what goes in and is no file
+    description: text that is part of the checksum too
     type: str
     default: ""
 """
@@ -49,7 +50,7 @@ _raw:
   elements: str
 """
 
-# 48 bits: short enough to read in `kubectl get pod -o wide`, and two checkouts of one project never meet.
+# 48 bits: short enough to read in `kubectl get pod -o wide`, and long enough that two checkouts do not collide.
 LENGTH = 12
 
 
@@ -68,7 +69,7 @@ def content_tag(root: Path, names: list[str], salt: str = "") -> str:
         if not (root / name).exists():
             raise FileNotFoundError(name)
         for path in files_below(root / name):
-            # Lengths keep name and content apart: no two trees read as the same bytes.
+            # The length separates name and content, so no two trees give the same bytes.
             content = path.read_bytes()
             digest.update(f"\0{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
             digest.update(content)

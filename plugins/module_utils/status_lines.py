@@ -1,4 +1,4 @@
-"""What `make status` says of a cluster, line by line, from what was read of it; nothing is asked here."""
+"""Writes the lines of `make status` from what cluster_status has read; reads nothing itself."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COMPONENTS: Final = {
     "webhook": "gpu-scheduler-webhook",
     "controller": "gpu-scheduler-controller",
 }
-# Whose replicas have a leader; its Lease has the Deployment's name.
+# Components whose replicas elect a leader; the Lease has the Deployment's name.
 LED: Final = ("scheduler", "controller")
-# A Lease that nobody has renewed for so many seconds has no holder any more.
+# A Lease that was not renewed for this time has expired.
 LEASE_SECONDS: Final = 15
 # One screen of 100 columns, of which Ansible takes eight.
 MOST_PODS: Final = 24
@@ -54,7 +54,7 @@ def condition(item: Json, kind: str) -> Json:
 
 
 def devices(pod: Json) -> str:
-    """The devices that a pod sees, as its Binding says, else as its containers were told."""
+    """Return a pod's devices: the annotation of its Binding, else the variable of its first container."""
     variables = pod["spec"]["containers"][0].get("env", [])
     literal = next((each.get("value", "") for each in variables if each["name"] == VARIABLE), "")
     return str(pod["metadata"].get("annotations", {}).get(DEVICES, literal))
@@ -68,12 +68,12 @@ def holds(pod: Json) -> bool:
 
 
 def state(pod: Json) -> str:
-    """How a pod is, and why it waits where it does."""
+    """Return a pod's phase and conditions, and why it waits if it does."""
     phase = str(pod["status"].get("phase", "Unknown"))
     if "deletionTimestamp" in pod["metadata"]:
         return f"Terminating since {pod['metadata']['deletionTimestamp']}"
     if not pod["spec"].get("nodeName"):
-        return str(condition(pod, "PodScheduled").get("message") or f"{phase}: not looked at yet")
+        return str(condition(pod, "PodScheduled").get("message") or f"{phase}: not tried yet")
     statuses = pod["status"].get("containerStatuses", [])
     waiting = [each["state"]["waiting"].get("reason", "") for each in statuses if "waiting" in each.get("state", {})]
     not_ready = phase == "Running" and condition(pod, "Ready").get("status") != "True"
@@ -83,7 +83,7 @@ def state(pod: Json) -> str:
 
 
 def node_rows(nodes: list[Json], pods: list[Json]) -> Iterator[tuple[str, ...]]:
-    """Each node, how it is, and which of its GPUs are held."""
+    """Yield each node, its state, and its held GPUs."""
     yield "NODE", "STATE", "VERSION", "GPUS HELD"
     for node in nodes:
         name = node["metadata"]["name"]
@@ -95,7 +95,7 @@ def node_rows(nodes: list[Json], pods: list[Json]) -> Iterator[tuple[str, ...]]:
 
 
 def leader(leases: list[Json], name: str, now: datetime) -> tuple[str, str]:
-    """The pod that holds the Lease of that name, and for how long; empty where nobody does any more."""
+    """Return the pod that holds the Lease of that name, and for how long; empty if the Lease has expired."""
     held = [lease["spec"] for lease in leases if lease["metadata"]["name"] == name]
     if not held or not held[0].get("holderIdentity") or not held[0].get("renewTime"):
         return "", ""
@@ -110,8 +110,10 @@ def image_of(workload: Json) -> str:
     return str(workload["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2])
 
 
-def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: bool = True) -> Iterator[tuple[str, ...]]:
-    """Each component: replicas, image, the nodes they run on, and who leads; without a `webhook` where none injects."""
+def component_rows(
+    system: list[Json], remedy: str, now: datetime, *, webhook: bool = True
+) -> Iterator[tuple[str, ...]]:
+    """Yield each component: replicas, image, nodes and leader; leave the webhook out unless it injects."""
     yield "COMPONENT", "READY", "IMAGE", "RUNS ON"
     of_kind = {kind: [each for each in system if each["kind"] == kind] for kind in ("Deployment", "Pod", "Lease")}
     for component, name in COMPONENTS.items():
@@ -119,7 +121,7 @@ def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: boo
             continue
         found = [each for each in of_kind["Deployment"] if each["metadata"]["name"] == name]
         if not found:
-            yield component, "none", "-", f"not installed: {cure} installs it"
+            yield component, "none", "-", f"not installed: {remedy} installs it"
             continue
         labels = found[0]["spec"]["selector"]["matchLabels"].items()
         ours = [pod for pod in of_kind["Pod"] if labels <= pod["metadata"].get("labels", {}).items()]
@@ -135,7 +137,7 @@ def component_rows(system: list[Json], cure: str, now: datetime, *, webhook: boo
 
 
 def monitor_rows(monitors: list[Json]) -> Iterator[tuple[str, ...]]:
-    """How many monitors speak of those that should, and where they should be; no monitors at all are no fault."""
+    """Yield how many monitors are ready, and of how many; without monitors nothing."""
     for monitor in monitors:
         status = monitor["status"]
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
@@ -143,7 +145,7 @@ def monitor_rows(monitors: list[Json]) -> Iterator[tuple[str, ...]]:
 
 
 def pod_rows(pods: list[Json]) -> Iterator[tuple[str, ...]]:
-    """Our pods, those that wait first."""
+    """Yield our pods, those that wait first."""
     yield "POD", "NODE", "GPUS", "STATE"
 
     def order(pod: Json) -> tuple[bool, str, str]:
@@ -155,42 +157,44 @@ def pod_rows(pods: list[Json]) -> Iterator[tuple[str, ...]]:
 
 
 def conflict_lines(notes: list[str], pods: list[Json]) -> Iterator[str]:
-    """Each GPU that two pods hold against the rules, as long as both do: events stay when it is over."""
+    """Yield each conflict of which both pods still hold the GPU: the event outlives the conflict."""
     holders = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods if holds(pod)}
-    # Both pods have an event, and the two say the same in the other order.
-    told = {
+    # Both pods have an event, with the same words in another order.
+    conflicts = {
         tuple(sorted(words)): note
         for note in sorted(notes, reverse=True)
         if len(holders & set(words := note.split())) > 1
     }
-    for note in told.values():
+    for note in conflicts.values():
         yield from wrap(note, WIDTH, initial_indent="Conflict     ", subsequent_indent=INDENT)
 
 
-def certificate_line(certificate: bytes, registrations: int, cure: str, now: datetime) -> str:
-    """How long the webhook's certificate lasts, and whether the API server asks the webhook at all."""
-    # Here, because the module must load where the library is missing, to say so.
+def certificate_line(certificate: bytes, registrations: int, remedy: str, now: datetime) -> str:
+    """Return how long the webhook's certificate lasts, and whether the webhook is registered."""
+    # Imported here, so that the module loads without the library and can report that it is missing.
     from cryptography import x509  # noqa: PLC0415
 
     if not certificate:
-        return f"Certificate  none: {cure} issues it"
+        return f"Certificate  none: {remedy} issues it"
     end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
     days = (end - now).days
-    left = f"{days} days left, until {end:%Y-%m-%d}" if end > now else f"ended {end:%Y-%m-%d}: {cure} renews it"
-    asked = "" if registrations == len(("mutating", "validating")) else f"; the webhook is not registered: {cure} does"
+    left = f"{days} days left, until {end:%Y-%m-%d}" if end > now else f"ended {end:%Y-%m-%d}: {remedy} renews it"
+    asked = (
+        "" if registrations == len(("mutating", "validating")) else f"; the webhook is not registered: {remedy} does"
+    )
     return f"Certificate  {left}{asked}"
 
 
-def cluster_lines(found: Json, cure: str, scheduler: str, now: datetime, *, webhook: bool = True) -> Iterator[str]:
-    """Everything that the cluster tells; without a `webhook` the API server injects by a policy."""
+def cluster_lines(found: Json, remedy: str, scheduler: str, now: datetime, *, webhook: bool = True) -> Iterator[str]:
+    """Yield all lines about the cluster; without a `webhook` the API server injects by a policy."""
     if webhook:
-        yield certificate_line(found["certificate"], found["registrations"], cure, now)
+        yield certificate_line(found["certificate"], found["registrations"], remedy, now)
     else:
         yield "Injection    by the API server's own policy"
     yield ""
     yield from table(node_rows(found["nodes"], found["pods"]))
     yield ""
-    components = component_rows(found["system"], cure, now, webhook=webhook)
+    components = component_rows(found["system"], remedy, now, webhook=webhook)
     yield from table([*components, *monitor_rows(found["monitors"])])
     yield from conflict_lines(found["conflicts"], found["pods"])
     yield ""

@@ -1,7 +1,7 @@
-"""Keeps the cache honest: an entry that is not as it was when it was finished is taken out, and so made anew.
+"""Removes cache entries that are damaged, so that the role that needs them makes them again.
 
-An entry's checksum stands beside it, in `ENTRY.sha256`. What a power cut, a full disk or a hand left by half is then
-missed like any other missing entry, by the role that is about to use it.
+An entry's checksum is in `ENTRY.sha256` beside it, written when the entry was complete. Entries are damaged by a power
+cut, a full disk or by hand. Not ansible.builtin.stat: it has no checksum of a folder, and writes none.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ansible.module_utils.basic import AnsibleModule  # type: ignore[import-unty
 
 DOCUMENTATION = """
 module: cache_entry
-short_description: take entries out of the cache that are not whole
+short_description: remove damaged entries from the cache
 description:
-  - Compares each entry with the checksum noted beside it, and removes one that differs.
-  - Notes the checksum of an entry that has none, so call it once more when an entry has been made.
+  - Compares each entry with the checksum beside it, and removes an entry that differs.
+  - Writes the checksum of an entry that has none, so call it again when an entry has been made.
   - Reads each entry from end to end, so name only those that are about to be used.
 options:
   paths:
-    description: The entries, files or folders; one that is not there is left to who makes it.
+    description: The entries, files or folders; they need not exist.
     required: true
     type: list
     elements: path
@@ -32,22 +32,22 @@ attributes:
 """
 
 EXAMPLES = """
-- name: Take out of the cache what is not whole
+- name: Remove damaged entries from the cache
   cache_entry:
     paths: [/home/me/.cache/tool/archive.tar]
 """
 
 RETURN = """
 broken:
-  description: the entries that were not whole, and are gone now
+  description: the damaged entries, removed now
   type: list
   elements: str
 missing:
-  description: the entries that are to be made, broken ones among them
+  description: the entries to be made, the removed ones included
   type: list
   elements: str
 noted:
-  description: the entries whose checksum was noted
+  description: the entries whose checksum was written
   type: list
   elements: str
 """
@@ -69,7 +69,7 @@ def note_of(entry: Path) -> Path:
 
 
 def write_note(entry: Path) -> None:
-    """Note the entry's checksum, as `sha256sum` writes it; whole or not at all."""
+    """Write the entry's checksum in one step, in the format of `sha256sum`."""
     note = note_of(entry)
     partial = note.with_name(f".{note.name}.{os.getpid()}")
     try:
@@ -80,12 +80,12 @@ def write_note(entry: Path) -> None:
 
 
 def is_whole(entry: Path) -> bool:
-    """Whether the entry is as it was noted."""
+    """Whether the entry has the checksum that was written."""
     return note_of(entry).read_text().split()[:1] == [checksum(entry)]
 
 
 def remove(entry: Path) -> None:
-    """Remove the entry, then its note: interrupted in between, the note alone is what the next call removes."""
+    """Remove the entry, then its checksum: a checksum that is left alone is removed by the next call."""
     if entry.is_dir():
         shutil.rmtree(entry)
     else:
@@ -94,7 +94,7 @@ def remove(entry: Path) -> None:
 
 
 def keep(entries: list[Path], *, dry: bool) -> dict[str, list[str]]:
-    """Remove what is broken, note what is not noted; return both, and what is to be made."""
+    """Remove damaged entries and write missing checksums; return both, and the entries to be made."""
     broken, missing, noted = [], [], []
     for entry in entries:
         there, known = entry.exists(), note_of(entry).exists()
@@ -112,7 +112,7 @@ def keep(entries: list[Path], *, dry: bool) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Return the result to Ansible."""
     module = AnsibleModule(
         argument_spec={"paths": {"type": "list", "elements": "path", "required": True}}, supports_check_mode=True
     )

@@ -1,7 +1,8 @@
-"""Says what runs where: engine, cluster, our components, certificate and pods, as one text for a terminal.
+"""Reports the engine, the cluster, our components, the certificate and the pods as one text for a terminal.
 
-What is missing is a line too, with the command that cures it. Everything is read in parallel and nothing is changed;
-reading and telling stand apart, so that the text can be tested without a cluster.
+What is missing has a line too, with the command that makes it. Everything is read in parallel and nothing is changed.
+module_utils/status_lines.py writes the text, so it is tested without a cluster. Not k8s_info of kubernetes.core: it
+fails if the API server does not answer, and seven reads in a loop take seconds.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from ansible.module_utils.status_lines import (  # type: ignore[import-untyped] 
 
 DOCUMENTATION = """
 module: cluster_status
-short_description: what of gpu-scheduler runs where, as text
+short_description: the state of gpu-scheduler in a cluster, as text
 description:
   - Reads the engine, the cluster and what is installed in it. It fails for nothing that is missing.
 options:
-  kind_cluster: {description: The kind cluster to look for; empty where it is none of kind's., type: str, default: ""}
+  kind_cluster: {description: The name of the kind cluster; empty if it is no kind cluster., type: str, default: ""}
   kubectl: {description: "The kubectl command, program and options.", required: true, type: list, elements: str}
   namespace: {description: Where scheduler and webhook are., required: true, type: str}
   scheduler_name: {description: The schedulerName of our pods., type: str, default: gpu-scheduler}
   injection: {description: Who writes the variables., choices: [webhook, policy], type: str, default: webhook}
-  cure: {description: The command that makes what is missing., type: str, default: make up}
+  remedy: {description: The command that makes what is missing., type: str, default: make up}
 attributes:
   check_mode:
     support: full
@@ -40,14 +41,14 @@ attributes:
 """
 
 EXAMPLES = """
-- name: Look around
+- name: Read the state of engine, cluster, components and pods
   cluster_status:
     kubectl: [kubectl]
     namespace: gpu-scheduler-system
 """
 
 RETURN = """
-text: {description: what there is to say, in lines without trailing blanks, type: str}
+text: {description: the report, in lines without trailing blanks, type: str}
 """
 
 Json = dict[str, Any]
@@ -58,11 +59,11 @@ TIMEOUT: Final = 8
 
 
 class UnavailableError(Exception):
-    """A program that could not be asked; its text is what it complained of, in one line."""
+    """A program that failed or does not answer; the text is its error in one line."""
 
 
-def said(*command: str) -> str:
-    """What a command printed; raises UnavailableError where it failed."""
+def output_of(*command: str) -> str:
+    """Return the command's output; raise UnavailableError if it failed."""
     try:
         done = subprocess.run(  # noqa: S603 - the commands are kubectl's and docker's
             command, capture_output=True, text=True, timeout=TIMEOUT, check=False, stdin=subprocess.DEVNULL
@@ -77,34 +78,34 @@ def said(*command: str) -> str:
     return done.stdout.strip()
 
 
-def engine(cluster: str, cure: str) -> tuple[bool, list[str]]:
-    """Whether there is a cluster to ask, and what there is to say of the engine and of its nodes' containers."""
+def engine(cluster: str, remedy: str) -> tuple[bool, list[str]]:
+    """Return whether a node of the cluster runs, and the lines about the engine and the nodes' containers."""
     try:
-        version = said("docker", "version", "--format", "{{.Server.Version}}")
+        version = output_of("docker", "version", "--format", "{{.Server.Version}}")
         label = f"label=io.x-k8s.kind.cluster={cluster}"
-        found = said("docker", "ps", "--all", "--filter", label, "--format", "{{.State}}").splitlines()
+        found = output_of("docker", "ps", "--all", "--filter", label, "--format", "{{.State}}").splitlines()
     except UnavailableError as error:
-        return False, [f"Engine       none answers: {cure} starts it", f"{INDENT}{error}"]
+        return False, [f"Engine       none answers: {remedy} starts it", f"{INDENT}{error}"]
     lines, running = [f"Engine       Docker {version}"], found.count("running")
     if not found:
-        lines.append(f"Cluster      {cluster} does not exist: {cure} creates it")
+        lines.append(f"Cluster      {cluster} does not exist: {remedy} creates it")
     elif running < len(found):
-        lines.append(f"Nodes        {running} of {len(found)} run: {cure} starts the others")
+        lines.append(f"Nodes        {running} of {len(found)} run: {remedy} starts the others")
     return running > 0, lines
 
 
 def items(answer: str) -> list[Json]:
-    """The objects of kubectl's answer; it says nothing where there are none to be found."""
+    """Return the objects of kubectl's answer, which is empty if there are none."""
     found: list[Json] = json.loads(answer)["items"] if answer else []
     return found
 
 
 def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
-    """What the cluster tells: nodes, our namespace, monitors, our pods, conflicts, certificate and registrations."""
+    """Read nodes, our namespace, monitors, our pods, conflicts, the certificate and the webhook's registrations."""
     everywhere = ("--all-namespaces", f"--field-selector=spec.schedulerName={scheduler}", "--output=json")
     conflicts = ("--all-namespaces", f"--field-selector=reason={CONFLICT}", "--output=json")
     webhook = COMPONENTS["webhook"]
-    questions = {
+    queries = {
         "nodes": ("nodes", "--output=json"),
         "system": ("deployments,pods,leases", f"--namespace={namespace}", "--output=json"),
         "monitors": ("daemonsets", "--all-namespaces", f"--selector={MONITORS}", "--output=json"),
@@ -113,10 +114,12 @@ def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
         "certificate": ("secret", f"{webhook}-tls", f"--namespace={namespace}", "--output=jsonpath={.data.tls\\.crt}"),
         "registrations": ("mutatingwebhookconfigurations,validatingwebhookconfigurations", webhook, "--output=name"),
     }
-    with ThreadPoolExecutor(len(questions)) as pool:
+    with ThreadPoolExecutor(len(queries)) as pool:
         asked = {
-            key: pool.submit(said, *kubectl, "get", *words, "--ignore-not-found", f"--request-timeout={TIMEOUT - 2}s")
-            for key, words in questions.items()
+            key: pool.submit(
+                output_of, *kubectl, "get", *words, "--ignore-not-found", f"--request-timeout={TIMEOUT - 2}s"
+            )
+            for key, words in queries.items()
         }
         answers = {key: answer.result() for key, answer in asked.items()}
     return {
@@ -128,29 +131,32 @@ def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
 
 
 def screen(asked: Json, now: datetime) -> str:
-    """The whole text, each line cut to the width."""
-    kubectl, cure, scheduler = asked["kubectl"], asked["cure"], asked["scheduler_name"]
+    """Return the whole text, each line cut to the width, but for those that name the remedy."""
+    kubectl, remedy, scheduler = asked["kubectl"], asked["remedy"], asked["scheduler_name"]
     webhook = asked["injection"] == "webhook"
     context = next((word.removeprefix("--context=") for word in kubectl if word.startswith("--context=")), "")
-    stands, lines = engine(asked["kind_cluster"], cure) if asked["kind_cluster"] else (True, [])
+    stands, lines = engine(asked["kind_cluster"], remedy) if asked["kind_cluster"] else (True, [])
     if not context:
         lines += [
             "Cluster      kube_context names none, and the current one is never taken by chance:",
-            f"{INDENT}{cure}",
+            f"{INDENT}{remedy}",
         ]
     elif stands:
         try:
             found = read(kubectl, asked["namespace"], scheduler)
         except UnavailableError as error:
-            advice = cure if asked["kind_cluster"] else "check kubeconfig and kube_context"
+            variables = "kubectl_program" if str(error).startswith("cannot run") else "kubeconfig and kube_context"
+            advice = remedy if asked["kind_cluster"] else f"check {variables}"
             lines += [f"Cluster      {context} does not answer: {advice}", f"{INDENT}{error}"]
         else:
-            lines += [f"Cluster      {context}", *cluster_lines(found, cure, scheduler, now, webhook=webhook)]
-    return "\n".join(line if len(line) <= WIDTH else f"{line[: WIDTH - 1].rstrip()}…" for line in lines)
+            lines += [f"Cluster      {context}", *cluster_lines(found, remedy, scheduler, now, webhook=webhook)]
+    return "\n".join(
+        line if len(line) <= WIDTH or remedy in line else f"{line[: WIDTH - 1].rstrip()}…" for line in lines
+    )
 
 
 def main() -> None:
-    """Look, and tell Ansible."""
+    """Return the text to Ansible."""
     module = AnsibleModule(
         argument_spec={
             "kind_cluster": {"type": "str", "default": ""},
@@ -158,7 +164,7 @@ def main() -> None:
             "namespace": {"type": "str", "required": True},
             "scheduler_name": {"type": "str", "default": "gpu-scheduler"},
             "injection": {"type": "str", "choices": ["webhook", "policy"], "default": "webhook"},
-            "cure": {"type": "str", "default": "make up"},
+            "remedy": {"type": "str", "default": "make up"},
         },
         supports_check_mode=True,
     )

@@ -1,12 +1,15 @@
-"""Every annotation, label, variable, object, event and metric name, once.
+"""Every name of an annotation, label, variable, object, event or metric, defined once.
 
-LAW: constants only, and only those something uses; a name that is spelled in a second place is a bug.
+LAW: constants only, and only those that are used; a name that is spelled in a second place is a bug.
 """
 
 from typing import Final
 
 SCHEDULER_NAME: Final = "gpu-scheduler"
-"""What a pod writes as `spec.schedulerName`; also the Lease, the Deployment and the component that reports events."""
+"""A pod's `spec.schedulerName`; also the name of the Lease, the Deployment and the component that reports events."""
+
+PREFIX: Final = "agentaflow.gpu/"
+"""How the keys of our annotations and labels begin, except MAP and NODE_ALIAS."""
 
 # What users write on pods.
 MAP: Final = "gpu-scheduling-map"
@@ -21,7 +24,7 @@ SHARING: Final = "agentaflow.gpu/sharing"
 OBSERVER: Final = "agentaflow.gpu/observer"
 KEEP_ENV: Final = "agentaflow.gpu/keep-env"
 
-# What only we write on pods, in the Binding.
+# What only the scheduler writes on pods, in the Binding.
 ASSIGNED_DEVICES: Final = "agentaflow.gpu/assigned-devices"
 ASSIGNED_INDEX: Final = "agentaflow.gpu/assigned-index"
 ASSIGNED_NODE: Final = "agentaflow.gpu/assigned-node"
@@ -57,29 +60,32 @@ POD_ANNOTATIONS: Final = frozenset(
 )
 """The pod annotations that a decision reads; translation drops all others."""
 
-# Kubeflow's jobs, to whose templates their annotations are handed.
+# Kubeflow's jobs. The webhook copies a job's annotations into its pod templates.
 KUBEFLOW: Final = "kubeflow.org"
 PYTORCH_JOB: Final = "PyTorchJob"
 MPI_JOB: Final = "MPIJob"
 TF_JOB: Final = "TFJob"
 
 NODE_ALIAS: Final = "gpu-node-name"
-"""The node label by which a map may name a node that it cannot name by its real name."""
+"""The node label with an alias, for a node whose real name a map cannot use."""
 
 DEVICES: Final = "agentaflow.gpu/devices"
-"""The node annotation in which a monitor lists the node's cards."""
+"""The node annotation in which a monitor lists the node's devices."""
 
-# What else a monitor writes on its node, beside a label with the number of its cards: COUNT.
+ENABLED: Final = "agentaflow.gpu/enabled"
+"""The node label by which an operator chooses the nodes that have a monitor."""
+
+# What else a monitor writes on its node. It also writes the label COUNT, the number of its devices.
 SCHEDULABLE: Final = "agentaflow.gpu/schedulable"
 TIER: Final = "agentaflow.gpu/utilization-tier"
 STATUS: Final = "agentaflow.gpu/status"
 LAST_UPDATE: Final = "agentaflow.gpu/last-update"
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
-"""What NVIDIA's device plugin advertises; a limit of it is answered by the plugin, card by card."""
+"""The resource that NVIDIA's device plugin advertises. For a limit of it, the plugin allocates the devices."""
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""The annotation by which a scheduler tells a claim's provisioner where its pod will run."""
+"""The claim annotation in which a scheduler writes the pod's node for the claim's provisioner."""
 
 # What containers read.
 VISIBLE_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
@@ -102,22 +108,30 @@ EVENT_CONFLICT: Final = "GpuConflict"
 # Objects.
 LEASE: Final = SCHEDULER_NAME
 CONTROLLER: Final = "gpu-scheduler-controller"
-"""The controller's Deployment, its Lease, and the manager of the fields that it writes."""
+"""The name of the controller's Deployment, of its Lease, and of its field manager."""
 WORKLOAD_KIND: Final = "GPUWorkload"
 NODE_KIND: Final = "GPUNode"
 WORKLOAD: Final = "agentaflow.gpu/workload"
-"""The label of a workload's pods: its name, cut where it is too long for a label."""
+"""The label of a workload's pods: the workload's name, shortened if it is too long for a label."""
 SYSTEM_NAMESPACE: Final = "gpu-scheduler-system"
 SETTINGS: Final = "gpu-scheduler-settings"
-"""The ConfigMap of what can be changed while the scheduler runs, in its namespace."""
+"""The ConfigMap of the settings that can change while the scheduler runs, in the scheduler's namespace."""
 SETTINGS_STRATEGY: Final = "strategy"
-"""The key of that ConfigMap that names the strategy of pods that name none."""
+"""The key of that ConfigMap with the strategy of pods that name none."""
 LIMITS: Final = "gpu-scheduler-limits"
-"""The ConfigMap of what each namespace may have, in the scheduler's namespace."""
+"""The ConfigMap of the limits of each namespace, in the scheduler's namespace."""
 LIMITS_TEXT: Final = "limits"
 """The key of that ConfigMap that has a line per namespace."""
 MONITOR: Final = "gpu-scheduler-monitor"
-"""The monitors' namespace, DaemonSet, account and field manager."""
+"""The name of the monitors' namespace, DaemonSet, service account and field manager."""
+WEBHOOK: Final = "gpu-scheduler-webhook"
+"""The name of the webhook's Service."""
+RENEWER: Final = "gpu-scheduler-renewer"
+"""The name of the renewer's CronJob, service account and field manager."""
+CA_SECRET: Final = "gpu-scheduler-webhook-ca"  # noqa: S105 - an object's name
+"""The Secret with the CAs to trust and with the one that signs; role certificates writes it."""
+SERVING_SECRET: Final = "gpu-scheduler-webhook-tls"  # noqa: S105 - likewise
+"""The Secret with the pair that the webhook serves."""
 
 # Metrics; upstream's names where the meaning is the same.
 METRIC_PENDING: Final = "agentaflow_workloads_pending"

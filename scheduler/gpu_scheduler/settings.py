@@ -1,4 +1,4 @@
-"""The environment, read once, becomes frozen settings; nothing below the command line reads variables again.
+"""Reads the environment once into frozen settings. No module below the command line reads variables again.
 
 A value that cannot be used stops the process with one sentence: variable, value, rule, and an example that works.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import durationpy
 
 from gpu_scheduler.core.pods.count_request import Strategy
-from gpu_scheduler.names import MONITOR, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from gpu_scheduler.names import MONITOR, SCHEDULER_NAME, SYSTEM_NAMESPACE, WEBHOOK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,28 +24,34 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _DURATION_RULE = "must be a positive Go duration"
 _PORT_RULE = "must be a TCP port, 0 to 65535"
+_LEAST_GAP = 1
+"""Fewest seconds between renew deadline and end of a Lease: with fewer, the sockets would drop healthy connections."""
+_LONGEST_INTERVAL = 20
+"""Most seconds between two looks for conflicts: the contract (lead-5) promises to report one within 30 s."""
 _SHOWN = 80
-"""Characters of a wrong value that an error repeats."""
+"""Most characters of a wrong value that an error quotes."""
 
 
 class SettingsError(ValueError):
-    """The operator's environment cannot be used; the text says which variable, why, and what would do."""
+    """The operator's environment cannot be used; the text names the variable, the rule, and a valid example."""
 
 
 def setting(read: Callable[[str], Any], default: Any, rule: str, example: str) -> Any:
-    """One variable: how its text is read (or refused, by ValueError), and the rule and example that an error quotes.
+    """Return the field of one variable.
 
-    `default` holds where the variable is not set or empty: a value, a function that finds one, or MISSING where it must
-    be set.
+    `read` parses its text or raises ValueError; an error then quotes `rule` and `example`. `default` applies if the
+    variable is unset or empty: a value, a function that returns one, or MISSING if the variable is required.
     """
-    told = {"read": read, "rule": rule, "example": example}
+    rules = {"read": read, "rule": rule, "example": example}
     if default is MISSING:
-        return field(metadata=told)
-    return field(default_factory=default, metadata=told) if callable(default) else field(default=default, metadata=told)
+        return field(metadata=rules)
+    if callable(default):
+        return field(default_factory=default, metadata=rules)
+    return field(default=default, metadata=rules)
 
 
 def _seconds(text: str) -> float:
-    """Go duration ("15s", "1m30s", "400ms") to seconds."""
+    """Convert a Go duration ("15s", "1m30s", "400ms") to seconds; raise ValueError unless it is positive."""
     try:
         seconds = float(durationpy.from_str(text).total_seconds())
     except (durationpy.DurationError, OverflowError) as error:
@@ -87,12 +93,19 @@ def _flag(text: str) -> bool:
     return _one_of("true", "false")(text.lower()) == "true"
 
 
+def _days(text: str) -> int:
+    days = _up_to(3650)(text)
+    if not days:
+        raise ValueError(text)
+    return days
+
+
 _port = _up_to(65535)
 _percent = _up_to(100)
 
 
 def _own_namespace() -> str:
-    """The pod's own, as its service account's volume tells; outside a cluster, where the product is installed."""
+    """Return the pod's namespace, from its service account's volume; outside a cluster, the product's namespace."""
     try:
         return NAMESPACE_FILE.read_text(encoding="ascii").strip() or SYSTEM_NAMESPACE
     except OSError:
@@ -100,13 +113,13 @@ def _own_namespace() -> str:
 
 
 def _own_name() -> str:
-    """Name this host, which in a pod is the pod."""
+    """Return this host's name, which in a pod is the pod's name."""
     return os.uname().nodename.lower()
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommonSettings:
-    """What every long-running command reads. Durations are seconds here and Go durations in the environment."""
+    """Settings of every long-running command. Durations are seconds here and Go durations in the environment."""
 
     scheduler_name: str = setting(
         _name, SCHEDULER_NAME, "must be a DNS subdomain, the schedulerName that our pods carry", "gpu-scheduler"
@@ -117,13 +130,13 @@ class CommonSettings:
     gpu_scheduler_commit: str = setting(str, "unknown", "the commit this was built from", "0a1b2c3")
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with values that are right each by itself."""
+        """Yield a sentence for each fault in the combination of values that are valid alone."""
         yield from ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderSettings(CommonSettings):
-    """What a command reads whose replicas have a leader: `gpu-scheduler controller` no more than this."""
+    """Settings of a command with leader election. `gpu-scheduler controller` reads only these."""
 
     kubernetes_namespace: str = setting(
         _name, _own_namespace, "must be the namespace that holds the Lease and the settings", "gpu-scheduler-system"
@@ -137,25 +150,30 @@ class LeaderSettings(CommonSettings):
     lease_duration: float = setting(_seconds, 15, _DURATION_RULE, "15s")
     renew_deadline: float = setting(_seconds, 10, _DURATION_RULE, "10s")
     retry_period: float = setting(_seconds, 2, _DURATION_RULE, "2s")
-    # The API server sends a bookmark about every minute, so a quiet watch still speaks within this time.
+    # The API server sends a bookmark about every minute, so a watch without events receives data within this time.
     watch_idle_limit: float = setting(
-        _seconds, 90, "must be a positive Go duration: a watch silent for so long is opened anew", "90s"
+        _seconds, 90, "must be a positive Go duration: a watch without data for this time is reopened", "90s"
     )
 
+    @property
+    def lease_gap(self) -> float:
+        """Seconds from the renew deadline, when the Lease's holder stops writing, to the end of the Lease."""
+        return round(self.lease_duration - self.renew_deadline, 6)
+
     def problems(self) -> Iterator[str]:
-        """A holder must have stopped before anybody else may take its lease."""
-        if not self.retry_period * 1.5 < self.renew_deadline or not self.renew_deadline < self.lease_duration:
-            told = f"{self.retry_period:g}s, {self.renew_deadline:g}s, {self.lease_duration:g}s"
+        """Check the timings: a holder must have stopped before another replica may take its Lease."""
+        if not self.retry_period * 1.5 < self.renew_deadline or self.lease_gap < _LEAST_GAP:
+            given = f"{self.retry_period:g}s, {self.renew_deadline:g}s, {self.lease_duration:g}s"
             yield (
-                f'cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION "{told}": '
-                "1.5 x retry < renew < lease must hold "
+                f'cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION "{given}": '
+                f"1.5 x retry < renew and renew + {_LEAST_GAP}s <= lease must hold "
                 "(example: RETRY_PERIOD=2s RENEW_DEADLINE=10s LEASE_DURATION=15s)"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(LeaderSettings):
-    """What `gpu-scheduler run` reads."""
+    """Settings of `gpu-scheduler run`."""
 
     gpu_sharing: Literal["same-workload", "any", "none"] = setting(
         _one_of("same-workload", "any", "none"),
@@ -175,35 +193,41 @@ class RunSettings(LeaderSettings):
     scheduling_interval: float = setting(_seconds, 5, _DURATION_RULE, "5s")
     pod_initial_backoff: float = setting(_seconds, 1, _DURATION_RULE, "1s")
     pod_max_backoff: float = setting(_seconds, 10, _DURATION_RULE, "10s")
-    # Every change that could help wakes a pod; this is for the one that nobody thought of.
+    # Cluster events requeue pods. The resync is for a change that no cluster event covers.
     pod_resync: float = setting(_seconds, 300, _DURATION_RULE, "5m")
-    # A look at all pods at once, so not too often.
+    # The audit checks all pods at once, so it must not run too often.
     audit_interval: float = setting(_seconds, 300, _DURATION_RULE, "5m")
-    # Names of pods and of the GPUs they hold are nobody's business by default.
+    # Off by default: the endpoints publish the names of pods and of the GPUs that they hold.
     debug_endpoints: bool = setting(
-        _flag, False, "must be true or false: whether /debug/ledger tells who holds what", "true"
+        _flag, False, "must be true or false: whether /debug/ledger lists which pod holds which device", "true"
     )
     decision_journal: Path | None = setting(  # noqa: RUF009 - it makes a field
         Path,
         None,
-        "must be a file that can be written: what is decided and by what, a JSON line each; empty means none",
+        "must be a file that can be written: each decision and its inputs, one JSON line each; empty means none",
         "/var/log/gpu-scheduler/journal",
     )
 
     def problems(self) -> Iterator[str]:
-        """The first back-off must not be the longest."""
+        """Check the back-offs too, and that the loop wakes often enough to report a conflict in time."""
         yield from super().problems()
-        if self.pod_initial_backoff > self.pod_max_backoff:
-            told = f"{self.pod_initial_backoff:g}s, {self.pod_max_backoff:g}s"
+        if self.scheduling_interval > _LONGEST_INTERVAL:
             yield (
-                f'cannot use POD_INITIAL_BACKOFF, POD_MAX_BACKOFF "{told}": the first must not exceed the second '
+                f'cannot use SCHEDULING_INTERVAL "{self.scheduling_interval:g}s": it must be at most '
+                f"{_LONGEST_INTERVAL}s, so that a GPU that is held twice is reported within 30 s "
+                "(example: SCHEDULING_INTERVAL=5s)"
+            )
+        if self.pod_initial_backoff > self.pod_max_backoff:
+            given = f"{self.pod_initial_backoff:g}s, {self.pod_max_backoff:g}s"
+            yield (
+                f'cannot use POD_INITIAL_BACKOFF, POD_MAX_BACKOFF "{given}": the first must not exceed the second '
                 "(example: POD_INITIAL_BACKOFF=1s POD_MAX_BACKOFF=10s)"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookSettings(CommonSettings):
-    """What `gpu-scheduler webhook` reads."""
+    """Settings of `gpu-scheduler webhook`."""
 
     webhook_port: int = setting(_port, 8443, _PORT_RULE, "8443")
     certificate_dir: Path = setting(  # noqa: RUF009 - it makes a field
@@ -215,7 +239,7 @@ class WebhookSettings(CommonSettings):
     client_ca: Path | None = setting(  # noqa: RUF009 - it makes a field
         Path,
         None,
-        "must be a file of PEM certificates: who calls the webhook needs a certificate of theirs; empty means anybody",
+        "must be a file of PEM certificates, one of which signed each caller's certificate; empty accepts every caller",
         "/etc/gpu-scheduler/client-ca/ca.crt",
     )
     certificate_poll: float = setting(_seconds, 10, _DURATION_RULE, "10s")
@@ -224,8 +248,34 @@ class WebhookSettings(CommonSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RenewerSettings(CommonSettings):
+    """Settings of `gpu-scheduler renew`."""
+
+    kubernetes_namespace: str = setting(
+        _name, _own_namespace, "must be the namespace of the webhook and its Secrets", "gpu-scheduler-system"
+    )
+    webhook_service: str = setting(
+        _name, WEBHOOK, "must be the Service whose names the certificate is made for", "gpu-scheduler-webhook"
+    )
+    serving_days: int = setting(
+        _days, 365, "must be a number of days, 1 to 3650: how long a new certificate is valid", "365"
+    )
+    renew_days: int = setting(
+        _days, 30, "must be a number of days, 1 to 3650: a certificate with fewer days left is renewed", "30"
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Check that a new certificate is not due at once."""
+        if self.renew_days >= self.serving_days:
+            yield (
+                f'cannot use RENEW_DAYS, SERVING_DAYS "{self.renew_days}, {self.serving_days}": '
+                "the first must be less than the second (example: RENEW_DAYS=30 SERVING_DAYS=365)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MonitorSettings(CommonSettings):
-    """What `gpu-scheduler monitor` reads."""
+    """Settings of `gpu-scheduler monitor`."""
 
     node_name: str = setting(_name, MISSING, "must be the name of the node that this process runs on", "node1")
     kubernetes_namespace: str = setting(
@@ -238,7 +288,7 @@ class MonitorSettings(CommonSettings):
     monitor_source: Literal["nvml", "simulated"] = setting(
         _one_of("nvml", "simulated"),
         "nvml",
-        "must be nvml, the GPUs that are there, or simulated, those that a file declares",
+        "must be nvml, the GPUs of the node, or simulated, those that a file declares",
         "nvml",
     )
     simulated_inventory: Path = setting(  # noqa: RUF009 - it makes a field
@@ -248,7 +298,7 @@ class MonitorSettings(CommonSettings):
         "/etc/gpu-scheduler/inventory/inventory.yaml",
     )
     gpu_utilization_goal: int = setting(
-        _percent, 80, "must be a percentage, 0 to 100: it parts busy GPUs from others", "80"
+        _percent, 80, "must be a percentage, 0 to 100: GPUs above it count as busy", "80"
     )
 
 

@@ -1,4 +1,4 @@
-"""The event loop of each test: one with the machine's clock, or one whose hours take no time."""
+"""Choose the event loop of each test: one with the machine's clock, or one with virtual time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """What leases and pauses promise holds in seconds that no busy machine stretches: marker clock("virtual")."""
+    """Return a VirtualLoop for tests marked clock("virtual"): a busy machine does not change their seconds."""
     marker = item.get_closest_marker("clock")
     if marker is not None and marker.args == ("virtual",):
         return {"virtual": VirtualLoop}

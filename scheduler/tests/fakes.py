@@ -1,4 +1,4 @@
-"""The loop's ports in memory: they remember what they were asked, and can refuse, hang or answer late."""
+"""The scheduling loop's ports in memory: they record every call, and can refuse, hang or answer late."""
 
 from __future__ import annotations
 
@@ -17,89 +17,89 @@ if TYPE_CHECKING:
 
 @dataclass
 class FakeBinder:
-    """Says Bound, unless `results` holds other answers; `hold` keeps every bind in the air until it is set."""
+    """A Binder that returns Bound, or the next of `results`; while `hold` is not set, binds stay in flight."""
 
     results: list[BindResult | Exception] = field(default_factory=list)
     hold: asyncio.Event | None = None
     sent: list[Bind] = field(default_factory=list)
     most_at_once: int = 0
-    _flying: int = 0
+    _in_flight: int = 0
 
     async def bind(self, bind: Bind) -> BindResult:
-        """See Binder."""
+        """Record the bind and return its result, or raise it where it is an exception."""
         self.sent.append(bind)
-        self._flying += 1
-        self.most_at_once = max(self.most_at_once, self._flying)
+        self._in_flight += 1
+        self.most_at_once = max(self.most_at_once, self._in_flight)
         try:
             if self.hold is not None:
                 await self.hold.wait()
         finally:
-            self._flying -= 1
+            self._in_flight -= 1
         result = self.results.pop(0) if self.results else Bound()
         if isinstance(result, Exception):
             raise result
         return result
 
     def names(self) -> list[str]:
-        """Give the names of the pods that were to be bound, in order."""
+        """Return the names of the pods that were to be bound, in order."""
         return [bind.pod.name for bind in self.sent]
 
 
 @dataclass
 class FakeEventRecorder:
-    """Writes notices down; `full` refuses them, `unwritten` says that a withdrawn one was never written."""
+    """An EventRecorder that keeps notices; `full` refuses them, `unwritten` is the result of `withdraw`."""
 
-    told: list[tuple[str, Notice]] = field(default_factory=list)
+    recorded: list[tuple[str, Notice]] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)
     full: bool = False
     unwritten: bool = False
 
     def record(self, pod: PodRef, notice: Notice) -> bool:
-        """See Announcer."""
+        """Keep the notice, unless the recorder is full; return whether it was kept."""
         if not self.full:
-            self.told.append((pod.name, notice))
+            self.recorded.append((pod.name, notice))
         return not self.full
 
     async def withdraw(self, pod: PodRef) -> bool:
-        """See Announcer."""
+        """Keep the pod's name; return whether its notice was never written."""
         self.withdrawn.append(pod.name)
         return self.unwritten
 
     def notes(self, name: str) -> list[str]:
-        """Give what was told of a pod, without the cure."""
-        return [notice.note.partition(";")[0] for told, notice in self.told if told == name]
+        """Return the notes that were recorded for a pod, without their remedies."""
+        return [notice.note.partition(";")[0] for pod, notice in self.recorded if pod == name]
 
 
 @dataclass
 class FakeClaims:
-    """Writes selections down, and answers with `failures` first."""
+    """A VolumeBinder that keeps selections, and returns `failures` first."""
 
     selected: list[tuple[str, str, str]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
-        """See VolumeBinder."""
+        """Keep the selection; return the next failure, or None."""
         self.selected.append((namespace, claim, node))
         return self.failures.pop(0) if self.failures else None
 
 
 @dataclass
 class FakeRecorder:
-    """Counts."""
+    """Metrics that keep every call."""
 
     attempts: list[Result] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     repairs: list[int] = field(default_factory=list)
 
     def repaired(self, entries: int) -> None:
-        """See RepairMetrics."""
+        """Keep how many entries of the ledger were repaired."""
         self.repairs.append(entries)
 
     def attempted(self, result: Result, seconds: float) -> None:
-        """See Recorder."""
+        """Keep the result of an attempt."""
         assert seconds >= 0
         self.attempts.append(result)
 
     def placed(self, seconds: float) -> None:
-        """See Recorder."""
+        """Keep how long the pod waited."""
         self.waits.append(seconds)

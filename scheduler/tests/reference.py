@@ -1,6 +1,6 @@
-"""Who may have what, said once more in the plainest way: by a search through all that was told and promised.
+"""A reference of which placements are allowed: a search through all received pods and all open binds.
 
-LAW: shares no code with the ledger, the backlog or the decision; of the package it knows the values alone.
+LAW: shares no code with the ledger, the scheduling queue or the decision; of the package it uses the values alone.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"
 ASSIGNED_INDEX = "agentaflow.gpu/assigned-index"
-ENDLESS = 1024
-"""Cards of a node of which nobody knows how many it has."""
+UNLIMITED = 1024
+"""How many devices a node without an inventory may have, and a namespace without a limit may hold."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a pod asks for: its line of a map, any line of it, or so many cards."""
+class Request:
+    """What a pod asks for: its line of a map, any line of it, or a count of devices."""
 
     lines: tuple[tuple[str, str], ...] = ()
     index: int | None = None
@@ -36,7 +36,7 @@ class Wish:
     shares: bool = False
 
     def pod(self, name: str) -> Pod:
-        """A pod that wishes so, as the webhook left it."""
+        """Return a pod with this request, as the webhook left it."""
         text = "\n".join(f"{number}={node}:{devices}" for number, (node, devices) in enumerate(self.lines))
         annotations = {
             **({} if self.lines else {"agentaflow.gpu/count": str(self.count)}),
@@ -50,153 +50,153 @@ class Wish:
 
 @dataclass(frozen=True)
 class Hold:
-    """What a pod has, or would have."""
+    """The placement that a pod holds, or would hold."""
 
-    wish: Wish
+    request: Request
     node: str
     devices: tuple[str, ...]
     index: int | None
     by_line: bool = True
-    """Its own line names the devices there, so that other lines of the map may name them too."""
+    """Whether the pod's own line names these devices: then other lines of the map may name them too."""
 
     @property
     def claims(self) -> frozenset[str]:
-        """An observer claims none."""
-        return frozenset() if self.wish.observer else frozenset(self.devices)
+        """Devices that the pod keeps from others; an observer keeps none."""
+        return frozenset() if self.request.observer else frozenset(self.devices)
 
     @property
     def group(self) -> tuple[object, ...]:
-        """The pods that divide the lines of a map among them."""
-        return self.wish.owner, self.wish.lines
+        """Return what identifies the pods that share the lines of one map."""
+        return self.request.owner, self.request.lines
 
 
 class Reference:
-    """`pods` and `nodes` are what the watches have told, `promised` what was sent and is not settled."""
+    """The reference. `pods` and `nodes` were received from the watches; `assumed` are the holds of open binds."""
 
-    def __init__(self, sharing: Sharing, wishes: dict[str, Wish]) -> None:
-        """`wishes` are those of all pods there ever were, by uid."""
+    def __init__(self, sharing: Sharing, requests: dict[str, Request]) -> None:
+        """`requests` has the requests of all pods by uid, of deleted ones too."""
         self._sharing = sharing
-        self._wishes = wishes
+        self._requests = requests
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
-        self.promised: dict[str, Hold] = {}
-        self.limit = ENDLESS
+        self.assumed: dict[str, Hold] = {}
+        self.limit = UNLIMITED
         """How many devices the one namespace may hold."""
 
     def waits(self, uid: str) -> bool:
-        """Whether the pod is to be placed, as far as was told."""
+        """Return whether the pod, as the watch showed it last, is to be placed."""
         seen = self.pods.get(uid)
         return seen is not None and not (seen.bound or seen.finished or seen.gated or seen.deleting_since)
 
     def held(self, seen: Pod) -> Hold | None:
-        """What a pod that has a node holds there until it is finished or gone."""
+        """Return what a bound pod holds until it is finished or gone, else None."""
         if seen.node is None or seen.finished:
             return None
-        wish, assigned = self._wishes[seen.ref.uid], seen.assignment.devices
+        request, assigned = self._requests[seen.ref.uid], seen.assignment.devices
         if assigned is not None:
-            return Hold(wish, seen.node, assigned, None if seen.request.line is None else seen.request.line.index)
-        # Somebody else bound it: what its containers see is what stands written in them.
-        if wish.index is None or wish.index >= len(wish.lines):
-            return Hold(wish, seen.node, (), wish.index)
-        node, devices = wish.lines[wish.index]
-        return Hold(wish, seen.node, tuple(devices.split(",")), wish.index, by_line=node == seen.node)
+            return Hold(request, seen.node, assigned, None if seen.request.line is None else seen.request.line.index)
+        # Bound by another scheduler: its containers see the devices that the webhook wrote into them.
+        if request.index is None or request.index >= len(request.lines):
+            return Hold(request, seen.node, (), request.index)
+        node, devices = request.lines[request.index]
+        return Hold(request, seen.node, tuple(devices.split(",")), request.index, by_line=node == seen.node)
 
     def holds(self) -> dict[str, Hold]:
-        """All that is held, by uid."""
+        """Return all holds by uid, those of open binds included."""
         found = {uid: self.held(seen) for uid, seen in self.pods.items()}
-        return {**{uid: hold for uid, hold in found.items() if hold is not None}, **self.promised}
+        return {**{uid: hold for uid, hold in found.items() if hold is not None}, **self.assumed}
 
     def may_share(self, one: Hold, other: Hold) -> bool:
-        """Whether a device may be held by both."""
+        """Return whether both may hold one device."""
         if self._sharing is Sharing.NONE:
             return False
-        if self._sharing is Sharing.ANY or (one.wish.shares and other.wish.shares):
+        if self._sharing is Sharing.ANY or (one.request.shares and other.request.shares):
             return True
         return (
-            bool(one.wish.lines)
+            bool(one.request.lines)
             and one.group == other.group
             and one.index != other.index
             and (one.by_line and other.by_line)
         )
 
-    def clash(self, one: Hold, other: Hold) -> bool:
-        """Whether the two can't stand side by side: a device that they may not share, or one line for two."""
-        if one.wish.lines and one.group == other.group and one.index == other.index is not None:
+    def conflict(self, one: Hold, other: Hold) -> bool:
+        """Return whether the two holds exclude each other: one line for both, or a device that they may not share."""
+        if one.request.lines and one.group == other.group and one.index == other.index is not None:
             return True
         met = one.node == other.node and one.claims & other.claims
         return bool(met) and not self.may_share(one, other)
 
     def fits(self, uid: str, hold: Hold) -> bool:
-        """Whether the pod could have this now."""
+        """Return whether the pod may be placed so now."""
         node = self.nodes.get(hold.node)
         if node is None or not node.ready or node.unschedulable:
             return False
-        cards = ENDLESS if node.inventory is None else len(node.inventory.cards)
+        known_devices = UNLIMITED if node.inventory is None else len(node.inventory.devices)
         others = {other: each for other, each in self.holds().items() if other != uid}
         room = sum(each.node == hold.node for each in others.values()) < node.allocatable["pods"]
-        there = all(int(device) < cards for device in hold.devices)
+        exist = all(int(device) < known_devices for device in hold.devices)
         return (
             room
-            and there
+            and exist
             and self.within_limit(uid, hold)
-            and not any(self.clash(hold, each) for each in others.values())
+            and not any(self.conflict(hold, each) for each in others.values())
         )
 
     def within_limit(self, uid: str, hold: Hold) -> bool:
-        """Whether a pod may ask for so many, and the namespace hold them too; what its pods share counts once."""
+        """Return whether the namespace's limit allows the hold; devices that its pods share count once."""
         others = [each for other, each in self.holds().items() if other != uid]
         held = {(each.node, device) for each in others for device in each.claims}
         more = {(hold.node, device) for device in hold.claims} - held
         return len(hold.claims) <= self.limit and (not more or len(held | more) <= self.limit)
 
     def choices(self, uid: str) -> Iterator[Hold]:
-        """Every place that the pod could have now; of the lines of a map only the one that it must take."""
-        wish = self._wishes[uid]
-        if not wish.lines:
-            yield from self._by_count(uid, wish)
+        """Yield every hold that is possible now; of the lines of a map only the one that the pod must take."""
+        request = self._requests[uid]
+        if not request.lines:
+            yield from self._by_count(uid, request)
             return
-        # A line that its own pod waits for is nobody else's.
-        kept = {self._wishes[other].index for other in self.pods if self._claims_its_line(other, wish)}
-        for number, (named, devices) in enumerate(wish.lines):
-            mine = number not in kept if wish.index is None else number == wish.index
-            hold = Hold(wish, self._real(named), tuple(devices.split(",")), number)
+        # A line with a pending pod of its index is kept for that pod.
+        kept = {self._requests[other].index for other in self.pods if self._claims_its_line(other, request)}
+        for number, (named, devices) in enumerate(request.lines):
+            mine = number not in kept if request.index is None else number == request.index
+            hold = Hold(request, self._real(named), tuple(devices.split(",")), number)
             if mine and self.fits(uid, hold):
                 yield hold
                 return
 
-    def _by_count(self, uid: str, wish: Wish) -> Iterator[Hold]:
+    def _by_count(self, uid: str, request: Request) -> Iterator[Hold]:
         for node in self.nodes.values():
-            cards = () if node.inventory is None else node.inventory.cards
-            free = [Hold(wish, node.name, (str(card.index),), None) for card in cards]
+            devices = () if node.inventory is None else node.inventory.devices
+            free = [Hold(request, node.name, (str(device.index),), None) for device in devices]
             free = [each for each in free if self.fits(uid, each)]
-            # Cards that the namespace holds already cost it nothing.
+            # Devices that the namespace holds already do not count again.
             free.sort(key=lambda each: self._is_held(uid, each))
-            least = Hold(wish, node.name, tuple(each.devices[0] for each in free[-wish.count :]), None)
-            if len(free) >= wish.count and self.within_limit(uid, least):
-                yield Hold(wish, node.name, tuple(each.devices[0] for each in free), None)
+            least = Hold(request, node.name, tuple(each.devices[0] for each in free[-request.count :]), None)
+            if len(free) >= request.count and self.within_limit(uid, least):
+                yield Hold(request, node.name, tuple(each.devices[0] for each in free), None)
 
     def allows(self, uid: str, hold: Hold) -> bool:
-        """Whether this is a place that the pod may be given now."""
+        """Return whether the scheduler may place the pod so now."""
         if not self.waits(uid):
             return False
-        if hold.wish.lines:
+        if hold.request.lines:
             return hold in self.choices(uid)
-        rooms = (each for each in self.choices(uid) if each.node == hold.node)
+        possible = (each for each in self.choices(uid) if each.node == hold.node)
         if not self.within_limit(uid, hold):
             return False
-        return len(set(hold.devices)) == hold.wish.count and any(hold.claims <= each.claims for each in rooms)
+        return len(set(hold.devices)) == hold.request.count and any(hold.claims <= each.claims for each in possible)
 
     def _is_held(self, uid: str, hold: Hold) -> bool:
         return any(
             each.node == hold.node and each.claims & hold.claims for other, each in self.holds().items() if other != uid
         )
 
-    def _claims_its_line(self, uid: str, wish: Wish) -> bool:
-        seen, own = self.pods[uid], self._wishes[uid]
-        pending = not (seen.bound or seen.finished or seen.deleting_since or uid in self.promised)
-        return pending and (own.owner, own.lines) == (wish.owner, wish.lines)
+    def _claims_its_line(self, uid: str, request: Request) -> bool:
+        seen, own = self.pods[uid], self._requests[uid]
+        pending = not (seen.bound or seen.finished or seen.deleting_since or uid in self.assumed)
+        return pending and (own.owner, own.lines) == (request.owner, request.lines)
 
     def _real(self, named: str) -> str:
-        """The node that a map calls so."""
+        """Return the name of the node that a map calls so."""
         aliased = (node.name for node in self.nodes.values() if node.alias == named)
         return named if named in self.nodes else next(aliased, named)

@@ -1,9 +1,9 @@
-"""What something costs in steps, not in time: a machine that is busy with something else changes nothing.
+"""Measure cost in steps and memory, not in time: a busy machine does not change the result.
 
-Seen is each line of the scheduler that runs, generated code and each turn of a comprehension included, and the memory
-that is in use at once: so do copies, sorted lists and sets show that C makes. A scan in C that copies nothing shows
-where it compares a `Name`, as looking for one in a list does. Not seen is a scan in C that does neither, such as any()
-over a dictionary's values, and what libraries do.
+Counted are the lines of the scheduler that run, with generated code and each turn of a comprehension, and the peak of
+memory. Copies, sorted lists and sets made in C show in the memory. A scan in C that copies nothing shows where it
+compares a `Name`, as a search in a list does. A scan in C that does neither is not counted, such as any() over a
+dictionary's values; nor is what libraries do.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _OURS = "gpu_scheduler."
 
 @dataclass(frozen=True)
 class Cost:
-    """What was spent."""
+    """The cost of one call."""
 
     lines: int
     memory: int
-    """Bytes, where most of them were in use at once."""
+    """The peak, in bytes."""
 
 
 class Name(str):
-    """A name that notices when it is compared: use it for keys that something might scan."""
+    """A name whose comparisons count as lines: use it for keys that the scheduler might scan."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class Name(str):
 
 
 class _Lines:
-    """Follows every frame that is the scheduler's or a Name's."""
+    """A trace function that counts the lines of the scheduler's frames and of Name's."""
 
     def __init__(self) -> None:
         self.run = 0
@@ -75,7 +75,7 @@ def _followed(by: Callable[[FrameType, str, Any], Any] | None) -> Iterator[None]
 
 
 def counted(act: Callable[[], object]) -> Cost:
-    """The cost of one thing."""
+    """Return the cost of one call."""
     lines = _Lines()
     tracemalloc.start()
     try:
@@ -87,15 +87,15 @@ def counted(act: Callable[[], object]) -> Cost:
 
 
 def repeated(act: Callable[[], object]) -> None:
-    """Do it without coverage's looking on: what is done many thousand times takes thrice as long under it."""
+    """Call `act` without coverage's trace function: many thousand calls take three times as long with it."""
     with _followed(None):
         act()
 
 
 def same(large: Sequence[Cost], small: Sequence[Cost], lines: float = 1.1, memory: float = 1.3) -> bool:
-    """Whether nothing of the one costs more than so many times the other's dearest.
+    """Whether no cost of `large` exceeds the highest cost of `small` times `lines` and `memory`.
 
-    Of memory the middle counts: tables of C grow once in a while, and to whom that happens says nothing.
+    Of memory the median counts: tables in C grow once in a while, in the course of any of the calls.
     """
     dearer = max(each.lines for each in large) > lines * max(each.lines for each in small)
     return not dearer and median(each.memory for each in large) <= memory * median(each.memory for each in small)

@@ -1,6 +1,6 @@
-"""The whole loop against a cluster that does what clusters do, and against a reference of who may have what.
+"""The scheduling loop against a cluster in memory with its faults, and against the reference in reference.py.
 
-A run by hand takes more examples and more steps: MACHINE_EXAMPLES=5000 MACHINE_STEPS=100.
+By hand, run more examples and more steps: MACHINE_EXAMPLES=5000 MACHINE_STEPS=100.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import node
 from tests.fakes import FakeClaims, FakeEventRecorder, FakeRecorder
-from tests.reference import ENDLESS, Hold, Reference, Wish
+from tests.reference import UNLIMITED, Hold, Reference, Request
 from tests.virtual import Api, VirtualLoop
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "60"))
 STEPS = int(os.environ.get("MACHINE_STEPS", "40"))
 
 NEVER = 1e9
-"""Seconds: a pod that nothing wakes but the resync waits for ever, and is found."""
+"""Seconds: without resync, a pod that no event requeues waits for ever, and the machine finds it."""
 LONGEST_BACKOFF = 10
 RECOVERY = 30
 """Seconds after the last fault in which every pod that can be placed is placed."""
@@ -52,15 +52,15 @@ MAPS = (
     (("node1", "1"), ("node1", "1"), ("gpus", "0")),
     (("gpus", "1,0"), ("node2", "0"), ("node1", "0")),
 )
-# Most pods have a line of their own; some name one that the map lacks.
-WISHES = st.builds(
-    Wish,
+# Most pods have a line of their own; some ask for an index that the map does not have.
+REQUESTS = st.builds(
+    Request,
     lines=st.sampled_from(MAPS),
     index=st.sampled_from([0, 1, 2, 0, 1, 2, 0, 1, None, None, 3]),
     owner=st.sampled_from(["", "", "a"]),
     observer=st.sampled_from([False, False, False, True]),
     shares=st.sampled_from([False, False, False, True]),
-) | st.builds(Wish, count=st.sampled_from([1, 1, 2]), shares=st.sampled_from([False, False, True]))
+) | st.builds(Request, count=st.sampled_from([1, 1, 2]), shares=st.sampled_from([False, False, True]))
 NODES = {
     "node1": node("node1", inventory=counted(2), allocatable={"pods": 110}),
     "node2": node("node2", inventory=counted(2), allocatable={"pods": 110}, alias="gpus"),
@@ -68,28 +68,28 @@ NODES = {
 CHANGES: dict[str, dict[str, Any]] = {
     "is cordoned": {"unschedulable": True},
     "is not ready": {"ready": False},
-    "is well": {"ready": True, "unschedulable": False},
-    "has one card": {"inventory": counted(1)},
-    "has no card": {"inventory": counted(0)},
-    "has all cards": {"inventory": counted(2)},
-    "has unknown cards": {"inventory": None},
+    "is healthy": {"ready": True, "unschedulable": False},
+    "has one device": {"inventory": counted(1)},
+    "has no device": {"inventory": counted(0)},
+    "has all devices": {"inventory": counted(2)},
+    "has unknown devices": {"inventory": None},
     "is small": {"allocatable": {"pods": 2}},
     "is large": {"allocatable": {"pods": 110}},
 }
-# One pod for each device, which is never created.
-NEWCOMERS = [
-    (wish.pod("newcomer"), Hold(wish, wish.lines[0][0], (wish.lines[0][1],), 0))
-    for wish in (Wish(((name, device),), index=0) for name in NODES for device in "01")
+# One pod for each device. The API server never gets it.
+NEW_PODS = [
+    (request.pod("newcomer"), Hold(request, request.lines[0][0], (request.lines[0][1],), 0))
+    for request in (Request(((name, device),), index=0) for name in NODES for device in "01")
 ]
 LIMITS = st.sampled_from(["*: devices=0", "default: devices=1", "default: devices=2", "*: devices=3", "", None])
 NUMBER = st.integers(0, 7)
-Given = tuple[Wish, str, bool]
+Given = tuple[Request, str, bool]
 PODS = st.lists(
-    st.tuples(WISHES, st.sampled_from("abc"), st.sampled_from([False, False, False, True])), min_size=2, max_size=4
+    st.tuples(REQUESTS, st.sampled_from("abc"), st.sampled_from([False, False, False, True])), min_size=2, max_size=4
 )
 ENDS = ["terminates", "terminates", "is gone", "is gone", "Succeeded", "Failed"]
 SPEED = st.sampled_from([0, 1, 2, 2, 3])
-FATES = st.lists(
+OUTCOMES = st.lists(
     st.sampled_from(["arrives", "arrives", "answer is lost", "is late", "is late", "fails", "is not sent"]),
     min_size=1,
     max_size=4,
@@ -97,14 +97,14 @@ FATES = st.lists(
 
 
 class Machine(RuleBasedStateMachine):
-    """What the API server stores is the truth; the scheduler and the reference know what the watches have told."""
+    """Rules change what the API server stores; the scheduler and the reference know what the watches delivered."""
 
     @initialize(sharing=st.sampled_from([*Sharing, Sharing.SAME_WORKLOAD]), first=PODS, second=PODS)
     def begin(self, sharing: Sharing, first: list[Given], second: list[Given]) -> None:
-        """A cluster of two nodes, a scheduler that has listed them, and the first pods."""
+        """Create a cluster of two nodes, a scheduler that has listed them, and the first pods."""
         self.loop = VirtualLoop()
         self.policy = Policy(sharing=sharing)
-        self.wishes: dict[str, Wish] = {}
+        self.requests: dict[str, Request] = {}
         self.api = Api(self.sent, self.answered)
         self.foreign: set[str] = set()
         self.faults: list[str] = []
@@ -116,142 +116,143 @@ class Machine(RuleBasedStateMachine):
         self.create(second, 1, [])
 
     def start(self) -> None:
-        """A scheduler begins with a list and nothing else."""
-        self.reference = Reference(self.policy.sharing, self.wishes)
-        self.unsure: set[str] = set()
+        """Start a scheduler, which begins with a list."""
+        self.reference = Reference(self.policy.sharing, self.requests)
+        self.result_unknown: set[str] = set()
         self.recorder, self.event_recorder = FakeRecorder(), FakeEventRecorder()
         ports = Ports(self.api, FakeClaims(), self.event_recorder, self.recorder, self.recorder)
         self.scheduler = Scheduler(self.policy, ports, timings=Timings(audit=10.0, resync=NEVER), clock=self.loop.time)
-        self.limit(self.limits)
+        self.apply_limits(self.limits)
         seen = self.reference
         self.api.nodes.join(
             EventHandlerFuncs(
                 lambda each: seen.nodes.update({each.name: each}), lambda each: seen.nodes.__delitem__(each.name)
             ),
-            self.scheduler.world.nodes,
+            self.scheduler.cache.nodes,
         )
-        self.api.pods.join(EventHandlerFuncs(self.saw, self.lost), self.scheduler.pods)
+        self.api.pods.join(EventHandlerFuncs(self.pod_applied, self.pod_forgotten), self.scheduler.pods)
         self.running = self.loop.create_task(self.scheduler.run())
         self.settle()
 
     def settle(self) -> None:
-        """Let the loop do all that it can do now."""
+        """Let the scheduling loop do all that it can do now."""
         self.loop.pass_by(0.001)
 
-    def saw(self, seen: Pod) -> None:
-        """The watch has told of a pod: what settles a promise, beside its answer."""
+    def pod_applied(self, seen: Pod) -> None:
+        """Receive a pod from the watch; it may settle the pod's bind."""
         uid = seen.ref.uid
         self.reference.pods[uid] = seen
-        doomed = seen.deleting_since is not None and uid in self.unsure and uid not in self.api.flights
-        if seen.bound or seen.finished or doomed:
+        in_flight = uid in self.api.pending_binds
+        cannot_bind = seen.deleting_since is not None and uid in self.result_unknown and not in_flight
+        if seen.bound or seen.finished or cannot_bind:
             self.forget(uid)
 
-    def lost(self, seen: Pod) -> None:
-        """The watch has told that a pod is gone."""
+    def pod_forgotten(self, seen: Pod) -> None:
+        """Receive from the watch that a pod is gone."""
         del self.reference.pods[seen.ref.uid]
         self.forget(seen.ref.uid)
 
     def forget(self, uid: str) -> None:
-        """Nothing can come any more of what was sent."""
-        self.reference.promised.pop(uid, None)
-        self.unsure.discard(uid)
+        """Settle the pod's bind: it is done, or can no longer be."""
+        self.reference.assumed.pop(uid, None)
+        self.result_unknown.discard(uid)
 
     def sent(self, bind: Bind) -> None:
-        """The scheduler sends a bind: it must be allowed now, or be the one that was sent before."""
+        """Check a bind that the scheduler sends: it must be allowed now, or be the one that was sent before."""
         uid, place = bind.pod.uid, bind.placement
-        hold = Hold(self.wishes[uid], place.node, place.devices, place.index)
-        earlier = self.reference.promised.get(uid)
+        hold = Hold(self.requests[uid], place.node, place.devices, place.index)
+        earlier = self.reference.assumed.get(uid)
         if earlier is None and not self.reference.allows(uid, hold):
             self.faults.append(f"{bind.message}: that is not allowed")
         if earlier not in {None, hold}:
-            self.faults.append(f"{bind.message}: but it was promised {earlier}")
-        self.reference.promised[uid] = hold
+            self.faults.append(f"{bind.message}: but it was assumed on {earlier}")
+        self.reference.assumed[uid] = hold
 
-    @rule(given=PODS, speed=SPEED, fates=FATES)
-    def create(self, given: list[Given], speed: int, fates: list[str]) -> None:
-        """Somebody creates pods, in place of those of their names; they get some way at once, or all."""
-        for wish, name, gated in given:
-            new = wish.pod(name)
+    @rule(given=PODS, speed=SPEED, outcomes=OUTCOMES)
+    def create(self, given: list[Given], speed: int, outcomes: list[str]) -> None:
+        """Create pods in place of those of the same names; `speed` says how far they get at once."""
+        for request, name, gated in given:
+            new = request.pod(name)
             for old in [uid for uid, each in self.api.pods.stored.items() if each.ref.name == new.ref.name]:
                 self.api.pods.write(old, None)
-            uid = f"uid-{len(self.wishes)}"
-            self.wishes[uid] = wish
+            uid = f"uid-{len(self.requests)}"
+            self.requests[uid] = request
             self.api.pods.write(uid, replace(new, ref=replace(new.ref, uid=uid), gated=gated))
         if speed > 0:
-            self.hear()
+            self.deliver()
         if speed > 1:
-            self.meet(fates)
+            self.answer_binds(outcomes)
         if speed > 2:
-            self.hear()
+            self.deliver()
 
-    def hear(self) -> None:
-        """The watches catch up, as far as they are not cut off."""
-        self.api.nodes.hear()
-        self.api.pods.hear()
+    def deliver(self) -> None:
+        """Deliver all events of the watches that are not cut off."""
+        self.api.nodes.deliver()
+        self.api.pods.deliver()
         self.settle()
 
     @precondition(lambda self: self.api.pods.events or self.api.nodes.events)
     @rule(pods=NUMBER, nodes=NUMBER)
     def watch(self, pods: int, nodes: int) -> None:
-        """The watches tell of some changes."""
-        self.api.pods.hear(pods)
-        self.api.nodes.hear(nodes)
+        """Deliver some events of the watches."""
+        self.api.pods.deliver(pods)
+        self.api.nodes.deliver(nodes)
         self.settle()
 
     @rule(which=st.sampled_from(["pods", "nodes"]), what=st.sampled_from(["drop", "list", "list", "repeat"]))
-    def trouble(self, which: str, what: str) -> None:
-        """A watch is cut off, or lists anew, or tells everything twice."""
+    def disturb_watch(self, which: str, what: str) -> None:
+        """Cut a watch off, let it list again, or let it repeat all its objects."""
         watch = self.api.pods if which == "pods" else self.api.nodes
         {"drop": watch.drop, "list": watch.list, "repeat": watch.repeat}[what]()
         self.settle()
 
-    @precondition(lambda self: self.api.flights)
-    @rule(fates=FATES, seconds=st.sampled_from([0.0, 2.0, 2.0]))
-    def meet(self, fates: list[str], seconds: float = 0.0) -> None:
-        """Binds that are on their way arrive or not, and their answers too; who must is trying again after a while."""
-        for uid, fate in zip(list(self.api.flights), fates, strict=False):
-            self.answer_one(uid, fate)
+    @precondition(lambda self: self.api.pending_binds)
+    @rule(outcomes=OUTCOMES, seconds=st.sampled_from([0.0, 2.0, 2.0]))
+    def answer_binds(self, outcomes: list[str], seconds: float = 0.0) -> None:
+        """Answer binds in flight, each with an outcome, and let time pass in which the scheduler may try again."""
+        for uid, outcome in zip(list(self.api.pending_binds), outcomes, strict=False):
+            self.answer_one(uid, outcome)
         self.loop.pass_by(seconds)
 
-    def answer_one(self, uid: str, fate: str) -> None:
-        """The bind of this pod has this fate."""
-        flight = self.api.flights[uid]
-        if fate == "arrives":
-            result = self.api.arrive(flight.bind)
-        elif fate == "answer is lost":
-            self.api.arrive(flight.bind)
+    def answer_one(self, uid: str, outcome: str) -> None:
+        """Give the pod's bind this outcome."""
+        pending = self.api.pending_binds[uid]
+        if outcome == "arrives":
+            result = self.api.handle(pending.bind)
+        elif outcome == "answer is lost":
+            self.api.handle(pending.bind)
             result = Unknown("time-out")
-        elif fate == "is late":
-            self.api.late.append(flight.bind)
+        elif outcome == "is late":
+            self.api.late.append(pending.bind)
             result = Unknown("time-out")
         else:
-            result = Failed("HTTP 429", patience=3.0) if fate == "fails" else NotSent("not leading")
-        flight.answer.set_result(result)
+            result = Failed("HTTP 429", retry_after=3.0) if outcome == "fails" else NotSent("not leading")
+        pending.answer.set_result(result)
         self.settle()
 
     def answered(self, bind: Bind, result: BindResult) -> None:
-        """The scheduler hears what became of a bind: what settles a promise, beside the watch."""
+        """Receive the result of a bind as the scheduler does; it may settle the bind."""
         uid = bind.pod.uid
         seen = self.reference.pods.get(uid)
-        doomed = seen is not None and seen.deleting_since is not None and not isinstance(result, Bound)
-        certain = isinstance(result, Failed | NotSent) and uid not in self.unsure
-        if doomed or certain or isinstance(result, Dropped):
+        cannot_bind = seen is not None and seen.deleting_since is not None and not isinstance(result, Bound)
+        certain = isinstance(result, Failed | NotSent) and uid not in self.result_unknown
+        if cannot_bind or certain or isinstance(result, Dropped):
             self.forget(uid)
         elif isinstance(result, Bound):
-            self.unsure.discard(uid)
-        elif uid in self.reference.promised:
-            self.unsure.add(uid)
+            self.result_unknown.discard(uid)
+        elif uid in self.reference.assumed:
+            self.result_unknown.add(uid)
 
     @precondition(lambda self: self.api.late)
     @rule(number=NUMBER)
-    def land_late(self, number: int) -> None:
-        """A bind whose answer nobody waits for any more arrives all the same."""
-        self.api.arrive(self.api.late.pop(number % len(self.api.late)))
+    def handle_late_bind(self, number: int) -> None:
+        """Let the API server handle a bind that the scheduler has given up."""
+        self.api.handle(self.api.late.pop(number % len(self.api.late)))
 
     @precondition(lambda self: self.api.pods.stored)
-    @rule(number=NUMBER, how=st.sampled_from(ENDS), told=st.booleans())
-    def end(self, number: int, how: str, told: bool) -> None:  # noqa: FBT001
-        """A pod comes to its end, step by step or at once."""
+    @rule(number=NUMBER, how=st.sampled_from(ENDS), delivered=st.booleans())
+    def end(self, number: int, how: str, delivered: bool) -> None:  # noqa: FBT001
+        """Delete a pod, let it terminate, or finish it."""
         live = [uid for uid, each in self.api.pods.stored.items() if not each.finished]
         uid = one_of(live or self.api.pods.stored, number)
         stored = self.api.pods.stored[uid]
@@ -261,13 +262,13 @@ class Machine(RuleBasedStateMachine):
             self.api.pods.write(uid, replace(stored, deleting_since=DELETED))
         else:
             self.api.pods.write(uid, replace(stored, phase=how))
-        if told:
-            self.hear()
+        if delivered:
+            self.deliver()
 
     @precondition(lambda self: self.api.pods.stored)
     @rule(number=NUMBER, how=st.sampled_from(["ungated", "runs", "touched", "bound by another"]), where=NUMBER)
     def update(self, number: int, how: str, where: int) -> None:
-        """Something about a pod changes."""
+        """Change a pod: its gate, its phase, or its node by another scheduler."""
         uid = one_of(self.api.pods.stored, number)
         stored = self.api.pods.stored[uid]
         if how == "bound by another" and not (stored.bound or stored.gated or stored.deleting_since):
@@ -279,96 +280,98 @@ class Machine(RuleBasedStateMachine):
         self.api.pods.write(uid, stored)
 
     @rule(
-        name=st.sampled_from(sorted(NODES)), how=st.sampled_from([*CHANGES, "is gone", "is back"]), told=st.booleans()
+        name=st.sampled_from(sorted(NODES)),
+        how=st.sampled_from([*CHANGES, "is gone", "is back"]),
+        delivered=st.booleans(),
     )
-    def node_changes(self, name: str, how: str, told: bool) -> None:  # noqa: FBT001
-        """A node is cordoned, breaks, loses cards, goes, comes back."""
+    def node_changes(self, name: str, how: str, delivered: bool) -> None:  # noqa: FBT001
+        """Change a node, delete it, or create it again."""
         stored = self.api.nodes.stored.get(name)
         if how == "is back" or (stored is None and how != "is gone"):
             self.api.nodes.write(name, NODES[name])
         elif stored is not None:
             self.api.nodes.write(name, None if how == "is gone" else replace(stored, **CHANGES[how]))
-        if told:
-            self.hear()
+        if delivered:
+            self.deliver()
 
     @rule(strategy=st.sampled_from([*Strategy, None]))
-    def steer(self, strategy: str | None) -> None:
-        """Somebody chooses another strategy, or takes the choice back."""
+    def set_strategy(self, strategy: str | None) -> None:
+        """Choose another strategy, or none."""
         self.scheduler.settings.applied(strategy)
         self.settle()
 
     @rule(limits=LIMITS)
-    def operate(self, limits: str | None) -> None:
-        """An operator limits the namespace, or takes the limit back."""
-        self.limit(limits)
+    def change_limits(self, limits: str | None) -> None:
+        """Write or delete the limits, as an operator does."""
+        self.apply_limits(limits)
         self.settle()
 
-    def limit(self, limits: str | None) -> None:
-        """Let it be so, for the scheduler and for the reference."""
+    def apply_limits(self, limits: str | None) -> None:
+        """Apply the limits to the scheduler and to the reference."""
         self.limits = limits
         if limits is None:
             self.scheduler.limits.forgotten(None)
         else:
             self.scheduler.limits.applied(limits)
-        self.reference.limit = int(limits.rpartition("=")[2]) if limits else ENDLESS
+        self.reference.limit = int(limits.rpartition("=")[2]) if limits else UNLIMITED
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 11.0, 60.0]))
     def wait(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.loop.pass_by(seconds)
 
-    @precondition(lambda self: self.api.flights or self.api.late or self.api.pods.events)
-    @rule(graceful=st.booleans(), landing=st.lists(st.booleans(), min_size=8, max_size=8))
-    def restart(self, graceful: bool, landing: list[bool]) -> None:  # noqa: FBT001
-        """The scheduler stops or dies; what was on its way has landed before the next one lists, or never does."""
+    @precondition(lambda self: self.api.pending_binds or self.api.late or self.api.pods.events)
+    @rule(graceful=st.booleans(), handled=st.lists(st.booleans(), min_size=8, max_size=8))
+    def restart(self, graceful: bool, handled: list[bool]) -> None:  # noqa: FBT001
+        """Stop the scheduler or kill it; each open bind is handled before the next scheduler lists, or never."""
         if graceful:
             settled = self.loop.run_until_complete(self.scheduler.drain(1.0))
-            assert settled == (not (self.api.flights.keys() | self.unsure) & self.reference.pods.keys())
-        on_their_way = [*self.api.late, *(flight.bind for flight in self.api.flights.values())]
+            assert settled == (not (self.api.pending_binds.keys() | self.result_unknown) & self.reference.pods.keys())
+        open_binds = [*self.api.late, *(pending.bind for pending in self.api.pending_binds.values())]
         self.stop()
-        for bind, lands in zip(on_their_way, landing, strict=False):
-            if lands:
-                self.api.arrive(bind)
+        for bind, is_handled in zip(open_binds, handled, strict=False):
+            if is_handled:
+                self.api.handle(bind)
         self.api.late.clear()
         self.start()
 
     @rule()
     def recover(self) -> None:
-        """Every fault ends: what can be placed is placed in time, who waits knows why, and nothing stays open."""
+        """End every fault: pods that can be placed are placed in time, the others have a condition, no bind is open."""
         self.api.prompt = True
         for watch in (self.api.nodes, self.api.pods):
             if watch.cut:
                 watch.list()
-        for uid in list(self.api.flights):
+        for uid in list(self.api.pending_binds):
             self.answer_one(uid, "arrives")
         for _ in range(RECOVERY):
-            self.api.nodes.hear()
-            self.api.pods.hear()
+            self.api.nodes.deliver()
+            self.api.pods.deliver()
             self.loop.pass_by(1.0)
         self.api.prompt = False
-        assert not self.reference.promised
+        assert not self.reference.assumed
         for uid in filter(self.reference.waits, self.reference.pods):
             assert not list(self.reference.choices(uid)), f"{uid} waits for what it could have"
-            told = self.scheduler.tracked[uid].last_condition
-            assert told is not None
-            assert told.status == "False"
+            condition = self.scheduler.pod_states[uid].last_condition
+            assert condition is not None
+            assert condition.status == "False"
 
     @invariant()
     def no_bind_was_wrong(self) -> None:
-        """Each was allowed by what was known, or was the same again; and the ledger was never found to be wrong."""
+        """Every bind was allowed, or was a repetition; and the audit never repaired the ledger."""
         assert self.faults == []
         assert self.recorder.repairs == []
 
     @invariant()
-    def nothing_is_given_twice(self) -> None:
-        """Neither a device nor a line of a map, as the API server has it; what others bound is their business."""
+    def no_device_or_line_is_bound_twice(self) -> None:
+        """No two pods that this scheduler bound have one line of a map, or a device that they may not share."""
         holds = {uid: self.reference.held(each) for uid, each in self.api.pods.stored.items()}
         ours = [hold for uid, hold in holds.items() if hold is not None and uid not in self.foreign]
-        assert not any(self.reference.clash(one, other) for one, other in combinations(ours, 2))
+        assert not any(self.reference.conflict(one, other) for one, other in combinations(ours, 2))
 
     @invariant()
     def node_annotations_and_environment_agree(self) -> None:
-        """A pod that we bound carries what its containers see and where it is."""
+        """A pod that the scheduler bound has its node and its containers' devices in annotations."""
         for uid, each in self.api.pods.stored.items():
             if each.bound and uid not in self.foreign:
                 assert each.assignment.devices is not None
@@ -377,67 +380,67 @@ class Machine(RuleBasedStateMachine):
                 assert all(entry.value in {None, devices} for entry in (each.environment.containers[0].env or ())[:1])
 
     @invariant()
-    def what_is_assumed_is_what_is_not_settled(self) -> None:
-        """An assumption lives exactly as long as its bind may still arrive, or the watch has yet to show it."""
+    def only_pods_with_an_open_bind_are_assumed(self) -> None:
+        """A pod is assumed as long as the API server may handle its bind, or the watch has yet to show it."""
         assumed = {holder.ref.uid: (holder.node, holder.index) for holder in self.scheduler.ledger if holder.assumed}
-        assert assumed == {uid: (hold.node, hold.index) for uid, hold in self.reference.promised.items()}
+        assert assumed == {uid: (hold.node, hold.index) for uid, hold in self.reference.assumed.items()}
 
     @invariant()
-    def the_ledger_follows_from_what_was_told(self) -> None:
-        """Made anew it is the same; the loop remembers the pods that there are, and no others."""
-        assert {uid: each.pod for uid, each in self.scheduler.tracked.items()} == self.reference.pods
-        rebuilt = self.scheduler.world.rebuild_ledger(self.scheduler.tracked)
+    def the_ledger_follows_from_the_watch_events(self) -> None:
+        """A ledger that is rebuilt is the same; the scheduling loop knows the pods of the watch and no others."""
+        assert {uid: each.pod for uid, each in self.scheduler.pod_states.items()} == self.reference.pods
+        rebuilt = self.scheduler.cache.rebuild_ledger(self.scheduler.pod_states)
         assert self.scheduler.ledger.differences(rebuilt) == 0
         holders = {each.ref.uid: (each.node, frozenset(each.devices)) for each in self.scheduler.ledger}
         assert holders == {uid: (each.node, each.claims) for uid, each in self.reference.holds().items()}
 
     @invariant()
-    def a_device_can_be_had_as_soon_as_it_is_free_and_never_before(self) -> None:
-        """Asked for a newcomer, the scheduler says of each device what the reference says."""
-        for newcomer, hold in NEWCOMERS:
-            decision = decide(newcomer, self.scheduler.world.cluster)
+    def a_new_pod_is_placed_where_the_reference_places_it(self) -> None:
+        """For a new pod, the scheduler places on each device where the reference does."""
+        for new_pod, hold in NEW_PODS:
+            decision = decide(new_pod, self.scheduler.cache.cluster)
             assert isinstance(decision, Bind) == self.reference.fits("", hold)
 
     @invariant()
-    def who_waits_stands_in_one_queue(self) -> None:
-        """And in such a way that its time or its wake-up finds it; nobody else stands there."""
+    def the_scheduling_queue_has_every_waiting_pod(self) -> None:
+        """The queue has every waiting pod and no other; a timer and its events can requeue each of them."""
         queue = self.scheduler.queue
         waiting = set(filter(self.reference.waits, self.reference.pods))
-        flying = waiting & self.reference.promised.keys() - (self.unsure - self.api.flights.keys())
+        binding = waiting & self.reference.assumed.keys() - (self.result_unknown - self.api.pending_binds.keys())
         assert queue._entries.keys() == waiting
-        assert sum(queue.counts().values()) == len(waiting - flying)
+        assert sum(queue.counts().values()) == len(waiting - binding)
         assert queue.counts()["active"] == 0
-        for uid in waiting - flying:
+        for uid in waiting - binding:
             check_queue(queue, uid)
-            if uid not in self.unsure and any(self.reference.choices(uid)):
-                # It has been woken, and serves out its back-off at most.
+            if uid not in self.result_unknown and any(self.reference.choices(uid)):
+                # An event has requeued it; at most it waits for the end of its back-off.
                 assert queue._entries[uid].due <= self.loop.time() + LONGEST_BACKOFF
 
     def stop(self) -> None:
-        """The process ends."""
+        """Cancel the scheduler's tasks, as the end of its process does."""
         tasks = [self.running, *self.scheduler._binding_cycle._tasks]
         for task in tasks:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
     def teardown(self) -> None:
-        """Leave nothing behind."""
+        """Stop the scheduler and close the event loop."""
         if hasattr(self, "running"):
             self.stop()
             self.loop.close()
 
 
 def check_queue(queue: SchedulingQueue, uid: str) -> None:
-    """A timer that counts is set, and every wake-up that the pod waits for knows it."""
+    """Check that a valid timer of the pod is set, and that the pod is stored under each event it waits for."""
     entry = queue._entries[uid]
     assert (entry.due, entry.arrival, uid) in queue._timers
     assert queue._is_due(entry.due, entry.arrival, uid)
-    assert all(uid in queue._waiting[wake] for wake in entry.events)
-    assert all(uid not in uids for wake, uids in queue._waiting.items() if wake not in entry.events)
+    assert all(uid in queue._waiting[event] for event in entry.events)
+    assert all(uid not in uids for event, uids in queue._waiting.items() if event not in entry.events)
 
 
 def one_of(among: Iterable[T], number: int) -> T:
-    """One by lot."""
+    """Return one of them by number."""
     known = list(among)
     return known[number % len(known)]
 

@@ -1,10 +1,27 @@
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from gpu_scheduler import settings
-from gpu_scheduler.settings import MonitorSettings, RunSettings, SettingsError, WebhookSettings, read_settings
+from gpu_scheduler.controller import run as controller_run
+from gpu_scheduler.kube.config.client_config import ClientConfigError
+from gpu_scheduler.process.lifecycle import UsageError
+from gpu_scheduler.scheduler import run as scheduler_run
+from gpu_scheduler.settings import (
+    LeaderSettings,
+    MonitorSettings,
+    RunSettings,
+    SettingsError,
+    WebhookSettings,
+    read_settings,
+)
+
+COMMANDS = [
+    pytest.param(scheduler_run, RunSettings, "run_scheduler", id="run"),
+    pytest.param(controller_run, LeaderSettings, "run_controller", id="controller"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -14,26 +31,20 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(each.name.upper(), raising=False)
 
 
-def test_the_shipped_values() -> None:
-    """What the requirements promise to whoever sets nothing."""
-    run = read_settings(RunSettings)
-
-    assert (run.scheduler_name, run.log_level, run.gpu_sharing) == ("gpu-scheduler", "INFO", "same-workload")
-    assert (run.scheduling_interval, run.http_port) == (5, 8080)
-    assert (run.scheduling_strategy, run.gpu_utilization_goal) == ("least_utilized", 80)
-    assert run.monitor_namespace == "gpu-scheduler-monitor"
-    assert (run.lease_duration, run.renew_deadline, run.retry_period) == (15, 10, 2)
-    assert read_settings(WebhookSettings).webhook_port == 8443
+@pytest.mark.promise("wait-4")
+def test_a_waiting_pod_is_tried_again_after_five_minutes() -> None:
+    """Unless the operator sets another time."""
+    assert read_settings(RunSettings).pod_resync == 300
 
 
 def test_durations_are_written_as_go_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Minutes, milliseconds, and both together."""
-    monkeypatch.setenv("SCHEDULING_INTERVAL", "1m30s")
+    monkeypatch.setenv("AUDIT_INTERVAL", "1m30s")
     monkeypatch.setenv("RETRY_PERIOD", "400ms")
 
     run = read_settings(RunSettings)
 
-    assert (run.scheduling_interval, run.retry_period) == (90, 0.4)
+    assert (run.audit_interval, run.retry_period) == (90, 0.4)
 
 
 DURATION = "must be a positive Go duration"
@@ -55,7 +66,12 @@ GOAL = "must be a percentage, 0 to 100: GPUs that are busier get no pod by strat
         ("SCHEDULER_NAME", "My One", "must be a DNS subdomain, the schedulerName that our pods carry", "gpu-scheduler"),
         ("HTTP_PORT", "99999", "must be a TCP port, 0 to 65535", "8080"),
         ("HTTP_PORT", "-1", "must be a TCP port, 0 to 65535", "8080"),
-        ("DEBUG_ENDPOINTS", "yes", "must be true or false: whether /debug/ledger tells who holds what", "true"),
+        (
+            "DEBUG_ENDPOINTS",
+            "yes",
+            "must be true or false: whether /debug/ledger lists which pod holds which device",
+            "true",
+        ),
     ],
 )
 def test_a_bad_value_is_one_sentence(
@@ -70,17 +86,87 @@ def test_a_bad_value_is_one_sentence(
     assert str(caught.value) == f'cannot use {variable} "{value}": {rule} (example: {variable}={example})'
 
 
-def test_lease_times_have_to_nest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A holder must have stopped before anybody else may begin."""
-    monkeypatch.setenv("RENEW_DEADLINE", "20s")
+def test_a_bad_port_of_the_webhook_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inventory sets WEBHOOK_PORT, so an error names that variable."""
+    monkeypatch.setenv("WEBHOOK_PORT", "https")
 
-    with pytest.raises(
-        SettingsError, match=r"^cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION .*example: RETRY_PERIOD=2s"
-    ):
+    with pytest.raises(SettingsError) as caught:
+        read_settings(WebhookSettings)
+
+    assert str(caught.value) == (
+        'cannot use WEBHOOK_PORT "https": must be a TCP port, 0 to 65535 (example: WEBHOOK_PORT=8443)'
+    )
+
+
+LEASES = {
+    "a renew deadline after the Lease's end": ("2s", "20s", "15s"),
+    "a gap shorter than a second": ("2s", "10s", "10999ms"),
+    "a retry period that leaves time for one renewal only": ("8s", "10s", "15s"),
+}
+
+
+@pytest.mark.parametrize(("retry", "renew", "duration"), LEASES.values(), ids=LEASES)
+def test_lease_times_have_to_nest(monkeypatch: pytest.MonkeyPatch, retry: str, renew: str, duration: str) -> None:
+    """A leader's writes must be over before another replica may acquire the Lease."""
+    monkeypatch.setenv("RETRY_PERIOD", retry)
+    monkeypatch.setenv("RENEW_DEADLINE", renew)
+    monkeypatch.setenv("LEASE_DURATION", duration)
+
+    with pytest.raises(SettingsError) as caught:
         read_settings(RunSettings)
+    assert str(caught.value).startswith("cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION ")
+    assert str(caught.value).endswith(
+        "1.5 x retry < renew and renew + 1s <= lease must hold "
+        "(example: RETRY_PERIOD=2s RENEW_DEADLINE=10s LEASE_DURATION=15s)"
+    )
 
 
-def test_every_bad_value_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("renew", "duration", "gap"), [("10s", "15s", 5), ("2s", "3s", 1), ("10100ms", "11100ms", 1), ("10s", "11s", 1)]
+)
+def test_a_short_lease_is_possible(monkeypatch: pytest.MonkeyPatch, renew: str, duration: str, gap: float) -> None:
+    """The time-outs of sockets and binds follow from its gap (see kube/test_client.py)."""
+    monkeypatch.setenv("RETRY_PERIOD", "400ms")
+    monkeypatch.setenv("RENEW_DEADLINE", renew)
+    monkeypatch.setenv("LEASE_DURATION", duration)
+
+    assert read_settings(RunSettings).lease_gap == gap
+
+
+@pytest.mark.promise("lead-2")
+@pytest.mark.parametrize(("module", "kind", "command"), COMMANDS)
+async def test_a_command_with_leader_election_connects_with_its_leases_gap(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, kind: type[RunSettings], command: str
+) -> None:
+    """The client derives the time-outs of its sockets and writes from it."""
+    gaps = []
+
+    async def connect(*_: object, lease_gap: float, **__: object) -> None:
+        gaps.append(lease_gap)
+        raise ClientConfigError("enough")
+
+    monkeypatch.setattr(module, "connect", connect)
+    with pytest.raises(UsageError, match="enough"):
+        await getattr(module, command)(kind(lease_duration=8, renew_deadline=6), None, None)
+    assert gaps == [2]
+
+
+@pytest.mark.promise("lead-5")
+def test_the_interval_must_leave_time_to_report_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A longer one would break the promise to report a GPU that is held twice within 30 s."""
+    monkeypatch.setenv("SCHEDULING_INTERVAL", "20s")
+    assert read_settings(RunSettings).scheduling_interval == 20
+
+    monkeypatch.setenv("SCHEDULING_INTERVAL", "20001ms")
+    with pytest.raises(SettingsError) as caught:
+        read_settings(RunSettings)
+    assert str(caught.value) == (
+        'cannot use SCHEDULING_INTERVAL "20.001s": it must be at most 20s, '
+        "so that a GPU that is held twice is reported within 30 s (example: SCHEDULING_INTERVAL=5s)"
+    )
+
+
+def test_every_bad_value_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line each, so that one restart is enough."""
     monkeypatch.setenv("LOG_LEVEL", "LOUD")
     monkeypatch.setenv("HTTP_PORT", "no")
@@ -92,7 +178,7 @@ def test_every_bad_value_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_lease_lives_in_the_pods_own_namespace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Told by the service account's volume or the variable; outside a cluster, where the product is installed."""
+    """The service account's volume or the variable gives it; outside a cluster it is the product's namespace."""
     own = tmp_path / "namespace"
     own.write_text("team-a", encoding="ascii")
     monkeypatch.setattr(settings, "NAMESPACE_FILE", own)
@@ -107,7 +193,7 @@ def test_the_lease_lives_in_the_pods_own_namespace(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_long_value_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was set may be anything."""
+    """A variable may have any value."""
     monkeypatch.setenv("LOG_LEVEL", "L" * 500)
 
     with pytest.raises(SettingsError, match=f'cannot use LOG_LEVEL "{"L" * 80}": must'):
@@ -116,14 +202,14 @@ def test_a_long_value_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("text", "flag"), [("true", True), ("False", False), ("", False)])
 def test_a_flag_is_true_or_false(monkeypatch: pytest.MonkeyPatch, text: str, flag: bool) -> None:  # noqa: FBT001 - a table's column
-    """However it is written; an empty variable is one that is not set."""
+    """In either case of letters; an empty variable counts as not set."""
     monkeypatch.setenv("DEBUG_ENDPOINTS", text)
 
     assert read_settings(RunSettings).debug_endpoints is flag
 
 
 def test_there_is_no_journal_unless_a_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wants one says where."""
+    """DECISION_JOURNAL names the file."""
     assert read_settings(RunSettings).decision_journal is None
 
     monkeypatch.setenv("DECISION_JOURNAL", "/tmp/journal")  # noqa: S108 - nothing is written
@@ -132,7 +218,7 @@ def test_there_is_no_journal_unless_a_file_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_monitor_must_know_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All else has a value that holds without it."""
+    """NODE_NAME has no default; all other settings have one."""
     with pytest.raises(SettingsError) as caught:
         read_settings(MonitorSettings)
     assert str(caught.value) == (
@@ -147,7 +233,7 @@ def test_a_monitor_must_know_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("source", ["dcgm", "NVML"])
 def test_a_monitor_knows_two_sources(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    """By their words."""
+    """Any other source is refused."""
     monkeypatch.setenv("NODE_NAME", "node1")
     monkeypatch.setenv("MONITOR_SOURCE", source)
 

@@ -1,4 +1,4 @@
-"""What a pod costs on its whole way through the loop: the same, however many nodes, pods and waiting pods there are."""
+"""A pod's cost in the whole scheduling loop: the same, however many nodes, pods and waiting pods there are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.pods.pod import Pod
 
-CARDS = 16
+DEVICES = 16
 TURNS = 20
 NEVER = 1e9
 """Seconds."""
@@ -36,44 +36,44 @@ OLDEST = Owner("StatefulSet", "old0")
 
 
 def named(given: Pod) -> Pod:
-    """The pod with a uid that notices when it is compared."""
+    """Return the pod with a uid whose comparisons count as lines."""
     return replace(given, ref=replace(given.ref, uid=Name(given.ref.uid)))
 
 
 def known(number: int) -> Pod:
-    """A pod that runs for long; CARDS of them fill a node."""
-    node, card = f"node{number // CARDS}", number % CARDS
-    given = pod(f"old{number}-0", f"0={node}:{card}\n", owner=Owner("StatefulSet", f"old{number}"))
+    """Return a running pod with one device; DEVICES such pods fill a node."""
+    node, device = f"node{number // DEVICES}", number % DEVICES
+    given = pod(f"old{number}-0", f"0={node}:{device}\n", owner=Owner("StatefulSet", f"old{number}"))
     return named(replace(given, node=node, phase="Running"))
 
 
 def mapped(number: int, last: str) -> Pod:
-    """A pod that names its GPU, on the one node that is free in every cluster."""
+    """Return a pod with a map that names the first GPU of the last node, which is free in every cluster."""
     return pod(f"new{number}-0", f"0={last}:0\n", owner=Owner("StatefulSet", f"new{number}"))
 
 
 def counting(number: int, _last: str) -> Pod:
-    """A pod that names none."""
+    """Return a pod with a count in place of a map."""
     return asking(1, f"new{number}")
 
 
 WAITING: dict[str, Callable[[int], Pod]] = {
     "NodeNotFound": lambda number: pod(f"lost{number}-0", "0=nowhere:0\n"),
     "GpuHeld": lambda number: pod(f"late{number}-0", "0=node0:0\n", owner=Owner("StatefulSet", f"late{number}")),
-    "GpuNotFound": lambda number: asking(CARDS + 1, f"wide{number}"),
+    "GpuNotFound": lambda number: asking(DEVICES + 1, f"wide{number}"),
     "NoFreeIndex": lambda number: pod(f"old0-x{number}", "0=node0:0\n", generate_name="old0-", owner=OLDEST),
 }
-"""Pods that nobody can place, by the reason that they are told."""
+"""Pods that cannot be placed, by the reason that the scheduler reports."""
 
 
 class Cluster:
-    """A loop with so many nodes, and with pods that leave at least the last of them free."""
+    """A scheduling loop with so many nodes, and with pods that leave at least the last node free."""
 
     def __init__(self, nodes: int) -> None:
         self.loop = VirtualLoop()
         self.binder, self.event_recorder, recorder = FakeBinder(), FakeEventRecorder(), FakeRecorder()
         ports = Ports(self.binder, FakeClaims(), self.event_recorder, recorder, recorder)
-        # What is looked at in intervals, whatever happens, is no part of any pod's way.
+        # Without periodic work: it is no part of a pod's cost.
         timings = Timings(interval=NEVER, audit=NEVER, resync=NEVER)
         self.scheduler = Scheduler(Policy(), ports, timings=timings, clock=self.loop.time)
         self.nodes = nodes
@@ -81,19 +81,19 @@ class Cluster:
         self.running = self.loop.create_task(self.scheduler.run())
 
     def begin(self, pods: Iterable[Pod]) -> None:
-        """The watches have listed everything."""
+        """Apply all nodes and these pods, as the first lists do."""
         for number in range(self.nodes):
-            self.scheduler.world.nodes.applied(having(Name(f"node{number}"), *(40960,) * CARDS))
+            self.scheduler.cache.nodes.applied(having(Name(f"node{number}"), *(40960,) * DEVICES))
         for each in pods:
             self.scheduler.pods.applied(named(each))
         self.settle()
 
     def settle(self) -> None:
-        """Everything happens that can happen now."""
+        """Let the scheduling loop do all that it can do now."""
         self.loop.pass_by(0.001)
 
-    def way(self, given: Pod) -> None:
-        """The watch shows the pod, then its bind, then its end."""
+    def run_pod(self, given: Pod) -> None:
+        """Apply a pod, its bind and its deletion, as the watch shows them."""
         self.scheduler.pods.applied(given)
         self.settle()
         (bind,) = self.binder.sent
@@ -105,7 +105,7 @@ class Cluster:
         self.settle()
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Stop the scheduling loop and close the event loop."""
         self.running.cancel()
         self.loop.run_until_complete(asyncio.gather(self.running, return_exceptions=True))
         self.loop.close()
@@ -113,35 +113,35 @@ class Cluster:
 
 @contextmanager
 def cluster(nodes: int, pods: int, waiting: int = 0) -> Iterator[Cluster]:
-    """Pods that run, and as many that wait for each of what there is to wait for."""
-    who = chain(map(known, range(pods)), (wait(number) for number in range(waiting) for wait in WAITING.values()))
+    """Yield a cluster with so many running pods, and so many waiting pods for each reason of WAITING."""
+    given = chain(map(known, range(pods)), (wait(number) for number in range(waiting) for wait in WAITING.values()))
     made = Cluster(nodes)
     try:
-        repeated(lambda: made.begin(who))
-        told = Counter(notice.note.partition(":")[0] for _, notice in made.event_recorder.told)
-        assert told == dict.fromkeys(WAITING, waiting) if waiting else not told
+        repeated(lambda: made.begin(given))
+        reported = Counter(notice.note.partition(":")[0] for _, notice in made.event_recorder.recorded)
+        assert reported == dict.fromkeys(WAITING, waiting) if waiting else not reported
         yield made
     finally:
         made.close()
 
 
 def costs(made: Cluster, kind: Callable[[int, str], Pod]) -> list[Cost]:
-    """Of so many pods, one after the other; the first of its kind may look at every node, and is left out."""
-    made.way(named(kind(TURNS, made.last)))
+    """Return the costs of TURNS pods, one after the other, without the first, which may filter every node."""
+    made.run_pod(named(kind(TURNS, made.last)))
     given = [named(kind(number, made.last)) for number in range(TURNS)]
-    return [counted(partial(made.way, each)) for each in given]
+    return [counted(partial(made.run_pod, each)) for each in given]
 
 
 GROWING = {
     "nodes": ((10, 100), (5_000, 100)),
-    "pods that run": ((1_000, 100), (1_000, 10_000)),
-    "pods that wait": ((10, 100, 25), (10, 100, 2_500)),
+    "running pods": ((1_000, 100), (1_000, 10_000)),
+    "waiting pods": ((10, 100, 25), (10, 100, 2_500)),
 }
 
 
 @pytest.mark.parametrize(("small", "large"), GROWING.values(), ids=GROWING)
 def test_a_pod_costs_the_same(small: tuple[int, ...], large: tuple[int, ...]) -> None:
-    """From the watch's first word of it to the last, decision, bind and confirmation included."""
+    """From its first watch event to its last, with decision, bind and confirmation."""
     with cluster(*small) as few:
         little = [costs(few, kind) for kind in (mapped, counting)]
     with cluster(*large) as many:
@@ -163,13 +163,13 @@ SCANS: dict[str, Callable[[list[str]], object]] = {
 
 
 @pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)
-def test_a_look_over_all_is_noticed(scan: Callable[[list[str]], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counter-proof: with a scan of what is known, even in C, a pod does not cost the same any more."""
+def test_a_scan_over_all_pods_is_noticed(scan: Callable[[list[str]], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counter-proof: with a scan over all pods, even in C, a pod's cost grows."""
     found = []
     for pods in (100, 2_000):
         with cluster(200, pods) as made:
-            # A copy is small beside what else is in use where many tests share a process; all others cost more.
-            names = (20 if scan is list else 1) * list(made.scheduler.tracked)
+            # A copy is small beside the memory of the tests that ran before in the process; all others cost more.
+            names = (20 if scan is list else 1) * list(made.scheduler.pod_states)
             monkeypatch.setattr(made.scheduler.settings, "priority_of", lambda _, names=names: scan(names) and 0)
             found.append(costs(made, mapped))
 

@@ -1,4 +1,4 @@
-"""A cluster in memory whose time passes when nothing else is left to do: an API server, its watches, and a clock."""
+"""A cluster in memory with virtual time: an API server, its watches, and an event loop that never sleeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Skipping(selectors.SelectSelector):
-    """Where others would sleep it only says for how long."""
+    """A selector that adds up the timeouts and does not sleep."""
 
     slept = 0.0
 
@@ -33,40 +33,40 @@ class _Skipping(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in which hours take no time."""
+    """An event loop with virtual time: a sleep of hours takes no time."""
 
     def __init__(self) -> None:
-        """It begins at a thousand seconds."""
+        """The clock begins at 1000 seconds."""
         self._skipping = _Skipping()
         super().__init__(self._skipping)
 
     def time(self) -> float:
-        """Seconds that nobody waited for."""
+        """Return the virtual time in seconds."""
         return 1000.0 + self._skipping.slept
 
     def pass_by(self, seconds: float) -> None:
-        """Let everything happen that happens in this time."""
+        """Run the loop for so many virtual seconds."""
         self.run_until_complete(asyncio.sleep(seconds))
 
 
 class Watch(Generic[T]):
-    """Objects by key, and one watch of them: late, cut off, listed anew, or told twice."""
+    """Objects by key, and one watch of them that can be late, be cut off, list again, or repeat its events."""
 
     def __init__(self) -> None:
-        """There are no objects, and nobody watches."""
+        """There are no objects and no event handlers."""
         self.stored: dict[str, T] = {}
         self.known: dict[str, T] = {}
         self.cut = False
         self.events: deque[tuple[str, T | None]] = deque()
-        self._observers: tuple[EventHandler[T], ...] = ()
+        self._handlers: tuple[EventHandler[T], ...] = ()
 
-    def join(self, *observers: EventHandler[T]) -> None:
-        """Somebody else watches, from a list."""
-        self._observers, self.known = observers, {}
+    def join(self, *handlers: EventHandler[T]) -> None:
+        """Replace the event handlers; the new ones get a list first."""
+        self._handlers, self.known = handlers, {}
         self.list()
 
     def write(self, key: str, value: T | None) -> None:
-        """Store a value, or remove what is stored; the watch will tell, if it is not cut off."""
+        """Store a value, or remove it where it is None; unless the watch is cut off, it gets an event."""
         if value is None:
             del self.stored[key]
         else:
@@ -74,94 +74,94 @@ class Watch(Generic[T]):
         if not self.cut:
             self.events.append((key, value))
 
-    def hear(self, most: int | None = None) -> None:
-        """Tell of the next changes, or of all."""
+    def deliver(self, most: int | None = None) -> None:
+        """Deliver at most so many of the next watch events, or all."""
         for _ in range(len(self.events) if most is None else min(most, len(self.events))):
             key, value = self.events.popleft()
-            self._tell(key, value)
+            self._notify(key, value)
 
     def drop(self) -> None:
-        """What was not told yet is lost, and so is what comes."""
+        """Cut the watch off: its undelivered events are lost, and so are all later ones until it lists."""
         self.events.clear()
         self.cut = True
 
     def list(self) -> None:
-        """Tell of the difference between what there is and what was told: gone first."""
+        """Deliver the difference between the stored objects and the known ones; those that are gone come first."""
         self.events.clear()
         self.cut = False
         for key in [key for key in self.known if key not in self.stored]:
-            self._tell(key, None)
+            self._notify(key, None)
         for key, value in self.stored.items():
-            self._tell(key, value)
+            self._notify(key, value)
 
     def repeat(self) -> None:
-        """Tell once more all that was told."""
+        """Deliver all known objects once more."""
         for key, value in list(self.known.items()):
-            self._tell(key, value)
+            self._notify(key, value)
 
-    def _tell(self, key: str, value: T | None) -> None:
+    def _notify(self, key: str, value: T | None) -> None:
         last = self.known.pop(key, None)
         if value is not None:
             self.known[key] = value
-        for observer in self._observers:
+        for handler in self._handlers:
             if value is not None:
-                observer.applied(value)
+                handler.applied(value)
             elif last is not None:
-                observer.forgotten(last)
+                handler.forgotten(last)
 
 
 @dataclass(frozen=True)
-class Flight:
-    """A bind on its way, and where its answer is waited for."""
+class PendingBind:
+    """A bind in flight, and the future that gets its answer."""
 
     bind: Bind
     answer: asyncio.Future[BindResult]
 
 
 class Api:
-    """What is stored, and the binds that are on their way to it: fits ports.Binder."""
+    """An API server: its stored objects, and the binds in flight to it. It is a ports.Binder."""
 
     def __init__(self, sent: Callable[[Bind], None], answered: Callable[[Bind, BindResult], None]) -> None:
-        """`sent` is told of every bind as it is sent, `answered` of its answer."""
+        """`sent` is called with every bind when it is sent, `answered` with the bind and its result."""
         self.pods: Watch[Pod] = Watch()
         self.nodes: Watch[Node] = Watch()
-        self.flights: dict[str, Flight] = {}
+        self.pending_binds: dict[str, PendingBind] = {}
         self.late: list[Bind] = []
-        """Binds whose answer is given up, and which may still arrive."""
+        """Binds that the scheduler has given up and that the API server may still handle."""
         self.prompt = False
-        """Every bind arrives and is answered at once."""
-        self.landed = 0
+        """Whether every bind is handled and answered at once."""
+        self.bound_pods = 0
         self._sent = sent
         self._answered = answered
 
     async def bind(self, bind: Bind) -> BindResult:
-        """See Binder."""
+        """Handle the bind at once, or wait until a test answers it."""
         self._sent(bind)
-        result = self.arrive(bind) if self.prompt else await self._fly(bind)
+        result = self.handle(bind) if self.prompt else await self._wait_for_answer(bind)
         self._answered(bind, result)
         return result
 
-    async def _fly(self, bind: Bind) -> BindResult:
-        flight = Flight(bind, asyncio.get_running_loop().create_future())
-        self.flights[bind.pod.uid] = flight
+    async def _wait_for_answer(self, bind: Bind) -> BindResult:
+        pending = PendingBind(bind, asyncio.get_running_loop().create_future())
+        self.pending_binds[bind.pod.uid] = pending
         try:
-            return await flight.answer
+            return await pending.answer
         finally:
-            del self.flights[bind.pod.uid]
+            del self.pending_binds[bind.pod.uid]
 
-    def arrive(self, bind: Bind) -> BindResult:
-        """The API server takes the bind or refuses it; the answer as a binder reads it."""
-        uid, place = bind.pod.uid, bind.placement
+    def handle(self, bind: Bind) -> BindResult:
+        """Bind the pod or refuse, as the API server does; return the result as a binder reads it."""
+        uid, placement = bind.pod.uid, bind.placement
         stored = self.pods.stored.get(uid)
         if stored is None:
             return Dropped("the pod is gone, or another has its name")
         if stored.node is not None:
-            ours = bound(stored, place, stored.assignment.at, stored.phase) == stored
+            ours = bound(stored, placement, stored.assignment.at, stored.phase) == stored
             return Bound() if ours else Dropped("bound by somebody else")
         if stored.deleting_since is not None:
             return Dropped("the pod is being deleted")
         if stored.gated:
             return Failed("the pod is gated")
-        self.landed += 1
-        self.pods.write(uid, bound(stored, place, f"2026-11-21T01:00:00.{self.landed:06}Z", stored.phase))
+        self.bound_pods += 1
+        self.pods.write(uid, bound(stored, placement, f"2026-11-21T01:00:00.{self.bound_pods:06}Z", stored.phase))
         return Bound()

@@ -1,1 +1,1 @@
-"""The API server in memory: its objects, its watches, and each replica's connection to it."""
+"""The API server in memory: its objects, its watches, and the connection of each replica."""

@@ -1,4 +1,4 @@
-"""One replica's connection to the API server in memory: it takes time, and breaks as the switchboard says."""
+"""One replica's connection to the API server in memory: it has latency, and FaultState decides which requests fail."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
     from simulator.api_server.server import Server
     from simulator.clock import Host, Timeline
-    from simulator.faults import Act, Switchboard
+    from simulator.faults import Act, FaultState
 
-_ENDINGS: Final = {"binding": "bind", "status": "status", "events": "event"}
+_SUBRESOURCES: Final = {"binding": "bind", "status": "status", "events": "event"}
 
 
 def kind_of(verb: str, path: str, query: Mapping[str, str]) -> str:
-    """Which faults strike such a request."""
+    """Give the kind of a request, by which faults choose it."""
     end = path.rpartition("/")[2]
-    if end in _ENDINGS:
-        return _ENDINGS[end]
+    if end in _SUBRESOURCES:
+        return _SUBRESOURCES[end]
     if "gpu-scheduler-system/leases" in path:
         return "lease"
     if "/pods/" in path and verb == "GET":
-        return "look"
+        return "get"
     return "page" if "continue" in query else "list"
 
 
 class Wire(ApiClient):
-    """Fits everything that speaks to an API server."""
+    """The API client of one simulated replica."""
 
-    def __init__(self, name: str, timeline: Timeline, host: Host, server: Server, faults: Switchboard) -> None:
-        """`name` is the replica's, for the faults that strike one of them."""
+    def __init__(self, name: str, timeline: Timeline, host: Host, server: Server, faults: FaultState) -> None:
+        """`name` is the replica's; some faults concern one replica."""
         self.name = name
         self._timeline = timeline
         self._process = host
@@ -55,11 +55,11 @@ class Wire(ApiClient):
         self._sent = 0
         self.channels: list[Channel] = []
         """The watches that are open, in the order in which they were opened."""
-        self.dead = False
-        """Whether its process is: nothing is sent any more."""
+        self.process_ended = False
+        """Whether the process has ended: nothing is sent any more."""
 
     def poll_watches(self) -> bool:
-        """See Api; nothing rests here."""
+        """Return False, see ApiClient: no watch pauses between reads here."""
         return False
 
     async def call(  # noqa: PLR0913 - the parts of an HTTP request
@@ -74,7 +74,7 @@ class Wire(ApiClient):
         guard: Callable[[], bool] | None = None,
         most: int = 0,  # noqa: ARG002 - no object here is large
     ) -> ApiResponse:
-        """See Api."""
+        """Send one request, see ApiClient."""
         if guard is not None:
             await self._allowed(guard)
         request = ApiRequest(self.name, method, path, dict(query or {}), body)
@@ -99,12 +99,12 @@ class Wire(ApiClient):
         idle_limit: float,
         pause: float = 0.0,  # noqa: ARG002 - packets take their while here anyhow
     ) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes]]]:
-        """See Api."""
+        """Open one watch, see ApiClient."""
         act = self._faults.act(self.name, "watch")
         reply: asyncio.Future[ApiResponse] = self._process.create_future()
-        shelf = self._server.shelf(path)
+        collection = self._server.collection(path)
         selector = Selector(query.get("fieldSelector", ""))
-        channel = Channel(self._timeline, self._process, self.pause_of, shelf, selector)
+        channel = Channel(self._timeline, self._process, self.pause_of, collection, selector)
 
         def open_it() -> None:
             if act.status is not None:
@@ -117,7 +117,7 @@ class Wire(ApiClient):
                     answer = refusal(410, "too old resource version")
             self._timeline.after(self.pause_of(), lambda: _give(reply, answer))
 
-        if self.dead or act.cut:
+        if self.process_ended or act.cut:
             _fail(reply, f"watch {path}: refused")
         elif act.dropped:
             self._repeat(open_it, reply)
@@ -135,7 +135,7 @@ class Wire(ApiClient):
             self.channels.remove(channel)
 
     async def _allowed(self, guard: Callable[[], bool]) -> None:
-        """Ask when a connection is there, which takes a while."""
+        """Ask the guard once the connection is open, after a latency."""
         opened: asyncio.Future[None] = self._process.create_future()
         self._timeline.after(self.pause_of(), lambda: _go_on(opened))
         await opened
@@ -143,12 +143,12 @@ class Wire(ApiClient):
             raise NotSentError("it was not sent")
 
     def pause_of(self) -> float:
-        """How long the next packet takes: always another while, always the same in the same place."""
+        """Give the latency of the next packet: it varies, and is the same in each run."""
         self._sent += 1
         return 0.0005 + (self._sent * 2654435761 % 65536) / 65536 * 0.008
 
     def _repeat(self, send: Callable[[], None], reply: asyncio.Future[ApiResponse]) -> None:
-        """What the kernel does with packets that nobody acknowledges."""
+        """Resend as the kernel does with packets that are not acknowledged."""
         sent = self._timeline.now
 
         def again() -> None:
@@ -162,20 +162,20 @@ class Wire(ApiClient):
         def deliver() -> None:
             answer = self._server.answer(request)
             if act.answered:
-                said = answer if act.status is None else refusal(act.status, "injected")
-                self._timeline.after(self.pause_of() + act.slow, lambda: _give(reply, said))
+                response = answer if act.status is None else refusal(act.status, "injected")
+                self._timeline.after(self.pause_of() + act.slow, lambda: _give(reply, response))
             elif act.cut:
                 self._timeline.after(self.pause_of(), lambda: _fail(reply, f"{request.verb} {request.path}: cut"))
 
-        if self.dead:
+        if self.process_ended:
             _fail(reply, "the process has ended")
         elif act.dropped:
             self._repeat(deliver, reply)
         elif act.delivered:
             self._timeline.after(self.pause_of() + act.late, deliver)
         elif act.status is not None:
-            said = ApiResponse(act.status, refusal(act.status, "injected").body, act.retry_after)
-            self._timeline.after(self.pause_of(), lambda: _give(reply, said))
+            response = ApiResponse(act.status, refusal(act.status, "injected").body, act.retry_after)
+            self._timeline.after(self.pause_of(), lambda: _give(reply, response))
         elif act.cut:
             self._timeline.after(self.pause_of(), lambda: _fail(reply, f"{request.verb} {request.path}: refused"))
 

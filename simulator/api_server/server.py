@@ -1,6 +1,6 @@
-"""The API server in memory: what lists, looks, Bindings, statuses, events and Leases do to the objects.
+"""The API server in memory: answers lists, GETs, Bindings, status patches, events and Lease requests.
 
-It behaves as Kubernetes does where a scheduler can tell: uid preconditions, versions that must match, who can be bound.
+It follows Kubernetes in what a scheduler sees: uid preconditions, resourceVersion checks, and which pods can be bound.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpu_scheduler.kube.http.client import ApiResponse
-from simulator.api_server.store import Object, Selector, Shelf, key_of
+from simulator.api_server.store import Collection, Object, Selector, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ _POD_PARTS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One call, and whose."""
+    """One request, and the replica that sends it."""
 
     who: str
     verb: str
@@ -49,46 +49,46 @@ class ApiRequest:
 
 @dataclass(slots=True)
 class Hooks:
-    """Who hears of what happens at the server, right when it does."""
+    """Callbacks for what happens at the server, called at once."""
 
     bound: list[Callable[[Object, Object], None]] = field(default_factory=list)
-    """Pod and Binding, of each that succeeds."""
-    told: list[Callable[[Object, str], None]] = field(default_factory=list)
-    """Pod and message of each condition that is written."""
+    """Get the pod and the Binding of each bind that succeeds."""
+    conditions: list[Callable[[Object, str], None]] = field(default_factory=list)
+    """Get the pod and the message of each condition that is written."""
     asked: list[Callable[[ApiRequest, int], None]] = field(default_factory=list)
-    """Every request and the status of its answer."""
+    """Get every request and the status of its answer."""
 
 
 class Server:
-    """All shelves, and what may be asked of them."""
+    """All collections, and the requests to them."""
 
     def __init__(self) -> None:
-        """Nothing is there."""
+        """Begin without objects."""
         versions = count(1)
-        self.shelves = {name: Shelf(versions) for name in (*_COLLECTIONS.values(), "leases")}
-        self.pods = self.shelves["pods"]
-        self.nodes = self.shelves["nodes"]
-        self.leases = self.shelves["leases"]
+        self.collections = {name: Collection(versions) for name in (*_COLLECTIONS.values(), "leases")}
+        self.pods = self.collections["pods"]
+        self.nodes = self.collections["nodes"]
+        self.leases = self.collections["leases"]
         self.hooks = Hooks()
         self.answering = False
-        """Whether what changes now was asked for by a request."""
+        """Whether a request makes the changes that happen now."""
         self._pages: dict[str, tuple[int, list[bytes]]] = {}
         self._lists = count(1)
 
     def answer(self, request: ApiRequest) -> ApiResponse:
-        """Do it and say how it went."""
+        """Execute the request and give the answer."""
         self.answering = True
         try:
             answer = self._answer(request)
         finally:
             self.answering = False
-        for hear in self.hooks.asked:
-            hear(request, answer.status)
+        for hook in self.hooks.asked:
+            hook(request, answer.status)
         return answer
 
-    def shelf(self, path: str) -> Shelf:
-        """Of a collection."""
-        return self.shelves[_COLLECTIONS[path]]
+    def collection(self, path: str) -> Collection:
+        """Return the collection that a path names."""
+        return self.collections[_COLLECTIONS[path]]
 
     def _answer(self, request: ApiRequest) -> ApiResponse:
         if request.path in _COLLECTIONS:
@@ -109,7 +109,7 @@ class Server:
         body = msgspec.json.decode(request.body or b"{}")
         if body["metadata"].get("uid", entry.object["metadata"]["uid"]) != entry.object["metadata"]["uid"]:
             return refusal(409, "the UID in the precondition does not match the UID in record")
-        return self._bind(entry.object, body) if parts[-1] == "binding" else self._tell(entry.object, body)
+        return self._bind(entry.object, body) if parts[-1] == "binding" else self._write_condition(entry.object, body)
 
     def _bind(self, pod: Object, binding: Object) -> ApiResponse:
         meta, spec = pod["metadata"], pod["spec"]
@@ -124,30 +124,30 @@ class Server:
         pod["metadata"]["annotations"].update(binding["metadata"].get("annotations", {}))
         pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
         self.pods.put(key_of(pod), pod)
-        for hear in self.hooks.bound:
-            hear(pod, binding)
+        for hook in self.hooks.bound:
+            hook(pod, binding)
         return ApiResponse(201, b"{}")
 
-    def _tell(self, pod: Object, body: Object) -> ApiResponse:
+    def _write_condition(self, pod: Object, body: Object) -> ApiResponse:
         pod = _copied(pod)
         given = body["status"]["conditions"][0]
         others = [each for each in pod["status"].get("conditions", ()) if each["type"] != given["type"]]
         pod["status"]["conditions"] = [*others, given]
         self.pods.put(key_of(pod), pod)
-        for hear in self.hooks.told:
-            hear(pod, given["message"])
+        for hook in self.hooks.conditions:
+            hook(pod, given["message"])
         return ApiResponse(200, self.pods.entries[key_of(pod)].raw)
 
     def _list(self, request: ApiRequest) -> ApiResponse:
-        shelf, token = self.shelf(request.path), request.query.get("continue", "")
+        collection, token = self.collection(request.path), request.query.get("continue", "")
         if token:
             if token not in self._pages:
                 return refusal(410, "the provided continue parameter is too old")
             version, items = self._pages.pop(token)
         else:
             selector = Selector(request.query.get("fieldSelector", ""))
-            version = max(each.version for each in self.shelves.values())
-            items = [entry.raw for entry in shelf.entries.values() if selector.takes(entry.fields)]
+            version = max(each.version for each in self.collections.values())
+            items = [entry.raw for entry in collection.entries.values() if selector.takes(entry.fields)]
         page, rest = items[:PAGE], items[PAGE:]
         following = ""
         if rest:
@@ -173,11 +173,11 @@ class Server:
 
 
 def refusal(code: int, message: str) -> ApiResponse:
-    """A Status object."""
+    """Return an error, with a Status object."""
     return ApiResponse(code, msgspec.json.encode({"kind": "Status", "code": code, "message": message}))
 
 
 def _copied(pod: Object) -> Object:
-    """The same pod, whose parts may be changed without changing what others hold of it."""
+    """Copy a pod, so that the metadata, spec and status of the copy can be changed without changing the original."""
     meta = {**pod["metadata"], "annotations": dict(pod["metadata"].get("annotations") or {})}
     return {**pod, "metadata": meta, "spec": dict(pod["spec"]), "status": dict(pod["status"])}

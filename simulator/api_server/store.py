@@ -1,4 +1,4 @@
-"""What the API server keeps: objects with versions, what happened to them, and the watches that are told of it.
+"""The storage of the API server in memory: objects with versions, the log of changes, and the watches that get them.
 
 Objects are kept as dictionaries and as the bytes that are sent, so that each change is encoded once.
 """
@@ -18,9 +18,9 @@ Object = dict[str, Any]
 Fields = tuple[str, ...]
 
 MEMORY: Final = 4000
-"""How many changes of a kind a watch can go back."""
+"""How many changes of a kind are kept for watches that begin at an earlier version."""
 POD_FIELDS: Final = ("metadata.name", "spec.schedulerName", "spec.nodeName", "status.phase")
-"""Of pods, the fields that a selector may name; of all other kinds the first."""
+"""The fields of a pod that a selector may name. For all other kinds, only the first one."""
 
 _ADDED: Final = b'{"type":"ADDED","object":'
 _MODIFIED: Final = b'{"type":"MODIFIED","object":'
@@ -29,7 +29,7 @@ _END: Final = b"}\n"
 
 
 class ExpiredVersionError(Exception):
-    """A watch wants to go on from a version that is forgotten."""
+    """A watch asks for a version that is compacted."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one object; None where it was not there before, or is not any more."""
+    """A change of one object. `before` is None if the object is new, `after` is None if it is deleted."""
 
     version: int
     before: Fields | None
@@ -65,11 +65,11 @@ class Selector:
             self._terms.append((POD_FIELDS.index(field), value, not differs))
 
     def takes(self, fields: Fields | None) -> bool:
-        """Whether an object with these fields is one of them."""
+        """Whether an object with these fields matches; None for no object."""
         return fields is not None and all((fields[at] == value) is same for at, value, same in self._terms)
 
 
-class Shelf:
+class Collection:
     """All objects of one kind, by namespace and name."""
 
     def __init__(self, versions: Iterator[int]) -> None:
@@ -79,44 +79,44 @@ class Shelf:
         self.entries: dict[str, Entry] = {}
         self._changes: deque[Change] = deque(maxlen=MEMORY)
         self._forgotten = 0
-        self.told: list[Callable[[Change], None]] = []
-        """Who is told of each change, in the order in which they came."""
+        self.watchers: list[Callable[[Change], None]] = []
+        """Callbacks for each change, in the order of registration."""
 
     def put(self, key: str, made: Object) -> None:
-        """Create it, or have it as it is now."""
+        """Create or replace the object."""
         before = self.entries.get(key)
         self.version = next(self._versions)
         made["metadata"]["resourceVersion"] = str(self.version)
         entry = self.entries[key] = Entry(made, msgspec.json.encode(made), fields_of(made))
-        self._tell(Change(self.version, None if before is None else before.fields, entry.fields, entry.raw, key))
+        self._notify(Change(self.version, None if before is None else before.fields, entry.fields, entry.raw, key))
 
     def remove(self, key: str) -> None:
-        """It is gone; whoever watches sees it once more, as it was."""
+        """Delete the object; watches get its last state."""
         entry = self.entries.pop(key)
         self.version = next(self._versions)
         entry.object["metadata"]["resourceVersion"] = str(self.version)
-        self._tell(Change(self.version, entry.fields, None, msgspec.json.encode(entry.object), key))
+        self._notify(Change(self.version, entry.fields, None, msgspec.json.encode(entry.object), key))
 
     def forget(self) -> None:
-        """Compact: nobody can go on from before now."""
+        """Compact: no watch can continue from an earlier version."""
         self._changes.clear()
         self._forgotten = self.version
 
     def since(self, version: int) -> list[Change]:
-        """What happened after that version; ExpiredVersionError when that is no longer known."""
+        """Give the changes after that version; ExpiredVersionError if they are compacted."""
         oldest = self._changes[0].version if len(self._changes) == MEMORY else 0
         if version < self._forgotten or version < oldest:
             raise ExpiredVersionError
         return [change for change in self._changes if change.version > version]
 
-    def _tell(self, change: Change) -> None:
+    def _notify(self, change: Change) -> None:
         self._changes.append(change)
-        for tell in tuple(self.told):
-            tell(change)
+        for notify in tuple(self.watchers):
+            notify(change)
 
 
 def fields_of(made: Object) -> Fields:
-    """The values of POD_FIELDS."""
+    """Return the values of POD_FIELDS."""
     spec, status = made.get("spec") or {}, made.get("status") or {}
     return (
         made["metadata"]["name"],
@@ -127,7 +127,7 @@ def fields_of(made: Object) -> Fields:
 
 
 def event_of(change: Change, selector: Selector) -> bytes | None:
-    """The change as a watch of the selector's objects tells it: what leaves them is deleted for it."""
+    """Give the change as a watch with this selector gets it: an object that no longer matches is deleted."""
     before, after = selector.takes(change.before), selector.takes(change.after)
     if after:
         return (_MODIFIED if before else _ADDED) + change.raw + _END
@@ -135,11 +135,11 @@ def event_of(change: Change, selector: Selector) -> bytes | None:
 
 
 def bookmark(version: int) -> bytes:
-    """That everything up to this version was told."""
+    """Give a bookmark: everything up to this version was sent."""
     return b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % version
 
 
 def key_of(made: Object) -> str:
-    """Namespace and name."""
+    """Return the key of an object, namespace/name."""
     meta = made["metadata"]
     return f"{meta.get('namespace', '')}/{meta['name']}"

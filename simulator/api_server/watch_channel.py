@@ -1,4 +1,4 @@
-"""One watch: the server's end, which tells of changes, and the client's, which hears of them a little later."""
+"""One watch: the server's end sends changes, and the client's end receives them after a latency."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable
 
-    from simulator.api_server.store import Change, Selector, Shelf
+    from simulator.api_server.store import Change, Collection, Selector
     from simulator.clock import Host, Timeline
 
 BOOKMARKS: Final = 60.0
-"""Seconds between two of them."""
+"""Seconds between two bookmarks."""
 GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old resource version"}}\n'
 
 
 class Channel:
-    """Opened by the server; broken by faults at any time."""
+    """A watch connection that faults can break at any time."""
 
     def __init__(
-        self, timeline: Timeline, host: Host, pause: Callable[[], float], shelf: Shelf, selector: Selector
+        self, timeline: Timeline, host: Host, pause: Callable[[], float], collection: Collection, selector: Selector
     ) -> None:
-        """`pause` is how long each line is under way."""
+        """`pause` gives the latency of each line."""
         self._timeline = timeline
         self._host = host
         self._pause = pause
-        self.shelf = shelf
+        self.collection = collection
         self._selector = selector
         self._last = 0.0
         self._version = 0
@@ -41,68 +41,68 @@ class Channel:
         self._ended = False
         self._failed: str | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._heard = 0.0
-        self.twice = False
-        """Whether every event is said twice."""
+        self._last_received = 0.0
+        self.duplicated = False
+        """Whether each event is sent twice."""
         self.silent = False
         """Whether packets are dropped."""
 
     @property
     def live(self) -> bool:
-        """Whether the server tells through it."""
+        """Whether the server sends on it."""
         return self._open and not self._ended
 
     def open(self, version: int, seconds: float) -> None:
-        """Tell what happened since, and what happens from now on; ExpiredVersionError where that can't be told."""
-        for change in self.shelf.since(version):
-            self._tell(change)
+        """Send the changes since this version and all later ones; ExpiredVersionError if they are compacted."""
+        for change in self.collection.since(version):
+            self._send_change(change)
         self._version = max(version, self._version)
         self._open = True
-        self.shelf.told.append(self._tell)
+        self.collection.watchers.append(self._send_change)
         self._timeline.after(seconds, self._finish)
-        self._timeline.after(BOOKMARKS, self._mark)
+        self._timeline.after(BOOKMARKS, self._send_bookmark)
 
     def close(self) -> None:
-        """The client has left."""
+        """End the watch on the client's side."""
         if self._open:
-            self.shelf.told.remove(self._tell)
+            self.collection.watchers.remove(self._send_change)
             self._open = False
         self._ended = True
 
     def cut(self) -> None:
-        """The connection breaks; what is under way is lost."""
+        """Break the connection; lines in flight are lost."""
         self._failed = "cut"
-        self._wake()
+        self._notify_reader()
 
     def truncate(self) -> None:
-        """It breaks in the middle of a line."""
+        """Break the connection in the middle of a line."""
         self._buffer.append(b'{"type":"MODIFIED","object":{"metadata":{"na')
         self.cut()
 
     def expire(self) -> None:
-        """The server says that the version is too old, and ends."""
+        """Send error 410, as for a version that is too old."""
         self._push(GONE)
 
     def freeze(self) -> None:
-        """Hold back what is to come."""
+        """Hold back later lines."""
         self._held = self._held or []
 
     def thaw(self) -> None:
-        """Say all that was held back."""
+        """Send the lines that were held back."""
         held, self._held = self._held or (), None
         for line in held:
             self._push(line)
 
-    def mark(self, times: int) -> None:
-        """Say so many bookmarks, and nothing else."""
+    def send_bookmarks(self, times: int) -> None:
+        """Send `times` bookmarks."""
         for _ in range(times):
             self._push(bookmark(self._version))
 
     async def chunks(self, limit: float, idle_limit: float) -> AsyncIterator[bytes]:
-        """What the client reads; NoResponseError where it breaks, or is silent for too long."""
-        self._heard = self._host.time()
+        """Give what the client reads; NoResponseError if the connection breaks or is idle for too long."""
+        self._last_received = self._host.time()
         total = self._host.call_later(limit, self.cut)
-        idle = self._host.call_later(idle_limit, self._listen, idle_limit)
+        idle = self._host.call_later(idle_limit, self._check_idle, idle_limit)
         try:
             while True:
                 if self._buffer:
@@ -121,20 +121,20 @@ class Channel:
             idle.cancel()
             self.close()
 
-    def _listen(self, idle_limit: float) -> None:
-        left = self._heard + idle_limit - self._host.time()
+    def _check_idle(self, idle_limit: float) -> None:
+        left = self._last_received + idle_limit - self._host.time()
         if left <= 0:
             self._failed = "silence"
-            self._wake()
+            self._notify_reader()
         elif not self._ended:
-            self._host.call_later(left, self._listen, idle_limit)
+            self._host.call_later(left, self._check_idle, idle_limit)
 
-    def _tell(self, change: Change) -> None:
+    def _send_change(self, change: Change) -> None:
         self._version = change.version
         line = event_of(change, self._selector)
         if line is not None:
             self._push(line)
-            if self.twice:
+            if self.duplicated:
                 self._push(line)
 
     def _push(self, line: bytes) -> None:
@@ -147,20 +147,20 @@ class Channel:
 
     def _arrive(self) -> None:
         self._buffer.append(self._lines.popleft())
-        self._heard = self._timeline.now
-        self._wake()
+        self._last_received = self._timeline.now
+        self._notify_reader()
 
-    def _mark(self) -> None:
+    def _send_bookmark(self) -> None:
         if self.live:
             self._push(bookmark(self._version))
-            self._timeline.after(BOOKMARKS, self._mark)
+            self._timeline.after(BOOKMARKS, self._send_bookmark)
 
     def _finish(self) -> None:
         if self.live:
             self._ended = True
-            self._wake()
+            self._notify_reader()
 
-    def _wake(self) -> None:
+    def _notify_reader(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

@@ -1,1 +1,1 @@
-"""The cluster around the scheduler: its objects, the templates of its workloads, and who changes them."""
+"""The cluster around the scheduler: its objects, its workload templates, and the actors that change it."""

@@ -1,4 +1,4 @@
-"""The cluster around the scheduler: controllers, kubelets, users and nodes do what the steps say."""
+"""The actors of the simulated cluster: controllers, kubelets, users and nodes carry out the steps of a plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulator.api_server.store import key_of
 from simulator.cluster import objects
 from simulator.cluster.templates import NODES, Template, templates_of
 from simulator.faults import Fault
-from simulator.plan import Deed
+from simulator.plan import Action
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,57 +20,57 @@ if TYPE_CHECKING:
     from simulator.plan import Step
 
 _MANY: Final = 28
-"""Pods of ours beyond which no more are made until some end."""
+"""Most pods of ours at a time."""
 _GRACES: Final = (0.3, 2.0, 9.0, None)
-"""Seconds a pod takes to end; None: its kubelet is dead."""
-_GREED: Final = (8, 40, 62)
+"""Seconds that a pod terminates; None: its kubelet is down."""
+_OTHER_CPUS: Final = (8, 40, 62)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class ClusterActors:
-    """Everything but the scheduler."""
+    """All actors of the cluster but the scheduler."""
 
     def __init__(
-        self, seed: int, timeline: Timeline, server: Server, *, waits: bool = False, cards: int = objects.CARDS
+        self, seed: int, timeline: Timeline, server: Server, *, waits: bool = False, devices: int = objects.DEVICES
     ) -> None:
-        """Nodes with all their cards, and no pods. One that `waits` does nothing later by itself."""
+        """Begin with all nodes and no pods. With `waits`, delayed actions run only by run_next_delayed."""
         self._timeline = timeline
         self._waits = waits
         self._server = server
-        self._templates = templates_of(Random(f"{seed}/templates"), cards)  # noqa: S311 - it must be the same again
+        self._templates = templates_of(Random(f"{seed}/templates"), devices)  # noqa: S311 - it must be the same again
         self._members: dict[tuple[str, int], str] = {}
         self._owners: dict[str, tuple[Template, int]] = {}
         self._made = 0
-        self._soon: dict[int, Callable[[], None]] = {}
-        self._full = cards
-        self._cards = dict.fromkeys(NODES, cards)
+        self._delayed: dict[int, Callable[[], None]] = {}
+        self._full = devices
+        self._devices = dict.fromkeys(NODES, devices)
         self._ready = dict.fromkeys(NODES, True)
         self._cordoned = dict.fromkeys(NODES, False)
         for name in NODES:
             self._show(name)
 
     def do(self, step: Step) -> bool:
-        """Do what a step says; whether there was anything to do."""
-        return self._DOINGS[step.what](self, step.a, step.b)
+        """Carry out a step; False if there was nothing to do."""
+        return self._HANDLERS[step.what](self, step.a, step.b)
 
-    def knows(self, what: Deed | Fault) -> bool:
-        """Whether they do this."""
-        return what in self._DOINGS
+    def knows(self, what: Action | Fault) -> bool:
+        """Whether these actors carry out steps of this kind."""
+        return what in self._HANDLERS
 
-    def calm(self) -> None:
-        """Whatever was to happen soon happens now."""
-        while self.hasten():
+    def run_delayed(self) -> None:
+        """Run all delayed actions now."""
+        while self.run_next_delayed():
             pass
 
-    def hasten(self) -> bool:
-        """The first of what was to happen soon happens now; whether there was anything."""
-        if self._soon:
-            self._soon.pop(next(iter(self._soon)))()
+    def run_next_delayed(self) -> bool:
+        """Run the first delayed action now; False if there is none."""
+        if self._delayed:
+            self._delayed.pop(next(iter(self._delayed)))()
             return True
         return False
 
     def lose(self, number: int) -> bool:
-        """A pod is gone at once, without a farewell; whether there was any."""
+        """Remove a bound pod at once; False if there is none."""
         pods = [pod for pod in self._ours() if pod["spec"].get("nodeName")]
         if pods:
             self._remove(pods[number % len(pods)])
@@ -100,7 +100,7 @@ class ClusterActors:
         self._server.pods.put(key, made)
 
     def _finish(self, a: int, b: int) -> bool:
-        """A pod ends by itself, and its controller removes it some time later."""
+        """End a pod; its controller removes it some time later."""
         pods = [pod for pod in self._ours() if pod["spec"].get("nodeName") and pod["status"]["phase"] not in _ENDED]
         if not pods:
             return False
@@ -117,14 +117,14 @@ class ClusterActors:
         return bool(pods)
 
     def _delete(self, a: int, b: int) -> bool:
-        """A user deletes a pod, bound or not; a controller may make it anew."""
+        """Delete a pod, bound or not; a controller may create it again."""
         pods = [pod for pod in self._ours() if "deletionTimestamp" not in pod["metadata"]]
         if not pods:
             return False
         pod, key = pods[a % len(pods)], key_of(pods[a % len(pods)])
         template, member = self._owners[key]
         again = template.kind == "StatefulSet" and b % 3 == 0
-        # One that runs nowhere is gone at once, unless somebody has put a finalizer on it.
+        # A pod without a node is removed at once, unless it has a finalizer.
         lingers = pod["spec"].get("nodeName") or (b % 5 == 0 and not self._waits)
         grace = _GRACES[(b >> 3) % len(_GRACES)] if lingers else 0.0
 
@@ -144,14 +144,14 @@ class ClusterActors:
         return True
 
     def _reap(self, a: int, _: int) -> bool:
-        """What was stuck in termination is gone at last."""
+        """Remove a pod that was terminating."""
         pods = [pod for pod in self._ours() if "deletionTimestamp" in pod["metadata"]]
         if pods:
             self._remove(pods[a % len(pods)])
         return bool(pods)
 
     def _recreate(self, _: int, b: int) -> bool:
-        """The newest pod is gone, and another of its name is there."""
+        """Replace the newest pod by another of its name."""
         pods = [pod for pod in self._ours() if self._owners[key_of(pod)][0].kind == "StatefulSet"]
         if not pods:
             return False
@@ -161,7 +161,7 @@ class ClusterActors:
         return True
 
     def _take(self, a: int, b: int) -> bool:
-        """Another scheduler binds a pod of its own."""
+        """Add a pod that another scheduler has bound."""
         self._made += 1
         made = objects.pod(
             f"other-{self._made}",
@@ -170,7 +170,7 @@ class ClusterActors:
             None,
             scheduler="default-scheduler",
             node=NODES[a % len(NODES)],
-            cpu=_GREED[b % len(_GREED)],
+            cpu=_OTHER_CPUS[b % len(_OTHER_CPUS)],
         )
         self._server.pods.put(key_of(made), made)
         if b >> 4 & 3:
@@ -178,7 +178,7 @@ class ClusterActors:
         return True
 
     def _leave(self, a: int, _: int) -> bool:
-        """Another scheduler's pod ends."""
+        """End a pod of another scheduler."""
         others = [
             entry.object
             for entry in self._server.pods.entries.values()
@@ -205,29 +205,29 @@ class ClusterActors:
         if f"/{name}" not in self._server.nodes.entries:
             return False
         self._server.nodes.remove(f"/{name}")
-        self._later(b % 100 / 10, lambda: self._mend(name))
+        self._later(b % 100 / 10, lambda: self._restore(name))
         return True
 
-    def _count_cards(self, a: int, b: int) -> bool:
-        """A node's cards become two fewer, none, and then all again."""
+    def _change_device_count(self, a: int, b: int) -> bool:
+        """Change a node's number of devices: two fewer, none, and then all again."""
         name = NODES[a % len(NODES)]
         following = {self._full: self._full - 2, self._full - 2: 0, 0: self._full}
-        self._cards[name] = following[self._cards[name]]
+        self._devices[name] = following[self._devices[name]]
         self._show_for(name, b)
         return True
 
     def _show_for(self, name: str, b: int) -> None:
-        """For some seconds, or until something else happens to the node."""
+        """Update the node, for some seconds or until its next change."""
         self._show(name)
         if b % 4:
-            self._later((b >> 2) % 150 / 10, lambda: self._mend(name))
+            self._later((b >> 2) % 150 / 10, lambda: self._restore(name))
 
-    def _mend(self, name: str) -> None:
-        self._ready[name], self._cordoned[name], self._cards[name] = True, False, self._full
+    def _restore(self, name: str) -> None:
+        self._ready[name], self._cordoned[name], self._devices[name] = True, False, self._full
         self._show(name)
 
     def _show(self, name: str) -> None:
-        made = objects.node(name, self._cards[name], ready=self._ready[name], cordoned=self._cordoned[name])
+        made = objects.node(name, self._devices[name], ready=self._ready[name], cordoned=self._cordoned[name])
         self._server.nodes.put(f"/{name}", made)
 
     def _ours(self) -> list[Object]:
@@ -239,7 +239,7 @@ class ClusterActors:
         self._server.pods.put(key_of(pod), {**entry.object, "status": {**entry.object["status"], **status}})
 
     def _remove(self, pod: Object) -> None:
-        """Unless it is gone already, or another of its name is there."""
+        """Remove the pod, unless it is gone or replaced by another of its name."""
         key = key_of(pod)
         entry = self._server.pods.entries.get(key)
         if entry is None or entry.object["metadata"]["uid"] != pod["metadata"]["uid"]:
@@ -252,26 +252,26 @@ class ClusterActors:
     def _later(self, seconds: float, do: Callable[[], None]) -> None:
         self._made += 1
         number = self._made
-        self._soon[number] = do
+        self._delayed[number] = do
 
         def due() -> None:
-            if number in self._soon:
-                self._soon.pop(number)()
+            if number in self._delayed:
+                self._delayed.pop(number)()
 
         if not self._waits:
             self._timeline.after(seconds, due)
 
-    _DOINGS: Final[dict[Deed | Fault, Callable[[ClusterActors, int, int], bool]]] = {
-        Deed.CREATE: _create,
-        Deed.FINISH: _finish,
-        Deed.DELETE: _delete,
-        Deed.REAP: _reap,
-        Deed.RUN: _run,
-        Deed.LEAVE: _leave,
+    _HANDLERS: Final[dict[Action | Fault, Callable[[ClusterActors, int, int], bool]]] = {
+        Action.CREATE: _create,
+        Action.FINISH: _finish,
+        Action.DELETE: _delete,
+        Action.REAP: _reap,
+        Action.RUN: _run,
+        Action.LEAVE: _leave,
         Fault.NODE_CORDONED: _cordon,
         Fault.NODE_NOT_READY: _not_ready,
         Fault.NODE_DELETED: _node_gone,
-        Fault.NODE_GPUS: _count_cards,
+        Fault.NODE_GPUS: _change_device_count,
         Fault.CAPACITY_TAKEN: _take,
         Fault.POD_RECREATED: _recreate,
     }

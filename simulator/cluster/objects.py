@@ -1,4 +1,4 @@
-"""The objects of a simulated cluster, as controllers, kubelets, monitors and the webhook leave them."""
+"""Builds the objects of a simulated cluster as controllers, kubelets, monitors and the webhook write them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from simulator.api_server.store import Object
 
 NAMESPACE: Final = "default"
-CARDS: Final = 8
-CARD_MEMORY: Final = 16384
+DEVICES: Final = 8
+DEVICE_MEMORY: Final = 16384
 ROOM: Final = 64
 """CPUs of a node."""
 
@@ -25,7 +25,7 @@ BY_FIELD: Final[list[Object]] = [
 
 
 def literal(devices: str) -> list[Object]:
-    """What the webhook writes where it knows the line."""
+    """Give the environment that the webhook writes for a known line."""
     return [{"name": names.VISIBLE_DEVICES, "value": devices}, _ORDER]
 
 
@@ -42,7 +42,7 @@ def pod(  # noqa: PLR0913 - the parts of a pod that a scheduler reads
     node: str | None = None,
     cpu: int = 1,
 ) -> Object:
-    """A pod of one container, pending."""
+    """Build a pending pod with one container."""
     container: Object = {"name": "main", "image": "registry.invalid/none", "resources": {"requests": {"cpu": str(cpu)}}}
     if env is not None:
         container["env"] = env
@@ -61,12 +61,12 @@ def pod(  # noqa: PLR0913 - the parts of a pod that a scheduler reads
     return {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def node(name: str, cards: int, *, ready: bool = True, cordoned: bool = False) -> Object:
-    """A node whose monitor lists its cards."""
+def node(name: str, count: int, *, ready: bool = True, cordoned: bool = False) -> Object:
+    """Build a node with the devices that its monitor lists."""
     devices = [
         {"index": index, "uuid": f"GPU-{ord(name[-1]):04x}{index:04x}-0000-4000-8000-000000000000"}
-        | {"memoryTotalMiB": CARD_MEMORY, "health": "healthy"}
-        for index in range(cards)
+        | {"memoryTotalMiB": DEVICE_MEMORY, "health": "healthy"}
+        for index in range(count)
     ]
     resources = {"cpu": str(ROOM), "memory": "256Gi", "pods": "110"}
     return {
@@ -80,7 +80,7 @@ def node(name: str, cards: int, *, ready: bool = True, cordoned: bool = False) -
     }
 
 
-def intruder(name: str, namespace: str, wall: str) -> Object:
-    """A Lease that somebody else has taken."""
-    spec = {"holderIdentity": "intruder", "leaseDurationSeconds": 15, "renewTime": wall, "leaseTransitions": 99}
+def lease_of_another(name: str, namespace: str, wall: str) -> Object:
+    """Build a Lease that another client has taken."""
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": wall, "leaseTransitions": 99}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}

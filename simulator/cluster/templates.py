@@ -1,4 +1,4 @@
-"""What the users of a simulated cluster run: controllers with maps, pods that ask for a number, and some nonsense."""
+"""The workloads of a simulated cluster: controllers with maps, pods that ask for a count, and invalid requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
 from simulator.cluster import objects
-from simulator.cluster.objects import BY_FIELD, CARD_MEMORY, CARDS, literal
+from simulator.cluster.objects import BY_FIELD, DEVICE_MEMORY, DEVICES, literal
 
 if TYPE_CHECKING:
     from random import Random
@@ -29,20 +29,20 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Something with members; of each there is one pod at a time."""
+    """A controller or a set of bare pods; each member is one pod at a time."""
 
     name: str
     kind: str
     """The owner's kind; empty for bare pods."""
     members: int
     maps: tuple[tuple[Line, ...], ...] = ()
-    """The map, and another that a pod that is made anew may have."""
+    """The map, and another one that a recreated pod may have."""
     request: tuple[tuple[str, str], ...] = ()
     dynamic: bool = False
     injected: bool = True
 
     def make(self, member: int, uid: int, variant: int) -> Object:
-        """The member's pod; a generated name is another each time."""
+        """Build the member's pod; a generated name differs each time."""
         annotations = dict(self.request)
         env, labels, generated = BY_FIELD, {}, None
         name = f"{self.name}-{member}"
@@ -77,12 +77,12 @@ class Template:
 
 
 def map_text(lines: tuple[Line, ...]) -> str:
-    """As a user writes it."""
+    """Give the map as a user writes it."""
     return "".join(f"{index}={line.node}:{','.join(line.devices)}\n" for index, line in enumerate(lines))
 
 
 def templates_of(random: Random, there: int) -> tuple[Template, ...]:
-    """What runs in one episode, on nodes that have so many cards."""
+    """Give the templates of one episode, for nodes with `there` devices each."""
     return (
         Template("set", "StatefulSet", 4, _maps(random, there, 4, 2)),
         Template("wide", "StatefulSet", 3, _maps(random, there, 3, 3)),
@@ -97,24 +97,24 @@ def templates_of(random: Random, there: int) -> tuple[Template, ...]:
     )
 
 
-def _maps(random: Random, there: int, lines: int, cards: int) -> tuple[tuple[Line, ...], ...]:
+def _maps(random: Random, there: int, lines: int, devices: int) -> tuple[tuple[Line, ...], ...]:
     def one() -> tuple[Line, ...]:
         return tuple(
-            Line(random.choice(NODES), tuple(map(str, random.sample(range(there), cards)))) for _ in range(lines)
+            Line(random.choice(NODES), tuple(map(str, random.sample(range(there), devices)))) for _ in range(lines)
         )
 
     return one(), one()
 
 
 def _shared(random: Random, there: int) -> tuple[tuple[Line, ...], ...]:
-    """Two lines name one card."""
-    node, card = random.choice(NODES), random.randrange(there - 1)
-    both, more = Line(node, (str(card),)), Line(node, (str(card + 1),))
-    return ((both, both, more, Line(node, (str(card), str(card + 1)))),)
+    """Give one map, in which two lines name the same device."""
+    node, device = random.choice(NODES), random.randrange(there - 1)
+    both, more = Line(node, (str(device),)), Line(node, (str(device + 1),))
+    return ((both, both, more, Line(node, (str(device), str(device + 1)))),)
 
 
 def _counted(random: Random, name: str, strategy: str) -> Template:
-    memory = random.choice((0, 4000, CARD_MEMORY))
+    memory = random.choice((0, 4000, DEVICE_MEMORY))
     asked = _asked(random.choice((1, 1, 1, 2, 3)), memory=memory)
     priority = (names.PRIORITY, str(random.randrange(5)))
     return Template(name, "", 3, request=(*asked, (names.STRATEGY, strategy), priority))
@@ -125,13 +125,13 @@ def _asked(count: int, *, memory: int = 0, exclusive: str = "true") -> tuple[tup
 
 
 def _odd(random: Random) -> Template:
-    """Nobody can place it."""
+    """Give a template that no scheduler can place."""
     return random.choice(
         (
             Template("odd", "Job", 2, (_line("nowhere", "0"),)),
             Template("odd", "Job", 2, (_line("node1", "0"),), injected=False),
             Template("odd", "Job", 2, (_line("node1", "12"),)),
-            Template("odd", "Job", 2, request=_asked(CARDS + 1)),
+            Template("odd", "Job", 2, request=_asked(DEVICES + 1)),
             Template("odd", "Job", 2),
         )
     )
@@ -142,8 +142,8 @@ def _line(node: str, device: str) -> tuple[Line, ...]:
 
 
 def _suffix(number: int) -> str:
-    letters = []
+    characters = []
     for _ in range(5):
         number, at = divmod(number * 7 + 3, len(SUFFIXES))
-        letters.append(SUFFIXES[at])
-    return "".join(letters)
+        characters.append(SUFFIXES[at])
+    return "".join(characters)

@@ -1,4 +1,4 @@
-"""What must hold, read from the API server's objects alone.
+"""The invariants, checked against the API server's objects alone.
 
 LAW: nothing of the package gpu_scheduler is imported here, neither directly nor through another module.
 """

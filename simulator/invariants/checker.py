@@ -1,6 +1,6 @@
-"""Looks at the API server's objects alone and says what is wrong with them.
+"""Checks the invariants of scheduling against the API server's objects.
 
-LAW: shares nothing with the ledger or with what decides: who holds what is worked out here once more, and simply.
+LAW: imports nothing of the ledger or the decision; it derives the holders of devices again, in a simple way.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ _WRITES: Final = 25
 _WRITES_EACH_SECOND: Final = 2.0
 CONFLICT: Final = 409
 _OURS: Final = rules.SCHEDULER
-NEWS: Final = 60.0
-"""Seconds for which a change of a node may be news to a replica: a watch may be frozen, an answer may be awaited."""
+PROPAGATION: Final = 60.0
+"""Seconds after which each replica must know a change of a node: a watch may be frozen until then."""
 
 
 class BrokenError(AssertionError):
-    """An invariant does not hold; the text says which and for whom."""
+    """An invariant does not hold; the text names it and the pod."""
 
 
 class Checker:
-    """Hears of every write, and is asked at quiet points."""
+    """Checks every write, and at quiet points the whole cluster."""
 
     def __init__(self, timeline: Timeline, server: Server) -> None:
-        """It listens from now on."""
+        """Check writes from now on."""
         self._timeline = timeline
         self._server = server
         self._binds: Counter[str] = Counter()
         self._writes: Counter[str] = Counter()
         self._since: dict[str, float] = {}
         self._read: dict[str, tuple[Entry, Seen]] = {}
-        self._looked = 0
+        self._checked_version = 0
         self._changed: dict[str, float] = {}
         self._came: dict[str, float] = {}
         self._ending: dict[str, float] = {}
         self.checked = 0
-        """How many times an invariant was held against the objects."""
+        """How many times an invariant was checked."""
         self.binds = 0
-        server.nodes.told.append(self._node_changed)
-        server.pods.told.append(self._pod_changed)
+        server.nodes.watchers.append(self._node_changed)
+        server.pods.watchers.append(self._pod_changed)
         server.hooks.bound.append(self._bound)
         server.hooks.asked.append(self._asked)
 
-    def look(self) -> None:
-        """After each step: nobody holds what somebody else holds."""
-        if self._looked == self._server.pods.version:
+    def check(self) -> None:
+        """After a step, check that no device has two holders."""
+        if self._checked_version == self._server.pods.version:
             return
-        self._looked = self._server.pods.version
+        self._checked_version = self._server.pods.version
         for name, pods in self._by_node().items():
             self._apart(name, pods)
 
     def waiting(self) -> Iterator[str]:
-        """At a quiet point: who could be placed and is not, and who waits without being told why."""
+        """At a quiet point, give pods that would fit and are not bound, and waiting pods without a reason."""
         pods = self._pods()
         nodes = {entry.object["metadata"]["name"]: entry.object for entry in self._server.nodes.entries.values()}
         view = rules.View(nodes, pods)
@@ -74,8 +74,8 @@ class Checker:
             place = view.place_for(pod)
             if place is not None:
                 yield f"liveness: {pod.name} could run on {place} and is not bound"
-            elif not pod.told:
-                yield f"told: {pod.name} waits and has no condition PodScheduled=False with a reason"
+            elif not pod.has_reason:
+                yield f"condition: {pod.name} waits and has no condition PodScheduled=False with a reason"
 
     def held(self) -> dict[str, tuple[str, tuple[str, ...]]]:
         """By uid, the node and the devices of each bound pod of ours that has not ended."""
@@ -97,14 +97,14 @@ class Checker:
         self._takes(pod)
 
     def _takes(self, pod: Seen) -> None:
-        """The node was ready for it, unless that became otherwise only just now."""
-        settled = self._timeline.now - NEWS
+        """Check that the node could take the pod, unless the node changed only recently."""
+        settled = self._timeline.now - PROPAGATION
         if self._changed.get(pod.node, 0.0) > settled:
             return
         entry = self._server.nodes.entries.get(f"/{pod.node}")
         if entry is None or not rules.usable(entry.object):
             raise BrokenError(
-                f"node: {pod.name} was bound to {pod.node}, which takes no pods since {NEWS:g} s and more"
+                f"node: {pod.name} was bound to {pod.node}, which takes no pods since {PROPAGATION:g} s and more"
             )
         missing = [device for device in pod.devices if device not in rules.inventory(entry.object)]
         if missing:
@@ -126,18 +126,18 @@ class Checker:
                 self._ending.setdefault(meta["uid"], self._timeline.now)
 
     def _apart(self, name: str, pods: list[Seen]) -> None:
-        """No two hold one card, unless both say so; no more memory is taken of a card than it has."""
+        """Check that pods share a device only as the rules allow, and within its memory."""
         self.checked += 1
-        cards: dict[str, list[Seen]] = defaultdict(list)
+        devices: dict[str, list[Seen]] = defaultdict(list)
         for pod in pods:
             for device in pod.devices:
-                cards[device].append(pod)
-        for device, holders in cards.items():
+                devices[device].append(pod)
+        for device, holders in devices.items():
             for at, pod in enumerate(holders):
                 for other in holders[:at]:
                     if not rules.may_share(pod, other, device):
                         raise BrokenError(f"apart: GPU {device} of {name} is held by {other.name} and by {pod.name}")
-            if len(holders) > 1 and sum(pod.memory for pod in holders) > rules.CARD_MEMORY:
+            if len(holders) > 1 and sum(pod.memory for pod in holders) > rules.DEVICE_MEMORY:
                 raise BrokenError(f"memory: GPU {device} of {name} is given to {len(holders)} pods that need more")
         indices = Counter((pod.workload, pod.index) for pod in pods if pod.index is not None)
         for (workload, index), times in indices.items():
@@ -145,7 +145,7 @@ class Checker:
                 raise BrokenError(f"index: {times} pods of {workload[:2]} have index {index}")
 
     def _asked(self, request: ApiRequest, status: int) -> None:
-        """Who is written to, and how often."""
+        """Check which pods are written, and how often."""
         if request.verb == "GET" or "/pods/" not in request.path:
             return
         parts = request.path.split("/")
@@ -165,16 +165,16 @@ class Checker:
             raise BrokenError(f"budget: {self._writes[pod.uid]} writes for {pod.name} (the last: {status})")
 
     def _may_be_tried(self, pod: Seen, body: bytes, *, refused: bool) -> None:
-        """A bind that the server refuses tells of who sent it too, unless nobody could bind the pod any more."""
+        """Check that the sender may bind. A refused bind counts too, unless no replica could bind the pod."""
         since = self._timeline.now - self._ending.get(pod.uid, self._timeline.now)
-        if since > NEWS:
+        if since > PROPAGATION:
             raise BrokenError(f"ending: a bind of {pod.name} is tried, which is being deleted for {since:.0f} s")
         lease = self._server.leases.entries.get("gpu-scheduler-system/gpu-scheduler")
         holder = lease.object["spec"].get("holderIdentity") if lease else None
         meta = json.loads(body)["metadata"]
         by, another = meta["annotations"].get("agentaflow.gpu/assigned-by"), meta.get("uid", pod.uid) != pod.uid
-        harmless = refused and (another or pod.deleting or pod.ended or pod.bound_by == by)
-        if holder not in {by, "", "intruder", None} and not harmless:
+        known_refusal = refused and (another or pod.deleting or pod.ended or pod.bound_by == by)
+        if holder not in {by, "", "another", None} and not known_refusal:
             raise BrokenError(f"fence: a bind of {pod.name} comes from {by} while {holder} holds the lease")
 
     def _by_node(self) -> dict[str, list[Seen]]:
@@ -185,7 +185,7 @@ class Checker:
         return found
 
     def _pods(self) -> list[Seen]:
-        """All pods; each is read once as it is."""
+        """Give all pods; each version of a pod is parsed once."""
         before, self._read = self._read, {}
         for key, entry in self._server.pods.entries.items():
             known = before.get(key)

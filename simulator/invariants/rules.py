@@ -1,6 +1,6 @@
-"""Pods and nodes as anybody could read them: what a pod holds, with whom it may share, and where it could go now.
+"""Rules for the checker: which devices a pod holds, with which pods it may share them, and where it would fit now.
 
-LAW: written from the contract, not from the scheduler: nothing of core/ is imported. For simulated clusters only.
+LAW: implements docs/contract.md for simulated clusters, and imports nothing of core/.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simulator.api_server.store import Object
 
 SCHEDULER: Final = "gpu-scheduler"
-CARD_MEMORY: Final = 16384
+DEVICE_MEMORY: Final = 16384
 _PREFIX: Final = "agentaflow.gpu/"
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _REASONS: Final = frozenset({"Unschedulable", "SchedulerError"})
@@ -33,17 +33,17 @@ def _lines(text: str) -> dict[int, tuple[str, tuple[str, ...]]]:
 
 
 @lru_cache(maxsize=512)
-def _cards(text: str) -> dict[str, int]:
-    return {str(card["index"]): card["memoryTotalMiB"] for card in json.loads(text) if card["health"] == "healthy"}
+def _healthy_devices(text: str) -> dict[str, int]:
+    return {str(each["index"]): each["memoryTotalMiB"] for each in json.loads(text) if each["health"] == "healthy"}
 
 
 class Seen:
-    """One pod."""
+    """One pod, as the API server has it."""
 
     __slots__ = ("_given", "_meta", "_spec", "_status", "devices", "map", "name", "node", "scheduler", "uid")
 
     def __init__(self, made: Object) -> None:
-        """Read what every question needs."""
+        """Read the fields that all rules need."""
         self._meta, self._spec, self._status = made["metadata"], made["spec"], made["status"]
         self._given: Mapping[str, str] = self._meta.get("annotations") or {}
         self.name: str = self._meta["name"]
@@ -56,22 +56,22 @@ class Seen:
 
     @property
     def ended(self) -> bool:
-        """It has stopped for good."""
+        """Whether it has finished."""
         return self._status["phase"] in _ENDED
 
     @property
     def deleting(self) -> bool:
-        """Somebody wants it gone."""
+        """Whether it is being deleted."""
         return "deletionTimestamp" in self._meta
 
     @property
     def holds(self) -> bool:
-        """It is ours, has a node and has not ended: terminating or not."""
+        """Whether it is ours, is bound and has not finished; a terminating pod holds."""
         return self.scheduler == SCHEDULER and bool(self.node) and not self.ended
 
     @property
-    def told(self) -> bool:
-        """Whether its owner can read why it waits."""
+    def has_reason(self) -> bool:
+        """Whether its condition gives a reason for waiting."""
         return any(
             each["type"] == "PodScheduled"
             and each["status"] == "False"
@@ -82,44 +82,44 @@ class Seen:
 
     @property
     def cpu(self) -> int:
-        """What it takes of its node."""
+        """The CPUs that it requests."""
         return int(self._spec["containers"][0]["resources"]["requests"]["cpu"])
 
     @property
     def count(self) -> int:
-        """How many cards it asks for by number."""
+        """How many devices it asks for by count."""
         return int(self._given.get(_PREFIX + "count", "0"))
 
     @property
     def memory(self) -> int:
-        """MiB that it takes of each card."""
+        """MiB that it takes of each device."""
         return int(self._given.get(_PREFIX + "memory", "0"))
 
     @property
     def shares(self) -> bool:
-        """It leaves the rest of its cards to others that say the same."""
+        """Whether it shares the memory that it leaves of its devices with pods that allow the same."""
         return self._given.get(_PREFIX + "exclusive") == "false"
 
     @property
     def index(self) -> int | None:
-        """The line that it was given."""
+        """Its assigned index."""
         text = self._given.get(_PREFIX + "assigned-index")
         return None if text is None else int(text)
 
     @property
     def bound_by(self) -> str | None:
-        """Who says that he bound it."""
+        """The replica that its annotation names as binder."""
         return self._given.get(_PREFIX + "assigned-by") if self.node else None
 
     @property
     def workload(self) -> tuple[str, str, str]:
-        """With whom it divides its map's lines."""
+        """The workload that shares the lines of its map."""
         owner = next(iter(self._meta.get("ownerReferences", ())), None)
         return (owner["kind"], owner["name"], self.map) if owner else ("", "", self.map)
 
     @property
     def own_index(self) -> int | None:
-        """The line that it brings along."""
+        """The index that the pod itself carries."""
         labels = self._meta.get("labels") or {}
         for label in ("apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index"):
             if label in labels:
@@ -129,18 +129,18 @@ class Seen:
 
     @property
     def env(self) -> str | None:
-        """The devices that it is told literally; empty where it reads them; None where nobody told it."""
+        """The literal value of its variable; empty if it comes from a field; None without the variable."""
         for entry in self._spec["containers"][0].get("env", ()):
             if entry["name"] == _VISIBLE:
                 return str(entry.get("value", ""))
         return None
 
     def lines(self) -> dict[int, tuple[str, tuple[str, ...]]]:
-        """Its map."""
+        """Parse its map."""
         return _lines(self.map)
 
     def disagreement(self) -> str | None:
-        """What its node, annotations and environment say about different places."""
+        """How its node, annotations and environment contradict each other; None if they agree."""
         if self._given.get(_PREFIX + "assigned-node") != self.node:
             return f"bound to {self.node}, assigned to {self._given.get(_PREFIX + 'assigned-node')}"
         if self.env is None:
@@ -163,7 +163,7 @@ class Seen:
 
 
 def may_share(pod: Seen, other: Seen, device: str) -> bool:
-    """Whether both hold the card by the rules."""
+    """Whether the rules let both pods hold the device."""
     if pod.shares and other.shares:
         return True
     if not pod.map or pod.workload != other.workload or pod.index is None or pod.index == other.index:
@@ -173,23 +173,23 @@ def may_share(pod: Seen, other: Seen, device: str) -> bool:
 
 
 def usable(node: Object) -> bool:
-    """Whether it takes pods."""
+    """Whether the node accepts pods."""
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"])
     return ready and not node["spec"].get("unschedulable")
 
 
 def room(node: Object) -> int:
-    """Its CPUs."""
+    """Give the CPUs of the node."""
     return int(node["status"]["allocatable"]["cpu"])
 
 
 def inventory(node: Object) -> dict[str, int]:
-    """The memory of each of its healthy cards."""
-    return _cards(node["metadata"]["annotations"][_PREFIX + "devices"])
+    """Give the memory of each healthy device."""
+    return _healthy_devices(node["metadata"]["annotations"][_PREFIX + "devices"])
 
 
 class View:
-    """A cluster at one moment."""
+    """The nodes and pods of a cluster at one time."""
 
     def __init__(self, nodes: Mapping[str, Object], pods: Iterable[Seen]) -> None:
         """All nodes by name, and all pods."""
@@ -197,7 +197,7 @@ class View:
         self._pods = list(pods)
 
     def place_for(self, pod: Seen) -> str | None:
-        """A node where the pod could be now, by everything that the contract says; None: there is none."""
+        """Give a node where the pod fits now by the contract; None if there is none."""
         if pod.env is None:
             return None
         if pod.count:
@@ -222,9 +222,9 @@ class View:
         return [each for each in self._pods if each.holds and each.node == name and device in each.devices]
 
     def _free(self, name: str, devices: Iterable[str], pod: Seen, index: int) -> bool:
-        cards, lines = inventory(self._nodes[name]), pod.lines()
+        known, lines = inventory(self._nodes[name]), pod.lines()
         return all(
-            device in cards
+            device in known
             and all(
                 each.workload == pod.workload
                 and each.index is not None

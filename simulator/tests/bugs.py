@@ -1,6 +1,6 @@
-"""Bugs that others have had, each put into the payload for the length of a test.
+"""Bugs known from other schedulers; a test patches each into the payload, and the simulator must find it.
 
-As a program it looks for one of them, bugs.py NAME SEED STEPS, and tells as JSON what it found after how many steps.
+Usage: bugs.py NAME SEED STEPS. Runs the simulator with one of the bugs, and prints violation and steps as JSON.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
 
 def forget_on_timeout(patch: pytest.MonkeyPatch) -> None:
-    """No answer is taken for a failure: what was promised is given to the next."""
+    """A missing answer counts as a failure: the assumed devices go to the next pod."""
     usual = binding_cycle._settled
 
-    def settled(tracked: PodState, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
-        found = usual(tracked, bind, result, again=again)
+    def settled(state: PodState, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
+        found = usual(state, bind, result, again=again)
         return Failed(found.why) if isinstance(found, Unknown) else found
 
     patch.setattr(binding_cycle, "_settled", settled)
 
 
 def expire_assumed(patch: pytest.MonkeyPatch) -> None:
-    """A hold that nobody has confirmed ends with its back-off."""
+    """An unconfirmed hold ends with its back-off."""
     usual = Scheduler._schedule_one
 
     def schedule_one(self: Scheduler, uid: str, began: float) -> bool:
-        tracked = self.tracked.get(uid)
-        if tracked is not None and tracked.bind_unknown_since is not None:
-            self._binding_cycle.release(tracked, began)
+        state = self.pod_states.get(uid)
+        if state is not None and state.bind_unknown_since is not None:
+            self._binding_cycle.release(state, began)
             return False
         return usual(self, uid, began)
 
@@ -66,7 +66,7 @@ def expire_assumed(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_terminating(patch: pytest.MonkeyPatch) -> None:
-    """A pod that is ending is taken for gone."""
+    """A terminating pod counts as gone."""
     usual = Ledger.apply
 
     def apply(self: Ledger, pod: Pod) -> frozenset[Any]:
@@ -76,7 +76,7 @@ def skip_terminating(patch: pytest.MonkeyPatch) -> None:
 
 
 def lose_deleted(patch: pytest.MonkeyPatch) -> None:
-    """What a list does not show any more is not told."""
+    """Objects missing from a new list are not reported as deleted."""
     usual = Reflector._settle
 
     async def settle(self: Reflector[Any], found: dict[str, Any], version: str | None, number: int) -> None:
@@ -87,7 +87,7 @@ def lose_deleted(patch: pytest.MonkeyPatch) -> None:
 
 
 def bind_without_uid(patch: pytest.MonkeyPatch) -> None:
-    """Whoever has the name gets the place."""
+    """A bind applies to any pod that has the name."""
     usual = ApiBinder._binding
 
     def binding(self: ApiBinder, bind: Bind) -> dict[str, Any]:
@@ -97,41 +97,41 @@ def bind_without_uid(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ApiBinder, "_binding", binding)
 
 
-def stale_leader(patch: pytest.MonkeyPatch) -> None:
-    """Who once led goes on binding."""
+def former_leader(patch: pytest.MonkeyPatch) -> None:
+    """A former leader continues to bind."""
     usual = ApiBinder.__init__
 
-    def made(self: ApiBinder, api: Any, _fence: Fence, *words: Any) -> None:
-        usual(self, api, _Open(), *words)
+    def made(self: ApiBinder, api: Any, _fence: Fence, *args: Any) -> None:
+        usual(self, api, _Open(), *args)
 
     patch.setattr(ApiBinder, "__init__", made)
 
 
 class _Open:
-    def may_bind(self) -> bool:
+    def may_write(self) -> bool:
         return True
 
 
 def conflict_is_success(patch: pytest.MonkeyPatch) -> None:
-    """Every 409 is taken for our own earlier bind."""
+    """Every 409 counts as our own earlier bind."""
     usual = ApiBinder.bind
 
     async def bind(self: ApiBinder, bind: Bind) -> BindResult:
-        call, told = self._api.call, []
+        call, statuses = self._api.call, []
 
-        async def hear(*words: Any, **named: Any) -> ApiResponse:
-            answer = await call(*words, **named)
-            told.append(answer.status)
-            return answer
+        async def record(*args: Any, **named: Any) -> ApiResponse:
+            response = await call(*args, **named)
+            statuses.append(response.status)
+            return response
 
-        api = _Heard(hear)
+        api = _Recording(record)
         result = await usual(_with_api(self, api), bind)
-        return Bound() if told[:1] == [409] else result
+        return Bound() if statuses[:1] == [409] else result
 
     patch.setattr(ApiBinder, "bind", bind)
 
 
-class _Heard:
+class _Recording:
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call
 
@@ -141,7 +141,7 @@ def _with_api(binder: ApiBinder, api: Any) -> ApiBinder:
 
 
 def decide_before_listing(patch: pytest.MonkeyPatch) -> None:
-    """A new leader decides by what it has seen so far."""
+    """A new leader decides before it has listed again."""
 
     async def at_once(_: Watches) -> None:
         return
@@ -149,14 +149,14 @@ def decide_before_listing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Watches, "relist", at_once)
 
 
-def drop_wakes(patch: pytest.MonkeyPatch) -> None:
-    """Nobody is told that a GPU is free."""
+def drop_requeues(patch: pytest.MonkeyPatch) -> None:
+    """No pod is requeued when a GPU is released."""
     patch.setattr(SchedulingQueue, "on_events", lambda *_: None)
     patch.setattr(SchedulingQueue, "requeue_soon", lambda *_: None)
 
 
 def forget_index(patch: pytest.MonkeyPatch) -> None:
-    """Which line a bound pod has is known to the process that bound it, and to nobody else."""
+    """The line of a bound pod is not held."""
     usual = hold.hold_of
 
     def hold_of(pod: Pod, node: str) -> hold.Hold:
@@ -166,7 +166,7 @@ def forget_index(patch: pytest.MonkeyPatch) -> None:
 
 
 def assume_nothing(patch: pytest.MonkeyPatch) -> None:
-    """A place is booked when the watch shows it, and not before."""
+    """A placement is held only when the watch shows it."""
 
     def assume(_ledger: Ledger, _pod: Pod, _placement: Placement) -> None:
         return
@@ -182,10 +182,10 @@ BUGS: Final[dict[str, Put]] = {
         skip_terminating,
         lose_deleted,
         bind_without_uid,
-        stale_leader,
+        former_leader,
         conflict_is_success,
         decide_before_listing,
-        drop_wakes,
+        drop_requeues,
         forget_index,
         assume_nothing,
     )
@@ -193,7 +193,7 @@ BUGS: Final[dict[str, Put]] = {
 
 
 def main(name: str, seed: int, steps: int) -> None:
-    """Look for one of them."""
+    """Run the simulator with this bug."""
     set_up_logging("ERROR")
     logging.getLogger().handlers[:] = []
     with pytest.MonkeyPatch.context() as patch:

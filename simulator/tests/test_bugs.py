@@ -1,4 +1,4 @@
-"""The simulator finds what it is there to find: each seeded bug, within the steps that CI takes."""
+"""The simulator finds each seeded bug within the steps that CI takes."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ INVARIANTS: Final = {
     "skip_terminating": {"apart", "memory", "index", "ledger"},
     "lose_deleted": {"ledger", "liveness"},
     "bind_without_uid": {"agree", "apart"},
-    "stale_leader": {"fence", "apart"},
+    "former_leader": {"fence", "apart"},
     "conflict_is_success": {"liveness"},
     "decide_before_listing": {"apart", "index", "memory"},
-    "drop_wakes": {"liveness"},
+    "drop_requeues": {"liveness"},
     "forget_index": {"apart", "index", "ledger"},
     "assume_nothing": {"apart", "memory", "index"},
 }
-"""What may tell of each; that something else breaks first would be a bug of another kind."""
+"""Invariants that may report each bug. If another invariant is violated first, there is another bug."""
 
 
-def test_at_least_ten_bugs_are_looked_for() -> None:
-    """Each with what tells of it."""
+def test_at_least_ten_bugs_are_tested() -> None:
+    """Each has invariants that may report it."""
     assert len(BUGS) >= 10
     assert BUGS.keys() == INVARIANTS.keys()
 
@@ -44,12 +44,12 @@ def test_at_least_ten_bugs_are_looked_for() -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found(name: str) -> None:
-    """By what it does to pods and GPUs, never by looking at the code."""
-    # A process of its own: who measures coverage would make it slow, and learn nothing.
+    """The violation is in pods and GPUs; the checker does not read the code."""
+    # Its own process: coverage would slow it down and measure nothing new.
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": PATH}
     command = (sys.executable, str(HERE / "bugs.py"), name, str(SEED), str(STEPS))
-    told = json.loads(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
+    found = json.loads(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
 
-    print(f"{name}: {told['steps']:,} steps, {told['found']}")  # noqa: T201 - the figures are worth a look
-    assert told["found"] is not None
-    assert told["found"].partition(":")[0] in INVARIANTS[name]
+    print(f"{name}: {found['steps']:,} steps, {found['found']}")  # noqa: T201 - the reader of the test's output compares the figures
+    assert found["found"] is not None
+    assert found["found"].partition(":")[0] in INVARIANTS[name]

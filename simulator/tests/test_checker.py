@@ -1,4 +1,4 @@
-"""For each invariant a forged violation, and the checker says exactly that one."""
+"""The checker reports exactly the invariant that a forged object violates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEASE: dict[str, Any] = {
 }
 
 
-class Scene:
+class ForgedCluster:
     """A cluster of two nodes whose objects are forged by hand."""
 
     def __init__(self) -> None:
@@ -47,9 +47,9 @@ class Scene:
 
 
 def made_of(
-    name: str, *, env: str | None = None, text: str = "", asked: dict[str, str] | None = None
+    name: str, *, env: str | None = None, text: str = "", request: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    annotations = {f"agentaflow.gpu/{key}": value for key, value in (asked or {}).items()}
+    annotations = {f"agentaflow.gpu/{key}": value for key, value in (request or {}).items()}
     if text:
         annotations["gpu-scheduling-map"] = text
     index = name.rpartition("-")[2]
@@ -58,40 +58,45 @@ def made_of(
     return pod(name, f"uid-{name}", annotations, literal(env) if env else BY_FIELD, labels=labels, owner=owner)
 
 
-def test_what_the_contract_allows_is_no_violation() -> None:
-    """Two lines of one map share a card; two that share memory share one too."""
-    watch_state = Scene()
+def test_allowed_binds_are_no_violation() -> None:
+    """Two lines of one map may share a device, and so may two pods that share memory."""
+    cluster = ForgedCluster()
     for name, devices, index in (("train-0", "0,1", "0"), ("train-1", "1", "1")):
-        watch_state.put(name, env=devices, text=MAP)
-        assert watch_state.bind(name, "node1", devices, index=index) == 201
+        cluster.put(name, env=devices, text=MAP)
+        assert cluster.bind(name, "node1", devices, index=index) == 201
     for name in ("a", "b"):
-        watch_state.put(name, asked={"count": "1", "memory": "8000", "exclusive": "false"})
-        assert watch_state.bind(name, "node2", "3") == 201
+        cluster.put(name, request={"count": "1", "memory": "8000", "exclusive": "false"})
+        assert cluster.bind(name, "node2", "3") == 201
 
-    watch_state.checker.look()
+    cluster.checker.check()
 
-    assert watch_state.checker.binds == 4
-    assert list(watch_state.checker.waiting()) == []
+    assert cluster.checker.binds == 4
+    assert list(cluster.checker.waiting()) == []
 
 
 BIND = {
-    "another's card": ({"asked": {"count": "1"}}, ("node1", "0"), {}, "apart: GPU 0 of node1 is held by"),
-    "too few cards": ({"asked": {"count": "2"}}, ("node2", "0"), {}, "agree: new: asks for 2"),
-    "another node than it says": ({"asked": {"count": "1"}}, ("node2", "0"), {"node": "node1"}, "agree: new: bound to"),
-    "other cards than it sees": (
+    "a device that is held": ({"request": {"count": "1"}}, ("node1", "0"), {}, "apart: GPU 0 of node1 is held by"),
+    "too few devices": ({"request": {"count": "2"}}, ("node2", "0"), {}, "agree: new: asks for 2"),
+    "another node than assigned": (
+        {"request": {"count": "1"}},
+        ("node2", "0"),
+        {"node": "node1"},
+        "agree: new: bound to",
+    ),
+    "other devices than it sees": (
         {"env": "4", "text": "0=node2:4"},
         ("node2", "5"),
         {"index": "0"},
         "agree: new: sees GPUs 4, assigned 5",
     ),
-    "another line's place": (
+    "the devices of another line": (
         {"text": "0=node2:4\n1=node2:5"},
         ("node2", "5"),
         {"index": "0"},
         "agree: new: line 0 of its map is",
     ),
-    "a leader of yesterday": (
-        {"asked": {"count": "1"}},
+    "a former leader": (
+        {"request": {"count": "1"}},
         ("node2", "0"),
         {"by": "two"},
         "fence: a bind of new comes from two while one holds",
@@ -99,169 +104,163 @@ BIND = {
 }
 
 
-@pytest.mark.parametrize(("asks", "place", "assigned", "told"), BIND.values(), ids=BIND)
-def test_a_bind_against_the_rules_is_told_at_once(
-    asks: dict[str, Any], place: tuple[str, str], assigned: dict[str, str], told: str
+@pytest.mark.parametrize(("fields", "place", "assigned", "message"), BIND.values(), ids=BIND)
+def test_a_bind_against_the_rules_is_reported_at_once(
+    fields: dict[str, Any], place: tuple[str, str], assigned: dict[str, str], message: str
 ) -> None:
-    """Right when the API server has it."""
-    watch_state = Scene()
-    watch_state.put("old", asked={"count": "1"})
-    assert watch_state.bind("old", "node1", "0") == 201
-    watch_state.put("new", **asks)
-    with pytest.raises(BrokenError, match=told):
-        watch_state.bind("new", *place, **{"by": "one", **assigned})
+    """As soon as the API server stores it."""
+    cluster = ForgedCluster()
+    cluster.put("old", request={"count": "1"})
+    assert cluster.bind("old", "node1", "0") == 201
+    cluster.put("new", **fields)
+    with pytest.raises(BrokenError, match=message):
+        cluster.bind("new", *place, **{"by": "one", **assigned})
 
 
-LONG_SINCE: dict[str, tuple[dict[str, Any] | None, int, str]] = {
+OUTDATED: dict[str, tuple[dict[str, Any] | None, int, str]] = {
     "cordoned": ({"cordoned": True}, 0, "node: x was bound to node1, which takes no pods"),
     "not Ready": ({"ready": False}, 0, "node: x was bound to node1, which takes no pods"),
     "gone": (None, 0, "node: x was bound to node1, which takes no pods"),
-    "with fewer cards": ({"cards": 2}, 0, "node: x was given GPU 3 of node1"),
+    "with fewer devices": ({"count": 2}, 0, "node: x was given GPU 3 of node1"),
     "full": ({}, 64, "room: x was bound to node1, where 65 CPUs are taken"),
 }
 
 
-@pytest.mark.parametrize(("state", "cpu", "told"), LONG_SINCE.values(), ids=LONG_SINCE)
-def test_a_bind_to_a_node_that_is_known_not_to_take_it_is_told(
-    state: dict[str, Any] | None, cpu: int, told: str
-) -> None:
-    """Once every replica must have heard of it; before, it is only late."""
+@pytest.mark.parametrize(("state", "cpu", "message"), OUTDATED.values(), ids=OUTDATED)
+def test_a_bind_to_an_unsuitable_node_is_reported(state: dict[str, Any] | None, cpu: int, message: str) -> None:
+    """After every replica must have received the change. Before that the bind is only late."""
     for seconds in (1, 100):
-        watch_state = Scene()
-        watch_state.timeline.run(200)
+        cluster = ForgedCluster()
+        cluster.timeline.run(200)
         if state is None:
-            watch_state.server.nodes.remove("/node1")
+            cluster.server.nodes.remove("/node1")
         else:
-            watch_state.server.nodes.put("/node1", node("node1", **{"cards": 8, **state}))
+            cluster.server.nodes.put("/node1", node("node1", **{"count": 8, **state}))
         if cpu:
             other = pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=cpu)
-            watch_state.server.pods.put("default/o", other)
-        watch_state.timeline.run(seconds)
-        watch_state.put("x", asked={"count": "1"})
+            cluster.server.pods.put("default/o", other)
+        cluster.timeline.run(seconds)
+        cluster.put("x", request={"count": "1"})
         if seconds == 1:
-            assert watch_state.bind("x", "node1", "3") == 201
+            assert cluster.bind("x", "node1", "3") == 201
         else:
-            with pytest.raises(BrokenError, match=told):
-                watch_state.bind("x", "node1", "3")
+            with pytest.raises(BrokenError, match=message):
+                cluster.bind("x", "node1", "3")
 
 
-def test_to_go_on_binding_a_pod_that_is_being_deleted_is_told() -> None:
-    """The API server refuses it each time."""
-    watch_state = Scene()
-    made = watch_state.put("x", asked={"count": "1"})
+def test_repeated_binds_of_a_terminating_pod_are_reported() -> None:
+    """The API server refuses each of them."""
+    cluster = ForgedCluster()
+    made = cluster.put("x", request={"count": "1"})
     ending = {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    watch_state.server.pods.put("default/x", {**made, "metadata": ending})
-    assert watch_state.bind("x", "node1", "3") == 409
-    watch_state.timeline.run(100)
+    cluster.server.pods.put("default/x", {**made, "metadata": ending})
+    assert cluster.bind("x", "node1", "3") == 409
+    cluster.timeline.run(100)
     with pytest.raises(BrokenError, match="ending: a bind of x is tried"):
-        watch_state.bind("x", "node1", "3")
+        cluster.bind("x", "node1", "3")
 
 
 @pytest.mark.parametrize("status", [{"phase": "Failed"}, {}], ids=["ended", "being deleted"])
-def test_a_late_bind_that_nobody_could_make_is_harmless(status: dict[str, str]) -> None:
-    """Its sender knew that it can't land any more, and gave the lease away."""
-    watch_state = Scene()
-    made = watch_state.put("x", asked={"count": "1"})
+def test_a_late_bind_of_an_ended_pod_is_no_violation(status: dict[str, str]) -> None:
+    """Its sender knew that the bind cannot be applied any more, and released the lease."""
+    cluster = ForgedCluster()
+    made = cluster.put("x", request={"count": "1"})
     meta = made["metadata"] if status else {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    watch_state.server.pods.put("default/x", {**made, "metadata": meta, "status": {**made["status"], **status}})
-    watch_state.put("y", asked={"count": "1"})
-    assert watch_state.bind("y", "node1", "0", by="one") == 201
-    watch_state.server.leases.put("gpu-scheduler-system/gpu-scheduler", {**LEASE, "spec": {"holderIdentity": "two"}})
+    cluster.server.pods.put("default/x", {**made, "metadata": meta, "status": {**made["status"], **status}})
+    cluster.put("y", request={"count": "1"})
+    assert cluster.bind("y", "node1", "0", by="one") == 201
+    cluster.server.leases.put("gpu-scheduler-system/gpu-scheduler", {**LEASE, "spec": {"holderIdentity": "two"}})
 
-    assert [watch_state.bind(name, "node1", "0", by="one") for name in ("x", "y")] == [409, 409]
+    assert [cluster.bind(name, "node1", "0", by="one") for name in ("x", "y")] == [409, 409]
     with pytest.raises(BrokenError, match="fence: a bind of y comes from three while two holds"):
-        watch_state.bind("y", "node1", "0", by="three")
+        cluster.bind("y", "node1", "0", by="three")
 
 
-def test_a_line_that_two_have_is_told() -> None:
-    """Whatever cards they hold."""
-    watch_state = Scene()
+def test_a_line_that_two_pods_hold_is_reported() -> None:
+    """Whatever devices they hold."""
+    cluster = ForgedCluster()
     for name in ("x", "y"):
         made = pod(name, name, {"gpu-scheduling-map": "0=node1:"}, BY_FIELD, owner=OWNER, generate_name="x-")
-        watch_state.server.pods.put(f"default/{name}", made)
-    watch_state.server.pods.entries["default/x"].object["spec"]["nodeName"] = "node1"
-    watch_state.server.pods.entries["default/x"].object["metadata"]["annotations"]["agentaflow.gpu/assigned-index"] = (
-        "0"
-    )
-    second = watch_state.server.pods.entries["default/y"].object
+        cluster.server.pods.put(f"default/{name}", made)
+    cluster.server.pods.entries["default/x"].object["spec"]["nodeName"] = "node1"
+    cluster.server.pods.entries["default/x"].object["metadata"]["annotations"]["agentaflow.gpu/assigned-index"] = "0"
+    second = cluster.server.pods.entries["default/y"].object
     second["spec"]["nodeName"] = "node1"
     second["metadata"]["annotations"]["agentaflow.gpu/assigned-index"] = "0"
-    watch_state.server.pods.put("default/y", second)
+    cluster.server.pods.put("default/y", second)
     with pytest.raises(BrokenError, match="index: 2 pods of"):
-        watch_state.checker.look()
+        cluster.checker.check()
 
 
-def test_memory_that_is_not_there_is_told() -> None:
-    """Three that fit by two."""
-    watch_state = Scene()
+def test_memory_beyond_the_devices_memory_is_reported() -> None:
+    """Three pods are given a device that has room for two."""
+    cluster = ForgedCluster()
     for name in ("a", "b"):
-        watch_state.put(name, asked={"count": "1", "memory": "8000", "exclusive": "false"})
-        watch_state.bind(name, "node2", "3")
-    watch_state.put("c", asked={"count": "1", "memory": "8000", "exclusive": "false"})
+        cluster.put(name, request={"count": "1", "memory": "8000", "exclusive": "false"})
+        cluster.bind(name, "node2", "3")
+    cluster.put("c", request={"count": "1", "memory": "8000", "exclusive": "false"})
     with pytest.raises(BrokenError, match="memory: GPU 3 of node2 is given to 3 pods"):
-        watch_state.bind("c", "node2", "3")
+        cluster.bind("c", "node2", "3")
 
 
-def test_a_pod_of_others_must_not_be_written() -> None:
-    """Neither its status nor its node."""
-    watch_state = Scene()
-    watch_state.server.pods.put("default/x", pod("x", "x", {}, None, scheduler="default-scheduler"))
-    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
+def test_a_write_to_a_foreign_pod_is_reported() -> None:
+    """The scheduler may write neither its status nor its node."""
+    cluster = ForgedCluster()
+    cluster.server.pods.put("default/x", pod("x", "x", {}, None, scheduler="default-scheduler"))
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
     with pytest.raises(BrokenError, match="others: "):
-        watch_state.ask("x", "status", {"metadata": {}, "status": {"conditions": [told]}})
+        cluster.ask("x", "status", {"metadata": {}, "status": {"conditions": [condition]}})
 
 
-def test_writes_without_end_are_told() -> None:
-    """A hot loop is no way to wait."""
-    watch_state = Scene()
-    watch_state.put("x", asked={"count": "1"})
-    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
+def test_too_many_writes_are_reported() -> None:
+    """A scheduler must not wait in a hot loop."""
+    cluster = ForgedCluster()
+    cluster.put("x", request={"count": "1"})
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
 
     def write() -> None:
         for _ in range(100):
-            watch_state.ask("x", "status", {"metadata": {}, "status": {"conditions": [told]}})
+            cluster.ask("x", "status", {"metadata": {}, "status": {"conditions": [condition]}})
 
     with pytest.raises(BrokenError, match="budget: 26 writes for x"):
         write()
 
 
-def test_who_could_run_and_waits_is_told() -> None:
-    """By number and by map; who could not is to be told why."""
-    watch_state = Scene()
-    watch_state.put("x", asked={"count": "8"})
-    watch_state.put("train-2", env="2", text=MAP)
-    watch_state.put("big", asked={"count": "9"})
+def test_a_waiting_pod_that_could_run_is_reported() -> None:
+    """By number and by map. A pod that could not run must have a condition with the reason."""
+    cluster = ForgedCluster()
+    cluster.put("x", request={"count": "8"})
+    cluster.put("train-2", env="2", text=MAP)
+    cluster.put("big", request={"count": "9"})
 
-    assert list(watch_state.checker.waiting()) == [
+    assert list(cluster.checker.waiting()) == [
         "liveness: x could run on node1 and is not bound",
         "liveness: train-2 could run on node1 and is not bound",
-        "told: big waits and has no condition PodScheduled=False with a reason",
+        "condition: big waits and has no condition PodScheduled=False with a reason",
     ]
 
 
 CLOSED: dict[str, dict[str, Any]] = {
     "cordoned": {"cordoned": True},
     "not Ready": {"ready": False},
-    "without that card": {"cards": 2},
+    "without that device": {"count": 2},
 }
 
 
 @pytest.mark.parametrize("state", CLOSED.values(), ids=CLOSED)
-def test_nobody_has_to_run_on_a_node_that_takes_nobody(state: dict[str, Any]) -> None:
-    """Only why it waits must be told."""
-    watch_state = Scene()
-    watch_state.server.nodes.put("/node1", node("node1", **{"cards": 8, **state}))
-    watch_state.put("train-2", env="2", text=MAP)
+def test_no_pod_has_to_run_on_a_closed_node(state: dict[str, Any]) -> None:
+    """Only its condition must give the reason."""
+    cluster = ForgedCluster()
+    cluster.server.nodes.put("/node1", node("node1", **{"count": 8, **state}))
+    cluster.put("train-2", env="2", text=MAP)
 
-    assert [word.partition(":")[0] for word in watch_state.checker.waiting()] == ["told"]
+    assert [line.partition(":")[0] for line in cluster.checker.waiting()] == ["condition"]
 
 
-def test_a_node_that_is_full_takes_nobody() -> None:
-    """Whoever filled it."""
-    watch_state = Scene()
-    watch_state.put("train-2", env="2", text=MAP)
-    watch_state.server.pods.put(
-        "default/o", pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=64)
-    )
+def test_no_pod_has_to_run_on_a_full_node() -> None:
+    """Whichever pods fill it."""
+    cluster = ForgedCluster()
+    cluster.put("train-2", env="2", text=MAP)
+    cluster.server.pods.put("default/o", pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=64))
 
-    assert [word.partition(":")[0] for word in watch_state.checker.waiting()] == ["told"]
+    assert [line.partition(":")[0] for line in cluster.checker.waiting()] == ["condition"]

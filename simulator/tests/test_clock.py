@@ -1,4 +1,4 @@
-"""Virtual time: it jumps, it stops for who is stopped, and it ends for who is killed."""
+"""Virtual time: it jumps to the next timer; a stopped host does nothing; a killed host ends."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import asyncio
 
 import pytest
 
-from simulator.clock import Host, StuckError, Timeline
+from simulator.clock import Host, NoProgressError, Timeline
 
 
-async def sleeper(log: list[tuple[str, float]], name: str, *naps: float) -> None:
-    for nap in naps:
-        await asyncio.sleep(nap)
+async def log_after(log: list[tuple[str, float]], name: str, *pauses: float) -> None:
+    for pause in pauses:
+        await asyncio.sleep(pause)
         log.append((name, asyncio.get_running_loop().time()))
 
 
 def test_hours_pass_at_once_and_in_order() -> None:
-    """Who sleeps is woken at his time, whichever process he is in, and what the cluster's actors do lies between."""
+    """Tasks resume in order of time across processes, with the cluster's actors between them."""
     timeline, log = Timeline(), list[tuple[str, float]]()
     began = timeline.now
     one, two = Host(timeline, "one"), Host(timeline, "two")
-    one.create_task(sleeper(log, "one", 3600, 3600))
-    two.create_task(sleeper(log, "two", 5000))
-    timeline.after(4000, lambda: log.append(("world", timeline.now)))
+    one.create_task(log_after(log, "one", 3600, 3600))
+    two.create_task(log_after(log, "two", 5000))
+    timeline.after(4000, lambda: log.append(("actor", timeline.now)))
 
     timeline.run(10_000)
 
-    assert [(name, at - began) for name, at in log] == [("one", 3600), ("world", 4000), ("two", 5000), ("one", 7200)]
+    assert [(name, at - began) for name, at in log] == [("one", 3600), ("actor", 4000), ("two", 5000), ("one", 7200)]
     assert timeline.now == began + 10_000
     one.end()
     two.end()
 
 
 def test_a_stopped_process_misses_its_times_and_catches_up() -> None:
-    """Time goes on without it; when it goes on, everything overdue is done at once."""
+    """Time passes without it. When it resumes, everything overdue runs at once."""
     timeline, log = Timeline(), list[tuple[str, float]]()
     host = Host(timeline, "one")
     began = timeline.now
-    host.create_task(sleeper(log, "one", 1, 1))
+    host.create_task(log_after(log, "one", 1, 1))
     timeline.run(0.5)
     host.stopped = True
     timeline.run(100)
@@ -51,10 +51,10 @@ def test_a_stopped_process_misses_its_times_and_catches_up() -> None:
 
 
 def test_a_killed_process_does_nothing_more() -> None:
-    """Neither now nor when its timers would have been due."""
+    """Neither now nor when its timers would be due."""
     timeline, log = Timeline(), list[tuple[str, float]]()
     host = Host(timeline, "one")
-    host.create_task(sleeper(log, "one", 1))
+    host.create_task(log_after(log, "one", 1))
     timeline.run(0.5)
 
     host.end()
@@ -65,7 +65,7 @@ def test_a_killed_process_does_nothing_more() -> None:
 
 
 def test_a_timeout_is_virtual_too() -> None:
-    """What waits for ever gives up in its time, and a timer that was called off never comes."""
+    """A wait without an end times out in virtual time, and a cancelled timer never fires."""
     timeline, log = Timeline(), list[float]()
     host = Host(timeline, "one")
 
@@ -87,7 +87,7 @@ def test_a_timeout_is_virtual_too() -> None:
 
 
 def test_a_wall_clock_may_be_set() -> None:
-    """It moves with time from wherever somebody set it."""
+    """It advances from the time to which it was set."""
     timeline = Timeline()
     host = Host(timeline, "one")
     before = host.wall()
@@ -98,16 +98,16 @@ def test_a_wall_clock_may_be_set() -> None:
     host.end()
 
 
-def test_who_never_rests_is_told() -> None:
+def test_a_busy_loop_is_reported() -> None:
     """Without this a busy loop would hang the simulation."""
     timeline = Timeline()
     host = Host(timeline, "one")
 
-    async def spin() -> None:
-        while timeline.now >= 0:  # noqa: ASYNC110 - this is what a busy loop looks like
+    async def busy_loop() -> None:
+        while timeline.now >= 0:  # noqa: ASYNC110 - a busy loop on purpose
             await asyncio.sleep(0)
 
-    host.create_task(spin())
-    with pytest.raises(StuckError, match="one never rests"):
+    host.create_task(busy_loop())
+    with pytest.raises(NoProgressError, match="one never rests"):
         timeline.run(1)
     host.end()

@@ -1,4 +1,4 @@
-"""The API server in memory answers as the real one does, where a scheduler can tell."""
+"""The API server in memory answers as the real one does, as far as a scheduler sees it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bind(server: Server, uid: str | None = "uid-1") -> int:
 
 
 def test_a_pod_is_bound_once_with_its_annotations() -> None:
-    """Node and devices come in one write; the second is a conflict."""
+    """Node and devices are set in one write. A second bind is a conflict."""
     server = Server()
     server.pods.put("default/train", made())
 
@@ -55,8 +55,8 @@ def test_a_pod_is_bound_once_with_its_annotations() -> None:
     ],
     ids=["no pod", "another uid", "no uid", "being deleted", "ended"],
 )
-def test_who_cannot_be_bound_is_told(uid: str | None, pod_is: dict[str, Any] | None, status: int) -> None:
-    """Each in its class."""
+def test_a_pod_that_cannot_be_bound_is_refused(uid: str | None, pod_is: dict[str, Any] | None, status: int) -> None:
+    """Each case has its status code."""
     server = Server()
     if pod_is is not None:
         fresh = made()
@@ -65,8 +65,8 @@ def test_who_cannot_be_bound_is_told(uid: str | None, pod_is: dict[str, Any] | N
     assert bind(server, uid) == status
 
 
-def test_a_list_comes_in_pages_of_one_moment() -> None:
-    """What comes meanwhile is not in it; an old page is gone."""
+def test_the_pages_of_a_list_have_one_version() -> None:
+    """Later objects are not in it, and an old page has expired."""
     server = Server()
     for number in range(PAGE + 1):
         server.pods.put(f"default/p{number}", made(f"p{number}"))
@@ -80,15 +80,17 @@ def test_a_list_comes_in_pages_of_one_moment() -> None:
     assert ask(server, "GET", "/api/v1/pods", **{"continue": following}).status == 410
 
 
-def test_a_watch_sees_who_comes_in_and_goes_out_of_its_selector() -> None:
-    """A pod of others that ends leaves those who take something of a node."""
+def test_a_watch_reports_pods_that_enter_and_leave_its_selector() -> None:
+    """A foreign pod that ends leaves the selector of pods that use a node's resources."""
     server = Server()
-    told: list[tuple[str | None, str | None]] = []
+    types: list[tuple[str | None, str | None]] = []
 
-    def word(line: bytes | None) -> str | None:
+    def type_of(line: bytes | None) -> str | None:
         return None if line is None else msgspec.json.decode(line)["type"]
 
-    server.pods.told.append(lambda change: told.append((word(event_of(change, OURS)), word(event_of(change, OTHERS)))))
+    server.pods.watchers.append(
+        lambda change: types.append((type_of(event_of(change, OURS)), type_of(event_of(change, OTHERS))))
+    )
     other = made("other", scheduler="default-scheduler")
     server.pods.put("default/other", other)
     server.pods.put("default/other", {**other, "spec": {**other["spec"], "nodeName": "node1"}})
@@ -96,11 +98,11 @@ def test_a_watch_sees_who_comes_in_and_goes_out_of_its_selector() -> None:
     server.pods.put("default/train", made())
     server.pods.remove("default/train")
 
-    assert told == [(None, None), (None, "ADDED"), (None, "DELETED"), ("ADDED", None), ("DELETED", None)]
+    assert types == [(None, None), (None, "ADDED"), (None, "DELETED"), ("ADDED", None), ("DELETED", None)]
 
 
-def test_a_watch_goes_on_from_where_it_was_unless_that_is_forgotten() -> None:
-    """As after a compaction."""
+def test_a_watch_resumes_unless_its_version_has_expired() -> None:
+    """A version expires after a compaction."""
     server = Server()
     server.pods.put("default/train", made())
     version = server.pods.version
@@ -112,8 +114,8 @@ def test_a_watch_goes_on_from_where_it_was_unless_that_is_forgotten() -> None:
         server.pods.since(version)
 
 
-def test_a_lease_is_written_over_its_own_version_only() -> None:
-    """Whoever comes second is told so."""
+def test_an_update_of_a_lease_needs_its_version() -> None:
+    """The second writer gets a conflict."""
     server = Server()
     lease = {"metadata": {"name": "gpu-scheduler", "namespace": "gpu-scheduler-system"}, "spec": {}}
     path = f"{LEASES}/gpu-scheduler"
@@ -124,18 +126,18 @@ def test_a_lease_is_written_over_its_own_version_only() -> None:
     assert [ask(server, "PUT", path, seen).status for _ in range(2)] == [200, 409]
 
 
-def test_a_status_keeps_what_others_wrote() -> None:
-    """Conditions merge by their type; a uid that is another's is a conflict."""
+def test_a_status_keeps_the_conditions_of_others() -> None:
+    """Conditions merge by their type. A different uid is a conflict."""
     server = Server()
     fresh = made()
     server.pods.put("default/train", {**fresh, "status": {"phase": "Pending", "conditions": [{"type": "Other"}]}})
-    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "GpuHeld: no"}
     path = BINDING.replace("binding", "status")
 
-    answers = [
-        ask(server, "PATCH", path, {"metadata": {"uid": uid}, "status": {"conditions": [told]}}).status
+    statuses = [
+        ask(server, "PATCH", path, {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}).status
         for uid in ("uid-1", "uid-0")
     ]
 
-    assert answers == [200, 409]
-    assert server.pods.entries["default/train"].object["status"]["conditions"] == [{"type": "Other"}, told]
+    assert statuses == [200, 409]
+    assert server.pods.entries["default/train"].object["status"]["conditions"] == [{"type": "Other"}, condition]

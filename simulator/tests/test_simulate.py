@@ -1,4 +1,4 @@
-"""One seed is one run: the plan, the run, what is left of it when it fails, and the command."""
+"""One seed gives one run: the plan, the episode, the minimized failure, and the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.__main__ import _soak
 from simulator.episode import Episode
 from simulator.faults import ACTS, Fault
 from simulator.minimize import shrunk
-from simulator.plan import EPISODE, Deed, plan, seed_of
+from simulator.plan import EPISODE, Action, plan, seed_of
 from simulator.replica_process import starter
 from simulator.soak import Total, soak
 from simulator.tests.bugs import BUGS
@@ -33,11 +33,11 @@ PATH: Final = f"{ROOT}:{ROOT / 'scheduler'}"
 SHORT: Final = 150
 
 
-def simulate(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with nothing else in its environment, but for who measures coverage."""
+def simulate(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command; its environment has only these variables and those of coverage."""
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return subprocess.run(
-        [sys.executable, "-m", "simulator", *words],
+        [sys.executable, "-m", "simulator", *args],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": PATH, **measured, **env},
         capture_output=True,
         text=True,
@@ -46,25 +46,25 @@ def simulate(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_plan_follows_from_its_seed() -> None:
-    """Another seed is another plan, and each begins a run of its own."""
+    """Another seed gives another plan, and each episode has its own seed."""
     assert plan(1, 50) == plan(1, 50)
     assert plan(1, 50) != plan(2, 50)
-    assert plan(1, 50)[-1].what is Deed.QUIET
+    assert plan(1, 50)[-1].what is Action.QUIET
     assert [seed_of(5, episode) for episode in (0, 0)] == [5, 5]
     assert len({seed_of(seed, episode) for seed in range(20) for episode in range(20)}) == 400
 
 
-def test_every_fault_can_come() -> None:
-    """None is forgotten in the plan."""
+def test_every_fault_can_occur() -> None:
+    """The plan contains each of them."""
     there = {step.what for seed in range(5) for step in plan(seed, EPISODE)}
 
     assert [fault for fault in Fault if fault not in there] == []
-    assert [deed for deed in Deed if deed not in there] == []
-    assert {kind for kind, _ in ACTS.values()} == {"bind", "look", "status", "event", "list", "page", "lease", "watch"}
+    assert [action for action in Action if action not in there] == []
+    assert {kind for kind, _ in ACTS.values()} == {"bind", "get", "status", "event", "list", "page", "lease", "watch"}
 
 
 def test_one_seed_gives_one_trace_bit_for_bit() -> None:
-    """Every request, its time and its answer; another seed gives another."""
+    """Every request, its time and its response. Another seed gives another trace."""
     outcomes = [Episode(seed, starter()).run(plan(seed, SHORT)) for seed in (3, 3, 4)]
 
     assert [outcome.violation for outcome in outcomes] == [None, None, None]
@@ -72,11 +72,11 @@ def test_one_seed_gives_one_trace_bit_for_bit() -> None:
     assert outcomes[0].binds == outcomes[1].binds > SHORT / 5
 
 
-def test_more_processes_do_the_same() -> None:
-    """Only sooner: what each episode came to is added in their order."""
-    words = ("--seed", "5", "--steps", str(EPISODE + 200), "-o", "json")
-    alone, beside = (facts_of(simulate(*words, "--jobs", jobs)) for jobs in ("1", "2"))
-    rest = facts_of(simulate(*words, "--after", str(EPISODE)))
+def test_more_processes_give_the_same_result() -> None:
+    """Only sooner: the results of the episodes are added in their order."""
+    args = ("--seed", "5", "--steps", str(EPISODE + 200), "-o", "json")
+    alone, beside = (facts_of(simulate(*args, "--jobs", jobs)) for jobs in ("1", "2"))
+    rest = facts_of(simulate(*args, "--after", str(EPISODE)))
 
     assert 0 < rest["binds"] < alone["binds"]
     assert rest["steps"] == 200
@@ -84,34 +84,34 @@ def test_more_processes_do_the_same() -> None:
     assert {**alone, "seconds": 0, "stepsPerSecond": 0} == {**beside, "seconds": 0, "stepsPerSecond": 0}
 
 
-def test_who_interrupts_it_sees_what_it_came_to(
+def test_an_interrupted_run_prints_its_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the exit code that shells give to Ctrl-C."""
 
-    def interrupted(seed: int, *_: object, tell: Callable[[Total], None], **__: object) -> Total:
-        tell(Total(seed, steps=3000, binds=700))
+    def interrupted(seed: int, *_: object, progress: Callable[[Total], None], **__: object) -> Total:
+        progress(Total(seed, steps=3000, binds=700))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simulator.__main__.soak", interrupted)
 
     assert _soak(1, 9000, 2000, 1, Output.JSON) == 130
-    said = capsys.readouterr()
-    view = json.loads(said.out)["items"][0]
-    assert said.err == "go on with: make soak SEED=1 STEPS=9000 AFTER=5000\n"
+    captured = capsys.readouterr()
+    view = json.loads(captured.out)["items"][0]
+    assert captured.err == "go on with: make soak SEED=1 STEPS=9000 AFTER=5000\n"
     assert (view["steps"], view["binds"], view["violation"]) == (3000, 700, None)
 
 
-def test_the_order_of_pythons_sets_decides_nothing() -> None:
-    """Processes whose strings hash otherwise do the same."""
-    told = [simulate("--seed", "5", "--steps", "1000", "-o", "json", PYTHONHASHSEED=seed) for seed in ("0", "1", "2")]
-    view = [json.loads(each.stdout)["items"][0] for each in told]
+def test_the_order_of_pythons_sets_changes_nothing() -> None:
+    """Processes with other string hashes give the same result."""
+    runs = [simulate("--seed", "5", "--steps", "1000", "-o", "json", PYTHONHASHSEED=seed) for seed in ("0", "1", "2")]
+    view = [json.loads(each.stdout)["items"][0] for each in runs]
 
     assert len({fact["digest"] for fact in view}) == 1
 
 
-def test_a_failure_is_left_with_the_steps_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And with a seed that shows it again."""
+def test_a_failure_is_minimized_to_the_steps_that_cause_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a seed that reproduces it."""
     BUGS["skip_terminating"](monkeypatch)
 
     total = soak(1, EPISODE, starter, tries=25)
@@ -126,7 +126,7 @@ def test_a_failure_is_left_with_the_steps_that_matter(monkeypatch: pytest.Monkey
 
 
 def test_steps_are_left_out_until_all_are_needed() -> None:
-    """Whatever lies between them."""
+    """Whatever steps are between them."""
     steps = plan(1, 64)
     needed = {steps[3], steps[20], steps[61]}
 
@@ -137,8 +137,8 @@ def test_steps_are_left_out_until_all_are_needed() -> None:
     assert shrunk(steps, fails, 2) == steps
 
 
-def test_a_trace_has_each_change_and_what_was_decided_after_it() -> None:
-    """Without faults, so that it can be played again before a real API server."""
+def test_a_trace_has_each_change_and_the_decisions_after_it() -> None:
+    """Without faults, so that it can be replayed on a real API server."""
     lines = list(record(2, 40, starter()))
 
     assert lines[0] == {"format": 1, "seed": 2, "steps": 40}
@@ -159,7 +159,7 @@ def facts_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return view
 
 
-def test_the_command_tells_what_it_did(tmp_path: Path) -> None:
+def test_the_command_prints_its_result(tmp_path: Path) -> None:
     """As a table for people and as JSON for programs; with --trace, as lines of a file."""
     table = simulate("--steps", "60")
     trace = tmp_path / "trace.jsonl"
@@ -183,10 +183,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("words", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_odd_words_are_one_sentence(words: tuple[str, ...], sentence: str) -> None:
+@pytest.mark.parametrize(("args", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_invalid_arguments_are_reported_in_one_sentence(args: tuple[str, ...], sentence: str) -> None:
     """With an example, and exit code 2."""
-    result = simulate(*words)
+    result = simulate(*args)
 
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(sentence)
@@ -194,8 +194,8 @@ def test_odd_words_are_one_sentence(words: tuple[str, ...], sentence: str) -> No
     assert "example: " in result.stderr
 
 
-def test_an_error_of_our_own_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is logged and goes on, and one that ends a replica."""
+def test_an_error_of_our_own_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is logged while the replica continues, and one that ends a replica."""
 
     def wrong(*_: object) -> None:
         raise ValueError("this is a defect")
@@ -203,12 +203,12 @@ def test_an_error_of_our_own_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wrong_later(_: object) -> None:
         raise ValueError("this is a defect")
 
-    for what, how, told in (
-        ("scheduler.scheduling_loop.decide", wrong, "Deciding ended in an error of our own"),
-        ("scheduler.run.SchedulerProcess._lead", wrong_later, "A replica ended in an error of our own"),
+    for target, replacement, error in (
+        ("scheduler.scheduling_loop.decide", wrong, "Deciding failed with an internal error"),
+        ("scheduler.run.SchedulerProcess._lead", wrong_later, "A replica failed with an internal error"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"gpu_scheduler.{what}", how)
+            patch.setattr(f"gpu_scheduler.{target}", replacement)
             failure = soak(1, 40, starter, tries=0).failure
         assert failure is not None
-        assert failure.violation.startswith(f"error: {told}")
+        assert failure.violation.startswith(f"error: {error}")

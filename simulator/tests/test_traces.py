@@ -1,4 +1,4 @@
-"""The recorded traces: the same changes in the same order lead to the decisions that stand there."""
+"""The recorded traces: the same changes in the same order lead to the recorded decisions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from simulator.trace import record
 TRACES: Final = sorted((Path(__file__).resolve().parent / "traces").glob("*.jsonl"))
 
 
-def test_there_are_twenty_and_they_say_something() -> None:
-    """Between them they bind, wait, and wait for several reasons."""
+def test_twenty_traces_have_binds_and_several_reasons() -> None:
+    """Together they contain enough binds, and waits for several reasons."""
     lines = [json.loads(line) for trace in TRACES for line in trace.read_text(encoding="utf-8").splitlines()]
     decided = [one for line in lines for one in line.get("decided", ())]
 
@@ -25,8 +25,8 @@ def test_there_are_twenty_and_they_say_something() -> None:
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
-def test_a_recorded_trace_is_what_happens_today(trace: Path) -> None:
-    """Line by line; who changes a decision on purpose records anew: simulator --seed N --steps 60 --trace FILE."""
+def test_a_recorded_trace_is_reproduced(trace: Path) -> None:
+    """Line by line. To record a changed decision: simulator --seed N --steps 60 --trace FILE."""
     lines = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
 
     assert list(record(lines[0]["seed"], lines[0]["steps"], starter())) == lines

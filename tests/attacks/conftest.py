@@ -1,4 +1,4 @@
-"""The house lives as long as the suite; a tenant as long as one test."""
+"""Fixtures of the suite attacks: one installed cluster for the session, one tenant for each test."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.attacks.house import House, Tenant
-from tests.integration.served import UNREVIEWED
+from tests.attacks.installed_cluster import InstalledCluster, Tenant
+from tests.integration.webhook_process import UNREVIEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Everything that the roles ship, on a real API server, with our programs running."""
-    house = House(tmp_path_factory.mktemp("house"))
-    yield house
-    house.stop()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledCluster]:
+    """A real API server with everything that the roles install, and our running programs."""
+    cluster = InstalledCluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
 
 
 @pytest.fixture
-def tenant(house: House) -> Iterator[Tenant]:
-    """Somebody with ClusterRole `admin` in a namespace of their own."""
-    tenant = Tenant(house)
+def tenant(cluster: InstalledCluster) -> Iterator[Tenant]:
+    """A user with ClusterRole `admin` in a namespace of its own."""
+    tenant = Tenant(cluster)
     yield tenant
     tenant.leave()
 
 
 @pytest.fixture
-def unreviewed(house: House) -> Iterator[Tenant]:
-    """Likewise, in a namespace whose pods slip by the webhook: what stands there is left to policies and bind gate."""
-    tenant = Tenant(house, **{UNREVIEWED.replace("/", "_"): ""})
+def unreviewed(cluster: InstalledCluster) -> Iterator[Tenant]:
+    """A tenant in a namespace whose pods the webhook does not review: only policies and the bind gate check them."""
+    tenant = Tenant(cluster, **{UNREVIEWED.replace("/", "_"): ""})
     yield tenant
     tenant.leave()

@@ -1,8 +1,9 @@
-"""A peer that attacks a server: many connections that never end a request, or requests that cost much.
+"""Attacks a server with many unfinished requests or with costly requests.
 
-Standard library alone, so that it runs in any pod that has Python:
-`python3 flood.py HOST PORT ATTACK CONNECTIONS SECONDS [SOURCE]`. It ends with a line of JSON: connections opened and
-closed, those that the server left open for 15 s afterwards, the longest that one stood, and answers by HTTP status.
+It uses the standard library only, so that it runs in any pod that has Python:
+`python3 flood.py HOST PORT ATTACK CONNECTIONS SECONDS [SOURCE]`. At the end it prints a line of JSON: the connections
+opened and closed, those that the server left open for 15 s afterwards, the longest time that one was open, and the
+answers by HTTP status.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 ANNOUNCED: Final = 8_388_000
 CONTAINERS: Final = 60_000
 AGAIN: Final = 0.5
-"""Seconds until a connection that was closed is opened anew."""
-PATIENCE: Final = 15.0
-"""Seconds after which the server should have closed all."""
+"""Seconds until a closed connection is opened again."""
+TIMEOUT: Final = 15.0
+"""Seconds after the attack within which the server must close all connections."""
 DRIP: Final = 0.3
 """Seconds between two bytes of a header."""
 
@@ -39,10 +40,10 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Flood:
-    """One kind of attack over so many connections at once."""
+    """One kind of attack over many connections at once."""
 
     def __init__(self, host: str, port: int, attack: str, source: str | None) -> None:
-        """`source` is an address of this host to come from."""
+        """`source` is the local address of the connections."""
         self._host = host
         self._port = port
         self._source = source
@@ -57,11 +58,11 @@ class Flood:
         self._ending = False
 
     async def run(self, connections: int, seconds: float) -> None:
-        """Attack for so long; then open nothing more, and count what the server has not closed in time."""
+        """Attack for `seconds`. Then count the connections that the server does not close within TIMEOUT."""
         tasks = [asyncio.create_task(self._keep_one()) for _ in range(connections)]
         await asyncio.sleep(seconds)
         self._ending = True
-        _, left = await asyncio.wait(tasks, timeout=PATIENCE)
+        _, left = await asyncio.wait(tasks, timeout=TIMEOUT)
         self.counts["left"] = len(left)
         for task in left:
             task.cancel()
@@ -86,11 +87,11 @@ class Flood:
             await asyncio.sleep(AGAIN)
 
     async def idle(self, streams: Streams) -> None:
-        """Say nothing."""
+        """Send nothing."""
         await streams[0].read(1)
 
     async def body(self, streams: Streams) -> None:
-        """Send most of a body, then nothing."""
+        """Send most of a request body, then nothing."""
         head = f"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: {ANNOUNCED}\r\n\r\n"
         streams[1].write(head.encode())
         for _ in range(126):
@@ -108,10 +109,10 @@ class Flood:
                 async with asyncio.timeout(DRIP):
                     await streams[0].read(1)
 
-    async def giant(self, streams: Streams) -> None:
+    async def large_body(self, streams: Streams) -> None:
         """Ask for reviews of pods with thousands of containers, one after the other."""
         while not self._ending:
-            streams[1].write(_giant())
+            streams[1].write(_large_body())
             await streams[1].drain()
             began = time.monotonic()
             head = await streams[0].readuntil(b"\r\n\r\n")
@@ -129,12 +130,12 @@ ATTACKS: Final[dict[str, Callable[[Flood, Streams], Awaitable[None]]]] = {
     "bodies": Flood.body,
     "headers": Flood.header,
     "plain-headers": Flood.header,
-    "giants": Flood.giant,
+    "giants": Flood.large_body,
 }
 
 
 @cache
-def _giant() -> bytes:
+def _large_body() -> bytes:
     pod = {
         "metadata": {"name": "giant-0", "annotations": {"gpu-scheduling-map": "0=node1:0\n"}},
         "spec": {
@@ -149,7 +150,7 @@ def _giant() -> bytes:
 
 def main() -> None:
     """Attack as the arguments say."""
-    # It says of every connection that it is gone.
+    # asyncio logs each lost connection.
     logging.disable()
     host, port, attack, connections, seconds, *source = sys.argv[1:]
     flood = Flood(socket.gethostbyname(host), int(port), attack, source[0] if source else None)

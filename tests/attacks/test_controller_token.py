@@ -1,4 +1,4 @@
-"""S8: the controller's token is stolen. It makes pods of GPUWorkloads where users work, and nothing else."""
+"""S8: a stolen controller token creates pods of GPUWorkloads in users' namespaces, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests import objects
-from tests.attacks.house import refusal
-from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.workshop import API
+from tests.attacks.installed_cluster import refusal
+from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.integration.workloads import API
 from tests.objects import gpu_workload
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.attacks.house import House, Tenant
+    from tests.attacks.installed_cluster import InstalledCluster, Tenant
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
@@ -24,9 +24,9 @@ SCHEDULER: Final = "cannot create a pod of another scheduler as the controller o
 
 
 @pytest.fixture
-def stolen(house: House) -> KubeClient:
-    """The token, in other hands."""
-    return house.account("gpu-scheduler-controller")
+def stolen(cluster: InstalledCluster) -> KubeClient:
+    """A client with the controller's token."""
+    return cluster.account("gpu-scheduler-controller")
 
 
 def _pod(scheduler: str = "gpu-scheduler", **owner: Any) -> Object:
@@ -38,7 +38,7 @@ def _pod(scheduler: str = "gpu-scheduler", **owner: Any) -> Object:
 
 WORKLOAD: Final = {"apiVersion": "agentaflow.io/v1", "kind": "GPUWorkload"}
 PODS: Final[dict[str, tuple[Object, str]]] = {
-    "of nobody": (_pod(), NO_OWNER),
+    "without an owner": (_pod(), NO_OWNER),
     "of a Deployment": (_pod(apiVersion="apps/v1", kind="ReplicaSet"), NO_OWNER),
     "of a GPUWorkload that does not control it": (_pod(**WORKLOAD, controller=False), NO_OWNER),
     "of the default scheduler": (_pod("default-scheduler", **WORKLOAD), SCHEDULER),
@@ -49,19 +49,21 @@ PODS: Final[dict[str, tuple[Object, str]]] = {
 @pytest.mark.promise("guard-10")
 @pytest.mark.parametrize("what", PODS)
 def test_a_stolen_token_makes_no_other_pod(tenant: Tenant, stolen: KubeClient, what: str) -> None:
-    """None that no GPUWorkload controls, and none that another scheduler would place at once."""
-    pod, told = PODS[what]
+    """A pod needs a controlling GPUWorkload and our scheduler."""
+    pod, reported = PODS[what]
 
     refused = refusal(stolen.call("POST", tenant.pods, pod))
 
-    assert f"RequestInvalid: {told}" in refused
-    assert tenant.bench.kube.call("GET", tenant.pods)[1]["items"] == []
+    assert f"RequestInvalid: {reported}" in refused
+    assert tenant.namespace.kube.call("GET", tenant.pods)[1]["items"] == []
 
 
 @pytest.mark.promise("guard-10")
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", SYSTEM_NAMESPACE, "gpu-scheduler-monitor"])
-def test_a_stolen_token_makes_no_pod_of_the_system(house: House, stolen: KubeClient, namespace: str) -> None:
-    """Where an account may do everything, a pod with the right owner's name is refused too."""
+def test_a_stolen_token_makes_no_pod_of_the_system(
+    cluster: InstalledCluster, stolen: KubeClient, namespace: str
+) -> None:
+    """In a namespace of the system, even a pod with a GPUWorkload as its controller is refused."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
     pod = objects.pod("spy-0", "0=node1:0")
     pod["metadata"]["ownerReferences"] = [{**WORKLOAD, "name": "spy", "uid": "1", "controller": True}]
@@ -69,7 +71,7 @@ def test_a_stolen_token_makes_no_pod_of_the_system(house: House, stolen: KubeCli
     refused = refusal(stolen.call("POST", pods, pod))
 
     assert f"RequestInvalid: cannot create a pod of a GPUWorkload in namespace {namespace}, which" in refused
-    assert house.kube.get(f"{pods}/spy-0") is None
+    assert cluster.kube.get(f"{pods}/spy-0") is None
 
 
 RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
@@ -96,7 +98,7 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
 
 @pytest.mark.parametrize("what", RIGHTS)
 def test_a_stolen_token_has_no_other_right(stolen: KubeClient, what: str) -> None:
-    """RBAC refuses the rest."""
+    """RBAC refuses all other requests."""
     method, path, body = RIGHTS[what]
     content = "application/merge-patch+json" if method == "PATCH" else "application/json"
 
@@ -106,32 +108,32 @@ def test_a_stolen_token_has_no_other_right(stolen: KubeClient, what: str) -> Non
 
 
 @pytest.mark.promise("guard-10")
-def test_a_stolen_token_makes_no_other_lease(house: House, stolen: KubeClient) -> None:
-    """Not the scheduler's either, where that is not there yet."""
+def test_a_stolen_token_makes_no_other_lease(cluster: InstalledCluster, stolen: KubeClient) -> None:
+    """The policy allows only the Lease by the controller's own name."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 
     refused = refusal(stolen.call("POST", leases, {"metadata": {"name": "another"}}))
 
     assert "cannot create this Lease as the controller of GPUWorkloads: its own is called" in refused
-    assert house.kube.get(f"{leases}/another") is None
+    assert cluster.kube.get(f"{leases}/another") is None
 
 
 @pytest.mark.promise("guard-10", "order-6")
-def test_a_workload_of_the_system_says_why_it_waits(house: House) -> None:
-    """Who creates one there, as only an administrator may, reads where else it would get a pod."""
+def test_a_workload_of_the_system_says_why_it_waits(cluster: InstalledCluster) -> None:
+    """A GPUWorkload in kube-system, which only an administrator can create, gets no pod and reports the reason."""
     path = f"{API}/namespaces/kube-system/gpuworkloads"
-    house.kube.create(path, gpu_workload("lost"))
+    cluster.kube.create(path, gpu_workload("lost"))
 
-    def told() -> str:
-        return str((house.kube.get(f"{path}/lost") or {}).get("status", {}).get("message", ""))
+    def reported() -> str:
+        return str((cluster.kube.get(f"{path}/lost") or {}).get("status", {}).get("message", ""))
 
-    message = eventually("it says why", told, seconds=20)
-    house.kube.delete(f"{path}/lost")
+    message = eventually("it says why", reported, seconds=20)
+    cluster.kube.delete(f"{path}/lost")
     assert message.startswith("RequestInvalid: cannot create a pod of a GPUWorkload in namespace kube-system, which is")
 
 
-def test_what_is_left_is_an_invented_workload(tenant: Tenant, stolen: KubeClient) -> None:
-    """No policy can look a GPUWorkload up: a pod of an invented one stays until garbage collection misses its owner."""
+def test_a_stolen_token_can_invent_a_workload(tenant: Tenant, stolen: KubeClient) -> None:
+    """A policy cannot read the GPUWorkload. The pod of an invented one exists until garbage collection deletes it."""
     status, answer = stolen.call("POST", tenant.pods, _pod(**WORKLOAD))
 
     assert status == 201, answer

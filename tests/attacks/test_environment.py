@@ -1,4 +1,4 @@
-"""A tenant tries to see devices that are not booked for its pod, by the environment of its containers."""
+"""A tenant tries to see devices that its pod does not hold, by the environment of its containers."""
 
 from __future__ import annotations
 
@@ -7,43 +7,44 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
-from tests.attacks.house import TENANT, refusal
-from tests.integration.spellings import ALL, LIMITED, NOT_BOOKED, visible
+from tests.attacks.installed_cluster import TENANT, refusal
+from tests.attacks.oversized_objects import UNKNOWN
+from tests.integration.environments import ALL, LIMITED, NOT_BOOKED, visible
 
 if TYPE_CHECKING:
-    from tests.attacks.house import House, Tenant
+    from tests.attacks.installed_cluster import InstalledCluster, Tenant
     from tests.objects import Object
 
 KEEP: Final = {"agentaflow.gpu/keep-env": "true"}
 NO_GPU: Final = "0=node2:"
-"""The line of who means to take what no line gives."""
+"""A map whose line names no device: the pod tries to see devices by its environment only."""
 ORDER: Final = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
 WHERE: Final = ("containers", "initContainers", "sidecars")
-LONG: Final = (4_097, 100_000, 1_300_000)  # characters of values that no pod needs
+LONG: Final = (4_097, 100_000, 1_300_000)  # characters, above the limit of 4,096
 
 
 @pytest.fixture
-def keeper(house: House, tenant: Tenant) -> Tenant:
-    """A tenant whose pods may keep their environment, and who may debug them."""
-    return _favoured(house, tenant)
+def keeper(cluster: InstalledCluster, tenant: Tenant) -> Tenant:
+    """A tenant whose pods may keep their environment, and that may debug them."""
+    return _favoured(cluster, tenant)
 
 
 @pytest.fixture
-def slipping(house: House, unreviewed: Tenant) -> Tenant:
-    """Likewise, and its pods slip by the webhook."""
-    return _favoured(house, unreviewed)
+def slipping(cluster: InstalledCluster, unreviewed: Tenant) -> Tenant:
+    """A tenant with the same rights whose pods the webhook does not review."""
+    return _favoured(cluster, unreviewed)
 
 
-def _favoured(house: House, tenant: Tenant) -> Tenant:
-    """Give rights that ClusterRole `admin` does not have, as an operator does who trusts a namespace."""
-    house.allow(tenant.namespace, "keepenvs")
-    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{tenant.namespace}"
+def _favoured(cluster: InstalledCluster, tenant: Tenant) -> Tenant:
+    """Give the tenant rights that ClusterRole `admin` lacks, as an operator does for a trusted namespace."""
+    cluster.allow(tenant.namespace.name, "keepenvs")
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{tenant.namespace.name}"
     rule = {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch", "update"]}
-    house.kube.create(f"{roles}/roles", {"metadata": {"name": "debug"}, "rules": [rule]})
+    cluster.kube.create(f"{roles}/roles", {"metadata": {"name": "debug"}, "rules": [rule]})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "debug"}
-    subject = {"kind": "ServiceAccount", "name": TENANT, "namespace": tenant.namespace}
+    subject = {"kind": "ServiceAccount", "name": TENANT, "namespace": tenant.namespace.name}
     body = {"metadata": {"name": "debug"}, "roleRef": reference, "subjects": [subject]}
-    house.kube.create(f"{roles}/rolebindings", body)
+    cluster.kube.create(f"{roles}/rolebindings", body)
     return tenant
 
 
@@ -52,7 +53,7 @@ def _stubborn(*env: Object) -> Object:
 
 
 def _with(where: str, *env: Object, beside: list[Object], keep: bool = True) -> Object:
-    """A pod without a GPU in its line, and one container with this environment; its others have `beside`."""
+    """Return a pod without a GPU in its line. One container has `env`, the others have `beside`."""
     pod = objects.pod("thief-0", NO_GPU, beside, annotations=KEEP if keep else None)
     if where == "containers":
         pod["spec"]["containers"].append(_stubborn(*env))
@@ -63,12 +64,12 @@ def _with(where: str, *env: Object, beside: list[Object], keep: bool = True) -> 
 
 
 def _whole(entry: Object) -> list[Object]:
-    """Both variables, one of them as the attacker has it: what slips by has to carry both."""
+    """Return both variables, with `entry` for one of them: without the webhook, a pod must have both."""
     return [entry, ORDER] if entry["name"] == "CUDA_VISIBLE_DEVICES" else [visible(""), entry]
 
 
 def _debug(tenant: Tenant, name: str, *env: Object) -> tuple[int, Object]:
-    """`kubectl debug`."""
+    """Add a debug container as `kubectl debug` does; return status and answer."""
     body = {"spec": {"ephemeralContainers": [_stubborn(*env)]}}
     return tenant.call("PATCH", f"{tenant.pods}/{name}/ephemeralcontainers", body, "strategic-merge-patch+json")
 
@@ -76,8 +77,8 @@ def _debug(tenant: Tenant, name: str, *env: Object) -> tuple[int, Object]:
 @pytest.mark.promise("env-12", "env-14")
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("what", NOT_BOOKED)
-def test_what_cannot_be_booked_is_refused(keeper: Tenant, what: str, where: str) -> None:
-    """Every spelling that CUDA might read, in every kind of container, with the right to keep an environment."""
+def test_a_value_that_cannot_be_booked_is_refused(keeper: Tenant, what: str, where: str) -> None:
+    """Every spelling that CUDA might read is refused in every kind of container, even with keep-env."""
     refused = refusal(keeper.call("POST", keeper.pods, _with(where, NOT_BOOKED[what], beside=[])))
 
     assert "EnvConflict: cannot keep CUDA_" in refused
@@ -86,26 +87,26 @@ def test_what_cannot_be_booked_is_refused(keeper: Tenant, what: str, where: str)
 
 @pytest.mark.promise("env-12", "env-14", "gate-3")
 @pytest.mark.parametrize("what", NOT_BOOKED)
-def test_what_cannot_be_booked_is_never_bound(slipping: Tenant, what: str) -> None:
-    """Where the webhook did not see the pod, the bind gate says the same."""
+def test_a_pod_with_a_value_that_cannot_be_booked_is_never_bound(slipping: Tenant, what: str) -> None:
+    """The bind gate refuses these values in a pod that the webhook did not review."""
     pod = _with("initContainers", *_whole(NOT_BOOKED[what]), beside=objects.literal(""))
     assert slipping.call("POST", slipping.pods, pod)[0] == 201
 
-    message = slipping.bench.wait_message("thief-0", "EnvConflict: cannot keep CUDA_")
+    message = slipping.namespace.wait_message("thief-0", "EnvConflict: cannot keep CUDA_")
 
     assert ' in container "stubborn": ' in message
-    assert slipping.bench.node_of("thief-0") == ""
+    assert slipping.namespace.node_of("thief-0") == ""
 
 
 @pytest.mark.promise("env-12")
-def test_a_second_entry_is_no_way_round(keeper: Tenant, slipping: Tenant) -> None:
-    """Of two entries with one name the kubelet takes the last; both are looked at."""
+def test_a_second_entry_of_a_variable_is_checked_too(keeper: Tenant, slipping: Tenant) -> None:
+    """The kubelet takes the last of two entries with one name; both are checked."""
     env = [visible("3"), ORDER, visible("+3")]
     status, answer = keeper.call("POST", keeper.pods, _with("containers", *env, beside=[]))
     slipped = slipping.call("POST", slipping.pods, _with("containers", *env, beside=objects.literal("")))
 
     assert (status, slipped[0]) == (403, 201), answer
-    assert slipping.bench.wait_message("thief-0", "EnvConflict: cannot keep CUDA_VISIBLE_DEVICES=")
+    assert slipping.namespace.wait_message("thief-0", "EnvConflict: cannot keep CUDA_VISIBLE_DEVICES=")
 
 
 HONEST: Final = {"numbers": "3,0", "a UUID": objects.gpu(3), "no GPU": "-1", "nothing": ""}
@@ -113,48 +114,48 @@ HONEST: Final = {"numbers": "3,0", "a UUID": objects.gpu(3), "no GPU": "-1", "no
 
 @pytest.mark.promise("env-11")
 @pytest.mark.parametrize("value", HONEST.values(), ids=HONEST)
-def test_what_is_booked_may_be_kept(keeper: Tenant, value: str) -> None:
-    """What the attacks are compared with."""
+def test_a_value_that_can_be_booked_is_kept(keeper: Tenant, value: str) -> None:
+    """A value that keeps to the rules is admitted and bound."""
     status, answer = keeper.call("POST", keeper.pods, _with("containers", visible(value), beside=[]))
 
     assert status == 201, answer
-    assert keeper.bench.placed("thief-0").node == "node2"
+    assert keeper.namespace.placed("thief-0").node == "node2"
 
 
 TAKEN: Final = {
     "a GPU that another pod holds": ("1", "GpuHeld: GPU 1 of node2 is held by "),
-    "by its UUID": (objects.gpu(1), "GpuHeld: GPU "),
-    "among others": ("3,0", "GpuHeld: GPU 0 of node2 is held by "),
+    "a held GPU by its UUID": (objects.gpu(1), "GpuHeld: GPU "),
+    "a held GPU among free ones": ("3,0", "GpuHeld: GPU 0 of node2 is held by "),
 }
 
 
 @pytest.mark.promise("env-15")
 @pytest.mark.parametrize(("value", "start"), TAKEN.values(), ids=TAKEN)
-def test_a_kept_device_is_taken_from_nobody(keeper: Tenant, value: str, start: str) -> None:
-    """What is kept is asked for like a line's devices: it waits for its holder, and is held by whoever keeps it."""
+def test_a_kept_device_waits_for_its_holder(keeper: Tenant, value: str, start: str) -> None:
+    """A kept device counts as a device of the line: the pod waits for its holder, and then holds it."""
     assert keeper.call("POST", keeper.pods, objects.pod("holder-0", "0=node2:0,1"))[0] == 201
-    assert keeper.bench.placed("holder-0").devices == "0,1"
+    assert keeper.namespace.placed("holder-0").devices == "0,1"
     assert keeper.call("POST", keeper.pods, _with("containers", visible(value), beside=[]))[0] == 201
 
-    assert keeper.bench.wait_message("thief-0", start)
-    keeper.bench.delete("holder-0")
-    assert keeper.bench.placed("thief-0").node == "node2"
+    assert keeper.namespace.wait_message("thief-0", start)
+    keeper.namespace.delete("holder-0")
+    assert keeper.namespace.placed("thief-0").node == "node2"
     assert keeper.call("POST", keeper.pods, objects.pod("next-0", "0=node2:0,1"))[0] == 201
-    assert keeper.bench.wait_message("next-0", "GpuHeld: GPU ")
+    assert keeper.namespace.wait_message("next-0", "GpuHeld: GPU ")
 
 
 @pytest.mark.promise("env-15")
 def test_a_kept_device_must_exist(keeper: Tenant) -> None:
-    """A node that gets more cards later must not find one of them taken."""
+    """Otherwise a device that the node gets later would be held already."""
     assert keeper.call("POST", keeper.pods, _with("containers", visible("2,4"), beside=[]))[0] == 201
 
-    assert keeper.bench.wait_message("thief-0", "GpuNotFound: cannot find GPU 4 on node node2")
+    assert keeper.namespace.wait_message("thief-0", "GpuNotFound: cannot find GPU 4 on node node2")
 
 
 @pytest.mark.promise("env-13")
 @pytest.mark.parametrize("what", ALL)
-def test_keep_env_does_not_speak_for_a_debug_container(keeper: Tenant, what: str) -> None:
-    """It comes when everything is booked: another value than its pod's is another device than the booked ones."""
+def test_keep_env_does_not_apply_for_a_debug_container(keeper: Tenant, what: str) -> None:
+    """A debug container is added after the bind, so a value of its own would show devices that are not held."""
     pod = objects.pod("kept-0", NO_GPU, [visible("1")], annotations=KEEP)
     assert keeper.call("POST", keeper.pods, pod)[0] == 201
 
@@ -163,7 +164,7 @@ def test_keep_env_does_not_speak_for_a_debug_container(keeper: Tenant, what: str
 
 @pytest.mark.promise("env-3", "env-13")
 def test_a_debug_container_sees_what_its_kept_pod_sees(keeper: Tenant) -> None:
-    """Without a word of its own."""
+    """A debug container without the variable gets the value of its pod."""
     pod = objects.pod("kept-0", NO_GPU, [visible("1")], annotations=KEEP)
     assert keeper.call("POST", keeper.pods, pod)[0] == 201
 
@@ -174,8 +175,8 @@ def test_a_debug_container_sees_what_its_kept_pod_sees(keeper: Tenant) -> None:
 
 
 @pytest.mark.promise("env-13")
-def test_a_debug_container_sees_nothing_where_nothing_is_decided(keeper: Tenant) -> None:
-    """A pod that asks for nothing has no devices, and neither has who looks into it."""
+def test_a_debug_container_of_a_pod_without_devices_sees_none(keeper: Tenant) -> None:
+    """A pod without a request has no devices, and its debug containers have none."""
     assert keeper.call("POST", keeper.pods, objects.pod("bare-0", None))[0] == 201
 
     assert _debug(keeper, "bare-0", visible("1"))[0] == 403
@@ -186,8 +187,8 @@ def test_a_debug_container_sees_nothing_where_nothing_is_decided(keeper: Tenant)
 
 
 @pytest.mark.promise("env-13", "gate-3")
-def test_a_debug_container_that_slips_by_is_not_bound(slipping: Tenant) -> None:
-    """A pod can be debugged before it is placed, and waits then."""
+def test_a_pod_with_an_unreviewed_debug_container_is_not_bound(slipping: Tenant) -> None:
+    """A debug container can be added before the bind. The pod then waits."""
     pod = objects.pod("thief-0", NO_GPU, objects.literal(""), annotations=KEEP, schedulingGates=[{"name": "any/gate"}])
     assert slipping.call("POST", slipping.pods, pod)[0] == 201
     assert _debug(slipping, "thief-0", visible("1"), ORDER)[0] == 200
@@ -196,51 +197,51 @@ def test_a_debug_container_that_slips_by_is_not_bound(slipping: Tenant) -> None:
         == 200
     )
 
-    message = slipping.bench.wait_message("thief-0", "EnvConflict: ")
+    message = slipping.namespace.wait_message("thief-0", "EnvConflict: ")
 
     assert ' in container "stubborn": it says "1" itself' in message
-    assert slipping.bench.node_of("thief-0") == ""
+    assert slipping.namespace.node_of("thief-0") == ""
 
 
 @pytest.mark.promise("env-1")
-def test_what_comes_by_env_from_stands_behind_ours(keeper: Tenant, slipping: Tenant) -> None:
-    """A kubelet reads `envFrom` first and `env` over it: the webhook writes an entry of `env`, the gate wants it."""
+def test_env_from_does_not_override_our_variables(keeper: Tenant, slipping: Tenant) -> None:
+    """A kubelet lets `env` override `envFrom`: the webhook writes an entry of `env`, and the bind gate requires it."""
     devices = {"metadata": {"name": "devices"}, "data": {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}}
     for tenant in (keeper, slipping):
-        assert tenant.call("POST", f"/api/v1/namespaces/{tenant.namespace}/configmaps", devices)[0] == 201
+        assert tenant.call("POST", f"/api/v1/namespaces/{tenant.namespace.name}/configmaps", devices)[0] == 201
         pod = objects.pod("thief-0", NO_GPU, annotations=KEEP)
         pod["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "devices"}}]
         assert tenant.call("POST", tenant.pods, pod)[0] == 201
 
-    assert keeper.bench.read("thief-0")["spec"]["containers"][0]["env"] == [
+    assert keeper.namespace.read("thief-0")["spec"]["containers"][0]["env"] == [
         {"name": "CUDA_VISIBLE_DEVICES"},
         ORDER,
     ]
-    assert slipping.bench.wait_message("thief-0", "EnvNotInjected: ")
+    assert slipping.namespace.wait_message("thief-0", "EnvNotInjected: ")
 
 
 @pytest.mark.promise("env-14")
 @pytest.mark.parametrize("characters", LONG)
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "not kept"])
 def test_a_long_value_is_refused(keeper: Tenant, slipping: Tenant, characters: int, *, keep: bool) -> None:
-    """Kept or not, and in a debug container: it would stay in the memory of every scheduler."""
+    """Kept or not, and in a debug container: otherwise every scheduler would keep it in memory."""
     value = visible("0" * characters)
     status, answer = keeper.call("POST", keeper.pods, _with("containers", value, beside=[], keep=keep))
     pod = _with("containers", value, ORDER, beside=objects.literal(""), keep=keep)
     slipped = slipping.call("POST", slipping.pods, pod)
     assert keeper.call("POST", keeper.pods, objects.pod("kept-0", NO_GPU, annotations=KEEP))[0] == 201
-    debugged, told = _debug(keeper, "kept-0", value)
+    debugged, reported = _debug(keeper, "kept-0", value)
 
     assert (status, slipped[0], debugged) == (403, 201, 403), answer["message"][:200]
     start = f"EnvConflict: cannot read CUDA_VISIBLE_DEVICES: it has {characters} bytes, and must have at most 4096; "
     assert start in answer["message"]
-    assert start in told["message"]
-    assert slipping.bench.wait_message("thief-0", start)
+    assert start in reported["message"]
+    assert slipping.namespace.wait_message("thief-0", start)
 
 
 @pytest.mark.promise("env-14", "map-12")
 def test_a_line_whose_value_would_be_too_long_is_refused(tenant: Tenant, slipping: Tenant) -> None:
-    """What we write ourselves keeps to the same limit."""
+    """The value that the webhook or the scheduler would write has the same limit."""
     text = "0=node2:" + ",".join(f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(100))
     status, answer = tenant.call("POST", tenant.pods, objects.pod("train-0", text))
     slipped = slipping.call("POST", slipping.pods, objects.pod("train-0", text, objects.reading()))
@@ -248,7 +249,7 @@ def test_a_line_whose_value_would_be_too_long_is_refused(tenant: Tenant, slippin
     assert (status, slipped[0]) == (400, 201)
     assert "MapInvalid: cannot read placement map, line 1: " in answer["message"]
     assert "the GPUs of a line must take at most 4096 characters" in answer["message"]
-    assert slipping.bench.wait_message("train-0", "MapInvalid: ")
+    assert slipping.namespace.wait_message("train-0", "MapInvalid: ")
 
 
 EXCESS: Final[dict[str, tuple[Object, str]]] = {
@@ -283,14 +284,27 @@ EXCESS: Final[dict[str, tuple[Object, str]]] = {
 }
 
 
+@pytest.mark.promise("text-13")
+def test_a_thousand_unknown_annotations_get_a_short_answer(tenant: Tenant) -> None:
+    """The webhook admits the pod with three warnings, and the scheduler names three keys."""
+    warnings = tenant.kube.create_with_warnings(tenant.pods, objects.pod("huge-0", annotations=UNKNOWN))
+
+    message = tenant.namespace.wait_message("huge-0", "NothingRequested: ")
+
+    assert len(warnings) == 3
+    assert all(len(each) < 200 and each in message for each in warnings)
+    assert message.count("is unknown") == 3
+    assert len(message.encode()) <= 1000
+
+
 @pytest.mark.promise("text-12")
 @pytest.mark.parametrize(("pod", "start"), EXCESS.values(), ids=EXCESS)
-def test_what_no_honest_pod_has_is_refused(tenant: Tenant, slipping: Tenant, pod: Object, start: str) -> None:
-    """At admission, and where the pod slipped by, before it is bound."""
+def test_a_pod_with_excessive_fields_is_refused(tenant: Tenant, slipping: Tenant, pod: Object, start: str) -> None:
+    """The webhook refuses it, and the scheduler does not bind a pod that the webhook did not review."""
     status, answer = tenant.call("POST", tenant.pods, pod)
     slipped = slipping.call("POST", slipping.pods, pod)
 
     assert (status, slipped[0]) == (400, 201), answer["message"][:300]
     assert start in answer["message"]
-    assert slipping.bench.wait_message("huge-0", start)
-    assert slipping.bench.node_of("huge-0") == ""
+    assert slipping.namespace.wait_message("huge-0", start)
+    assert slipping.namespace.node_of("huge-0") == ""

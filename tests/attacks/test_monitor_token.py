@@ -1,4 +1,4 @@
-"""S7: a monitor's token is stolen. It tells of its node's GPUs, and of nothing else."""
+"""S7: a stolen monitor token writes its own node's GPUs, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.attacks.house import refusal
-from tests.integration.watched import LEASES, NAMESPACE
-from tests.integration.workshop import API
+from tests.attacks.installed_cluster import refusal
+from tests.integration.monitored_node import LEASES, NAMESPACE
+from tests.integration.workloads import API
 
 if TYPE_CHECKING:
-    from tests.attacks.house import House
+    from tests.attacks.installed_cluster import InstalledCluster
     from tests.objects import Object
 
 NODE: Final = "/api/v1/nodes/node1"
@@ -27,30 +27,33 @@ def _labelled(key: str, value: str | None) -> Object:
 
 
 WRITES: Final[dict[str, tuple[Object, str]]] = {
-    "drives everybody off": ({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, ELSE),
-    "cordons": ({"spec": {"unschedulable": True}}, ELSE),
-    "becomes the control plane": (_labelled("node-role.kubernetes.io/control-plane", ""), ONLY),
-    "draws in who trusts a label": (_labelled("node-restriction.kubernetes.io/secure", "yes"), ONLY),
-    "takes another node's alias": (_labelled("gpu-node-name", "node2"), ONLY),
-    "is another zone": (_labelled("topology.kubernetes.io/zone", "b"), ONLY),
-    "misleads a driver": ({"metadata": {"annotations": {"csi.volume.kubernetes.io/nodeid": "{}"}}}, ONLY),
-    "is never deleted": ({"metadata": {"finalizers": ["example.com/never"]}}, ELSE),
+    "adds a NoExecute taint": ({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, ELSE),
+    "cordons the node": ({"spec": {"unschedulable": True}}, ELSE),
+    "adds the label of the control plane": (_labelled("node-role.kubernetes.io/control-plane", ""), ONLY),
+    "adds a restricted label": (_labelled("node-restriction.kubernetes.io/secure", "yes"), ONLY),
+    "adds the alias of another node": (_labelled("gpu-node-name", "node2"), ONLY),
+    "changes the zone": (_labelled("topology.kubernetes.io/zone", "b"), ONLY),
+    "changes an annotation of a CSI driver": (
+        {"metadata": {"annotations": {"csi.volume.kubernetes.io/nodeid": "{}"}}},
+        ONLY,
+    ),
+    "adds a finalizer": ({"metadata": {"finalizers": ["example.com/never"]}}, ELSE),
 }
 
 
 @pytest.mark.promise("guard-9")
 @pytest.mark.parametrize("content", [MERGE, APPLY], ids=["merge", "apply"])
 @pytest.mark.parametrize("what", WRITES)
-def test_a_stolen_token_changes_nothing_but_readings(house: House, what: str, content: str) -> None:
-    """Of the very node that it runs on."""
-    body, told = WRITES[what]
-    before = house.kube.get(NODE)
+def test_a_stolen_token_changes_nothing_but_readings(cluster: InstalledCluster, what: str, content: str) -> None:
+    """Even of its own node, it writes only labels and annotations agentaflow.gpu/*."""
+    body, reported = WRITES[what]
+    before = cluster.kube.get(NODE)
     full = {"apiVersion": "v1", "kind": "Node", **body} if content == APPLY else body
 
-    refused = refusal(house.monitor("node1").call("PATCH", NODE + (QUERY if content == APPLY else ""), full, content))
+    refused = refusal(cluster.monitor("node1").call("PATCH", NODE + (QUERY if content == APPLY else ""), full, content))
 
-    assert told in refused
-    assert house.kube.get(NODE) == before
+    assert reported in refused
+    assert cluster.kube.get(NODE) == before
 
 
 ELSEWHERE: Final[dict[str, tuple[str, Object]]] = {
@@ -67,23 +70,23 @@ KINDS: Final = {
 
 @pytest.mark.promise("guard-5", "guard-9", "monitor-6")
 @pytest.mark.parametrize("what", ELSEWHERE)
-def test_a_stolen_token_speaks_of_no_other_node(house: House, what: str) -> None:
-    """Neither in labels and annotations, nor in a GPUNode, nor by a Lease that would make it seem well."""
+def test_a_stolen_token_reports_no_other_node(cluster: InstalledCluster, what: str) -> None:
+    """It writes no labels, annotations, GPUNode or Lease of another node."""
     path, body = ELSEWHERE[what]
     version, kind = KINDS[path.split("/")[-2]]
-    before = house.kube.get(path)
+    before = cluster.kube.get(path)
 
     whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "node2"}, **body}
-    refused = refusal(house.monitor("node1").call("PATCH", path + QUERY, whole, APPLY))
+    refused = refusal(cluster.monitor("node1").call("PATCH", path + QUERY, whole, APPLY))
 
     assert "as the monitor of node node1: a monitor writes its own node only" in refused
-    assert house.kube.get(path) == before
+    assert cluster.kube.get(path) == before
 
 
 BEYOND: Final[dict[str, tuple[str, str, Object | None]]] = {
     "the node's status": ("PATCH", f"{NODE}/status", {"status": {"capacity": {"nvidia.com/gpu": "8"}}}),
-    "the node's end": ("DELETE", NODE, None),
-    "another node's end": ("DELETE", "/api/v1/nodes/node2", None),
+    "deletion of its node": ("DELETE", NODE, None),
+    "deletion of another node": ("DELETE", "/api/v1/nodes/node2", None),
     "a pod": ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": {"name": "spy"}}),
     "secrets": ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets", None),
     "a workload's status": ("PATCH", f"{API}/namespaces/default/gpuworkloads/any/status", {"status": {}}),
@@ -97,21 +100,21 @@ BEYOND: Final[dict[str, tuple[str, str, Object | None]]] = {
 
 @pytest.mark.promise("guard-9")
 @pytest.mark.parametrize("what", BEYOND)
-def test_a_stolen_token_has_no_other_right(house: House, what: str) -> None:
-    """RBAC refuses the rest."""
+def test_a_stolen_token_has_no_other_right(cluster: InstalledCluster, what: str) -> None:
+    """RBAC refuses all other requests."""
     method, path, body = BEYOND[what]
 
     refused = refusal(
-        house.monitor("node1").call(method, path, body, MERGE if method == "PATCH" else "application/json")
+        cluster.monitor("node1").call(method, path, body, MERGE if method == "PATCH" else "application/json")
     )
 
     assert f'User "system:serviceaccount:{NAMESPACE}:{NAMESPACE}" cannot ' in refused
 
 
 @pytest.mark.promise("guard-9", "monitor-1")
-def test_the_monitor_tells_of_its_node(house: House) -> None:
-    """What it is for: labels, annotations, GPUNode and Lease of its own node, again and again."""
-    monitor = house.monitor("node3")
+def test_the_monitor_reports_its_node(cluster: InstalledCluster) -> None:
+    """A monitor creates and updates labels, annotations, GPUNode and Lease of its own node."""
+    monitor = cluster.monitor("node3")
     for reading in ("low", "high"):
         metadata = {
             "labels": {"agentaflow.gpu/utilization-tier": reading, "agentaflow.gpu/schedulable": "true"},
@@ -126,5 +129,5 @@ def test_the_monitor_tells_of_its_node(house: House) -> None:
             status, answer = monitor.call("PATCH", path + QUERY, body, APPLY)
             assert status in {200, 201}, answer
 
-    labels = (house.kube.get("/api/v1/nodes/node3") or {})["metadata"]["labels"]
+    labels = (cluster.kube.get("/api/v1/nodes/node3") or {})["metadata"]["labels"]
     assert labels["agentaflow.gpu/utilization-tier"] == "high"

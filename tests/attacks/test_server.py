@@ -1,4 +1,4 @@
-"""S2: whoever reaches our ports neither ends a process nor holds up an admission."""
+"""S2: a client that reaches our ports can neither end a process nor delay an admission."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
-from tests.attacks.creating import Creating
+from tests.attacks.create_latency import Creating
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.attacks.house import House, Tenant
+    from tests.attacks.installed_cluster import InstalledCluster, Tenant
     from tests.integration.command import Command
     from tests.objects import Object
 
 FLOOD: Final = Path(__file__).with_name("flood.py")
 MEMORY_LIMIT: Final = 192
-"""MiB, of role webhook."""
+"""MiB of the container's memory limit in the role webhook."""
 SPARE: Final = 0.25
-"""Of that limit."""
+"""Share of that limit that must stay free."""
 DESCRIPTORS: Final = 1024
-"""The smallest limit that container runtimes give."""
+"""The smallest limit of open files that container runtimes set."""
 SECONDS: Final = 12
 ATTACKS: Final = (
     ("bodies", 15, "127.0.0.2"),
@@ -46,20 +46,23 @@ ATTACKS: Final = (
 
 
 @pytest.mark.promise("serve-1", "serve-2", "serve-3")
-def test_creates_go_on_while_the_webhook_is_attacked(house: House, tenant: Tenant) -> None:
-    """Stalled bodies, idle TLS, slow headers and giant reviews at once: none fails, memory stays, all is closed."""
-    webhook = house.webhook.command
+def test_creates_go_on_while_the_webhook_is_attacked(cluster: InstalledCluster, tenant: Tenant) -> None:
+    """Stalled bodies, idle TLS, slow headers and giant reviews at once: no create fails, memory is bounded.
+
+    All connections of the attack are closed.
+    """
+    webhook = cluster.webhook.command
     _limit_descriptors(webhook)
     ours, others = (Creating(partial(_create, tenant, name)) for name in ("gpu-scheduler", "default-scheduler"))
     with Watching(webhook).going_on() as watching, ours.going_on(), others.going_on():
-        told = _attack(house.webhook.port, *ATTACKS)
+        reported = _attack(cluster.webhook.port, *ATTACKS)
 
-    print(f"\nours: {ours}; others': {others}; peak {watching.peak:.0f} MiB; {told}")  # noqa: T201 - shown by -rP
+    print(f"\nours: {ours}; others': {others}; peak {watching.peak:.0f} MiB; {reported}")  # noqa: T201 - shown by -rP
     assert ours.failed == others.failed == []
     assert watching.peak < (1 - SPARE) * MEMORY_LIMIT
-    # Of others' pods nobody asks the webhook: what they take is the machine's share, with seven attackers on it.
+    # The webhook is not called for pods of other schedulers: their latency shows the load of the machine.
     assert ours.percentile(99) < 1 + 5 * others.percentile(99)
-    for each in told:
+    for each in reported:
         assert each["left"] == 0, each
         assert each["attack"] == "giants" or each["closed"] > 0, each
     assert webhook.process.alive()
@@ -67,9 +70,9 @@ def test_creates_go_on_while_the_webhook_is_attacked(house: House, tenant: Tenan
 
 @pytest.mark.promise("serve-1")
 @pytest.mark.parametrize("program", ["webhook", "scheduler", "controller"])
-def test_probes_are_answered_while_a_health_port_is_attacked(house: House, program: str) -> None:
-    """A kubelet that gets no answer restarts the container: then a peer would have ended the process."""
-    attacked: Command = house.webhook.command if program == "webhook" else getattr(house, program)
+def test_probes_are_answered_while_a_health_port_is_attacked(cluster: InstalledCluster, program: str) -> None:
+    """Otherwise the kubelet would restart the container, and an attacker could end the process."""
+    attacked: Command = cluster.webhook.command if program == "webhook" else getattr(cluster, program)
     _limit_descriptors(attacked)
     answers: list[tuple[int, float]] = []
 
@@ -93,29 +96,29 @@ def test_probes_are_answered_while_a_health_port_is_attacked(house: House, progr
     probing.join()
 
     assert [status for status, _ in answers] == [200] * len(answers)
-    # What the role's probes allow.
+    # Seconds, the time-out of the role's probes.
     assert max(seconds for _, seconds in answers) < 5
     assert attacked.resident() - before < 20
 
 
 class Watching:
-    """A program's resident memory."""
+    """Measures the peak of a program's resident memory, in MiB."""
 
     def __init__(self, command: Command) -> None:
-        """Nothing is known yet."""
+        """`going_on` starts the measurement."""
         self._command = command
         self.peak = 0.0
 
     @contextmanager
     def going_on(self) -> Iterator[Watching]:
-        """Look until the block ends."""
+        """Measure until the block ends."""
         stop = threading.Event()
 
-        def look() -> None:
+        def sample() -> None:
             while not stop.wait(0.05):
                 self.peak = max(self.peak, self._command.resident())
 
-        thread = threading.Thread(target=look)
+        thread = threading.Thread(target=sample)
         thread.start()
         try:
             yield self
@@ -129,19 +132,19 @@ def _create(tenant: Tenant, scheduler: str) -> tuple[int, Object]:
 
 
 def _attack(port: int, *attacks: tuple[str, int, str], seconds: float = SECONDS) -> list[Object]:
-    """Run them all at once; give what each of them tells."""
+    """Run all attacks at once; return the JSON that each of them prints."""
     running = []
     for attack, connections, source in attacks:
         words = ("127.0.0.1", str(port), attack, str(connections), str(seconds), source)
-        # They give way: an attacker has processors of its own.
+        # At a lower priority, because a real attacker uses other processors.
         command = ["nice", "-n", "5", sys.executable, str(FLOOD), *words]
         running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-    told = []
+    reported = []
     for process in running:
         output, _ = process.communicate(timeout=seconds + 60)
         assert process.returncode == 0, output
-        told.append(json.loads(output))
-    return told
+        reported.append(json.loads(output))
+    return reported
 
 
 def _limit_descriptors(command: Command) -> None:

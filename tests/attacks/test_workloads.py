@@ -1,4 +1,4 @@
-"""S5: GPUWorkload as a deputy: an account that may not create pods has the controller make one."""
+"""S5: an account that may not create pods tries to get one created by the controller through a GPUWorkload."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.attacks.house import RBAC
+from tests.attacks.installed_cluster import RBAC
 from tests.objects import gpu_workload
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.attacks.house import House, Tenant
+    from tests.attacks.installed_cluster import InstalledCluster, Tenant
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
@@ -28,40 +28,42 @@ AS_ANOTHER: Final[Object] = {
 
 
 @pytest.fixture
-def clerk(house: House, tenant: Tenant) -> KubeClient:
-    """Who may write GPUWorkloads in the tenant's namespace, and no pods."""
-    space, roles = tenant.namespace, f"{RBAC}/namespaces/{tenant.namespace}"
+def clerk(cluster: InstalledCluster, tenant: Tenant) -> KubeClient:
+    """A client of an account that may write GPUWorkloads in the tenant's namespace, but no pods."""
+    space, roles = tenant.namespace.name, f"{RBAC}/namespaces/{tenant.namespace.name}"
     rule = {
         "apiGroups": ["agentaflow.io"],
         "resources": ["gpuworkloads"],
         "verbs": ["get", "create", "update", "patch"],
     }
-    house.kube.create(f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": "clerk"}})
-    house.kube.create(f"{roles}/roles", {"metadata": {"name": "clerk"}, "rules": [rule]})
+    cluster.kube.create(f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": "clerk"}})
+    cluster.kube.create(f"{roles}/roles", {"metadata": {"name": "clerk"}, "rules": [rule]})
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "clerk"}
     of = {"kind": "ServiceAccount", "name": "clerk", "namespace": space}
-    house.kube.create(f"{roles}/rolebindings", {"metadata": {"name": "clerk"}, "roleRef": role, "subjects": [of]})
-    kube = house.account("clerk", space)
+    cluster.kube.create(f"{roles}/rolebindings", {"metadata": {"name": "clerk"}, "roleRef": role, "subjects": [of]})
+    kube = cluster.account("clerk", space)
     eventually("the right is known", lambda: kube.call("GET", f"{tenant.workloads}/none")[0] == 404)
     return kube
 
 
 def _refused(answer: tuple[int, Object], namespace: str) -> None:
-    status, told = answer
-    assert status == 403, told
+    status, reported = answer
+    assert status == 403, reported
     assert (
         f"RequestInvalid: cannot write the spec of a GPUWorkload as system:serviceaccount:{namespace}:clerk: its pod is"
         f" made for who writes it, and that user may not create pods in namespace {namespace}"
-    ) in told["message"]
+    ) in reported["message"]
 
 
 @pytest.mark.promise("guard-8")
-@pytest.mark.parametrize("template", [None, HOSTS, AS_ANOTHER], ids=["plain", "the host's", "as another account"])
+@pytest.mark.parametrize(
+    "template", [None, HOSTS, AS_ANOTHER], ids=["plain", "with access to the host", "as another account"]
+)
 @pytest.mark.parametrize("way", ["create", "apply"])
-def test_who_may_not_create_pods_writes_no_workload(
+def test_an_account_that_may_not_create_pods_writes_no_workload(
     tenant: Tenant, clerk: KubeClient, template: Object | None, way: str
 ) -> None:
-    """No GPUWorkload is there afterwards, and no pod."""
+    """The request is refused, and neither GPUWorkload nor pod exists afterwards."""
     body = gpu_workload("deputy", template)
     path = f"{tenant.workloads}/deputy?fieldManager=clerk"
 
@@ -71,26 +73,26 @@ def test_who_may_not_create_pods_writes_no_workload(
         else clerk.call("PATCH", path, body, "application/apply-patch+yaml")
     )
 
-    _refused(answer, tenant.namespace)
+    _refused(answer, tenant.namespace.name)
     assert tenant.kube.get(f"{tenant.workloads}/deputy") is None
-    assert tenant.bench.kube.call("GET", tenant.pods)[1]["items"] == []
+    assert tenant.namespace.kube.call("GET", tenant.pods)[1]["items"] == []
 
 
 CHANGES: Final[dict[str, dict[str, Any]]] = {
-    "tries": {"retryPolicy": {"limit": 3}},
-    "time": {"estimatedDuration": "1h"},
+    "retry policy": {"retryPolicy": {"limit": 3}},
+    "estimated duration": {"estimatedDuration": "1h"},
 }
 
 
 @pytest.mark.promise("guard-8")
 @pytest.mark.parametrize("what", CHANGES)
-def test_who_may_not_create_pods_changes_no_workload(tenant: Tenant, clerk: KubeClient, what: str) -> None:
-    """What changes nothing of the spec needs no right to create pods."""
+def test_an_account_that_may_not_create_pods_changes_no_workload(tenant: Tenant, clerk: KubeClient, what: str) -> None:
+    """A change of labels alone needs no right to create pods."""
     tenant.kube.create(tenant.workloads, gpu_workload("honest"))
     path = f"{tenant.workloads}/honest"
     before = (tenant.kube.get(path) or {})["spec"]
 
-    _refused(clerk.call("PATCH", path, {"spec": CHANGES[what]}, "application/merge-patch+json"), tenant.namespace)
+    _refused(clerk.call("PATCH", path, {"spec": CHANGES[what]}, "application/merge-patch+json"), tenant.namespace.name)
 
     assert (tenant.kube.get(path) or {})["spec"] == before
     label = {"metadata": {"labels": {"team": "a"}}}
@@ -100,13 +102,13 @@ def test_who_may_not_create_pods_changes_no_workload(tenant: Tenant, clerk: Kube
 
 @pytest.mark.promise("guard-8")
 def test_pod_security_holds_for_a_workloads_pod(tenant: Tenant) -> None:
-    """Where pods that reach the host are refused, the tenant gets none by a GPUWorkload, and reads why."""
+    """In a namespace with Pod Security baseline, a GPUWorkload gets no pod with access to the host, and reports why."""
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
-    tenant.house.kube.patch(f"/api/v1/namespaces/{tenant.namespace}", label)
+    tenant.cluster.kube.patch(f"/api/v1/namespaces/{tenant.namespace.name}", label)
     assert tenant.call("POST", tenant.workloads, gpu_workload("deputy", HOSTS))[0] == 201
 
-    def told() -> str:
+    def reported() -> str:
         return str((tenant.kube.get(f"{tenant.workloads}/deputy") or {}).get("status", {}).get("message", ""))
 
-    assert 'violates PodSecurity "baseline:latest"' in eventually("the workload waits", told, seconds=20)
-    assert tenant.bench.kube.call("GET", tenant.pods)[1]["items"] == []
+    assert 'violates PodSecurity "baseline:latest"' in eventually("the workload waits", reported, seconds=20)
+    assert tenant.namespace.kube.call("GET", tenant.pods)[1]["items"] == []

@@ -1,6 +1,6 @@
-"""The API server's audit log: which writes were asked for, by whom, and what was answered.
+"""Reads the API server's audit log: each write, its user and its status.
 
-`audit_flags` are the flags of an API server that keeps one: every write to pods, Bindings with their bodies.
+`audit_flags` returns the flags of an API server that logs every write to pods, Bindings with their bodies.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Answered(msgspec.Struct):
 
 
 class Entry(msgspec.Struct, rename="camel"):
-    """One request."""
+    """One line of the log: a request and its status."""
 
     verb: str
     request_uri: str = msgspec.field(name="requestURI", default="")
@@ -70,17 +70,17 @@ class Entry(msgspec.Struct, rename="camel"):
 
     @property
     def pod(self) -> str:
-        """The pod that it is about."""
+        """Namespace and name of the pod that the request is about."""
         return f"{self.object_ref.namespace}/{self.object_ref.name}"
 
     @property
     def done(self) -> bool:
-        """Whether it was done as asked."""
+        """Whether the request is complete and succeeded."""
         return self.stage == "ResponseComplete" and 200 <= self.response_status.code < 300
 
     @property
     def bind(self) -> bool:
-        """Whether it binds a pod."""
+        """Whether the request is a Binding."""
         return self.verb == "create" and self.object_ref.subresource == "binding"
 
 
@@ -88,17 +88,17 @@ _entry = msgspec.json.Decoder(Entry)
 
 
 def audit_flags(folder: Path) -> tuple[str, str]:
-    """Write the policy; give the API server's flags for it."""
+    """Write the audit policy to the folder; return the API server's flags for policy and log."""
     policy = folder / "audit-policy.json"
     policy.write_text(json.dumps(_POLICY), encoding="utf-8")
     return f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}"
 
 
 class AuditLog:
-    """What is written there from now on."""
+    """The audit log of an API server, from the creation of this object on."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        """Find the log among the API server's flags."""
+        """Find the path of the log in the API server's flags; AssertionError if it keeps none."""
         flags = [flag.partition("=")[2] for flag in plane.flags if flag.startswith("--audit-log-path=")]
         assert flags, "this API server keeps no audit log: start it with audited_plane"
         self._plane = plane
@@ -106,7 +106,7 @@ class AuditLog:
         self._began = self.path.stat().st_size if self.path.exists() else 0
 
     def entries(self) -> list[Entry]:
-        """Give all that was asked up to now: a request of our own is waited for, so that none before it is missing."""
+        """Return all entries up to now. Wait for a request of our own in the log, so that no earlier one is missing."""
         mark = f"{ASKED}?auditor={uuid.uuid4()}"
         self._plane.kube.raw("GET", mark)
         eventually("the audit log has the auditor's own request", lambda: mark.encode() in self._read())

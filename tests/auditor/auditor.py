@@ -1,24 +1,24 @@
-"""An auditor beside the scheduler: it shares no code with it, and tells which of the invariants I1 to I11 did not hold.
+"""The auditor checks the invariants I1 to I11 beside a running scheduler, and shares no code with it.
 
     with auditing(plane, command, proxy=proxy) as auditor:
         ...                                   # pods, faults; the last fault ends
         assert auditor.report() == []
 
-`plane` keeps an audit log: shipped.audited_plane makes such a one. `command` is the scheduler, started with
-DEBUG_ENDPOINTS=true; `proxy` the fault proxy, if there is one. `follow` names another scheduler in its place: the next
-replica, after a kill. Where no scheduler lives, I5 and I7 are not asked. I6 and I11 are asked of each scheduler that
-was started with a DECISION_JOURNAL, a file of its own.
+`plane` must keep an audit log (tests.integration.role_manifests.audited_plane). `command` is the scheduler, started
+with DEBUG_ENDPOINTS=true, and `proxy` the optional fault proxy. `follow` replaces the scheduler, for example by the
+next replica after a kill. I5 and I7 are checked only while the scheduler runs. I6 and I11 are checked for each
+scheduler that was started with a DECISION_JOURNAL, a file of its own.
 
-`calm` marks a stretch without faults, in which freed GPUs must soon be used (I9):
+`quiet` marks a time without faults, in which freed GPUs must soon be used (I9):
 
-        with auditor.calm():
-            bench.delete("holder-0")
-            bench.wait_bound("waiter-0", "node1")
+        with auditor.quiet():
+            namespace.delete("holder-0")
+            namespace.wait_bound("waiter-0", "node1")
 
-`report` is called when the last fault has ended: it waits until everybody who waits has been told, and everybody who
-fits is bound, for at most Allowed.liveness seconds; whoever is left is a violation of I7. It gives every violation
-since the auditor began, each once. `allowed` changes times and amounts, for a fault that needs others; these times are
-taken as they are, on however slow a machine.
+Call `report` when the last fault has ended. It waits at most Allowed.liveness seconds until every waiting pod has a
+condition with a reason and every pod that fits is bound. Each other pod is a violation of I7. It returns every
+violation since the auditor was created, each once. `allowed` changes times and amounts for a fault that needs others.
+Its times do not grow on a slow machine.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tests.auditor.audit_log import AuditLog
+from tests.auditor.costs import Usage, hot
 from tests.auditor.findings import Allowed, Violation
-from tests.auditor.holding import ledger_differs
 from tests.auditor.journal import Journal
-from tests.auditor.patience import idle, waiting
-from tests.auditor.placements import agreeing, crowded, dying, shared
-from tests.auditor.spending import Usage, hot
-from tests.auditor.watching import Watching
+from tests.auditor.ledger import ledger_differs
+from tests.auditor.list_watch import Watching
+from tests.auditor.placements import agreeing, shared, terminating_holders, with_waiting_pods
+from tests.auditor.waiting_pods import idle, waiting
 from tests.auditor.writes import bound_once, foreign
 from tests.waiting import eventually
 
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 
 class Auditor:
-    """Hears everything from its beginning to its end."""
+    """Watches pods and nodes, reads the audit log, and checks the invariants in `report`."""
 
     def __init__(self, plane: ControlPlane, proxy: FaultProxy | None, allowed: Allowed) -> None:
-        """List, and begin to watch."""
+        """List pods and nodes, and start to watch them."""
         self.allowed = allowed
         self._plane = plane
         self._proxy = proxy
@@ -64,13 +64,13 @@ class Auditor:
         self.usage = Usage()
         self._watches = [Watching(plane, "nodes"), Watching(plane, "pods")]
         self._command: Command | None = None
-        self._calm: list[tuple[float, float]] = []
+        self._quiet: list[tuple[float, float]] = []
         self._journals: list[Journal] = []
 
-    def follow(self, command: Command, program: str = "tests.replaying") -> None:
-        """Take this process for the scheduler from now on; what the others did before is not forgotten.
+    def follow(self, command: Command, program: str = "tests.replay") -> None:
+        """Audit this process as the scheduler from now on. Earlier processes still count in `report`.
 
-        `program` is the module that decides again by the journal: where the scheduler has a fault built in, with it.
+        `program` is the module that replays the journal. For a scheduler with a built-in fault, it has the same fault.
         """
         self._command = command
         self.usage.follow(command.process.pid)
@@ -78,22 +78,22 @@ class Auditor:
             self._journals.append(Journal(command.journal, program))
 
     @contextmanager
-    def calm(self) -> Iterator[None]:
-        """Hold the scheduler to the time in which a freed GPU must be used: no fault is in force."""
-        began, number = time.monotonic(), len(self._calm)
-        self._calm.append((began, inf))
+    def quiet(self) -> Iterator[None]:
+        """Check during the block that freed GPUs are used in time (I9). No fault may be in force."""
+        began, number = time.monotonic(), len(self._quiet)
+        self._quiet.append((began, inf))
         try:
             yield
         finally:
-            self._calm[number] = began, time.monotonic()
+            self._quiet[number] = began, time.monotonic()
 
     @property
     def placements(self) -> int:
-        """How many pods it has seen that the scheduler placed: an audit of nothing proves nothing."""
-        return len({event.seen.thing.metadata.uid for event in self._history() if event.seen.thing.placed})
+        """Number of pods that the scheduler bound. A test asserts it, because an audit without binds proves nothing."""
+        return len({event.seen.api_object.metadata.uid for event in self._history() if event.seen.api_object.placed})
 
     def report(self) -> list[Violation]:
-        """Give every violation since the beginning, when what is on its way has had its time."""
+        """Return every violation since the start, sorted. First wait for pods that are not yet bound or reported."""
         deadline = time.monotonic() + self.allowed.liveness
         lives = self._command is not None and self._command.process.alive()
         late = list(waiting(self._history())) if lives else []
@@ -106,10 +106,10 @@ class Auditor:
             *shared(events),
             *agreeing(events, self.allowed),
             *bound_once(entries, events),
-            *crowded(events, self.allowed),
+            *with_waiting_pods(events, self.allowed),
             *foreign(entries, events),
-            *dying(events),
-            *idle(events, self._calm, self.allowed, time.monotonic()),
+            *terminating_holders(events),
+            *idle(events, self._quiet, self.allowed, time.monotonic()),
             *self.usage.violations(self.allowed),
         }
         for journal in self._journals:
@@ -121,14 +121,14 @@ class Auditor:
         return sorted(found)
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stop the watches and the threads."""
         for watch in self._watches:
             watch.close()
         self.usage.close()
 
     def _history(self) -> list[Event]:
-        """Give all that has happened up to now, and nothing less."""
-        eventually("the auditor has heard of everything", self._caught_up, seconds=30)
+        """Return all events up to now. Wait until the watches have caught up with a fresh list."""
+        eventually("the auditor's watches have caught up", self._caught_up, seconds=30)
         return [event for watch in self._watches for event in tuple(watch.events)]
 
     def _caught_up(self) -> bool:
@@ -146,7 +146,7 @@ def auditing(
     proxy: FaultProxy | None = None,
     allowed: Allowed | None = None,
 ) -> Iterator[Auditor]:
-    """Audit from here to the end of the block."""
+    """Run an auditor until the end of the block."""
     auditor = Auditor(plane, proxy, allowed or Allowed().here())
     try:
         if command is not None:

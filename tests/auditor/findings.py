@@ -1,4 +1,4 @@
-"""What the auditor finds, and how much it lets pass."""
+"""The violations that the auditor reports, and the tolerances that it allows."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ class Violation:
     sentence: str
 
     def __str__(self) -> str:
-        """As a failed test shows it."""
+        """Return id and sentence, as a failed test shows them."""
         return f"{self.invariant}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Times in seconds and amounts beyond which something is a violation."""
+    """The times (seconds) and amounts beyond which the auditor reports a violation."""
 
     staleness: float = 2.0
-    """So long may what a decision went by be out of date: nodes, and pods of others."""
+    """How old the nodes and foreign pods may be that a decision is based on."""
     liveness: float = 30.0
-    """So long may a pod wait that fits, once the faults are over: from the call of `report` on (I7)."""
+    """How long a pod that fits may wait after the faults, from the call of `report` on (I7)."""
     reuse: float = 2.0
-    """So long may a freed GPU stay idle that somebody waits for, while it is calm (I9)."""
+    """How long a freed GPU may stay idle while a pod waits for it, in a quiet time (I9)."""
     settling: float = 5.0
-    """So long may the ledger differ from a fresh list (I5)."""
+    """How long the ledger may differ from a fresh list (I5)."""
     calls_a_minute: int = 60
     """Requests about one pod in any minute (I10)."""
     calls_a_second: int = 20
     """Requests of one verb and path in any second (I10)."""
     memory: float = 250.0
-    """MB resident (I10)."""
+    """Resident memory of a process in MB (I10)."""
     files: int = 150
-    """Open files and sockets (I10)."""
+    """Open files and sockets of a process (I10)."""
     threads: int = 40
-    """Threads (I10)."""
+    """Threads of a process (I10)."""
 
     def here(self) -> Allowed:
-        """Give as much more time as this machine needs."""
+        """Return a copy whose times are extended for the present load and speed of this machine."""
         return replace(
             self,
             staleness=limit(self.staleness),

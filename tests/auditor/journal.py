@@ -1,4 +1,4 @@
-"""The journal of decisions, read as it is written: I6; and decided again in a process of its own: I11."""
+"""I6 and I11: checks the journal of decisions, and replays it in a separate process."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _Value = dict[str, Any]
 
 
 class Journal:
-    """One process' journal; what has not changed is not decided again."""
+    """The journal of one scheduler process; it is replayed only if it has changed."""
 
     def __init__(self, path: Path, program: str) -> None:
-        """`program` is the module that decides again."""
+        """`program` is the module that replays the journal."""
         self._path = path
         self._program = program
         self._text = b""
         self._found: list[Violation] = []
 
     def violations(self) -> list[Violation]:
-        """Give what is wrong with all that was written up to now."""
+        """Return the violations in the journal up to now."""
         text = self._path.read_bytes()
         if text != self._text:
             self._text = text
-            # A line that a crash has cut is none.
+            # A crash may have cut the last line: ignore it.
             lines = [json.loads(line) for line in text.split(b"\n")[:-1]]
             self._found = [*binds_to_bad_nodes(lines), *_decided_otherwise(self._path, self._program)]
         return self._found
 
 
 def binds_to_bad_nodes(lines: list[_Value]) -> Iterator[Violation]:
-    """I6: a pod was to be bound to a node that, as last seen, was away, not Ready, cordoned or not tolerated."""
+    """I6: the scheduler bound a pod to a node that it knew to be deleted, not Ready, cordoned or not tolerated."""
     nodes: dict[str, _Value] = {}
     pods: dict[str, _Value] = {}
     for line in lines:
-        kind, value = line.get("took"), line.get("value")
+        kind, value = line.get("received"), line.get("value")
         known, key = {"node": (nodes, "name"), "pod": (pods, "ref")}.get(str(kind), (None, ""))
         if known is not None and value is not None:
             name = value[key] if kind == "node" else value[key]["uid"]
@@ -78,7 +78,7 @@ def _covers(toleration: _Value, taint: _Value) -> bool:
 
 
 def _decided_otherwise(journal: Path, program: str) -> Iterator[Violation]:
-    """I11: the same again in the same order comes to something else."""
+    """I11: the replay of the same inputs in the same order gives another decision."""
     ran = subprocess.run(
         [sys.executable, "-m", program, str(journal)],
         cwd=ROOT,

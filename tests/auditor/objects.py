@@ -1,4 +1,4 @@
-"""The fields of pods and nodes that the auditor reads, as the API server sends them."""
+"""Structs with the fields of pods and nodes that the auditor reads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from tests.oracle import reader
+from tests.oracle import reference
 
 OURS: Final = "gpu-scheduler"
 GIVEN: Final = "agentaflow.gpu/assigned-devices"
 BY: Final = "agentaflow.gpu/assigned-by"
-CARDS: Final = "nvidia.com/gpu"
+DEVICES: Final = "nvidia.com/gpu"
 _UNITS: Final = {
     **{
         unit: Decimal(1000) ** power
@@ -87,7 +87,7 @@ class Status(msgspec.Struct):
     allocatable: dict[str, str] = {}
 
 
-class Thing(msgspec.Struct):
+class ApiObject(msgspec.Struct):
     """A pod or a node."""
 
     metadata: Metadata
@@ -96,22 +96,22 @@ class Thing(msgspec.Struct):
 
     @property
     def path(self) -> str:
-        """Its name as people write it."""
+        """`namespace/name`, or the name of a node."""
         return f"{self.metadata.namespace}/{self.metadata.name}".lstrip("/")
 
     @property
     def version(self) -> int:
-        """Of two versions the later is the greater."""
+        """The resource version as a number: a later version is greater."""
         return int(self.metadata.resource_version)
 
     @property
     def ours(self) -> bool:
-        """Whether the pod is the scheduler's to place."""
+        """Whether the pod belongs to our scheduler."""
         return self.spec.scheduler_name == OURS
 
     @property
     def placed(self) -> bool:
-        """Whether a Binding of the scheduler placed the pod: it says by whom."""
+        """Whether a Binding of our scheduler placed the pod: it has the annotation assigned-by."""
         return self.ours and bool(self.spec.node_name) and BY in self.metadata.annotations
 
     @property
@@ -126,19 +126,19 @@ class Thing(msgspec.Struct):
 
     @property
     def ready(self) -> bool:
-        """Whether the node's kubelet says so."""
+        """Whether the node has condition Ready with status True."""
         return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
 
     def given(self, name: str) -> str | None:
-        """One of our annotations, by the last part of its name."""
-        return self.metadata.annotations.get(f"{reader.PREFIX}{name}")
+        """Return the annotation agentaflow.gpu/`name`; None if it is missing."""
+        return self.metadata.annotations.get(f"{reference.PREFIX}{name}")
 
 
 class Slice(msgspec.Struct):
     uuid: str
 
 
-class Card(msgspec.Struct, rename="camel"):
+class Device(msgspec.Struct, rename="camel"):
     index: int
     uuid: str = ""
     health: str = ""
@@ -147,32 +147,32 @@ class Card(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One object as the API server showed it, in both readings."""
+    """One object as the API server sent it: as the auditor's struct and as the struct of tests/oracle."""
 
-    thing: Thing
-    read: reader.Thing
+    api_object: ApiObject
+    read: reference.ApiObject
 
 
-_thing = msgspec.json.Decoder(Thing)
-_read = msgspec.json.Decoder(reader.Thing)
-_cards = msgspec.json.Decoder(list[Card])
+_api_object = msgspec.json.Decoder(ApiObject)
+_read = msgspec.json.Decoder(reference.ApiObject)
+_devices = msgspec.json.Decoder(list[Device])
 
 
 def seen(raw: bytes | msgspec.Raw) -> Seen:
-    """Read one object."""
-    return Seen(_thing.decode(raw), _read.decode(raw))
+    """Decode one object from JSON."""
+    return Seen(_api_object.decode(raw), _read.decode(raw))
 
 
 def amount(quantity: str) -> Decimal:
-    """Read one of Kubernetes' quantities."""
+    """Return a Kubernetes quantity as a number."""
     for unit in (quantity[-2:], quantity[-1:]):
         if unit in _UNITS:
             return Decimal(quantity.removesuffix(unit)) * _UNITS[unit]
     return Decimal(quantity)
 
 
-def requests(pod: Thing) -> dict[str, Decimal]:
-    """Tell what the pod takes of its node, itself included."""
+def requests(pod: ApiObject) -> dict[str, Decimal]:
+    """Return the pod's resource requests by resource; `pods` is 1."""
     total: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
     for container in pod.spec.init_containers:
@@ -191,30 +191,32 @@ def requests(pod: Thing) -> dict[str, Decimal]:
     return total
 
 
-def inventory(node: Thing) -> dict[str, tuple[int, str]] | None:
-    """Tell of each ID that the node's GPUs answer to which card it is, and which slice; None where nobody knows."""
-    cards = _listed(node)
-    if cards is None or len({card.index for card in cards}) < len(cards):
+def inventory(node: ApiObject) -> dict[str, tuple[int, str]] | None:
+    """Return (device index, MIG slice) for each ID of the node's GPUs; None if the node has no valid list of them."""
+    devices = _listed(node)
+    if devices is None or len({device.index for device in devices}) < len(devices):
         return None
-    ids = {str(card.index): (card.index, "") for card in cards}
-    ids |= {card.uuid: (card.index, "") for card in cards if card.uuid}
-    return ids | {one.uuid: (card.index, one.uuid) for card in cards for one in card.mig_devices}
+    ids = {str(device.index): (device.index, "") for device in devices}
+    ids |= {device.uuid: (device.index, "") for device in devices if device.uuid}
+    return ids | {one.uuid: (device.index, one.uuid) for device in devices for one in device.mig_devices}
 
 
-def all_healthy(node: Thing) -> bool:
-    """Whether the node's monitor, where there is one, finds nothing wrong."""
-    cards = _listed(node)
-    return node.given("devices") is None or (cards is not None and {card.health for card in cards} <= {"", "healthy"})
+def all_healthy(node: ApiObject) -> bool:
+    """Return whether no device is unhealthy; True without a monitor, False if its list is invalid."""
+    devices = _listed(node)
+    return node.given("devices") is None or (
+        devices is not None and {device.health for device in devices} <= {"", "healthy"}
+    )
 
 
-def _listed(node: Thing) -> list[Card] | None:
-    """The cards that its monitor lists, else those that a device plugin counts."""
+def _listed(node: ApiObject) -> list[Device] | None:
+    """Return the devices that the node's monitor lists, else those that its device plugin counts."""
     text = node.given("devices")
     if text is None:
-        count = int(node.status.capacity.get(CARDS, "0"))
-        return [Card(index) for index in range(count)] if count else None
+        count = int(node.status.capacity.get(DEVICES, "0"))
+        return [Device(index) for index in range(count)] if count else None
     try:
-        return _cards.decode(text)
+        return _devices.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
 

@@ -1,4 +1,4 @@
-"""What was written, by the API server's audit log: I3 and I8."""
+"""I3 and I8: checks the writes in the API server's audit log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ACCOUNT: Final = "system:serviceaccount:gpu-scheduler-system:gpu-scheduler"
 
 
 def bound_once(entries: Iterable[Entry], events: Iterable[Event]) -> Iterator[Violation]:
-    """I3: a pod was bound twice, or a bind did not say which pod of that name it meant."""
-    ours = {event.seen.thing.path for event in events if event.kind == "pods" and event.seen.thing.ours}
+    """I3: a pod was bound twice, or a Binding had no uid."""
+    ours = {event.seen.api_object.path for event in events if event.kind == "pods" and event.seen.api_object.ours}
     times: Counter[tuple[str, str]] = Counter()
     for entry in entries:
         if not entry.bind or not entry.done or entry.pod not in ours:
@@ -38,7 +38,7 @@ def foreign(entries: Iterable[Entry], events: Iterable[Event]) -> Iterator[Viola
     of: dict[str, set[bool]] = {}
     for event in events:
         if event.kind == "pods":
-            of.setdefault(event.seen.thing.path, set()).add(event.seen.thing.ours)
+            of.setdefault(event.seen.api_object.path, set()).add(event.seen.api_object.ours)
     for entry in entries:
         if entry.done and entry.user.username == ACCOUNT and of.get(entry.pod) == {False}:
             part = entry.object_ref.subresource or "pod"

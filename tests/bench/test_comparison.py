@@ -6,17 +6,17 @@ import pytest
 
 from bench.comparison import CLIENT_LIMITED, Estimate
 from bench.results import Cost
-from tests.bench.expected import expect
-from tests.bench.measured import WRONG, one
+from tests.bench.expected_targets import expect
+from tests.bench.sample_results import WRONG, one
 
 if TYPE_CHECKING:
     from bench.results import Measured
-    from tests.bench.expected import Case
+    from tests.bench.expected_targets import Case
 
 L0 = ("W1", "O/L0", "")
 RATIOS: dict[str, Case] = {
-    "nothing is there": (L0, [], None),
-    "one of the two is not there": (L0, [one("O")], None),
+    "no cell was measured": (L0, [], None),
+    "only one of the two was measured": (L0, [one("O")], None),
     "they have no repetition in common": (L0, [one("O", number=1), one("L0", number=2)], None),
     "the ratio is of rates, so that more is better for us": (
         L0,
@@ -28,54 +28,54 @@ RATIOS: dict[str, Case] = {
         [each for number, ours in enumerate((90, 80, 85)) for each in (one("O", ours, number), one("L0", 100, number))],
         Estimate(0.85, 0.8, 0.9, 3),
     ),
-    "the fastest variant is the limit": (
+    "ours is compared with the fastest variant of the limit": (
         L0,
         [one("O", 90), one("L0", 100, variant="aiohttp/32"), one("L0", 120, variant="curl/32")],
         Estimate(0.75, repetitions=1, variant="curl/32"),
     ),
-    "the fastest variant is so by its median": (
+    "the fastest variant is the one with the greatest median": (
         L0,
         [one("O", 90, number) for number in (1, 2, 3)]
         + [one("L0", rate, number, variant="lucky") for number, rate in enumerate((900, 80, 80), 1)]
         + [one("L0", 100, number, variant="steady") for number in (1, 2, 3)],
         Estimate(0.9, 0.9, 0.9, 3, "steady"),
     ),
-    "our slowest variant is what counts": (
+    "our slowest variant is compared": (
         L0,
         [one("O", 90, variant="a"), one("O", 80, variant="b"), one("L0", 100)],
         Estimate(0.8, repetitions=1),
     ),
-    "what is wrong takes no part": (
+    "a repetition that went wrong is ignored": (
         L0,
         [one("O", 10, **WRONG), one("O", 90, 2), one("L0", 100, 1), one("L0", 100, 2)],
         Estimate(0.9, repetitions=1),
     ),
-    "a variant that is wrong is no limit": (
+    "a variant of the limit that went wrong is ignored": (
         L0,
         [one("O", 90), one("L0", 500, variant="a", **WRONG), one("L0", 100, variant="b")],
         Estimate(0.9, repetitions=1, variant="b"),
     ),
-    "a client with a busy core was the limit itself": (
+    "a client that uses its whole core gives no ratio": (
         L0,
         [one("O", 90), one("L0", 100, cpu=9.1, variant="a", to_last_event=None)],
         Estimate(None, repetitions=1, variant="a", instead=CLIENT_LIMITED),
     ),
-    "a client with room left was not": (
+    "a client with idle CPU gives a ratio": (
         L0,
         [one("O", 90), one("L0", 100, cpu=8.9, to_last_event=None)],
         Estimate(0.9, repetitions=1),
     ),
-    "a slower variant may be as busy as it likes": (
+    "a slower variant of the limit may use its whole core": (
         L0,
         [one("O", 90), one("L0", 50, cpu=20, variant="a", to_last_event=None), one("L0", 100, cpu=5, variant="b")],
         Estimate(0.9, repetitions=1, variant="b"),
     ),
-    "another scheduler may be as busy as it likes": (
+    "another scheduler may use its whole core": (
         ("W1", "O/K", ""),
         [one("O", 90), one("K", 45, cpu=100)],
         Estimate(2, repetitions=1),
     ),
-    "sizes that both have are compared, the largest of them": (
+    "the largest size that both have is compared": (
         L0,
         [one("O", 90), one("O", 80, pods=9000), one("L0", 100), one("L0", 400, pods=200), one("O", 400, pods=200)],
         Estimate(0.9, repetitions=1),
@@ -85,17 +85,17 @@ RATIOS: dict[str, Case] = {
         [one("O", 90), one("N", 15, pods=200)],
         Estimate(6, repetitions=1),
     ),
-    "to the last event": (
+    "rates to the last event are compared": (
         ("W1", "O/L", ""),
         [one("O", 90, to_last_event=10.0), one("L", 100, to_last_event=10.0)],
         Estimate(1, repetitions=1),
     ),
-    "a contender without events has no time to the last": (
+    "a contender without events has no rate to the last event": (
         ("W1", "O/L", ""),
         [one("O", 90), one("L", 100, to_last_event=None)],
         None,
     ),
-    "each fill by itself": (
+    "each fill of W3 is compared by itself": (
         ("W3", "O/L", "70 %"),
         [
             one(name, rate, workload="W3", variant=fill, pods=pods, to_last_event=pods / rate)
@@ -106,7 +106,7 @@ RATIOS: dict[str, Case] = {
         ],
         Estimate(0.8, repetitions=1, variant="70%"),
     ),
-    "the stream beside those that fit nowhere": (
+    "W4 is compared with W2": (
         ("W4", "O/O", ""),
         [one("O", 95, workload="W4", pods=2000), one("O", 100, workload="W2")],
         Estimate(0.95, repetitions=1),
@@ -119,7 +119,7 @@ RATIOS: dict[str, Case] = {
         ],
         Estimate(3, repetitions=1),
     ),
-    "differences are those of one repetition": (
+    "a difference is between values of one repetition": (
         ("W8", "O-P", "p99"),
         [
             one(name, number=number, workload="W8", variant="creations", creations=[took])
@@ -128,12 +128,12 @@ RATIOS: dict[str, Case] = {
         ],
         Estimate(2, 1, 3, 3),
     ),
-    "a creation with nothing beside it": (
+    "a creation without the other contender has no difference": (
         ("W8", "O-P", "p50"),
         [one("O", workload="W8", variant="creations", creations=[0.007]), one("P", workload="W8", variant="creations")],
         None,
     ),
-    "creations are no reviews": (
+    "creations are not compared with reviews": (
         ("W8", "O/P", ""),
         [
             one(name, workload="W8", variant=variant, answered=answered, to_last_answer=10.0)
@@ -146,7 +146,7 @@ RATIOS: dict[str, Case] = {
         ],
         Estimate(0.9, repetitions=1, variant="creations"),
     ),
-    "reviews beside a bare handler": (
+    "our reviews are compared with those of the bare handler": (
         ("W8", "O/H", ""),
         [
             one(name, workload="W8", variant="reviews", answered=answered, to_last_answer=10.0)
@@ -154,7 +154,7 @@ RATIOS: dict[str, Case] = {
         ],
         Estimate(0.5, repetitions=1, variant="reviews"),
     ),
-    "a client with a busy core was the bare handler's limit": (
+    "a client that uses its whole core gives no ratio with the bare handler": (
         ("W8", "O/H", ""),
         [
             one(
@@ -174,5 +174,5 @@ RATIOS: dict[str, Case] = {
 
 @pytest.mark.parametrize(("which", "measured", "found"), RATIOS.values(), ids=RATIOS)
 def test_what_a_ratio_is_made_of(which: tuple[str, str, str], measured: list[Measured], found: Estimate | None) -> None:
-    """The limit and the others stand with their best, we with our worst."""
+    """The best variant of the limit and of others is compared with our worst one."""
     expect(which, measured, found)

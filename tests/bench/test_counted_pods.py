@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @given(st.integers(1, 40), st.integers(1, 100), st.randoms())
-def test_every_pod_fits_wherever_the_ones_before_have_gone(nodes: int, percent: int, chance: Random) -> None:
-    """So many GPUs as are asked for are given, however carelessly."""
+def test_every_pod_fits_wherever_earlier_pods_are(nodes: int, percent: int, chance: Random) -> None:
+    """All requested GPUs can be assigned, for any placement of the earlier pods."""
     counted = CountedPods(nodes, percent)
     free = [GPUS_PER_NODE] * nodes
     for size in counted.sizes:
@@ -31,7 +31,7 @@ def test_every_pod_fits_wherever_the_ones_before_have_gone(nodes: int, percent: 
 
 
 def test_sizes_are_mixed_as_long_as_they_fit() -> None:
-    """All take turns first; what is left in the end are the smallest."""
+    """All sizes come in turn first; at the end only the smallest remain."""
     assert CountedPods(100, 95).sizes[:8] == SIZES * 2
     assert set(CountedPods(100, 95).sizes[-4:]) == {1}
     with pytest.raises(ValueError, match="cannot fill 101 % of the GPUs: it lies between 1 and 100, such as 70"):
@@ -44,24 +44,24 @@ RIGHT = {
 }
 ODD = {
     "one GPU too few": Assignment("node-00000", "node-00000", ("8", "9", "10")),
-    "a GPU that is not there": Assignment("node-00000", "node-00000", ("8", "9", "10", "16")),
-    "told another node": Assignment("node-00000", "node-00001", ("8", "9", "10", "11")),
-    "told nothing": Assignment("node-00000", "", ()),
+    "a GPU that does not exist": Assignment("node-00000", "node-00000", ("8", "9", "10", "16")),
+    "another node in the annotation": Assignment("node-00000", "node-00001", ("8", "9", "10", "11")),
+    "no annotation": Assignment("node-00000", "", ()),
 }
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_what_a_pod_did_not_ask_for_is_told(odd: Assignment) -> None:
-    """Where GPUs are told; who counts only is asked how many a node gave."""
+def test_what_a_pod_did_not_ask_for_is_reported(odd: Assignment) -> None:
+    """For contenders that assign devices; for others only the number of GPUs of each node is checked."""
     counted = CountedPods(2, 100)
     assert list(counted.misplaced(RIGHT, devices=True)) == []
-    (told,) = counted.misplaced({**RIGHT, "counted-00001": odd}, devices=True)
-    assert told.startswith("counted-00001 asked for 4 GPUs of a node and is told GPUs ")
+    (reported,) = counted.misplaced({**RIGHT, "counted-00001": odd}, devices=True)
+    assert reported.startswith("counted-00001 asked for 4 GPUs of a node and is told GPUs ")
     assert list(counted.misplaced({**RIGHT, "counted-00001": odd}, devices=False)) == []
 
 
-def test_a_node_that_gave_too_much_is_told() -> None:
-    """By what its pods asked for."""
+def test_an_overcommitted_node_is_reported() -> None:
+    """By the counts that its pods request."""
     everywhere = {f"counted-{number:05}": Assignment("node-00000", "", ()) for number in range(5)}
     counted = CountedPods(2, 100)
     assert counted.sizes[:5] == (8, 4, 2, 1, 8)

@@ -20,7 +20,7 @@ from bench.figures import (
     spread,
 )
 from bench.results import Cell, Cost, Measured
-from tests.bench.measured import one
+from tests.bench.sample_results import one
 
 SEED = 1
 
@@ -31,10 +31,10 @@ SPREADS = {
 }
 
 
-@pytest.mark.parametrize(("values", "told"), SPREADS.values(), ids=SPREADS)
-def test_median_and_range(values: list[float], told: Spread) -> None:
+@pytest.mark.parametrize(("values", "reported"), SPREADS.values(), ids=SPREADS)
+def test_median_and_range(values: list[float], reported: Spread) -> None:
     """The median is not moved by one slow repetition; the range shows it."""
-    assert spread(values) == told
+    assert spread(values) == reported
 
 
 PERCENTILES = {
@@ -47,30 +47,30 @@ PERCENTILES = {
 }
 
 
-@pytest.mark.parametrize(("percent", "values", "told"), PERCENTILES.values(), ids=PERCENTILES)
-def test_percentiles(percent: float, values: list[float], told: float) -> None:
+@pytest.mark.parametrize(("percent", "values", "reported"), PERCENTILES.values(), ids=PERCENTILES)
+def test_percentiles(percent: float, values: list[float], reported: float) -> None:
     """Linear between the two nearest ranks."""
-    assert percentile(values, percent) == told
+    assert percentile(values, percent) == reported
 
 
 SLOPES = {
     "two points are no trend": ([(0.0, 60.0), (1.0, 61.0)], None),
     "a line": ([(0.0, 60.0), (1.0, 62.0), (3.0, 66.0)], 2.0),
-    "what stays grows by nothing": ([(0.0, 60.0), (1.0, 60.0), (9.0, 60.0)], 0.0),
-    "one outlier is weighed, not believed": ([(0.0, 0.0), (1.0, 4.0), (2.0, 0.0), (3.0, 0.0)], -0.4),
+    "a constant has slope 0": ([(0.0, 60.0), (1.0, 60.0), (9.0, 60.0)], 0.0),
+    "one outlier changes the slope a little": ([(0.0, 0.0), (1.0, 4.0), (2.0, 0.0), (3.0, 0.0)], -0.4),
 }
 
 
-@pytest.mark.parametrize(("points", "told"), SLOPES.values(), ids=SLOPES)
-def test_slopes(points: list[tuple[float, float]], told: float | None) -> None:
+@pytest.mark.parametrize(("points", "reported"), SLOPES.values(), ids=SLOPES)
+def test_slopes(points: list[tuple[float, float]], reported: float | None) -> None:
     """By least squares."""
-    assert slope(points) == (None if told is None else pytest.approx(told))
+    assert slope(points) == (None if reported is None else pytest.approx(reported))
 
 
 RATIOS = {
     "no repetition in common": ({1: 8.0}, {2: 4.0}, None),
     "one pair has no interval": ({1: 8.0}, {1: 4.0}, Ratio(2, None, None, 1)),
-    "nor have two": ({1: 8.0, 2: 4.0}, {1: 4.0, 2: 4.0}, Ratio(1.5, None, None, 2)),
+    "two pairs have no interval": ({1: 8.0, 2: 4.0}, {1: 4.0, 2: 4.0}, Ratio(1.5, None, None, 2)),
     "pairs are made by number, not by order": ({2: 6.0, 1: 8.0}, {1: 4.0, 2: 3.0}, Ratio(2, None, None, 2)),
     "a repetition that one of them lacks is left out": ({1: 8.0, 2: 1.0}, {1: 4.0, 3: 1.0}, Ratio(2, None, None, 1)),
     "the median is of the ratios, not the ratio of the medians": (
@@ -93,23 +93,23 @@ RATIOS = {
 }
 
 
-@pytest.mark.parametrize(("ours", "theirs", "told"), RATIOS.values(), ids=RATIOS)
-def test_ratios(ours: dict[int, float], theirs: dict[int, float], told: Ratio | None) -> None:
+@pytest.mark.parametrize(("ours", "theirs", "reported"), RATIOS.values(), ids=RATIOS)
+def test_ratios(ours: dict[int, float], theirs: dict[int, float], reported: Ratio | None) -> None:
     """Repetitions are paired by number, since what disturbs one contender disturbs its neighbours in time."""
-    assert ratio(ours, theirs, SEED) == told
+    assert ratio(ours, theirs, SEED) == reported
 
 
 def test_the_same_seed_gives_the_same_interval_in_whatever_order_the_values_come() -> None:
     """A report that is made twice is the same."""
     values = [1.31, 0.97, 1.12, 1.05, 1.44, 0.88, 1.21, 1.09, 1.17]
-    told = interval(values, SEED)
-    assert told is not None
-    assert told == interval(sorted(values), SEED)
-    assert min(values) < told[0] < told[1] < max(values)
+    reported = interval(values, SEED)
+    assert reported is not None
+    assert reported == interval(sorted(values), SEED)
+    assert min(values) < reported[0] < reported[1] < max(values)
 
 
-def test_what_cannot_be_told_is_refused_with_an_example() -> None:
-    """A sentence each, instead of a division by nought."""
+def test_what_cannot_be_reported_is_refused_with_an_example() -> None:
+    """ValueError with a sentence, not a division by zero."""
     with pytest.raises(ValueError, match=r"cannot give the median of no values: .* such as \[812.5\]"):
         spread([])
     with pytest.raises(ValueError, match=r"cannot give a percentile of no values: .* such as \[0.004\]"):
@@ -139,7 +139,7 @@ RECORDS = {
 
 @pytest.mark.parametrize(("measured", "binds", "events"), RECORDS.values(), ids=RECORDS)
 def test_rates_of_a_record(measured: Measured, binds: float | None, events: float | None) -> None:
-    """None is a rate that there is not; it is never 0 or infinite."""
+    """A missing rate is None; it is never 0 or infinite."""
     assert (bind_rate(measured), event_rate(measured)) == (binds, events)
 
 
@@ -149,7 +149,7 @@ QUICK = settings(max_examples=30, deadline=None)
 
 
 def both(pairs: list[tuple[float, float]]) -> tuple[dict[int, float], dict[int, float]]:
-    """Two samples, by repetition."""
+    """Return two samples by repetition."""
     return {number: one for number, (one, _) in enumerate(pairs)}, {
         number: two for number, (_, two) in enumerate(pairs)
     }
@@ -158,23 +158,23 @@ def both(pairs: list[tuple[float, float]]) -> tuple[dict[int, float], dict[int, 
 @QUICK
 @given(PAIRS)
 def test_the_value_lies_within_its_interval(pairs: list[tuple[float, float]]) -> None:
-    """And there is an interval from three pairs on."""
-    told = ratio(*both(pairs), SEED)
-    assert told is not None
-    assert told.pairs == len(pairs)
+    """There is an interval from three pairs on."""
+    reported = ratio(*both(pairs), SEED)
+    assert reported is not None
+    assert reported.pairs == len(pairs)
     if len(pairs) < 3:
-        assert told.low is None
-        assert told.high is None
+        assert reported.low is None
+        assert reported.high is None
     else:
-        assert told.low is not None
-        assert told.high is not None
-        assert told.low <= told.value <= told.high
+        assert reported.low is not None
+        assert reported.high is not None
+        assert reported.low <= reported.value <= reported.high
 
 
 @QUICK
 @given(PAIRS.filter(lambda pairs: len(pairs) % 2 == 1))
 def test_swapped_samples_give_the_reciprocal(pairs: list[tuple[float, float]]) -> None:
-    """Of an odd number of pairs; of an even number the mean of two ratios stands in the way."""
+    """For an odd number of pairs; for an even one the median is the mean of two ratios."""
     ours, theirs = both(pairs)
     there, back = ratio(ours, theirs, SEED), ratio(theirs, ours, SEED)
     assert there is not None
@@ -185,7 +185,7 @@ def test_swapped_samples_give_the_reciprocal(pairs: list[tuple[float, float]]) -
 @QUICK
 @given(PAIRS, st.floats(min_value=0.01, max_value=100))
 def test_a_machine_that_is_faster_for_both_changes_nothing(pairs: list[tuple[float, float]], factor: float) -> None:
-    """Ratios are the result because machines differ."""
+    """A ratio does not depend on the machine's speed."""
     ours, theirs = both(pairs)
     before = ratio(ours, theirs, SEED)
     faster = [{number: rate * factor for number, rate in each.items()} for each in (ours, theirs)]
@@ -207,22 +207,22 @@ def test_percentiles_rise_and_stay_within_the_range(values: list[float], one: fl
 
 
 POWERS = {
-    "two points say nothing": ({10: 1.0, 100: 1.0}, None),
-    "what stays has none": ({10: 3.0, 100: 3.0, 5000: 3.0}, 0.0),
-    "what doubles with the size has one": ({10: 5.0, 100: 50.0, 5000: 2500.0}, 1.0),
-    "what goes with its square has two": ({1: 1.0, 2: 4.0, 8: 64.0}, 2.0),
-    "what becomes less has one below none": ({1: 8.0, 2: 4.0, 8: 1.0}, -1.0),
+    "two sizes have no power": ({10: 1.0, 100: 1.0}, None),
+    "a constant has power 0": ({10: 3.0, 100: 3.0, 5000: 3.0}, 0.0),
+    "a proportional cost has power 1": ({10: 5.0, 100: 50.0, 5000: 2500.0}, 1.0),
+    "a quadratic cost has power 2": ({1: 1.0, 2: 4.0, 8: 64.0}, 2.0),
+    "a decreasing cost has a negative power": ({1: 8.0, 2: 4.0, 8: 1.0}, -1.0),
 }
 
 
-@pytest.mark.parametrize(("values", "told"), POWERS.values(), ids=POWERS)
-def test_by_which_power_something_grows(values: dict[int, float], told: float | None) -> None:
-    """The slope through the logarithms."""
-    assert power(values) == (None if told is None else pytest.approx(told, abs=1e-9))
+@pytest.mark.parametrize(("values", "reported"), POWERS.values(), ids=POWERS)
+def test_by_which_power_something_grows(values: dict[int, float], reported: float | None) -> None:
+    """The slope of the line through the logarithms."""
+    assert power(values) == (None if reported is None else pytest.approx(reported, abs=1e-9))
 
 
-def test_cpu_of_who_answers_is_told_by_answers() -> None:
-    """As that of who binds is by pods."""
+def test_cpu_of_a_webhook_is_counted_by_answers() -> None:
+    """CPU of a webhook is for each answer, CPU of a scheduler for each bind."""
     answering = Measured(
         cell=Cell("W8", "O"),
         repetition=1,

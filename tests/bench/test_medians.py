@@ -1,4 +1,4 @@
-"""The committed medians: made of the right repetitions, and quoted as they are."""
+"""The committed medians come from the right repetitions, and pages quote them correctly."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from bench import medians, results
 from bench.gated_process import ROOT
 from bench.report import target_row
 from bench.targets import TARGETS
-from tests.bench.measured import WRONG, one, session
+from tests.bench.sample_results import WRONG, one, session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES: Final = ("quick", "standard", "full")
 FACTORS: Final = {("s", "ms"): 1000.0}
-"""By the page's unit and the target's, where they differ."""
+"""By the page's unit and the target's, if they differ."""
 
 
 def test_medians_leave_out_what_went_wrong(tmp_path: Path) -> None:
-    """An interval begins at three right repetitions; what is written is read again as it was."""
+    """Three valid repetitions have an interval; the written file is read again without a change."""
     made = medians.medians(
         session(
             *(one("O", rate, number) for number, rate in enumerate((90, 80, 85))),
@@ -41,18 +41,18 @@ def test_medians_leave_out_what_went_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_committed_tables_say_what_the_committed_medians_say(name: str) -> None:
-    """Both are written together, of the same session."""
-    told = medians.read(results.FOLDER / f"{name}.json")
+    """Both are written together, from the same session."""
+    reported = medians.read(results.FOLDER / f"{name}.json")
     page = (results.FOLDER / f"{name}.md").read_text(encoding="utf-8")
 
-    assert len(told.targets) == len(TARGETS)
-    for target, each in zip(TARGETS, told.targets, strict=True):
+    assert len(reported.targets) == len(TARGETS)
+    for target, each in zip(TARGETS, reported.targets, strict=True):
         assert (target.workload, target.what, target.met(each.found)) == (each.workload, each.what, each.met)
         assert f"| {' | '.join(target_row(target, each.found))} |" in page
 
 
 def test_the_page_quotes_the_medians() -> None:
-    """Each aim stands once in docs/performance.md, with what was found to the digits that the page gives."""
+    """docs/performance.md has each target once, with the measured value to the page's digits."""
     page = (ROOT / "docs/performance.md").read_text(encoding="utf-8").partition("## Figures so far")[2]
     rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in page.splitlines() if " | " in line]
     quoted = [(row[0], row[1], row[3]) for row in rows if len(row) == 4 and row[1][0] in "≥≤"]
@@ -61,7 +61,7 @@ def test_the_page_quotes_the_medians() -> None:
     for what, aim, now in quoted:
         workload = re.split(r"[ ,]", what)[0]
         target = next(
-            each for each in left if (each.workload, said(each)) == (workload, aim.removesuffix(" of a core"))
+            each for each in left if (each.workload, output(each)) == (workload, aim.removesuffix(" of a core"))
         )
         left.remove(target)
         assert target.found is not None
@@ -72,12 +72,12 @@ def test_the_page_quotes_the_medians() -> None:
         for number, value in zip(numbers, found[: 3 if "(" in now else 1], strict=False):
             digits = len(number.partition(".")[2])
             assert value is not None
-            # Half of the last digit, and a little: the page rounds what the tables have rounded.
+            # Half of the last digit, and a little more: the page rounds values that the tables have rounded.
             assert value / factor == pytest.approx(float(number), abs=0.55 * 10**-digits), what
         assert now.startswith("**") is not target.met, what
     assert left == []
 
 
-def said(target: medians.TargetMedian) -> str:
-    """An aim as the page writes it."""
+def output(target: medians.TargetMedian) -> str:
+    """Return the target as the page writes it."""
     return f"{'≥' if target.at_least else '≤'} {target.bound:g} {target.unit}".strip()

@@ -11,8 +11,8 @@ from bench.jobs import Job
 from bench.plans import Part
 from bench.results import Again, Cell, Machine
 from bench.targets import CHURNED
-from tests.bench.measured import one
-from tests.bench.measured import session as made_up
+from tests.bench.sample_results import one
+from tests.bench.sample_results import session as made_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def job(name: str) -> Job:
-    """A job that is known by its contender."""
+    """Return a job that is identified by its contender."""
 
     def measure(repetition: int, _: object) -> Measured:
         return one(name, number=repetition)
@@ -30,23 +30,23 @@ def job(name: str) -> Job:
 
 
 def of(part: str, measured: Measured) -> Measured:
-    """It, as a cell of this part."""
+    """Return the result as a cell of this part."""
     measured.part = part
     return measured
 
 
 def elsewhere() -> results.Session:
-    """A session of another machine."""
+    """Return a session of another machine."""
     here = made_up()
     here.machine = Machine("Another processor", 2, 24103, "6.1.0")
     return here
 
 
 def test_contenders_take_turns_in_mirrored_order() -> None:
-    """Drift of the machine strikes all alike."""
+    """Drift of the machine affects all contenders alike."""
     part = Part("W1", lambda _: (job("L"), job("O"), job("K")), 3)
 
-    assert [(each.cell.contender, repetition) for each, repetition in part.turns([])] == [
+    assert [(each.cell.contender, repetition) for each, repetition in part.order([])] == [
         *(("L", 1), ("O", 1), ("K", 1)),
         *(("K", 2), ("O", 2), ("L", 2)),
         *(("L", 3), ("O", 3), ("K", 3)),
@@ -65,7 +65,7 @@ def test_the_parts_of_a_plan_have_cells_and_names_of_their_own(parts: plans.Plan
 
 
 def test_each_client_of_the_limit_takes_part_as_it_was_fastest_in_the_sweep() -> None:
-    """With events by the last event, without by the last bind; a client that was not swept in the middle."""
+    """With events by the last event, without by the last bind; a client outside the sweep uses the middle."""
     found = [
         one(name, rate, workload="W1-limit", variant=variant)
         for name, rate, variant in (
@@ -85,10 +85,10 @@ def test_each_client_of_the_limit_takes_part_as_it_was_fastest_in_the_sweep() ->
 
 
 def test_arrivals_need_a_limit() -> None:
-    """Without one there is no pace, and nothing to measure."""
+    """Without a limit there is no rate, and nothing is measured."""
     (arriving,) = (part for part in plans.full() if part.name == "W2")
 
-    assert arriving.turns([]) == []
+    assert arriving.order([]) == []
     jobs = arriving.jobs([one("L", 1000, variant="curl/32")])
     assert [(each.cell.workload, each.cell.variant) for each in jobs] == [
         ("W2", "250/s"),
@@ -100,7 +100,7 @@ def test_arrivals_need_a_limit() -> None:
 
 
 def test_parts_are_chosen_by_name() -> None:
-    """In the plan's order, whatever the order of the names; a name that there is not is told with those that are."""
+    """In the plan's order, whatever the order of the names; the error for an unknown name lists the known ones."""
     plan = tuple(Part(name, lambda _: (), 1) for name in ("W1", "W5", "W6"))
 
     assert plans.chosen_parts(plan, "W6,W1") == (plan[0], plan[2])
@@ -109,7 +109,7 @@ def test_parts_are_chosen_by_name() -> None:
 
 
 def test_a_part_that_is_measured_again_says_so(tmp_path: Path) -> None:
-    """Each by itself, and of the last time alone; others stay as they are."""
+    """Each part is recorded once, with its latest time; other parts do not change."""
     path, first, later = tmp_path / "full.json", made_up(), made_up()
     session.renew(first, "W1", first)
     assert first.again == []
@@ -123,15 +123,15 @@ def test_a_part_that_is_measured_again_says_so(tmp_path: Path) -> None:
 
 
 def test_a_part_is_not_measured_alone_without_the_raw_runs_of_the_others(tmp_path: Path) -> None:
-    """They are not committed, and a report of one part would take the place of one of all parts."""
+    """Raw results are not committed, and a report of one part would replace that of all parts."""
     with pytest.raises(
         ValueError, match=r"cannot measure W1, W5 alone: .*full.json is not there.*python -m bench quick\)"
     ):
         session.resumed(tmp_path / "full.json", made_up(), ["W1", "W5"])
 
 
-def test_what_other_versions_measured_is_not_added_to(tmp_path: Path) -> None:
-    """Whatever the parts."""
+def test_parts_are_not_added_to_results_of_other_versions(tmp_path: Path) -> None:
+    """For any parts."""
     path, here = tmp_path / "full.json", made_up()
     results.write(made_up(of("W1", one("O"))), path)
     here.versions = {"etcd": "3.7"}
@@ -141,8 +141,8 @@ def test_what_other_versions_measured_is_not_added_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parts", [["W5"], ["W1", "W2"], ["W1", "W2", "W5"]])
-def test_another_machine_takes_over_parts_that_are_compared_with_no_other(parts: list[str], tmp_path: Path) -> None:
-    """Then and later, and the session tells which machine that was."""
+def test_another_machine_may_replace_parts_without_shared_ratios(parts: list[str], tmp_path: Path) -> None:
+    """The session records the other machine."""
     path, here = tmp_path / "full.json", elsewhere()
     results.write(made_up(of("W1", one("O")), of("W2", one("O")), of("W5", one("O"))), path)
 
@@ -156,8 +156,8 @@ def test_another_machine_takes_over_parts_that_are_compared_with_no_other(parts:
         results.write(found, path)
 
 
-def test_another_machine_takes_over_no_half_of_what_is_compared(tmp_path: Path) -> None:
-    """Ratios are within one place: who measures one half, and was interrupted, has lost the other."""
+def test_another_machine_cannot_replace_one_side_of_a_ratio(tmp_path: Path) -> None:
+    """The two figures of a ratio must be from one machine."""
     path, here = tmp_path / "full.json", elsewhere()
     results.write(made_up(of("W1", one("O")), of("W2", one("O")), of("W5", one("O"))), path)
 
@@ -170,10 +170,10 @@ def test_another_machine_takes_over_no_half_of_what_is_compared(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("done", [0, 1])
-def test_what_is_there_stays_until_its_part_has_a_cell(
+def test_old_results_stay_until_their_part_has_a_new_one(
     done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is interrupted before the first cell has lost nothing."""
+    """An interrupt before the first result loses nothing."""
 
     def measure(repetition: int, _: object) -> Measured:
         if repetition > done:
@@ -197,7 +197,7 @@ def test_what_is_there_stays_until_its_part_has_a_cell(
 
 
 def test_sizes_leave_room_for_what_is_measured() -> None:
-    """The sizes that targets compare are among them, and no more pods than GPUs."""
+    """The sizes include those of the targets, and no size has more pods than GPUs."""
     sizes = {(cell.nodes, cell.pods) for cell in growth.cells()}
 
     assert {(10, 100), (5000, 100), (100, 1000), (5000, 1000), CHURNED, (5000, 50_000)} <= sizes

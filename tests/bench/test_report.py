@@ -10,7 +10,7 @@ from bench.comparison import CLIENT_LIMITED
 from bench.plots import draw
 from bench.results import Again, Machine
 from bench.targets import TARGETS
-from tests.bench.measured import WRONG, one, session, size
+from tests.bench.sample_results import WRONG, one, session, size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,18 +30,18 @@ NUMBERS = {
 
 @pytest.mark.parametrize(("value", "text"), NUMBERS.items())
 def test_numbers_are_written_for_people(value: float, text: str) -> None:
-    """Three digits that count."""
+    """Three significant digits."""
     assert number(value) == text
 
 
 def row(text: str, *first: str) -> list[str]:
-    """The one row of a table that begins so, cell by cell."""
+    """Return the cells of the only row that begins so."""
     (found,) = (line for line in text.splitlines() if line.startswith(f"| {' | '.join(first)} |"))
     return [cell.strip() for cell in found.strip("| ").split(" | ")]
 
 
-def test_a_report_tells_the_targets() -> None:
-    """What was found, how sure it is, and whether that is enough."""
+def test_a_report_shows_the_targets() -> None:
+    """The value, its interval, and whether the target is met."""
     measured = [
         each
         for number, ours in enumerate((90, 80, 85))
@@ -61,12 +61,12 @@ def test_a_report_tells_the_targets() -> None:
 
 
 def test_a_value_is_not_rounded_onto_a_bound_that_it_misses() -> None:
-    """Otherwise a reader would see 0.8 of 0.8, and that it was missed."""
+    """Otherwise a reader would see 0.8 of 0.8, and the result missed."""
     text = report.markdown(session(one("O", 79.99), one("L0", 100, to_last_event=None)))
     assert row(text, "W1", "rate to the last bind", "O/L0")[3:] == ["≥ 0.8", "0.7999", "—", "1", "**missed**"]
 
 
-def test_a_report_tells_each_workload() -> None:
+def test_a_report_shows_each_workload() -> None:
     """Every variant has a row, in the order of the contenders, and dashes where it has no figure."""
     calls = {"POST pods/binding": 1000, "POST events": 1000, "PUT leases": 4}
     text = report.markdown(
@@ -97,7 +97,7 @@ def test_a_report_tells_each_workload() -> None:
 
 
 def test_a_report_has_columns_for_what_was_measured_alone() -> None:
-    """A workload that knows a figure shows it, and others have no column of dashes."""
+    """A workload has a column only for figures that it has, without columns of dashes."""
     text = report.markdown(
         session(
             one("O", workload="W7", variant="SIGKILL", gap=14.25),
@@ -109,14 +109,14 @@ def test_a_report_has_columns_for_what_was_measured_alone() -> None:
     assert text.count("s of the longest gap") == text.count("% of a core |") == 1
 
 
-def test_remarks_are_what_the_pace_does_not_tell() -> None:
-    """As a terminal shows them while it goes on."""
+def test_remarks_are_what_the_pace_does_not_show() -> None:
+    """As a terminal shows them during the run."""
     assert remarks(one("O", workload="W6", first_bind=1.25)) == ["1.25 s from start to first bind"]
     assert remarks(one("O")) == []
 
 
-def test_a_report_tells_how_fast_a_client_was_answered() -> None:
-    """And what each creation took, where that was timed."""
+def test_a_report_shows_how_fast_a_client_was_answered() -> None:
+    """And the time of each creation, if it was measured."""
     made = one("P", workload="W8", variant="creations", creations=[0.004, 0.006], answered=500, to_last_answer=0.5)
     asked = one("H", workload="W8", variant="reviews", answered=20000, to_last_answer=2.0)
     text = report.markdown(session(made, asked))
@@ -125,16 +125,16 @@ def test_a_report_tells_how_fast_a_client_was_answered() -> None:
     assert row(text, "H", "reviews")[6:8] == ["10,000", "—"]
 
 
-def test_a_report_tells_what_was_wrong_and_stays_a_table() -> None:
-    """Each on a line of its own; a bar in a name is no end of a cell."""
+def test_a_report_shows_what_was_wrong_and_stays_a_table() -> None:
+    """Each fault has a line of its own; a bar in a name does not end a cell."""
     text = report.markdown(session(one("O", variant="a|b", wrong=["two pods\nhave GPU 0"]), one("O", number=2)))
     assert "- W1 O a|b, repetition 1: two pods have GPU 0\n" in text
     assert "| O | a\\|b | 1,000 on 500 | 0 of 1 | — | — | — | — | — |" in text
     assert "Nothing: every repetition takes part." in report.markdown(session(one("O")))
 
 
-def test_a_report_tells_how_costs_grow() -> None:
-    """Every size in a row, the powers below; a size at which something had happened before is no part of them."""
+def test_a_report_shows_how_costs_grow() -> None:
+    """Each size in a row, the powers below; a size with earlier churn is not included."""
     sizes = [size(nodes, 100, float(nodes), memory=None) for nodes in (10, 100, 1000)]
     text = report.markdown(session(*sizes, size(1000, 5000, 1000), size(1000, 5000, 1, variant="after 50,000 pods")))
     assert row(text, "pods on nodes")[1] == "decision by map, µs"
@@ -146,8 +146,8 @@ def test_a_report_tells_how_costs_grow() -> None:
     assert "### growth" not in report.markdown(session(one("O")))
 
 
-def test_a_report_tells_which_parts_are_of_another_time() -> None:
-    """They were measured again, and are no part of the one run."""
+def test_a_report_shows_which_parts_are_of_another_time() -> None:
+    """Parts that were measured again are listed."""
     measured = session(one("O"))
     measured.again.append(Again("W5", "2026-02-03T04:05:06Z", "def456"))
     assert "- measured again: W5, begun 2026-02-03T04:05:06Z, commit `def456`\n" in report.markdown(measured)
@@ -158,14 +158,14 @@ def test_a_report_tells_which_parts_are_of_another_time() -> None:
 
 
 def test_a_report_of_nothing_says_so() -> None:
-    """As where a session broke off."""
+    """As after an interrupted session."""
     text = report.markdown(session())
     assert f"0 met, 0 missed, {len(TARGETS)} without a value." in text
     assert "###" not in text
 
 
 def test_pictures_are_the_same_each_time(tmp_path: Path) -> None:
-    """What is committed changes only where the figures do; what has no data is not drawn."""
+    """The committed pictures change only with the figures; without data there is no picture."""
     waited = one("O", workload="W2", latencies=[0.004, 0.004])
     sizes = [size(nodes, pods) for nodes, pods in ((10, 100), (5000, 100), (5000, 1000))]
     measured = session(one("O", 90, each_tenth=[5, 5]), one("K", 20, each_tenth=[3]), waited, *sizes)

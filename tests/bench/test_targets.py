@@ -7,37 +7,37 @@ import pytest
 from bench.comparison import CLIENT_LIMITED, Estimate
 from bench.results import Cost, Measured
 from gpu_scheduler.settings import LeaderSettings
-from tests.bench.expected import expect, target
-from tests.bench.measured import WRONG, one, size
+from tests.bench.expected_targets import expect, target
+from tests.bench.sample_results import WRONG, one, size
 
 if TYPE_CHECKING:
-    from tests.bench.expected import Case
+    from tests.bench.expected_targets import Case
 
 FIGURES: dict[str, Case] = {
     "CPU a pod": (("W1", "O", "CPU"), [one("O", cpu=0.3)], Estimate(0.3, repetitions=1)),
     "CPU of others is not ours": (("W1", "O", "CPU"), [one("O", costs={"etcd": Cost(9.0, 1.0, 1.0)})], None),
-    "every write counts, and a read is none": (
+    "every write counts, a read does not": (
         ("W1", "O", "writes"),
         [one("O", calls={"POST pods/binding": 1000, "POST events": 1000, "PATCH pods/status": 100, "LIST pods": 2})],
         Estimate(2.1, repetitions=1),
     ),
-    "a watch is no read": (
+    "a watch is not counted as a read": (
         ("W1", "O", "reads"),
         [one("O", calls={"POST pods/binding": 1000, "WATCH pods": 3})],
         Estimate(0, repetitions=1),
     ),
-    "a list is one, and so is a get": (
+    "a list and a get are counted as reads": (
         ("W1", "O", "reads"),
         [one("O", calls={"LIST pods": 3, "GET leases": 2})],
         Estimate(0.005, repetitions=1),
     ),
-    "requests that nobody counted are not none": (("W1", "O", "reads"), [one("O")], None),
-    "half of all pods wait less": (
+    "uncounted requests give no value": (("W1", "O", "reads"), [one("O")], None),
+    "the median of the latencies": (
         ("W2", "O", "p50"),
         [one("O", workload="W2", latencies=[0.001, 0.004, 0.5])],
         Estimate(4, repetitions=1),
     ),
-    "the slowest hundredth": (
+    "the 99th percentile of the latencies": (
         ("W2", "O", "to bind, p99"),
         [one("O", workload="W2", latencies=[each / 1000 for each in range(101)])],
         Estimate(99, repetitions=1),
@@ -47,17 +47,17 @@ FIGURES: dict[str, Case] = {
         [size(10, 100, 50), size(5000, 100, 60), size(5000, 50_000, 900), size(100, 100, 1)],
         Estimate(1.2, repetitions=1),
     ),
-    "by strategy, where a thousand pods have room": (
+    "a decision by strategy in a large cluster beside one in a small one": (
         ("growth", "O/O", "by strategy"),
         [size(100, 1000, 50), size(5000, 1000, 50), size(10, 100, 1)],
         Estimate(1, repetitions=1),
     ),
-    "a decision after many have come and gone": (
+    "a decision after many pods were placed and removed": (
         ("growth", "O/O", "free line"),
         [size(1000, 1000, 50), size(1000, 1000, 55, variant="after 50,000 pods")],
         Estimate(1.1, repetitions=1),
     ),
-    "a size that went wrong is not there": (
+    "a size that went wrong is ignored": (
         ("growth", "O/O", "by map"),
         [size(10, 100), Measured(cell=size(5000, 100).cell, repetition=1, began="", to_last_bind=0, bound=0, **WRONG)],
         None,
@@ -77,7 +77,7 @@ FIGURES: dict[str, Case] = {
         [one("O", workload="W5", resident=[(second, 60 + second / 600) for second in range(0, 600, 3)])],
         Estimate(0.1048576, repetitions=1),
     ),
-    "memory that nobody looked at does not grow": (("W5", "O", ""), [one("O", workload="W5")], None),
+    "memory that was not sampled gives no growth": (("W5", "O", ""), [one("O", workload="W5")], None),
     "a cold start": (
         ("W6", "O", "first bind"),
         [one("O", workload="W6", first_bind=1.5)],
@@ -93,7 +93,7 @@ FIGURES: dict[str, Case] = {
         [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=20)],
         Estimate(14, repetitions=1),
     ),
-    "a leader that is told to stop": (
+    "a leader that gets SIGTERM": (
         ("W7", "O", "told to stop"),
         [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=1)],
         Estimate(1, repetitions=1),
@@ -103,7 +103,7 @@ FIGURES: dict[str, Case] = {
         [one("O", workload="idle", variant="alone", cpu=0.3, window=60)],
         Estimate(0.5, repetitions=1),
     ),
-    "one beside monitors is another matter": (
+    "an idle process beside monitors is another cell": (
         ("idle", "O", "alone"),
         [one("O", workload="idle", variant="monitors", cpu=0.3, window=60)],
         None,
@@ -115,16 +115,16 @@ FIGURES: dict[str, Case] = {
 def test_what_is_found_of_a_target(
     which: tuple[str, str, str], measured: list[Measured], found: Estimate | None
 ) -> None:
-    """By the figure that it is about."""
+    """The value is the median of the target's figure."""
     expect(which, measured, found)
 
 
 MET = {
-    "at least, and more": (("W1", "O/L0", ""), Estimate(0.81), True),
-    "at least, and just so": (("W1", "O/L0", ""), Estimate(0.8), True),
-    "at least, and less": (("W1", "O/L0", ""), Estimate(0.79), False),
-    "at most, and just so": (("W1", "O", "writes"), Estimate(2.0), True),
-    "at most, and more": (("W1", "O", "writes"), Estimate(2.001), False),
+    "a value above a lower bound": (("W1", "O/L0", ""), Estimate(0.81), True),
+    "a value equal to a lower bound": (("W1", "O/L0", ""), Estimate(0.8), True),
+    "a value below a lower bound": (("W1", "O/L0", ""), Estimate(0.79), False),
+    "a value equal to an upper bound": (("W1", "O", "writes"), Estimate(2.0), True),
+    "a value above an upper bound": (("W1", "O", "writes"), Estimate(2.001), False),
     "no value": (("W1", "O/L0", ""), Estimate(None, instead=CLIENT_LIMITED), None),
     "not measured": (("W1", "O/L0", ""), None, None),
 }
@@ -132,10 +132,10 @@ MET = {
 
 @pytest.mark.parametrize(("which", "found", "met"), MET.values(), ids=MET)
 def test_whether_a_target_is_met(which: tuple[str, str, str], found: Estimate | None, met: bool | None) -> None:  # noqa: FBT001 - what is expected
-    """By the value alone."""
+    """Only the value decides, not its interval."""
     assert target(*which).met(found) is met
 
 
 def test_a_gap_may_last_as_long_as_the_lease_that_is_shipped_and_two_seconds() -> None:
-    """The role leaves the lease as the scheduler has it."""
+    """The role keeps the scheduler's default duration of the Lease."""
     assert target("W7", "O", "killed").bound == LeaderSettings.lease_duration + 2

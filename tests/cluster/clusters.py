@@ -1,4 +1,4 @@
-"""Asks the test cluster as kubectl does, and runs the project's playbooks against it."""
+"""Queries the test cluster as kubectl does, and runs the project's playbooks against it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cluster:
         return done
 
     def get(self, *arguments: str) -> Json:
-        """Return an object, or a list of them, as the API server tells it; what to get is said as to kubectl."""
+        """Return an object or a list of them, as the API server returns it; the arguments are kubectl's."""
         if path_of(*arguments) is not None:
             found = self.find(*arguments)
             assert found is not None, f"there is no {' '.join(arguments)}"
@@ -49,7 +49,10 @@ class Cluster:
         return answer
 
     def find(self, *arguments: str) -> Json | None:
-        """Return an object that may have gone, or be made anew just now; None where there is none."""
+        """Return an object that may be missing, for example deleted and not yet created again.
+
+        None if it does not exist.
+        """
         path = path_of(*arguments)
         assert path is not None, f"add its kind to those that are read: {' '.join(arguments)}"
         return read(self.kubeconfig, f"kind-{self.name}", path)
@@ -59,7 +62,7 @@ class Cluster:
         return self.kubectl("create", "-f", "-", stdin=json.dumps(manifest), check=check)
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
-        """Bind the pod by hand, past every scheduler."""
+        """Bind the pod by hand, without any scheduler."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
@@ -85,7 +88,7 @@ class Cluster:
         return done.stdout
 
     def condition(self, namespace: str, pod: str, kind: str = "PodScheduled") -> Json:
-        """Return the pod's condition of that kind; empty when it has none, or there is no such pod."""
+        """Return the pod's condition of that kind; empty when the condition or the pod does not exist."""
         found = self.find("pod", "-n", namespace, pod) or {"status": {}}
         return next((c for c in found["status"].get("conditions", []) if c["type"] == kind), {})
 
@@ -93,7 +96,7 @@ class Cluster:
 def run_playbook(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ansible-playbook against the test cluster and return its output, whatever its exit status."""
     command = ("ansible-playbook", *arguments, "-e", "@tests/cluster/vars.yml")
-    # YAML results and no colour, so that what a person would read can be searched.
+    # YAML results and no colour, so that the test can search the output that a user would read.
     environment = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit(600), check=False

@@ -1,4 +1,4 @@
-"""The command line, installed as a user installs it, and what it must tell: what kubectl shows of the same cluster."""
+"""The command line, installed as a user installs it, compared with what kubectl shows of the same cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tests.cluster.clusters import ROOT, SYSTEM, Cluster
-from tests.cluster.declared import cards
+from tests.cluster.declared import known_devices
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 
 OUT_OF_TIME: Final = 124
-"""What `timeout` ends with where it had to end the command."""
+"""Exit status of `timeout` when it had to end the command."""
 
 
 def install(cluster: Cluster, folder: Path) -> Callable[..., Done]:
-    """Install it outside the checkout, as its page says; return what runs words on the test cluster."""
+    """Install the command line outside the checkout, as its page says.
+
+    Return a function that runs a command with it.
+    """
     environment = {
         **os.environ,
         "UV_TOOL_DIR": str(folder / "tools"),
@@ -45,7 +48,7 @@ def install(cluster: Cluster, folder: Path) -> Callable[..., Done]:
 
 
 def asking_as(command: Callable[..., Done], called: tuple[str, ...]) -> Ask:
-    """Return what gives the items of a verb's JSON."""
+    """Return a function that returns the items of a verb's JSON."""
 
     def ask(*words: str) -> list[Json]:
         done = command(*called, *words, "-o", "json")
@@ -57,7 +60,7 @@ def asking_as(command: Callable[..., Done], called: tuple[str, ...]) -> Ask:
 
 
 def compare_workloads(cluster: Cluster, ask: Ask) -> None:
-    """Each pod of ours, and the node that it is bound to."""
+    """Verb workloads has each of our pods with its node."""
     ours = [pod for pod in cluster.get("pods", "-A")["items"] if pod["spec"]["schedulerName"] == "gpu-scheduler"]
     assert {each["uid"]: each["node"] for each in ask("workloads", "-A")} == {
         pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in ours
@@ -65,32 +68,35 @@ def compare_workloads(cluster: Cluster, ask: Ask) -> None:
 
 
 def compare_nodes(cluster: Cluster, ask: Ask) -> None:
-    """Each node, and of each card what the monitor wrote on the node."""
+    """Verb nodes has each node, and verb health each device, as the monitor wrote it on the node."""
     shown = {each["name"]: each for each in ask("nodes")}
     assert set(shown) == {node["metadata"]["name"] for node in cluster.get("nodes")["items"]}
-    # What a card does meanwhile differs from one look to the next.
+    # A device's utilization differs between two samples.
     lasting = itemgetter("uuid", "model", "memoryTotalMiB", "health")
-    written = sorted(map(lasting, cards(cluster)))
-    assert sorted(lasting(card) for node in shown.values() for card in node["cards"]) == written
+    written = sorted(map(lasting, known_devices(cluster)))
+    assert sorted(lasting(device) for node in shown.values() for device in node["cards"]) == written
     assert sorted(map(lasting, ask("health"))) == written
 
 
 def compare_status(cluster: Cluster, ask: Ask, *, held: int) -> None:
-    """Who leads by the Lease, how many GPUs there are by the monitors, how many of them pods hold."""
+    """Verb status has the leader of the Lease, the GPUs of the monitors, and how many of them pods hold."""
     status = ask("status")[0]
     lease = cluster.get("lease", "-n", SYSTEM, "gpu-scheduler")["spec"]
     assert status["leader"]["holder"] == lease["holderIdentity"]
-    assert (status["gpus"]["total"], status["gpus"]["held"]) == (len(cards(cluster)), held)
+    assert (status["gpus"]["total"], status["gpus"]["held"]) == (len(known_devices(cluster)), held)
     assert status["nodes"]["ready"] == len(cluster.get("nodes")["items"])
     assert status["conflicts"] == []
 
 
 def compare_watch(command: Callable[..., Done], called: tuple[str, ...], ask: Ask) -> None:
-    """Five seconds of it, until Ctrl-C: each node and each workload once, as the other verbs tell them."""
+    """Verb watch has each node and each workload once, as the other verbs have them.
+
+    Ctrl-C ends it after five seconds.
+    """
     watching = (*called, "watch", "-A", "-o", "json")
     done = command("timeout", "--signal=INT", "5", *watching)
     if done.returncode == OUT_OF_TIME and not done.stdout:
-        # On a busy machine it may take longer than that to begin.
+        # On a busy machine it may start later than that.
         done = command("timeout", "--signal=INT", "30", *watching)
     news = [json.loads(line) for line in done.stdout.splitlines()]
     first = {each["object"].get("uid") or each["object"]["name"]: each for each in reversed(news)}

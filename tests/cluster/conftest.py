@@ -1,4 +1,4 @@
-"""Fixtures of molecule's cases: the cluster that `site.yml` has made just before."""
+"""Fixtures for the tests on molecule's cluster, which `site.yml` created just before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture(scope="session")
 def image(cluster: Cluster) -> str:
-    """Return the check image's reference: an image that every node holds."""
+    """Return the check image's reference. Every node has this image."""
     template = cluster.get("statefulset", "-n", "default", CHECK)["spec"]["template"]
     reference: str = template["spec"]["containers"][0]["image"]
     return reference
@@ -32,7 +32,7 @@ def image(cluster: Cluster) -> str:
 
 @pytest.fixture
 def healthy(cluster: Cluster) -> Iterator[None]:
-    """Two replicas of each component, before and after."""
+    """Wait for two replicas of each component, before and after the test."""
     system.wait_healthy(cluster)
     yield
     system.wait_healthy(cluster)
@@ -40,7 +40,7 @@ def healthy(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def make_pod(cluster: Cluster, image: str) -> Iterator[Callable[..., dict[str, Any]]]:
-    """Return a function that describes a pod of ours; pods of those names are deleted after the test."""
+    """Return a function that describes one of our pods. Delete the pods of these names after the test."""
     names: list[str] = []
 
     def describe(name: str, text: str, *, scheduler: str = "gpu-scheduler") -> dict[str, Any]:

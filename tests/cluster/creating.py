@@ -1,4 +1,4 @@
-"""Creates pods of ours all the time, to show that nobody who does so is refused."""
+"""Creates our pods continuously, to show that none of the creates is refused."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from tests.cluster.clusters import Json
 
-# One creation of so many is a real one, so that they don't fill the cluster.
+# One create of this number is a real one. More would fill the cluster.
 REAL: Final = 50
 
 
 class Stream:
-    """Creates pods, nearly all as dry runs: admission is the same. Keeps what went wrong.
+    """Creates pods, nearly all as dry runs, for which admission is the same. Collects the failures.
 
-    `describe` returns the pod of that number, and `look` raises where what was made of it is wrong.
+    `describe` returns the pod of a number. `on_create` checks each created pod and raises if it is wrong.
     """
 
     def __init__(
@@ -32,13 +32,13 @@ class Stream:
         *,
         creators: int = 1,
         pause: float = 0.0,
-        look: Callable[[Json], None] = lambda _: None,
+        on_create: Callable[[Json], None] = lambda _: None,
     ) -> None:
-        """Nothing is created before the `with`."""
-        # Not kubectl, which asks five times a second at most.
+        """Prepare only; the `with` statement starts the creates."""
+        # Not kubectl, which sends at most five requests a second.
         self._kube = client_of(cluster.kubeconfig, f"kind-{cluster.name}")
         self._describe = describe
-        self._look = look
+        self._sample = on_create
         self._pause = pause
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(i,)) for i in range(creators)]
@@ -52,18 +52,18 @@ class Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for those on the way."""
+        """Wait for the creates in flight."""
         self._stop.set()
         for thread in self._threads:
             thread.join(30)
 
     @property
     def count(self) -> int:
-        """How many creates have been answered."""
+        """How many creates were answered."""
         return sum(self._counts)
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more have been answered."""
+        """Wait until `more` further creates were answered."""
         goal = self.count + more
         eventually(f"{more} more creates", lambda: self.count >= goal, 60)
 
@@ -72,7 +72,7 @@ class Stream:
             number = creator + len(self._counts) * self._counts[creator]
             query = "" if self._counts[creator] % REAL == 0 else "?dryRun=All"
             try:
-                self._look(self._kube.create(f"/api/v1/namespaces/{TESTS}/pods{query}", self._describe(number)))
-            except Exception as error:  # noqa: BLE001 - whatever fails a create is told by the test
+                self._sample(self._kube.create(f"/api/v1/namespaces/{TESTS}/pods{query}", self._describe(number)))
+            except Exception as error:  # noqa: BLE001 - the test reports any failure of a create
                 self.failures.append(f"{time.strftime('%X')} {error}")
             self._counts[creator] += 1

@@ -1,4 +1,4 @@
-"""Nodes whose monitors declare GPUs, and what the tests ask about them."""
+"""Nodes whose monitors declare GPUs, and what the tests read and change of them."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.clusters import SYSTEM, Cluster
 from tests.cluster.verify.pods import bound
-from tests.placements import CARDS, NODES
+from tests.placements import DEVICES, NODES
 
 if TYPE_CHECKING:
     from tests.cluster.verify.pods import Json
 
 MONITORS: Final = "gpu-scheduler-monitor"
 INTERVAL: Final = 2
-"""Seconds between two looks of a monitor: the cases wait for some."""
+"""Seconds between two samples of a monitor. Short, because the tests wait for several."""
 DECLARED: Final = {
-    node: [{"count": CARDS, "model": model, "memoryTotalMiB": memory}] for node, (model, memory) in NODES.items()
+    node: [{"count": DEVICES, "model": model, "memoryTotalMiB": memory}] for node, (model, memory) in NODES.items()
 }
 
 
 def written(node: Json) -> list[str]:
-    """Return what monitors wrote on the node."""
+    """Return the labels and annotations that monitors wrote on the node."""
     meta = node["metadata"]
     return [key for key in (*meta["labels"], *meta["annotations"]) if key.startswith("agentaflow.gpu/")]
 
 
-def cards(cluster: Cluster) -> list[Json]:
-    """Return every GPU as its node's annotation tells it."""
-    told = [cluster.get("node", name)["metadata"]["annotations"].get("agentaflow.gpu/devices", "[]") for name in NODES]
-    return [card for text in told for card in json.loads(text)]
+def known_devices(cluster: Cluster) -> list[Json]:
+    """Return every device in the annotations of the nodes."""
+    listed = [
+        cluster.get("node", name)["metadata"]["annotations"].get("agentaflow.gpu/devices", "[]") for name in NODES
+    ]
+    return [device for text in listed for device in json.loads(text)]
 
 
 def idle(cluster: Cluster) -> bool:
-    """No pod uses any GPU, and every monitor has told so."""
-    told = cards(cluster)
-    busy = [card for card in told if card.get("utilization") or card.get("memoryUsedMiB")]
-    return len(told) == CARDS * len(NODES) and not busy
+    """Whether no pod uses any GPU, and every monitor has reported it."""
+    listed = known_devices(cluster)
+    busy = [device for device in listed if device.get("utilization") or device.get("memoryUsedMiB")]
+    return len(listed) == DEVICES * len(NODES) and not busy
 
 
 def asking(pod: Json, annotations: dict[str, str]) -> Json:
-    """Return the pod with these wishes instead of a map."""
+    """Return the pod with these annotations instead of a map."""
     pod["metadata"]["annotations"] = dict(annotations)
     return pod
 
 
 def place(cluster: Cluster, name: str) -> str | None:
-    """Return where the pod is, as NODE:GPUS, once it is bound."""
+    """Return where a bound pod is, as NODE:GPUS; None if it is not bound."""
     pod = bound(cluster, name)
     if pod is None:
         return None
@@ -55,7 +57,7 @@ def place(cluster: Cluster, name: str) -> str | None:
 
 
 def replicas(cluster: Cluster, number: int) -> None:
-    """Have so many schedulers, and wait until it is so."""
+    """Scale the scheduler to `number` replicas and wait until they run."""
     cluster.kubectl("scale", "-n", SYSTEM, "deployment/gpu-scheduler", f"--replicas={number}")
     if number:
         cluster.kubectl("rollout", "status", "-n", SYSTEM, "deployment/gpu-scheduler", "--timeout=120s")
@@ -65,19 +67,19 @@ def replicas(cluster: Cluster, number: int) -> None:
 
 
 def declare(cluster: Cluster, node: str, **more: Any) -> None:
-    """Change what is declared of the node, and let its kubelet hand the file over at once."""
+    """Change the declared GPUs of the node, and make its kubelet update the file at once."""
     declared = {**DECLARED, node: [{**DECLARED[node][0], **more}]}
     patch = {"data": {"inventory.yaml": json.dumps(declared)}}
     cluster.kubectl("patch", "configmap", "-n", MONITORS, MONITORS, "--type=merge", "-p", json.dumps(patch))
     for pod in cluster.get("pods", "-n", MONITORS, f"--field-selector=spec.nodeName={node}")["items"]:
-        # A kubelet looks at a pod's files when the pod changes, else only now and then.
+        # A kubelet updates a pod's files when the pod changes, otherwise only about once a minute.
         cluster.kubectl(
             "annotate", "pod", "-n", MONITORS, pod["metadata"]["name"], f"looked={time.time()}", "--overwrite"
         )
 
 
 def health(cluster: Cluster, node: str, index: int) -> str:
-    """Return what the monitor says of one GPU."""
-    cards = json.loads(cluster.get("node", node)["metadata"]["annotations"]["agentaflow.gpu/devices"])
-    health: str = next(card for card in cards if card["index"] == index)["health"]
+    """Return the health of one GPU, as the monitor reports it."""
+    known_devices = json.loads(cluster.get("node", node)["metadata"]["annotations"]["agentaflow.gpu/devices"])
+    health: str = next(device for device in known_devices if device["index"] == index)["health"]
     return health

@@ -1,6 +1,6 @@
 """Reads the test cluster's objects over one kept connection.
 
-A kubectl for each look takes a quarter of a second of a processor that the cluster needs, and tests look all the time.
+kubectl needs a quarter of a CPU second for each request, which the cluster lacks then, and tests poll a lot.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ GROUPS: Final = {
     "/apis/agentaflow.io/v1": ("gpuworkloads", "gpunodes"),
 }
 KINDS: Final = {kind: f"{group}/{{}}{kind.partition('.')[0]}" for group, kinds in GROUPS.items() for kind in kinds}
-"""Path of each kind that is looked at often, with room for a namespace."""
+"""The path of each kind that tests read often, with a place for the namespace."""
 QUERIES: Final = {"-l": "labelSelector", "--field-selector": "fieldSelector"}
 
 
 def read(kubeconfig: Path, cluster: str, path: str) -> dict[str, Any] | None:
-    """Return what stands at the path, as kubectl shows it; None where nothing does.
+    """Return the object or list at the path, without managed fields; None if it does not exist.
 
-    AssertionError with what the API server said where it did not tell.
+    AssertionError with the API server's message for any other answer.
     """
     try:
         status, answer = client_of(kubeconfig, cluster).call("GET", path)
@@ -48,12 +48,12 @@ def read(kubeconfig: Path, cluster: str, path: str) -> dict[str, Any] | None:
 
 
 def client_of(kubeconfig: Path, cluster: str) -> KubeClient:
-    """Return the client whose connections are kept, a connection for each thread."""
+    """Return the client for this kubeconfig. It keeps a connection for each thread."""
     return _client(kubeconfig, cluster, kubeconfig.stat().st_mtime_ns)
 
 
 def path_of(kind: str, *arguments: str) -> str | None:
-    """Return the path of what kubectl would get with these arguments; None where only kubectl can tell."""
+    """Return the path of what kubectl would get with these arguments; None if this function cannot derive it."""
     place = KINDS.get(kind) or KINDS.get(f"{kind}s")
     namespace, name, query = "", "", {}
     words = iter(arguments)
@@ -72,7 +72,10 @@ def path_of(kind: str, *arguments: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def _client(kubeconfig: Path, name: str, changed: int) -> KubeClient:
-    """Speak to a cluster as its kubeconfig says; one that is made anew has another, `changed` later."""
+    """Return a client with the kubeconfig's credentials.
+
+    `changed` distinguishes the kubeconfig of a recreated cluster.
+    """
     del changed
     config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     (cluster,) = (each["cluster"] for each in config["clusters"] if each["name"] == name)

@@ -1,6 +1,6 @@
-"""A host on which playbooks run for real and can change nothing: programs that take notes stand first on its PATH.
+"""A host for real playbook runs that change nothing: fake programs that record their calls are first on its PATH.
 
-Its home, its cache and its kubeconfigs are temporary, and the engine's socket that every play is told of is not there.
+Home, cache and kubeconfigs are temporary, and the engine's socket that every play gets does not exist.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 NAME: Final = "gpu-scheduler"
 PORT: Final = "40001"
-# Everything that a play, or Ansible on its behalf, could change a host with.
+# All programs with which a play, or Ansible itself, could change a host.
 PROGRAMS: Final = (
     *("docker", "kind", "kubectl", "dockerd", "start-stop-daemon", "systemctl", "service", "iptables", "ip6tables"),
     *("apt-get", "aptitude", "apt", "dpkg", "debootstrap", "mount", "umount", "sysctl", "sudo", "su", "flock"),
@@ -35,19 +35,19 @@ READING: Final = {
     "kubectl": ("get ", "version"),
     "systemctl": ("show",),
 }
-# Options of kubectl that stand before its verb.
+# Options of kubectl before its verb.
 WHERE: Final = ("--kubeconfig=", "--context=")
 
 
 def kubeconfig(*entries: tuple[str, str], current: str = "") -> str:
-    """A kubeconfig as kubectl writes it, with a context, a cluster and a user for each name and server."""
+    """Return a kubeconfig as kubectl writes it, with a context, a cluster and a user for each name and server."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": name, "cluster": {"server": server}} for name, server in entries],
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}} for name, _ in entries],
-            # What YAML would read as a number, a time and a truth must stay text.
+            # Text that YAML would read as a number or a date, to check that it stays text.
             "users": [{"name": name, "user": {"token": "1e3", "password": "2026-01-01"}} for name, _ in entries],
             "current-context": current,
             "preferences": {},
@@ -56,7 +56,7 @@ def kubeconfig(*entries: tuple[str, str], current: str = "") -> str:
 
 
 def nodes(made_by: str | Path = "", *, network: bool = False, name: str = NAME, **options: Any) -> Json:
-    """The containers of a kind cluster, by id, here their names; `made_by` is a checkout, empty where nothing says."""
+    """Return the containers of a kind cluster by id, here their names; `made_by` is a checkout (empty: no mark)."""
     marks = ([f"/dev/null:/gpu-scheduler/made-by{made_by}"] if made_by else []) + (
         ["/dev/null:/gpu-scheduler/made-network"] if network else []
     )
@@ -83,18 +83,18 @@ def nodes(made_by: str | Path = "", *, network: bool = False, name: str = NAME, 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A play that has ended: its exit status, what it printed, and every call of a program."""
+    """A finished play: its exit status, its output, and every call of a program."""
 
     status: int
     output: str
     calls: list[list[str]]
 
     def changes(self) -> list[str]:
-        """The calls that did not only read."""
-        told = [(call[0], " ".join(word for word in call[1:] if not word.startswith(WHERE))) for call in self.calls]
+        """Return the calls that did more than read."""
+        reported = [(call[0], " ".join(word for word in call[1:] if not word.startswith(WHERE))) for call in self.calls]
         return [
             f"{program} {words}"
-            for program, words in told
+            for program, words in reported
             if not words.startswith(READING.get(program, ())) or program not in READING
         ]
 
@@ -112,7 +112,7 @@ class Host:
         for each in ("home", "bin", "cache/gpu-scheduler/engine", "engine"):
             (self.folder / each).mkdir(parents=True)
         program = self.folder / "stand_in"
-        text = (ROOT / "tests/contracts/stand_in.py").read_text()
+        text = (ROOT / "tests/contracts/fake_programs.py").read_text()
         program.write_text(f"#!{sys.executable} -IS\n{text}")
         program.chmod(0o755)
         for name in PROGRAMS:
@@ -120,25 +120,25 @@ class Host:
 
     @property
     def kubeconfig(self) -> Path:
-        """The kubeconfig that the inventory is told of."""
+        """The kubeconfig that the inventory names."""
         return self.folder / "home" / "kubeconfig"
 
     @property
     def marker(self) -> Path:
-        """The file that says that we started the engine."""
+        """The file that records that we started the engine."""
         return self.folder / "cache/gpu-scheduler/engine/started"
 
     def left(self) -> set[str]:
-        """The ids of the containers that are there."""
+        """Return the ids of the remaining containers."""
         return set(json.loads((self.folder / "engine.json").read_text())["containers"])
 
     def play(self, playbook: str, inventory: str, *options: str, **variables: object) -> Run:
-        """Run a playbook by an inventory; variables are given as a user would."""
+        """Run a playbook with an inventory; variables are passed as a user would pass them."""
         engine = {"answers": self.answers, "network": self.network, "containers": self.containers}
         (self.folder / "engine.json").write_text(json.dumps(engine))
         notes = self.folder / "notes"
         notes.write_text("")
-        # A kind inventory has a kubeconfig of its own in the checkout; here it is the file that the test wrote.
+        # A kind inventory uses a kubeconfig in the checkout; here it is the file that the test wrote.
         given = {"tools_dir": str(self.folder / "bin"), **variables}
         if inventory == "kind":
             given["kubeconfig"] = str(self.kubeconfig)
@@ -165,7 +165,7 @@ class Host:
 
 
 def without(text: str, names: Iterable[str]) -> Any:
-    """A kubeconfig as data, without these contexts, clusters and users."""
+    """Return a kubeconfig as data, without these contexts, clusters and users."""
     read = yaml.safe_load(text)
     gone = set(names)
     sections = {

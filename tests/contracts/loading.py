@@ -1,4 +1,4 @@
-"""Imports a Python file of a role or a plugin: Ansible loads them alone, so they stand in no package."""
+"""Imports a Python file of a role or a plugin, which belongs to no package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def load(*parts: str) -> ModuleType:
-    """Return the module at this place in the checkout."""
+    """Return the module at this path of the checkout."""
     path = ROOT.joinpath(*parts)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec

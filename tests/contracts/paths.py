@@ -1,4 +1,4 @@
-"""Every way from a play to a task, with the conditions on it: of roles, blocks, includes and the task itself."""
+"""Finds every path from a play to a task, with the conditions of roles, blocks, includes and the task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLE_TASKS: Final = ("ansible.builtin.import_role", "ansible.builtin.include_rol
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A task, and the conditions that must hold for a play to come to it on one way."""
+    """A task, and the conditions under which a play runs it, on one path."""
 
     play: str
     task: Task
@@ -28,8 +28,8 @@ class Reached:
 
 
 def _conditions(entry: Json) -> tuple[str, ...]:
-    told = entry.get("when", [])
-    return tuple(map(str, told)) if isinstance(told, list) else (str(told),)
+    reported = entry.get("when", [])
+    return tuple(map(str, reported)) if isinstance(reported, list) else (str(reported),)
 
 
 def _tasks(play: str, file: str, entries: list[Json] | None, above: tuple[str, ...]) -> Iterator[Reached]:
@@ -44,11 +44,11 @@ def _tasks(play: str, file: str, entries: list[Json] | None, above: tuple[str, .
 
 
 def _below(play: str, file: str, entry: Json, conditions: tuple[str, ...]) -> Iterator[Reached]:
-    """The tasks of the file or the role that this task brings in."""
+    """Yield the tasks of the file or the role that this task includes."""
     for key in TASK_FILES:
         if key in entry:
             found = (Path(file).parent / entry[key]).as_posix()
-            # `../ask.yml`: as Ansible finds it.
+            # `../run_cases.yml`: resolved as Ansible does.
             named = (ROOT / found).resolve().relative_to(ROOT).as_posix()
             yield from _tasks(play, named, read(named), conditions)
     for key in ROLE_TASKS:

@@ -1,4 +1,4 @@
-"""The manifests of roles as the main play would apply them, without a cluster."""
+"""Renders the manifests of the roles as the main play applies them, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,25 +19,29 @@ if TYPE_CHECKING:
 
 RENDER: Final = """\
 ---
-- name: Render the templates
-  ansible.builtin.template:
-    src: "{{ item }}"
-    dest: "{{ rendered_dir }}/{{ rendered_role }}-{{ item | basename | splitext | first }}"
+- name: Render the templates, all in one task
+  ansible.builtin.copy:
+    content: "{{ query('ansible.builtin.template', *_files) | join('\\n---\\n') }}"
+    dest: "{{ rendered_dir }}/{{ rendered_role }}.yaml"
     mode: "0600"
-  with_fileglob: "{{ role_path }}/templates/*.yaml.j2"
+  vars:
+    _files: "{{ query('ansible.builtin.fileglob', role_path ~ '/templates/*.yaml.j2') | sort }}"
 """
 
 
-def rendered(folder: Path, names: Iterable[str], **variables: object) -> list[dict[str, Any]]:
-    """Let Ansible itself render every template of these roles, by the default inventory and `variables`."""
+def rendered(
+    folder: Path, names: Iterable[str], inventory: str = "inventory/kind", **variables: object
+) -> list[dict[str, Any]]:
+    """Return every template of these roles, rendered by Ansible with `inventory` and `variables`."""
     roles, found = folder / "roles", folder / "rendered"
     found.mkdir()
+    shutil.copytree(ROOT / "roles" / "common", roles / "common")
     for role in names:
         shutil.copytree(ROOT / "roles" / role, roles / role)
         (roles / role / "tasks" / "render.yml").write_text(RENDER)
     given = {"rendered_roles": list(names), "rendered_dir": str(found), **variables}
     done = subprocess.run(
-        ("ansible-playbook", "tests/contracts/render.yml", "-e", json.dumps(given)),
+        ("ansible-playbook", "-i", inventory, "tests/contracts/render.yml", "-e", json.dumps(given)),
         cwd=ROOT,
         env={**os.environ, "ANSIBLE_ROLES_PATH": str(roles)},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Every right that the roles give, and no other; and who has it."""
+"""The complete list of RBAC rules that the roles grant, and their accounts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RIGHTS: Final[dict[str, Rights]] = {
         ("", "nodes", ""): {"get", "patch"},
         ("agentaflow.io", "gpunodes", ""): {"create", "patch"},
         ("agentaflow.io", "gpunodes/status", ""): {"patch"},
-        # Where GPUs are simulated.
+        # Only for simulated GPUs.
         ("", "pods", ""): {"list", "watch"},
     },
     "Role gpu-scheduler-monitor": {("coordination.k8s.io", "leases", ""): {"create", "patch"}},
@@ -46,7 +46,11 @@ RIGHTS: Final[dict[str, Rights]] = {
         ("coordination.k8s.io", "leases", ""): {"create"},
         ("coordination.k8s.io", "leases", "gpu-scheduler-controller"): {"get", "update"},
     },
-    # No resource of the API server's: a policy asks for the right.
+    "Role gpu-scheduler-renewer": {
+        ("", "secrets", "gpu-scheduler-webhook-ca"): {"get"},
+        ("", "secrets", "gpu-scheduler-webhook-tls"): {"get", "patch"},
+    },
+    # Not a resource of the API server: a policy requires the right.
     "Role gpu-scheduler-check": {("agentaflow.io", "observers", ""): {"use"}},
 }
 
@@ -59,5 +63,6 @@ ACCOUNTS: Final[dict[str, set[str]]] = {
     "Role gpu-scheduler-monitor": {"gpu-scheduler-monitor/gpu-scheduler-monitor"},
     "ClusterRole gpu-scheduler-controller": {"gpu-scheduler-system/gpu-scheduler-controller"},
     "Role gpu-scheduler-controller": {"gpu-scheduler-system/gpu-scheduler-controller"},
+    "Role gpu-scheduler-renewer": {"gpu-scheduler-system/gpu-scheduler-renewer"},
     "Role gpu-scheduler-check": {"default/gpu-scheduler-check", "gpu-scheduler-tests/gpu-scheduler-check"},
 }

@@ -17,11 +17,11 @@ Json = dict[str, Any]
 COMMAND: Final = "ansible.builtin.command"
 SECTIONS: Final = ("block", "rescue", "always")
 PLAY_SECTIONS: Final = ("pre_tasks", "tasks", "post_tasks", "handlers")
-# Modules of our own have no collection in their names.
+# Our own modules have no collection in their names.
 OUR_MODULES: Final = frozenset(
     path.stem for folder in ("plugins/modules", "roles/*/library") for path in ROOT.glob(f"{folder}/*.py")
 )
-# `{{ _kind_cluster_kind }}` is kind: which program a templated first word stands for.
+# Templated program → its name: for example, `{{ _kind_cluster_kind }}` is kind.
 TEMPLATED: Final = {
     r"\w+_kubectl|kubectl_command": "kubectl",
     r"_kind_cluster_kind|images_kind_program|_node_image_kind_found": "kind",
@@ -31,14 +31,14 @@ TEMPLATED: Final = {
 }
 
 _LIST: Final = re.compile(r"\s*\{\{\s*(?:(\w+)\s*\+\s*)?\[(.*?)\](?:\s*\+.*|\s*)\}\}\s*$", re.DOTALL)
-# Outside of quotes.
+# A comma outside of quotes.
 _COMMA: Final = re.compile(r",(?=(?:[^']*'[^']*')*[^']*$)")
 _QUOTED: Final = re.compile(r"'[^']*'")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task: its file, what it says, and whether a rescue stands around it in that file."""
+    """One task: its file, its data, and whether a rescue surrounds it in that file."""
 
     file: str
     data: Json
@@ -46,17 +46,17 @@ class Task:
 
     @property
     def module(self) -> str:
-        """The module that it runs; empty for a block."""
+        """The module of the task; empty for a block."""
         return next((key for key in self.data if "." in key or key in OUR_MODULES), "")
 
     @property
     def arguments(self) -> Any:
-        """What it tells the module."""
+        """The module's arguments."""
         return self.data.get(self.module)
 
     @property
     def role(self) -> str:
-        """The role that it belongs to; empty for a play's own."""
+        """The role of the task; empty for a task of a play."""
         parts = Path(self.file).parts
         return parts[1] if parts[0] == "roles" else ""
 
@@ -64,20 +64,20 @@ class Task:
         return f"{self.file}: {self.data.get('name', self.module)}"
 
     def argv(self) -> list[str]:
-        """The words of the command that it runs; what is templated in them stays as it stands."""
-        told: Any = self.arguments
-        words: Any = told.get("argv", told.get("cmd", "")) if isinstance(told, dict) else told
+        """The words of the task's command; templates in them are not rendered."""
+        reported: Any = self.arguments
+        words: Any = reported.get("argv", reported.get("cmd", "")) if isinstance(reported, dict) else reported
         return [str(word) for word in words] if isinstance(words, list) else _words(words)
 
     def program(self) -> str:
-        """The program that it runs, by its plain name."""
+        """The task's program, without its path."""
         first = self.argv()[0]
         name = first.removeprefix("{{ ").removesuffix(" }}")
         return next((program for pattern, program in TEMPLATED.items() if re.fullmatch(pattern, name)), first)
 
 
 def _words(text: str) -> list[str]:
-    """The words of a command line, or of a template that is a list, up to where it is computed."""
+    """Return the words of a command line, or of a template that is a list, up to the first computed part."""
     found = _LIST.match(text)
     if not found:
         return text.split()
@@ -114,4 +114,4 @@ def _all() -> Iterator[Task]:
 
 
 TASKS: Final = tuple(_all())
-COMMANDS: Final = tuple(task for task in TASKS if task.module in (COMMAND, "ask_all"))
+COMMANDS: Final = tuple(task for task in TASKS if task.module in (COMMAND, "parallel_command"))

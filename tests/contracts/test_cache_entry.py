@@ -1,4 +1,4 @@
-"""What the cache keeps and what it takes out, entry by entry."""
+"""Which cache entries are kept and which are removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ module = load("plugins", "modules", "cache_entry.py")
 
 @pytest.fixture(params=["file", "folder"])
 def entry(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return an entry that nobody has noted yet, a file or a folder with one."""
+    """Return an entry without a checksum: a file, or a folder with one."""
     path = tmp_path / "entry"
     if request.param == "folder":
         path.mkdir()
@@ -32,14 +32,14 @@ def _part(entry: Path) -> Path:
 
 
 def test_entry_without_a_note_is_kept_and_noted(entry: Path) -> None:
-    """What an earlier version left is taken as it is, and noted once."""
+    """An entry of an earlier version is kept, and its checksum is written once."""
     assert {"broken": [], "missing": [], "noted": [str(entry)]} == module.keep([entry], dry=False)
     assert module.keep([entry], dry=False) == {"broken": [], "missing": [], "noted": []}
     assert _part(entry).read_text() == "all of it"
 
 
 def test_truncated_entry_is_taken_out_with_its_note(entry: Path) -> None:
-    """A truncated entry is named and gone, and so is its note: the next one made is noted anew."""
+    """A truncated entry is reported and removed with its checksum; the next entry gets a new one."""
     module.keep([entry], dry=False)
     _part(entry).write_text("all o")
 
@@ -48,7 +48,7 @@ def test_truncated_entry_is_taken_out_with_its_note(entry: Path) -> None:
 
 
 def test_lost_file_breaks_a_folder(tmp_path: Path) -> None:
-    """A folder that lost one of its files is not whole."""
+    """A folder that lost one of its files is damaged."""
     folder = tmp_path / "entry"
     folder.mkdir()
     for name in ("a", "b"):
@@ -60,7 +60,7 @@ def test_lost_file_breaks_a_folder(tmp_path: Path) -> None:
 
 
 def test_note_without_an_entry_is_removed(entry: Path) -> None:
-    """A note that outlived its entry goes, or it would condemn the one that is made next."""
+    """A checksum without an entry is removed: otherwise the next entry would count as damaged."""
     module.keep([entry], dry=False)
     _part(entry).unlink()
     if entry.exists():
@@ -70,8 +70,8 @@ def test_note_without_an_entry_is_removed(entry: Path) -> None:
     assert list(entry.parent.iterdir()) == []
 
 
-def test_check_mode_tells_and_touches_nothing(entry: Path) -> None:
-    """Check mode names what is broken or not noted, and leaves both where they are."""
+def test_check_mode_reports_and_changes_nothing(entry: Path) -> None:
+    """Check mode reports damaged entries and missing checksums, and changes neither."""
     assert [str(entry)] == module.keep([entry], dry=True)["noted"]
     assert [entry] == list(entry.parent.iterdir())
     module.keep([entry], dry=False)
@@ -82,7 +82,7 @@ def test_check_mode_tells_and_touches_nothing(entry: Path) -> None:
 
 
 def test_note_can_be_checked_by_hand(tmp_path: Path) -> None:
-    """A file's note is what `sha256sum --check` reads."""
+    """A file's checksum is in the format of `sha256sum --check`."""
     path = tmp_path / "entry"
     path.write_text("all of it")
     module.keep([path], dry=False)
@@ -90,8 +90,8 @@ def test_note_can_be_checked_by_hand(tmp_path: Path) -> None:
     assert f"{hashlib.sha256(b'all of it').hexdigest()}  entry\n" == (tmp_path / "entry.sha256").read_text()
 
 
-def test_empty_note_condemns_its_entry(tmp_path: Path) -> None:
-    """A note that a power cut left empty proves nothing, so its entry is made anew."""
+def test_empty_note_removes_its_entry(tmp_path: Path) -> None:
+    """A checksum file that a power cut left empty proves nothing, so its entry is removed."""
     path = tmp_path / "entry"
     path.write_text("all of it")
     (tmp_path / "entry.sha256").write_text("")

@@ -1,4 +1,4 @@
-"""pytest without a flag leaves clusters, engines and the host alone, also where root calls it."""
+"""pytest without a flag changes no cluster, engine or host, even as root."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PROGRAMS: Final = ("docker", "dockerd", "kind", "kubectl", "molecule", "ansible-
 NOTE: Final = '#!/bin/sh\necho "$0 $*" >> "$NOTES"\nexit 1\n'
 CASE: Final = "tests/cluster/verify/test_placement.py"
 REFUSED: Final = 4
-"""pytest's exit status for arguments that it does not take."""
+"""pytest's exit status for invalid arguments."""
 
 
 class Collected:
-    """What pytest printed and left when it only collected, with programs that take notes in the place of real ones."""
+    """Output and recorded calls of a pytest that only collected, with fake programs that record their calls."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        """Collect at once."""
+        """Run the collection."""
         notes = folder / "notes"
         for name in PROGRAMS:
             (folder / name).write_text(NOTE)
@@ -34,50 +34,50 @@ class Collected:
         command = (sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *words)
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         self.code = done.returncode
-        self.said = done.stdout + done.stderr
+        self.output = done.stdout + done.stderr
         self.tests = [line for line in done.stdout.splitlines() if "::" in line]
         self.notes = notes.read_text() if notes.exists() else ""
 
 
 def test_pytest_alone_collects_what_needs_no_server_and_no_cluster(tmp_path: Path) -> None:
-    """Units and contracts, and not one test that starts anything outside its process's reach."""
+    """It collects units and contracts, and no test that starts an API server or changes a cluster."""
     collected = Collected(tmp_path)
 
-    assert collected.code == 0, collected.said[-2000:]
+    assert collected.code == 0, collected.output[-2000:]
     roots = {test.split("/test_")[0].split("/")[0] for test in collected.tests}
     assert roots == {"scheduler", "check", "simulator", "tests"}
     assert not [test for test in collected.tests if test.startswith(("tests/cluster", "tests/integration"))]
     assert collected.notes == ""
 
 
-def test_a_folder_above_them_leaves_the_cluster_s_cases_out(tmp_path: Path) -> None:
-    """And says which flag collects them."""
+def test_a_folder_above_them_ignores_the_cluster_s_tests(tmp_path: Path) -> None:
+    """The output names the flag that collects them."""
     collected = Collected(tmp_path, "tests")
 
-    assert collected.code == 0, collected.said[-2000:]
+    assert collected.code == 0, collected.output[-2000:]
     assert any(test.startswith("tests/integration/") for test in collected.tests)
     assert not [test for test in collected.tests if test.startswith("tests/cluster")]
-    assert "left out: tests/cluster changes a cluster" in collected.said
+    assert "left out: tests/cluster changes a cluster" in collected.output
     assert collected.notes == ""
 
 
 @pytest.mark.parametrize("asked", ["tests/cluster", "tests/cluster/healing", CASE, f"{CASE}::test_every_line"])
-def test_a_case_that_is_asked_for_by_name_is_refused(tmp_path: Path, asked: str) -> None:
-    """With a sentence that says what it changes, and an example that works."""
+def test_a_cluster_test_that_is_named_is_refused_without_the_flag(tmp_path: Path, asked: str) -> None:
+    """The message says what the test changes, with an example that works."""
     collected = Collected(tmp_path, asked)
 
     assert collected.code == REFUSED
     assert collected.tests == []
-    assert f"cannot collect {asked}: tests/cluster changes a cluster" in collected.said
-    assert f"pytest --cluster {CASE}" in collected.said
+    assert f"cannot collect {asked}: tests/cluster changes a cluster" in collected.output
+    assert f"pytest --cluster {CASE}" in collected.output
     assert collected.notes == ""
 
 
 def test_the_flag_collects_them_and_changes_nothing_yet(tmp_path: Path) -> None:
-    """As molecule's verify and tests/promises.py do."""
+    """As molecule's verify and tests/promises.py collect them."""
     collected = Collected(tmp_path, "--cluster", CASE)
 
-    assert collected.code == 0, collected.said[-2000:]
+    assert collected.code == 0, collected.output[-2000:]
     assert collected.tests
     assert all(test.startswith(CASE) for test in collected.tests)
     assert collected.notes == ""

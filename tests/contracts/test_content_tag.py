@@ -1,4 +1,4 @@
-"""Images are named by their content: the same content, the same name; any other, another."""
+"""Image tags depend on the content only: the same content has the same tag, any other content another one."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_any_change_of_content_name_or_salt_counts(tree: Path) -> None:
 
 
 def test_missing_file_is_an_error(tree: Path) -> None:
-    """A mistyped name is told, not left out."""
+    """A mistyped name is an error, and not ignored."""
     with pytest.raises(FileNotFoundError, match=r"Dockerfil$"):
         content_tag(tree, ["Dockerfil"])
 
 
 def test_tags_cover_what_the_build_context_lets_in() -> None:
-    """What .dockerignore lets into a build is what the tags are made from: nothing changes unseen."""
+    """The tags cover all files that .dockerignore lets into a build: so no change is missed."""
     admitted = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     inventory = "".join(path.read_text() for path in (ROOT / "inventory" / "kind" / "group_vars").rglob("*.yml"))
     counted = {

@@ -1,4 +1,4 @@
-"""The kinds as the API server knows them are those that the program reads and writes: both ways, field for field."""
+"""The CRDs and the Structs of the programs agree field for field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS: dict[str, type[msgspec.Struct]] = {
     "gpuworkloads": GpuWorkloadObject,
     "gpunodes": GpuNodeObject,
 }
-# What one of the two says and the other has no word for.
+# Keys that only one of the two schemas can contain.
 ADDED = ("description", "title", "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
 
 
@@ -34,19 +34,19 @@ def definition(plural: str) -> Schema:
 
 
 def shipped(plural: str) -> Schema:
-    """Return its schema."""
+    """Return the schema of that definition."""
     (version,) = definition(plural)["spec"]["versions"]
     return version["schema"]["openAPIV3Schema"]  # type: ignore[no-any-return]
 
 
 def typed(struct: type[msgspec.Struct]) -> Schema:
-    """Return the schema that the typed definitions come to."""
+    """Return the schema that msgspec derives from the Struct."""
     (schema,), components = msgspec.json.schema_components([struct], ref_template="{name}")
     return resolved(schema, components)
 
 
 def resolved(schema: Schema, components: Schema) -> Schema:
-    """Put what is referred to in its place; what may be null may be left out, which is no default."""
+    """Replace references by their schemas. A field that may be null may be omitted, so its default null is dropped."""
     if "$ref" in schema:
         schema = {**components[schema["$ref"]], **{key: each for key, each in schema.items() if key != "$ref"}}
     if "anyOf" in schema:
@@ -68,7 +68,10 @@ def resolved(schema: Schema, components: Schema) -> Schema:
 
 
 def bare(schema: Schema) -> Schema:
-    """Leave out what only one of the two can say; of an object of others' it is only said that it is one."""
+    """Remove keys that only one of the two can contain.
+
+    Of foreign objects (podTemplate) keep only that they are objects.
+    """
     if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("additionalProperties") == {}:
         return {"type": "object"}
     found = {key: each for key, each in schema.items() if key not in ADDED and each not in ({}, [])}
@@ -95,7 +98,7 @@ def places(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
 
 @pytest.mark.parametrize("plural", KINDS)
 def test_definition_is_valid(plural: str) -> None:
-    """Kubernetes' own schema has nothing against it, and it is named by the product's names."""
+    """The definition is valid against Kubernetes' own schema, and has the product's names."""
     found = definition(plural)
     kubernetes_validate.validate(found, "1.36", strict=True)
 
@@ -106,9 +109,10 @@ def test_definition_is_valid(plural: str) -> None:
     assert found["spec"]["names"]["categories"] == ["gpu"]
 
 
+@pytest.mark.promise("order-1")
 @pytest.mark.parametrize("plural", KINDS)
 def test_schema_and_typed_definitions_agree(plural: str) -> None:
-    """Names, types, limits, words and defaults of spec and status are the same in both."""
+    """Names, types, limits, enums and defaults of spec and status are the same in both."""
     theirs, ours = shipped(plural)["properties"], typed(KINDS[plural])["properties"]
 
     assert bare(theirs["spec"]) == bare(ours["spec"])
@@ -116,7 +120,7 @@ def test_schema_and_typed_definitions_agree(plural: str) -> None:
 
 
 def test_parts_that_may_be_left_out_are_filled_in() -> None:
-    """A part with defaults of its own is there with them also where nobody wrote it."""
+    """An omitted part whose fields have defaults gets these defaults."""
     spec = shipped("gpuworkloads")["properties"]["spec"]["properties"]
     fields = msgspec.structs.fields(WorkloadSpec)
     made = {field.encode_name for field in fields if field.default_factory is not msgspec.NODEFAULT}
@@ -127,7 +131,7 @@ def test_parts_that_may_be_left_out_are_filled_in() -> None:
 
 @pytest.mark.parametrize("plural", KINDS)
 def test_every_field_says_what_it_is(plural: str) -> None:
-    """`kubectl explain` has a sentence for each."""
+    """`kubectl explain` has a sentence for each field."""
     for part in ("spec", "status"):
         for path, each in places(shipped(plural)["properties"][part], part):
             assert path.endswith("[]") or str(each.get("description", "")).endswith("."), path
@@ -141,7 +145,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("plural", KINDS)
 def test_columns_and_short_names(plural: str) -> None:
-    """What `kubectl get gpuw` and `kubectl get gpun` print; wide adds what has priority 1."""
+    """The columns of `kubectl get gpuw` and `kubectl get gpun`; wide adds those with priority 1."""
     found = definition(plural)["spec"]
     (version,) = found["versions"]
 
@@ -150,8 +154,9 @@ def test_columns_and_short_names(plural: str) -> None:
     assert found["names"]["shortNames"] == [plural[:4]]
 
 
-def test_who_may_edit_a_namespace_may_use_workloads() -> None:
-    """The rights of a namespace's editors and readers grow by GPUWorkloads: their statuses are the controller's."""
+@pytest.mark.promise("guard-8")
+def test_editors_of_a_namespace_may_use_workloads() -> None:
+    """A namespace's editors and readers get rights for GPUWorkloads, but only the controller writes statuses."""
     path = ROOT / "roles" / "crds" / "files" / "rights.yaml"
     given = {
         each["metadata"]["name"]: (

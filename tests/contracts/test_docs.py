@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.core.reasons import RANKING, Reason
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md")])
 NAMED: Final = re.compile(r"`([\w.*-]+/(?:[\w.*-]+/)*(?:[\w.*-]+\.(?:j2|md|py|toml|yaml|yml))?)(?:::\w+)?`")
-"""A file, or a folder by the slash at its end; names without a folder are the reader's own files."""
-NOT_OURS: Final = ("agentaflow.gpu/", "manifests/base/", "bench/results/raw/")
-"""A prefix of annotations, files of Kubeflow's repositories, and what git ignores."""
+"""A file, or a folder by the slash at its end. Names without a folder are a reader's own files."""
+NOT_OURS: Final = ("agentaflow.gpu/", "manifests/base/", "bench/results/raw/", "evidence/INVENTORY/")
+"""An annotation's prefix, files of Kubeflow's repositories, and files that git ignores."""
 LINK: Final = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 BLOCK: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 HEADING: Final = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -27,24 +28,24 @@ def _id(page: Path) -> str:
 
 
 def _text(page: Path) -> str:
-    """The page without its code blocks."""
+    """Return the page without its code blocks."""
     return BLOCK.sub("", page.read_text(encoding="utf-8"))
 
 
 def _anchors(page: Path) -> set[str]:
-    """The headings as GitHub makes anchors of them."""
+    """Return the anchors that GitHub makes of the headings."""
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in HEADING.findall(_text(page))}
 
 
 def missing_files(page: Path, text: str) -> list[str]:
-    """Files and folders that do not exist: under the checkout, the package, or the page's own folder."""
+    """Return the named files and folders that exist neither in the checkout, the package nor the page's folder."""
     named = [name for name in NAMED.findall(text) if not name.startswith(NOT_OURS)]
     roots = (ROOT, ROOT / "scheduler" / "gpu_scheduler", page.parent)
     return [name for name in named if not any(any(root.glob(name)) for root in roots)]
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Links of the checkout that lead to no file or to no heading."""
+    """Return the links within the checkout whose file or heading does not exist."""
     broken = []
     for path, anchor in LINK.findall(text):
         target = page.parent / path if path else page
@@ -55,7 +56,7 @@ def broken_links(page: Path, text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_each_file_that_a_page_names_exists(page: Path) -> None:
-    """So that a reader finds it."""
+    """A file of the checkout that a page names exists."""
     assert missing_files(page, _text(page)) == []
 
 
@@ -65,8 +66,26 @@ def test_each_link_leads_to_a_heading_or_a_file(page: Path) -> None:
     assert broken_links(page, _text(page)) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_no_page_reads_the_log_of_one_replica_of_a_deployment(page: Path) -> None:
+    """`kubectl logs deployment/NAME` chooses one replica, which may be the one that does not lead."""
+    ours = r"kubectl logs\b[^`\n]*\bdeployment/gpu-scheduler"
+
+    assert re.findall(ours, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.promise("text-9")
+def test_table_of_reasons_is_the_ranking() -> None:
+    """Message, metric and table use one closed list. The table has the order in which reasons are reported."""
+    section = (ROOT / "docs" / "map.md").read_text(encoding="utf-8").partition("\n## Reasons\n")[2]
+    rows = re.findall(r"^\| `(\w+)`(, more than there is)? \|", section, re.MULTILINE)
+
+    assert [(reason, bool(beyond)) for reason, beyond in rows] == [(str(reason), beyond) for reason, beyond in RANKING]
+    assert {reason for reason, _ in RANKING} == set(Reason)
+
+
 def test_a_file_that_is_gone_and_a_broken_link_are_found() -> None:
-    """Code blocks aside, in backticks and in links."""
+    """Both are found in backticks and links, but not in code blocks."""
     page = ROOT / "docs" / "architecture.md"
 
     assert missing_files(page, "`core/decide.py` `core/gone.py` `tests/*/none.yml` `gone/` `pod.yaml`") == [

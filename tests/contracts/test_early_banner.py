@@ -1,4 +1,4 @@
-"""A task that takes long is named while it works."""
+"""The heading of a long task is printed while the task runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAY = """\
 
 
 def test_long_task_is_named_before_it_ends(tmp_path: Path) -> None:
-    """The heading of a long task stands there seconds before its result; a skipped task has none; none comes twice."""
+    """A long task's heading comes seconds before its result; a skipped task has none; no heading comes twice."""
     play = tmp_path / "play.yml"
     play.write_text(PLAY)
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PYTHONUNBUFFERED": "1"}
@@ -40,3 +40,39 @@ def test_long_task_is_named_before_it_ends(tmp_path: Path) -> None:
 
     assert [line.split("]")[0] for _, line in headings] == ["TASK [Work for a while"]
     assert result - headings[0][0] > 1.5
+
+
+DIFFS = """\
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Apply several
+      several: {}
+    - name: Apply Secrets
+      several: {}
+      no_log: true
+"""
+SEVERAL = """\
+from ansible.module_utils.basic import AnsibleModule
+def body(name, changed):
+    metadata = {"name": name, "namespace": "system"}
+    diff = {"before": {}, "after": {"data": name + "-data"}}
+    return {"changed": changed, "result": {"kind": "ConfigMap", "metadata": metadata}, "diff": diff}
+module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+module.exit_json(changed=True, result={"results": [body("first", True), body("second", True), body("same", False)]})
+"""
+
+
+def test_each_object_of_a_task_has_its_diff(tmp_path: Path) -> None:
+    """Results of kubernetes.core.k8s for several objects are printed one by one; those of tasks with no_log are not."""
+    (tmp_path / "play.yml").write_text(DIFFS)
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "several.py").write_text(SEVERAL)
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    command = ("ansible-playbook", "--inventory=inventory/kind", "--check", "--diff", str(tmp_path / "play.yml"))
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+
+    headers = [line for line in done.stdout.splitlines() if line.startswith("+++ ")]
+    assert headers == ["+++ after: ConfigMap system/first", "+++ after: ConfigMap system/second"]
+    assert done.stdout.index("TASK [Apply several]") < done.stdout.index(headers[0])
+    assert done.stdout.count("first-data") == 1

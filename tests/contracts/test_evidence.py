@@ -1,4 +1,4 @@
-"""The proof's judgement, on clusters that are a few lines of data."""
+"""The verdicts of the proof, on clusters that are a few lines of data."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pod(namespace: str, name: str, on: str, number: int, *, scheduler: str = "gp
 
 
 def cluster() -> Json:
-    """Return the cluster in which everything is as the map says; node3 has the alias gpu-c."""
+    """Return a cluster in which everything is as in the map; node3 has the alias gpu-c."""
     places = ("node1", "node2", "node3")
     checks = [pod("default", f"gpu-scheduler-check-{i}", on, i) for i, on in enumerate(places)]
     tests = [pod("tests", f"webhook-test-{i}", on, i + 3) for i, on in enumerate(places)]
@@ -63,15 +63,15 @@ def cluster() -> Json:
 
 
 def answers(**changed: str) -> list[Json]:
-    """Return what each container's environment says; `changed` is pod name (with _ for -) → its text."""
-    told = ["0,1", "2", "0,1"]
+    """Return each container's environment; `changed` is pod name (with _ for -) → its text."""
+    reported = ["0,1", "2", "0,1"]
     return [
         {
             "item": asked,
             "rc": 0,
             "stdout": changed.get(
                 asked["pod"].replace("-", "_"),
-                f"CUDA_VISIBLE_DEVICES={told[int(asked['pod'][-1])]}\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0HOME=/\0",
+                f"CUDA_VISIBLE_DEVICES={reported[int(asked['pod'][-1])]}\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0HOME=/\0",
             ),
         }
         for asked in evidence.containers(cluster(), EXPECTED)
@@ -79,7 +79,7 @@ def answers(**changed: str) -> list[Json]:
 
 
 def verdicts(found: Json, environments: list[Json]) -> dict[str, str]:
-    """Return pod → what is wrong with it, for the pods that are not ok."""
+    """Return pod → verdict, for the pods that are not ok."""
     rows = evidence.proof(found, EXPECTED, environments, "gpu-scheduler")
     return {row["name"]: row["verdict"] for row in rows if row["verdict"] != "ok"}
 
@@ -91,7 +91,7 @@ def item(found: Json, name: str) -> Json:
 
 
 def test_right_placement_is_ok_also_under_an_alias() -> None:
-    """Each pod of the map is asked for, and told as the map tells it, alias included."""
+    """Each pod of the map has a row with the node's name in the map, alias or not."""
     rows = evidence.proof(cluster(), EXPECTED, answers(), "gpu-scheduler")
 
     assert [row["verdict"] for row in rows] == ["ok"] * 6
@@ -99,8 +99,9 @@ def test_right_placement_is_ok_also_under_an_alias() -> None:
     assert [row["expected"] for row in rows] == [row["actual"] for row in rows]
 
 
+@pytest.mark.promise("up-3")
 def test_pod_on_another_node_is_wrong() -> None:
-    """A pod that runs elsewhere is told with the node it runs on."""
+    """The row of a pod on a wrong node names that node."""
     found = cluster()
     item(found, "gpu-scheduler-check-1")["spec"]["nodeName"] = "node3"
 
@@ -108,7 +109,7 @@ def test_pod_on_another_node_is_wrong() -> None:
 
 
 def test_missing_pod_is_wrong() -> None:
-    """A pod that is not there is a row, not an error."""
+    """A missing pod is a row, not an error."""
     found = cluster()
     found["items"].remove(item(found, "webhook-test-2"))
 
@@ -116,7 +117,7 @@ def test_missing_pod_is_wrong() -> None:
 
 
 def test_pending_pod_is_wrong() -> None:
-    """A pod that waits runs nowhere and can't be asked."""
+    """A pending pod has no node and no environment."""
     found = cluster()
     del item(found, "gpu-scheduler-check-0")["spec"]["nodeName"]
     environments = answers()
@@ -137,7 +138,7 @@ def test_pending_pod_is_wrong() -> None:
     ids=["other order", "empty", "not set", "no device order", "nothing"],
 )
 def test_other_environment_is_wrong(environment: str, verdict: str) -> None:
-    """What the container's first process has is compared, order of devices and of their counting included."""
+    """The environment of the container's first process is compared, including both orders of devices."""
     assert verdicts(cluster(), answers(gpu_scheduler_check_0=environment)) == {"gpu-scheduler-check-0": verdict}
 
 
@@ -161,7 +162,7 @@ def test_every_container_is_asked() -> None:
 
 
 def test_unreadable_map_is_refused_with_its_line() -> None:
-    """The operator's own mistake is named, with an example that works."""
+    """The error names the line of the operator's map, with a valid example."""
     with pytest.raises(Exception, match=r'cannot read "0=node1" .*example: 1=node2:0,1'):
         evidence.expectations("0=node1", "default", "tests")
 
@@ -173,8 +174,9 @@ def test_line_without_devices_promises_an_empty_variable() -> None:
     assert (wanted["name"], wanted["node"], wanted["devices"]) == ("gpu-scheduler-check-5", "node1", "")
 
 
+@pytest.mark.promise("up-4")
 def test_report_is_current_until_a_pod_differs() -> None:
-    """The same rows in the report keep it; another uid, another value, one pod more or less do not."""
+    """The same rows keep the report; another uid, another value, one pod more or less do not."""
     rows = evidence.proof(cluster(), EXPECTED, answers(), "gpu-scheduler")
     lines = evidence.markdown(rows, ["name", "actual", "uid"])
     report = "\n".join(["# Report", "| pod | actual | uid |", "|---|---|---|", *lines, "", "| node1 | Ready |"])
@@ -186,20 +188,33 @@ def test_report_is_current_until_a_pod_differs() -> None:
 
 
 def test_logs_are_of_the_check_pods_on_the_node() -> None:
-    """A node is meant as the map names it; the guide's bare pods are not asked."""
+    """The node's name is that of the map; the logs of the guide's bare pods are not read."""
     assert evidence.on_nodes(cluster(), EXPECTED, ["gpu-c", "node4"]) == {
         "gpu-c": [{"namespace": "default", "name": "gpu-scheduler-check-2"}],
         "node4": [],
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        pytest.param("0=node1:0\n1=node2:0\n2=node3:0\n3=node4:3\n4=node4:3", ["node3", "node4"], id="kind's map"),
+        pytest.param("1=b:0\n0=aks-w-1-vmss000000:0\n2=a:1\n3=b:2", ["b", "a"], id="nodes of other names"),
+        pytest.param("0=gpu-c:0", ["gpu-c"], id="one node, by its alias"),
+    ],
+)
+def test_logs_are_of_the_last_two_nodes_of_the_map(text: str, nodes: list[str]) -> None:
+    """Where the inventory names none, in the order in which the map's replicas name them first."""
+    assert evidence.last_nodes(text) == nodes
+
+
 def test_report_names_images_as_the_nodes_have_them() -> None:
-    """One row an image, its ID without the name under which it was brought in."""
+    """One row for each image: its ID, without the name under which it was imported."""
     assert evidence.images(cluster(), EXPECTED, "system") == [{"image": "check:1", "id": "sha256:abc"}]
 
 
 def test_table_is_aligned() -> None:
-    """What a person reads on the terminal stands in columns."""
+    """The columns of the table on the terminal are aligned."""
     lines = evidence.table(
         [{"name": "a", "verdict": "ok"}, {"name": "long", "verdict": "missing"}], ["name", "verdict"]
     )

@@ -1,4 +1,4 @@
-"""What `make fuzz` looks for holds of its seeds, and a broken promise would be seen; all without the fuzzer."""
+"""The seeds of `make fuzz` pass its targets, and a broken property is found; without the fuzzer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpu_scheduler.webhook import review
 from tests.fuzz.targets import TARGETS
 
 SEEDS = [(name, seed) for name, target in TARGETS.items() for seed in target.seeds]
-# Per breakage: the target that must see it, and what is replaced by what.
+# Breakage → the target that must find it, and what is replaced by what.
 BREAKAGES: dict[str, tuple[str, object, str, object]] = {
-    "an error that nobody declared": ("map", placement_map, "_devices", lambda ids: len(ids) / 0),
+    "an undeclared error": ("map", placement_map, "_devices", lambda ids: len(ids) / 0),
     "a map that loses a device": (
         "map",
         placement_map.PlacementMap,
@@ -20,29 +20,29 @@ BREAKAGES: dict[str, tuple[str, object, str, object]] = {
         lambda known, position: placement_map.Slot(known.indices[position], "a", ()),
     ),
     "a patch that is never complete": ("review", review, "missing", lambda _, needed: needed),
-    "a review without an answer": ("review", review, "_needed", lambda pod: len(pod.ref.name) / 0),
+    "a review without an answer": ("review", review, "_needed_env", lambda pod: len(pod.ref.name) / 0),
     "a hold that is lost": ("watches", Ledger, "forget", lambda *_: frozenset()),
 }
 
 
 @pytest.mark.parametrize(("name", "seed"), SEEDS)
-def test_a_seed_breaks_no_promise(name: str, seed: bytes) -> None:
-    """Each is where the fuzzer begins."""
+def test_a_seed_breaks_no_property(name: str, seed: bytes) -> None:
+    """Each seed is a first input of the fuzzer."""
     TARGETS[name].check(seed)
     assert len(seed) <= TARGETS[name].longest
 
 
 def check_all(name: str) -> None:
-    """Check all seeds of a target; a map is another text each time, or it would be remembered."""
+    """Check all seeds of a target; maps differ each time, because parsed maps are cached."""
     for seed in TARGETS[name].seeds:
         TARGETS[name].check(seed + b"\n# once more" if name == "map" else seed)
 
 
 @pytest.mark.parametrize(("name", "place", "what", "broken"), BREAKAGES.values(), ids=BREAKAGES)
-def test_a_broken_promise_is_seen(
+def test_a_broken_property_is_found(
     name: str, place: object, what: str, broken: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One seed at least shows it, before the fuzzer has changed anything."""
+    """At least one seed finds it, without any change by the fuzzer."""
     monkeypatch.setattr(place, what, broken)
 
     with pytest.raises((AssertionError, ArithmeticError)):

@@ -1,4 +1,4 @@
-"""Images from files: what an engine and containerd find in the archive."""
+"""Images from files: the archive's content as an engine and containerd read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ archive = load("roles", "node_image", "library", "image_archive.py")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a small root file system that knows one package."""
+    """Return a small root file system with one installed package."""
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/tool").write_text("tool")
     (tmp_path / "usr/bin/other").symlink_to("tool")
@@ -33,7 +33,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def layer(tmp_path: Path, sources: list[dict[str, Any]]) -> dict[str, tarfile.TarInfo]:
-    """Return the members of the one layer of an image made of these sources."""
+    """Return the members of the only layer of an image made of these sources."""
     dest = tmp_path / "image.tar"
     archive.write(dest, [{"tag": "a:b", "config": {"Env": ["A=B"]}, "sources": sources}], "amd64")
     with tarfile.open(dest) as image:
@@ -48,7 +48,7 @@ def layer(tmp_path: Path, sources: list[dict[str, Any]]) -> dict[str, tarfile.Ta
 
 
 def test_tree_keeps_links_and_loses_what_is_excluded(tmp_path: Path, root: Path) -> None:
-    """A folder comes whole, links as links, without what a glob names."""
+    """A folder is copied whole, links as links, without the excluded globs."""
     members = layer(tmp_path, [{"src": str(root), "dest": "/", "exclude": ["usr/share/doc/*", "image.tar"]}])
 
     assert members["usr/bin/other"].linkname == "tool"
@@ -57,14 +57,14 @@ def test_tree_keeps_links_and_loses_what_is_excluded(tmp_path: Path, root: Path)
 
 
 def test_packages_take_their_files_only(tmp_path: Path, root: Path) -> None:
-    """Of a Debian root only the files of the packages named are taken."""
+    """From a Debian root only the files of the named packages are copied."""
     members = layer(tmp_path, [{"src": str(root), "dest": "/", "packages": ["tool"]}])
 
     assert sorted(members) == ["usr", "usr/bin", "usr/bin/tool"]
 
 
 def test_later_source_replaces_an_earlier_one(tmp_path: Path, root: Path) -> None:
-    """Files, texts and links are laid over the tree, with the mode asked for."""
+    """Files, texts and links replace those of the tree, with the requested mode."""
     tool = str(root / "usr/bin/tool")
     members = layer(
         tmp_path,
@@ -83,7 +83,7 @@ def test_later_source_replaces_an_earlier_one(tmp_path: Path, root: Path) -> Non
 
 
 def test_interrupted_archive_leaves_nothing(tmp_path: Path) -> None:
-    """Where packing fails there is no archive, and no partial one either."""
+    """After a failure there is no archive, and no partial one either."""
     with pytest.raises(FileNotFoundError):
         archive.write(
             tmp_path / "image.tar",

@@ -1,79 +1,110 @@
-"""Each wrong value of each inventory variable gets a sentence of its own, before anything is looked at or changed."""
+"""Each wrong value of each inventory variable has a message of its own, before anything is read or changed."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.contracts import roles
 from tests.contracts.loading import load
 from tests.contracts.roles import ROOT
-from tests.contracts.wrong_values import RIGHT, WRONG
+from tests.contracts.wrong_values import RIGHT, WRONG, WRONG_COMPUTED
 from tests.waiting import limit
 
-preflight = load("roles", "preflight", "filter_plugins", "preflight.py")
+if TYPE_CHECKING:
+    from pathlib import Path
 
-CASES = [pytest.param(*told, id=f"{name}: {case}") for name, cases in WRONG.items() for case, told in cases.items()]
+preflight = load("roles", "preflight", "filter_plugins", "preflight.py")
+pod_options = load("roles", "preflight", "filter_plugins", "pod_options.py")
+
+CASES = [
+    pytest.param(*reported, id=f"{name}: {case}")
+    for name, cases in {**WRONG, **WRONG_COMPUTED}.items()
+    for case, reported in cases.items()
+]
 
 
 def problems(values: dict[str, Any]) -> list[str]:
-    """Return what preflight says of the kind inventory's facts with these values among them."""
+    """Return preflight's messages for the kind inventory with these values."""
     facts = roles.read("inventory", "kind", "group_vars", "all", "facts.yml")
-    # What the inventory computes.
+    # Values that the inventory computes.
     facts |= dict.fromkeys(
-        ("project_dir", "kubeconfig", "tools_dir", "cache_dir", "evidence_dir"), "/srv/gpu-scheduler"
+        ("project_dir", "kubeconfig", "tools_dir", "cache_dir", "evidence_dir", "kubectl_program"), "/srv/gpu-scheduler"
     )
+    facts |= {"scheduler_image": "gpu-scheduler:dev-0", "check_image": "gpu-scheduler-check:dev-0"}
     facts["kube_context"] = f"kind-{values.get('cluster_name', facts['cluster_name'])}"
-    told: list[str] = preflight.preflight_problems(facts | values)
-    return told
+    given = facts | values
+    reported: list[str] = preflight.preflight_problems(given) + pod_options.pod_option_problems(given)
+    return reported
 
 
 @pytest.mark.parametrize(("values", "sentence"), CASES)
 def test_wrong_value_is_named_with_rule_and_example(values: dict[str, Any], sentence: str) -> None:
-    """The sentence names the variable and its value, the rule, and what would be right."""
+    """The message names the variable and its value, the rule, and a valid example."""
     assert sentence in " ".join(problems(values))
 
 
 @pytest.mark.parametrize("values", RIGHT.values(), ids=list(RIGHT))
-def test_right_value_is_let_in(values: dict[str, Any]) -> None:
-    """What is allowed is not refused."""
+def test_right_value_is_accepted(values: dict[str, Any]) -> None:
+    """An allowed value has no message."""
     assert problems(values) == []
 
 
 @pytest.mark.parametrize("inventory", ["kind", "existing"])
 def test_every_variable_has_a_wrong_value(inventory: str) -> None:
-    """No variable of the inventory goes unchecked: each has a row in the table, and the table has no other."""
+    """Every variable of the inventory has a row in the table, and the table has no others."""
     assert set(roles.read("inventory", inventory, "group_vars", "all", "facts.yml")) == set(WRONG)
 
 
 @pytest.mark.parametrize("inventory", ["kind", "existing"])
 def test_every_variable_reaches_preflight(inventory: str) -> None:
-    """With a list for every variable one run names them all, in both inventories, before any role takes offence."""
+    """With a wrong list for every variable, preflight names them all before any role runs, in both inventories."""
     given: dict[str, object] = {name: ["wrong"] for name in WRONG}
-    # A list is right there, and an unknown provider has no context of its own.
+    # A list is valid for some variables, and an unknown provider has no context of its own.
     given |= {
         "worker_nodes": [],
         "scheduler_users": "",
+        "check_tolerations": "",
         "cluster_provider": "existing" if inventory == "existing" else "kind",
     }
     command = ("ansible-playbook", "-i", f"inventory/{inventory}", "site.yml", "-e", json.dumps(given))
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit(120), check=False)
-    told = " ".join(done.stdout.split())
+    reported = " ".join(done.stdout.split())
 
     assert done.returncode != 0
-    assert "The inventory needs a look:" in told
-    assert [name for name in WRONG if f"{name} is " not in told and name != "cluster_provider"] == []
-    assert "changed=0" in told
+    assert "The inventory needs a look:" in reported
+    assert [name for name in WRONG if f"{name} is " not in reported and name != "cluster_provider"] == []
+    assert "changed=0" in reported
 
 
 @pytest.mark.parametrize(("inventory", "named"), [("kind", True), ("existing", False)])
 def test_line_that_enters_the_cluster_is_that_of_the_inventory(inventory: str, *, named: bool) -> None:
-    """`make env`, and `make up` at its end, name the checkout's kubeconfig only where the cluster in it is meant."""
+    """`make env`, and `make up` at its end, name the checkout's kubeconfig only for the inventory's own cluster."""
     command = ("make", "env", f"INVENTORY=inventory/{inventory}")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
 
     assert (f"KUBECONFIG={ROOT}/.kube/config" in done.stdout) is named
     assert f"PATH={ROOT}/.venv/bin" in done.stdout
+
+
+def test_inventory_outside_of_the_checkout_links_the_wiring_and_overrides_it(tmp_path: Path) -> None:
+    """A file of its own overrides any line of the linked files, and a variable of the command line overrides both."""
+    shutil.copy(ROOT / "inventory" / "existing" / "hosts.yml", tmp_path)
+    group = tmp_path / "group_vars" / "all"
+    group.mkdir(parents=True)
+    (group / "00_wiring.yml").symlink_to(ROOT / "inventory" / "wiring.yml")
+    facts = roles.read("inventory", "existing", "group_vars", "all", "facts.yml")
+    own = {"project_dir": str(ROOT), "images_delivery": "none", "system_namespace": "own", "check_namespace": "own"}
+    (group / "facts.yml").write_text(yaml.safe_dump(facts | own))
+    names = ("images_delivery", "scheduler_namespace", "evidence_check_namespace", "controller_namespace")
+    shown = f"msg={{{{ [{', '.join(names)}] | join(' ') }}}}"
+    command = ("ansible", "localhost", "-i", str(tmp_path), "-m", "ansible.builtin.debug", "-a", shown)
+    given = ("-e", "check_namespace=given", "-e", "controller_namespace=given")
+    done = subprocess.run((*command, *given), cwd=ROOT, capture_output=True, text=True, timeout=limit(60), check=True)
+
+    assert "none own given given" in done.stdout

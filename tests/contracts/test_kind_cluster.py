@@ -1,13 +1,18 @@
-"""What role kind_cluster makes of what it finds, without a cluster."""
+"""What role kind_cluster derives from the state of a cluster, without a cluster."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.contracts.loading import load
+from tests.contracts.rendering import rendered
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 info = load("roles", "kind_cluster", "library", "kind_cluster_info.py")
 network = load("roles", "kind_cluster", "library", "kind_pod_network.py")
@@ -40,7 +45,7 @@ CONTAINERS = [container("c-control-plane", "control-plane"), container("c-worker
 
 
 def ready(status: str) -> list[dict[str, str]]:
-    """Return the conditions of a thing that is ready, or not."""
+    """Return the conditions of an object that is ready, or not."""
     return [{"type": "Ready", "status": status}]
 
 
@@ -55,7 +60,7 @@ def node(name: str, of: str, status: str = "True") -> dict[str, Any]:
 
 
 def lease(name: str, age: int) -> dict[str, Any]:
-    """Return the node's lease, renewed so many seconds ago."""
+    """Return the node's Lease, renewed `age` seconds ago."""
     metadata = {"name": name, "namespace": "kube-node-lease"}
     return {"kind": "Lease", "metadata": metadata, "spec": {"renewTime": stamp(NOW - timedelta(seconds=age))}}
 
@@ -81,6 +86,17 @@ def kwok() -> dict[str, Any]:
 CONTROL_PLANE = [node("c-control-plane", "c-control-plane"), lease("c-control-plane", 5)]
 WHOLE = [*CONTROL_PLANE, node("node1", "c-worker"), lease("node1", 5), dns()]
 
+
+@pytest.mark.promise("up-1")
+def test_cluster_has_a_control_plane_and_four_named_workers(tmp_path: Path) -> None:
+    """One control plane and four workers, which kubeadm registers as node1 to node4."""
+    (cluster,) = rendered(tmp_path, ["kind_cluster"], __kind_cluster_origin={"network_exists": True})
+    patches = [yaml.safe_load(each["kubeadmConfigPatches"][0]) for each in cluster["nodes"][1:]]
+
+    assert [each["role"] for each in cluster["nodes"]] == ["control-plane", *["worker"] * 4]
+    assert [each["nodeRegistration"]["name"] for each in patches] == ["node1", "node2", "node3", "node4"]
+
+
 ROWS = {
     "everything runs": (WHOLE, "ready"),
     "a worker never joined": ([*CONTROL_PLANE, dns()], "incomplete"),
@@ -89,9 +105,12 @@ ROWS = {
         "different",
     ),
     "a worker's container was removed": ([*WHOLE, node("node2", "c-worker2"), lease("node2", 5)], "incomplete"),
-    "a node that kind did not make is nobody's loss": ([*WHOLE, kwok()], "ready"),
-    "a kubelet went silent": ([*WHOLE[:3], lease("node1", 60), dns()], "settling"),
-    "a kubelet has not spoken since its container started": ([*WHOLE[:3], lease("node1", 600), dns()], "settling"),
+    "a node that kind did not make is ignored": ([*WHOLE, kwok()], "ready"),
+    "a kubelet has stopped renewing its Lease": ([*WHOLE[:3], lease("node1", 60), dns()], "settling"),
+    "a kubelet has not renewed its Lease since its container started": (
+        [*WHOLE[:3], lease("node1", 600), dns()],
+        "settling",
+    ),
     "a node is not ready": ([*CONTROL_PLANE, node("node1", "c-worker", "False"), *WHOLE[3:]], "settling"),
     "CoreDNS is not ready": ([*WHOLE[:4], dns(status="False")], "settling"),
     "CoreDNS is from before the restart": ([*WHOLE[:4], dns(STARTED - timedelta(minutes=1))], "settling"),
@@ -101,7 +120,7 @@ ROWS = {
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_state(row: tuple[list[dict[str, Any]], str]) -> None:
-    """Each row's sentence gives this state, and whatever is not ready says why."""
+    """Each row has the state in its second column, and a problem if it is not ready."""
     items, state = row
 
     found = info.judge(CONTAINERS, items, ["node1"], NOW)
@@ -110,8 +129,8 @@ def test_state(row: tuple[list[dict[str, Any]], str]) -> None:
     assert bool(found["problem"]) == (state != "ready")
 
 
-def test_somebody_elses_lease_is_no_kubelet() -> None:
-    """A lease of the same name in another namespace does not count as a heartbeat."""
+def test_a_lease_of_another_namespace_is_no_heartbeat() -> None:
+    """A Lease of the same name in another namespace does not count as a heartbeat."""
     foreign = lease("node1", 5)
     foreign["metadata"]["namespace"] = "default"
 
@@ -133,12 +152,12 @@ SETTLED = "\n---\n".join(
 
 
 def test_settled_node_needs_nothing() -> None:
-    """A node that is as it should be is left alone."""
+    """A node in the right state is not changed."""
     assert network.steps(NODES[0], NODES, SUBNET, SETTLED) == []
 
 
 def test_new_node_gets_its_configuration_last() -> None:
-    """A node counts as ready by its configuration, so routes and translation come first."""
+    """The configuration makes a node ready, so routes and translation are set before it."""
     steps = network.steps(NODES[0], NODES, SUBNET, "\n---\n\n---\n")
 
     assert steps[0] == "ip route replace 10.244.2.0/24 via 172.18.0.4 proto static"
@@ -146,7 +165,7 @@ def test_new_node_gets_its_configuration_last() -> None:
 
 
 def test_swapped_address_is_routed_anew() -> None:
-    """After a restart that swapped addresses only the route is set again."""
+    """After a restart with swapped addresses only the route is set again."""
     swapped = SETTLED.replace("172.18.0.4", "172.18.0.9")
 
     assert network.steps(NODES[0], NODES, SUBNET, swapped) == [

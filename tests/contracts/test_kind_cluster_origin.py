@@ -1,4 +1,4 @@
-"""Who made a kind cluster, and which entry of a kubeconfig is its: containers and files of a few lines."""
+"""The origin of a kind cluster, and its entry in a kubeconfig: containers and files of a few lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHERS = (("kind-other", "https://127.0.0.1:40002"), ("prod", "https://prod.exam
 
 
 def judged(containers: dict[str, Any], known_server: str = "") -> dict[str, Any]:
-    """Return what the module makes of these containers."""
+    """Return the module's result for these containers."""
     asked = {
         "checkout": HERE,
         "known_server": known_server,
@@ -49,10 +49,10 @@ ROWS: list[Any] = [
 
 
 @pytest.mark.parametrize(("containers", "known", "strange", "makers"), ROWS)
-def test_maker_is_told_by_the_mark_else_by_the_kubeconfig(
+def test_maker_is_known_by_the_mark_else_by_the_kubeconfig(
     containers: dict[str, Any], known: str, makers: list[str], *, strange: bool
 ) -> None:
-    """A mark decides; where there is none, the inventory's kubeconfig must lead to the very port of the cluster."""
+    """A mark decides. Without one, the inventory's kubeconfig must have the cluster's own address and port."""
     answer = judged(containers, known)
 
     assert bool(answer["strangers"]) is strange
@@ -60,8 +60,8 @@ def test_maker_is_told_by_the_mark_else_by_the_kubeconfig(
     assert len(answer["containers"]) == len(containers)
 
 
-def test_one_container_of_others_makes_a_stranger_of_it_alone() -> None:
-    """A container that somebody added under the cluster's label is named, and with it the cluster is refused."""
+def test_a_foreign_container_of_the_cluster_is_named() -> None:
+    """A container that was added with the cluster's label is named, and the cluster is refused for it."""
     ours, others = nodes(HERE), nodes(ELSEWHERE, name="added", port="")
 
     assert judged({**ours, **others})["strangers"] == ["added-control-plane", "added-worker"]
@@ -69,7 +69,7 @@ def test_one_container_of_others_makes_a_stranger_of_it_alone() -> None:
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_created_nodes_carry_the_marks(tmp_path: Path, *, exists: bool) -> None:
-    """Every node of a new cluster names its checkout, and says whether kind's network comes with it."""
+    """Every node of a new cluster names its checkout, and whether kind's network was created with it."""
     origin_of_none = {"network_exists": exists}
     (cluster,) = rendered(
         tmp_path, ["kind_cluster"], __kind_cluster_origin=origin_of_none, kind_cluster_checkout=str(tmp_path)
@@ -84,7 +84,7 @@ def test_created_nodes_carry_the_marks(tmp_path: Path, *, exists: bool) -> None:
 
 @dataclass
 class Module:
-    """What the module asks of Ansible's."""
+    """The parts of AnsibleModule that the module uses."""
 
     kubeconfig: Path
     server: str = ""
@@ -108,13 +108,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_entry_is_taken_out_and_the_rest_stays_as_it_is_written(file: Path) -> None:
-    """Context, cluster and user go; all other values keep their types, their quotes and their order."""
+    """Context, cluster and user are removed; all other values keep their types, quotes and order."""
     text = file.read_text()
     answer = entry.run(Module(file, SERVER))
 
     assert answer == {"changed": True, "kept": "", "server": SERVER}
     assert yaml.safe_load(file.read_text()) == without(text, [CONTEXT])
-    # The lines that are left are those that were there.
+    # The remaining lines are unchanged.
     assert set(file.read_text().splitlines()) <= set(text.splitlines())
     assert entry.run(Module(file, SERVER)) == {"changed": False, "kept": "", "server": ""}
 
@@ -129,7 +129,7 @@ def test_json_is_a_kubeconfig_too(file: Path) -> None:
 
 
 def test_check_mode_and_reading_change_nothing(file: Path) -> None:
-    """Both tell, and the file stays."""
+    """Both report the entry, and do not change the file."""
     text = file.read_text()
 
     assert entry.run(Module(file, SERVER, check_mode=True))["changed"]
@@ -138,7 +138,7 @@ def test_check_mode_and_reading_change_nothing(file: Path) -> None:
 
 
 def test_current_context_is_emptied_where_it_was_ours(file: Path) -> None:
-    """Nobody else's context becomes the current one."""
+    """No other context becomes the current one."""
     file.write_text(file.read_text().replace("current-context: prod", f"current-context: {CONTEXT}"))
     entry.run(Module(file, SERVER))
 
@@ -146,7 +146,7 @@ def test_current_context_is_emptied_where_it_was_ours(file: Path) -> None:
 
 
 def test_file_with_nothing_else_in_it_is_removed(file: Path) -> None:
-    """The checkout's own kubeconfig goes with its last cluster; one that is not there is no error."""
+    """The checkout's own kubeconfig is removed with its last cluster; a missing file is no error."""
     file.write_text(kubeconfig((CONTEXT, SERVER), current=CONTEXT))
 
     assert entry.run(Module(file, SERVER))["changed"]
@@ -155,7 +155,7 @@ def test_file_with_nothing_else_in_it_is_removed(file: Path) -> None:
 
 
 def test_user_without_a_context_keeps_the_file(file: Path) -> None:
-    """A user that no context names is somebody's credentials."""
+    """A user without a context may still be someone's credentials."""
     config = yaml.safe_load(kubeconfig((CONTEXT, SERVER), current=CONTEXT))
     config["users"].append({"name": "me", "user": {"token": "secret"}})
     file.write_text(yaml.safe_dump(config))
@@ -165,7 +165,7 @@ def test_user_without_a_context_keeps_the_file(file: Path) -> None:
 
 
 def test_link_is_followed(file: Path, tmp_path: Path) -> None:
-    """A kubeconfig that is a link stays one."""
+    """A kubeconfig that is a symbolic link stays one."""
     link = tmp_path / "link"
     link.symlink_to(file)
     entry.run(Module(link, SERVER))
@@ -175,7 +175,7 @@ def test_link_is_followed(file: Path, tmp_path: Path) -> None:
 
 
 def test_alias_of_our_cluster_keeps_what_it_names(file: Path) -> None:
-    """A context that the user added to our cluster and user keeps both: no context is left that leads nowhere."""
+    """If the user added a context for our cluster and user, both stay: no context may lose its cluster."""
     config = yaml.safe_load(file.read_text())
     config["contexts"].append({"name": "mine", "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "ai"}})
     file.write_text(yaml.safe_dump(config))
@@ -198,7 +198,7 @@ def test_alias_of_our_cluster_keeps_what_it_names(file: Path) -> None:
 def test_entry_that_kind_did_not_write_for_this_cluster_stays(
     file: Path, old: str, new: str, removed: str, why: str
 ) -> None:
-    """A context kind-NAME that is not that of the cluster stays, byte for byte, and it is said why."""
+    """A context kind-NAME of another cluster stays, byte for byte, and the result says why."""
     file.write_text(file.read_text().replace(old, new))
     text = file.read_text()
     answer = entry.run(Module(file, removed))
@@ -208,8 +208,8 @@ def test_entry_that_kind_did_not_write_for_this_cluster_stays(
     assert file.read_text() == text
 
 
-def test_entry_of_a_cluster_that_is_gone_goes_unless_somebody_answers_there(file: Path) -> None:
-    """Where the containers went another way the entry is out of date; a port at which somebody listens is not ours."""
+def test_entry_of_a_removed_cluster_is_removed_unless_its_port_answers(file: Path) -> None:
+    """If the containers are already gone the entry is out of date. A port that answers belongs to another cluster."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         file.write_text(file.read_text().replace(PORT, str(server.getsockname()[1])))
         answer = entry.run(Module(file))

@@ -1,8 +1,7 @@
-"""The manifests as the main play would apply them: valid, least in rights, restricted, named as promised."""
+"""The manifests as the main play applies them: valid, with the least rights, restricted, with the documented names."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import kubernetes_validate
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 ROLES = ("certificates", "scheduler", "policies", "monitor", "webhook", "controller", "check")
 
+WORKLOADS = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "CronJob")
 CHECK = "gpu-scheduler-check"
 
 Manifest = dict[str, Any]
@@ -40,6 +40,8 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
 def pod_of(manifest: Manifest) -> Manifest:
     """Return the pod specification of a pod or of a workload's template."""
     spec: Manifest = manifest["spec"]
+    if manifest["kind"] == "CronJob":
+        spec = spec["jobTemplate"]["spec"]
     return spec if manifest["kind"] == "Pod" else spec["template"]["spec"]
 
 
@@ -51,8 +53,18 @@ def test_manifests_are_valid(manifests: list[Manifest]) -> None:
         kubernetes_validate.validate(manifest, "1.36", strict=True)
 
 
+@pytest.mark.promise("up-5")
+def test_existing_cluster_gets_the_same_manifests(manifests: list[Manifest], tmp_path: Path) -> None:
+    """Both inventories make the same objects of the same inputs."""
+    facts = roles.read("inventory", "kind", "group_vars", "all", "facts.yml")
+    differing = ("monitor_source", "monitor_simulated_inventory", "gpu_scheduling_map", "check_tolerations")
+    given = {name: facts[name] for name in differing}
+
+    assert rendered(tmp_path, ROLES, "inventory/existing", **given) == manifests
+
+
 def test_names_are_the_promised_ones(manifests: list[Manifest]) -> None:
-    """Deployments, Services, accounts, registrations and Secrets have the names that users look for."""
+    """Deployments, Services, accounts, registrations and Secrets have the documented names."""
     named = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in manifests}
 
     assert named >= {
@@ -77,12 +89,15 @@ def test_names_are_the_promised_ones(manifests: list[Manifest]) -> None:
         ("MutatingWebhookConfiguration", "gpu-scheduler-webhook"),
         ("ValidatingWebhookConfiguration", "gpu-scheduler-webhook"),
         ("Secret", "gpu-scheduler-webhook-tls"),
+        ("CronJob", "gpu-scheduler-renewer"),
+        ("ServiceAccount", "gpu-scheduler-renewer"),
         ("StatefulSet", "gpu-scheduler-check"),
     }
 
 
+@pytest.mark.promise("safe-3", "order-8", "quota-8", "hook-6")
 def test_rights_are_the_least(manifests: list[Manifest]) -> None:
-    """Each account has exactly the listed rights: no Secret, no wildcard, no write on what is not its own."""
+    """Each account has exactly the listed rights: no Secret but the renewer's two, no wildcard, no foreign write."""
     given = {
         f"{role['kind']} {role['metadata']['name']}": {
             (group, resource, name): set(rule["verbs"])
@@ -102,9 +117,10 @@ def test_rights_are_the_least(manifests: list[Manifest]) -> None:
     assert accounts == ACCOUNTS
 
 
+@pytest.mark.promise("safe-1")
 def test_containers_are_restricted(manifests: list[Manifest]) -> None:
     """Every container runs as user 1000, on a read-only root, without capabilities, under the default seccomp."""
-    pods = [pod_of(manifest) for manifest in of_kind(manifests, "Pod", "Deployment", "StatefulSet", "DaemonSet")]
+    pods = [pod_of(manifest) for manifest in of_kind(manifests, *WORKLOADS)]
     assert pods
     for pod in pods:
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -119,16 +135,18 @@ def test_containers_are_restricted(manifests: list[Manifest]) -> None:
             assert {"cpu", "memory"} <= set(container["resources"]["requests"])
 
 
+@pytest.mark.promise("safe-2")
 @pytest.mark.parametrize("name", ["gpu-scheduler-system", "gpu-scheduler-tests", "gpu-scheduler-monitor"])
 def test_namespaces_enforce_the_restricted_standard(manifests: list[Manifest], name: str) -> None:
-    """Pod Security `restricted` is enforced in the namespaces of ours."""
+    """Our namespaces enforce Pod Security `restricted`."""
     (namespace,) = (one for one in of_kind(manifests, "Namespace") if one["metadata"]["name"] == name)
 
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
+@pytest.mark.promise("order-8")
 def test_deployments_survive_a_node(manifests: list[Manifest]) -> None:
-    """Two replicas each, spread over nodes, critical, replaced one by one and never below their number."""
+    """Two replicas each, spread over nodes, with a critical priority and a rolling update that never has fewer."""
     for deployment in of_kind(manifests, "Deployment"):
         spec, pod = deployment["spec"], pod_of(deployment)
         assert spec["replicas"] == 2
@@ -137,8 +155,9 @@ def test_deployments_survive_a_node(manifests: list[Manifest]) -> None:
         assert pod["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname"
 
 
+@pytest.mark.promise("hook-2", "hook-1", "safe-4")
 def test_webhook_sees_our_pods_only(manifests: list[Manifest]) -> None:
-    """Both registrations fail closed and ask about nobody else's pods; the webhook has no token of the API's."""
+    """Both registrations fail closed and match only our pods; the webhook has no token for the API."""
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         (registration,) = of_kind(manifests, kind)
         webhook = registration["webhooks"][0]
@@ -150,8 +169,22 @@ def test_webhook_sees_our_pods_only(manifests: list[Manifest]) -> None:
     assert pod_of(deployment)["automountServiceAccountToken"] is False
 
 
+@pytest.mark.promise("hook-3")
+def test_inventory_may_admit_pods_without_an_answer(tmp_path: Path) -> None:
+    """With failure policy `Ignore` pods are admitted while no webhook answers; jobs are refused as before."""
+    found = rendered(tmp_path, ["webhook"], webhook_failure_policy="Ignore")
+    policies = {
+        webhook["name"].partition(".")[0]: webhook["failurePolicy"]
+        for registration in of_kind(found, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for webhook in registration["webhooks"]
+    }
+
+    assert policies == {"mutate": "Ignore", "validate": "Ignore", "mutate-job": "Fail"}
+
+
+@pytest.mark.promise("env-3")
 def test_webhook_is_asked_whenever_a_container_comes(manifests: list[Manifest]) -> None:
-    """At a pod's creation, and when somebody puts a container for debugging into it."""
+    """At a pod's creation, and when a debug container is added to it."""
     (registration,) = of_kind(manifests, "MutatingWebhookConfiguration")
     webhook = registration["webhooks"][0]
 
@@ -162,8 +195,9 @@ def test_webhook_is_asked_whenever_a_container_comes(manifests: list[Manifest]) 
     ]
 
 
+@pytest.mark.promise("job-6")
 def test_webhook_sees_jobs_with_our_annotations_only(manifests: list[Manifest]) -> None:
-    """Kubeflow's three kinds, made or changed: closed for those with a word of ours, never asked about others."""
+    """Kubeflow's three kinds, created or updated: fails closed for those with our annotations, ignores all others."""
     (registration,) = of_kind(manifests, "MutatingWebhookConfiguration")
     _, webhook = registration["webhooks"]
     ours, alive = (condition["expression"] for condition in webhook["matchConditions"])
@@ -179,8 +213,8 @@ def test_webhook_sees_jobs_with_our_annotations_only(manifests: list[Manifest]) 
     assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in webhook["rules"])
 
 
-def test_witnesses_claim_no_gpu(manifests: list[Manifest]) -> None:
-    """Check pods are observers: the proof stands beside real workloads and takes no card from them."""
+def test_check_pods_claim_no_gpu(manifests: list[Manifest]) -> None:
+    """Check pods are observers: they run beside real workloads and hold no device."""
     (check,) = of_kind(manifests, "StatefulSet")
     annotations = [check["spec"]["template"]["metadata"]["annotations"]]
     annotations += [pod["metadata"]["annotations"] for pod in of_kind(manifests, "Pod")]
@@ -193,24 +227,22 @@ def test_witnesses_claim_no_gpu(manifests: list[Manifest]) -> None:
     assert check["spec"]["replicas"] == 5
 
 
-def test_page_removes_whatever_the_roles_made(manifests: list[Manifest]) -> None:
-    """The commands of docs/troubleshooting.md delete our namespaces, and each object outside of them by our label."""
-    page = (roles.ROOT / "docs" / "troubleshooting.md").read_text()
-    block = page.partition("## Remove it from an existing cluster")[2].split("```")[1]
+def test_every_object_is_labelled_as_part_of_the_product(manifests: list[Manifest]) -> None:
+    """Removal deletes only what has this label or our field manager."""
     of_crds = (roles.ROOT / "roles" / "crds" / "files").glob("*.yaml")
     ours = [*manifests, *(one for path in of_crds for one in yaml.safe_load_all(path.read_text()))]
-    spaces = {one["metadata"]["name"] for one in of_kind(ours, "Namespace")}
-    outside = [one for one in ours if one["metadata"].get("namespace") not in spaces and one["kind"] != "Namespace"]
 
-    assert set(block.partition("delete namespace ")[2].partition("\n")[0].split()) == spaces
-    for one in outside:
-        assert one["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gpu-scheduler", one["metadata"]["name"]
-        plural = re.sub("y$", "ie", one["kind"].lower()) + "s"
-        assert re.search(rf"[ ,]{plural}[ ,\n]", block), plural
+    named = {(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in ours}
+    labelled = {
+        (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
+        for one in ours
+        if one["metadata"].get("labels", {}).get("app.kubernetes.io/part-of") == "gpu-scheduler"
+    }
+    assert labelled == named
 
 
 def test_policies_know_every_key() -> None:
-    """What the program writes on pods nobody else writes, and what it reads there nobody changes."""
+    """Only the program may write its annotations on pods, and its inputs on pods cannot be changed."""
     keys = roles.read("roles", "policies", "vars", "main.yml")
     written = {value for value in vars(names).values() if str(value).startswith("agentaflow.gpu/assigned-")}
 
@@ -232,8 +264,8 @@ def test_every_policy_is_bound_and_denies(manifests: list[Manifest]) -> None:
     assert all(one["spec"]["failurePolicy"] == "Fail" for one in of_kind(manifests, "ValidatingAdmissionPolicy"))
 
 
-def test_webhook_may_demand_a_certificate_of_its_callers(tmp_path: Path) -> None:
-    """With an authority it reads that from a ConfigMap, and rolls when it changes."""
+def test_webhook_may_require_a_certificate_of_its_callers(tmp_path: Path) -> None:
+    """With a CA for clients it reads it from a ConfigMap, and rolls out when it changes."""
     authority = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
     found = rendered(tmp_path, ["webhook"], webhook_client_ca=authority)
     (config,) = (each for each in found if each["kind"] == "ConfigMap")

@@ -15,26 +15,29 @@ Json = dict[str, Any]
 
 
 def of_kind(manifests: list[Json], kind: str) -> Json:
-    """Return the one of that kind."""
+    """Return the only manifest of that kind."""
     (found,) = (manifest for manifest in manifests if manifest["kind"] == kind)
     return found
 
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
-    """As the default inventory has them."""
+    """Return the manifests with the default inventory."""
     return rendered(tmp_path_factory.mktemp("simulated"), ["monitor"])
 
 
 @pytest.fixture(scope="module")
 def nvml(tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
-    """With everything that a GPU node may ask for."""
+    """Return the manifests with all settings for a GPU node."""
     given = {"monitor_runtime_class": "nvidia", "monitor_driver_dir": "/home/kubernetes/bin/nvidia/lib64"}
     return rendered(tmp_path_factory.mktemp("nvml"), ["monitor"], monitor_source="nvml", **given)
 
 
 def test_declared_gpus_are_mounted_as_a_folder(simulated: list[Json]) -> None:
-    """A changed ConfigMap reaches a folder, never a single file (subPath); it says what the inventory says."""
+    """Only a mounted folder gets updates of a ConfigMap, a single file (subPath) does not.
+
+    The content is the inventory's.
+    """
     facts = roles.read("inventory", "kind", "group_vars", "all", "facts.yml")
     pod = of_kind(simulated, "DaemonSet")["spec"]["template"]["spec"]
     (mount,) = pod["containers"][0]["volumeMounts"]
@@ -45,8 +48,8 @@ def test_declared_gpus_are_mounted_as_a_folder(simulated: list[Json]) -> None:
     assert yaml.safe_load(config["data"]["inventory.yaml"]) == facts["monitor_simulated_inventory"]
 
 
-def test_every_card_of_the_shown_map_is_declared() -> None:
-    """What `make up` proves stands beside the monitors that `make up` starts."""
+def test_every_device_of_the_shown_map_is_declared() -> None:
+    """`make up` starts monitors and proves the map, so the monitors must declare the map's devices."""
     facts = roles.read("inventory", "kind", "group_vars", "all", "facts.yml")
     declared = {
         node: sum(group["count"] for group in groups) for node, groups in facts["monitor_simulated_inventory"].items()
@@ -56,15 +59,15 @@ def test_every_card_of_the_shown_map_is_declared() -> None:
     assert facts["monitor_source"] == "simulated"
 
 
-def test_monitors_run_on_gpu_nodes_whatever_keeps_others_away(simulated: list[Json]) -> None:
-    """By the label that operators set; each knows its node, its namespace and its own name."""
+def test_monitors_run_on_gpu_nodes_with_any_taint(simulated: list[Json]) -> None:
+    """Nodes are selected by the label that operators set; each monitor knows its node, namespace and pod name."""
     pod = of_kind(simulated, "DaemonSet")["spec"]["template"]["spec"]
     env = {
         each["name"]: each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
         for each in pod["containers"][0]["env"]
     }
 
-    assert pod["nodeSelector"] == {"agentaflow.gpu/enabled": "true"}
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "agentaflow.gpu/enabled": "true"}
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert env["NODE_NAME"] == "spec.nodeName"
     assert env["KUBERNETES_NAMESPACE"] == "metadata.namespace"
@@ -72,7 +75,7 @@ def test_monitors_run_on_gpu_nodes_whatever_keeps_others_away(simulated: list[Js
 
 
 def test_the_driver_is_opened_by_an_ordinary_user(nvml: list[Json]) -> None:
-    """The one exception is `privileged`, in a namespace of its own; and nothing is read of other pods."""
+    """The only exception is `privileged`, in a namespace of its own; and the monitor reads no other pods."""
     pod = of_kind(nvml, "DaemonSet")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     enforced = of_kind(nvml, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
@@ -90,6 +93,6 @@ def test_the_driver_is_opened_by_an_ordinary_user(nvml: list[Json]) -> None:
 
 
 def test_the_drivers_manifests_are_valid(nvml: list[Json]) -> None:
-    """Against Kubernetes' own schema; the declared ones are looked at with all others."""
+    """Valid against Kubernetes' own schema; test_manifests.py checks those with declared GPUs."""
     for manifest in nvml:
         kubernetes_validate.validate(manifest, "1.36", strict=True)

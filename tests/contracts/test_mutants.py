@@ -1,4 +1,4 @@
-"""The kept breakages fit the code as it is; that their tests notice them is shown by `make mutants`."""
+"""The kept mutants apply to the current code; `make mutants` shows that their tests fail for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MUTANTS = read_mutants()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_breakage_fits_and_has_its_test(mutant: Mutant) -> None:
-    """One line is changed, in a sentence it says what breaks, it applies, and the tests that it names exist."""
+def test_mutant_applies_and_names_existing_tests(mutant: Mutant) -> None:
+    """It changes one line, a sentence says what it breaks, it applies, and the tests that it names exist."""
     applies = ("git", "apply", "--check", *LENIENT, str(mutant.path))
     done = subprocess.run(applies, cwd=ROOT, check=False, capture_output=True, text=True)
 

@@ -1,4 +1,4 @@
-"""The OCI runtime asks for what the host grants, no more and no less."""
+"""The OCI runtime requests exactly the capabilities that the host grants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WITHOUT_RESOURCE = "Name:\tcat\nCapBnd:\t000001fffeffffff\nCapAmb:\t000000000000
 
 
 def test_bounding_set_is_read_bit_by_bit() -> None:
-    """The mask of a kernel that withholds one capability names all others."""
+    """The mask of a kernel that withholds one capability contains all others."""
     assert set(runtime.CAPABILITIES) - runtime.granted(WITHOUT_RESOURCE) == {"CAP_SYS_RESOURCE"}
 
 
@@ -32,12 +32,12 @@ def test_bounding_set_is_read_bit_by_bit() -> None:
     ],
 )
 def test_only_calls_that_start_a_process_have_a_request(arguments: list[str], file: str | None) -> None:
-    """A create, a run and an exec name the file to trim, however the option is spelt; nothing else does."""
+    """create, run and exec name the file to trim, however the option is written; no other call does."""
     assert runtime.request_file(arguments) == (Path(file) if file else None)
 
 
-def test_bundle_loses_what_the_host_lacks() -> None:
-    """Every set of a container's capabilities loses what is not granted, and all else stays."""
+def test_bundle_loses_capabilities_that_the_host_withholds() -> None:
+    """Every set of a container's capabilities loses those that the host withholds, and nothing else changes."""
     process = {
         "args": ["sh"],
         "capabilities": {"bounding": ["CAP_CHOWN", "CAP_SYS_RESOURCE"], "effective": ["CAP_SYS_RESOURCE"]},
@@ -57,7 +57,7 @@ def test_bundle_loses_what_the_host_lacks() -> None:
 
 
 def test_exec_is_a_process_without_a_bundle() -> None:
-    """An exec's file is the process itself."""
+    """The file of an exec is the process itself."""
     request = {"args": ["sh"], "capabilities": {"bounding": ["CAP_SYS_RESOURCE"]}}
 
     assert runtime.trimmed(request, frozenset()) == {"args": ["sh"], "capabilities": {"bounding": []}}

@@ -21,8 +21,8 @@ def sources(folder: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("folder", INDEPENDENT)
-def test_who_judges_the_scheduler_reads_without_it(folder: str) -> None:
-    """What both read from one text would be wrong in both: nothing of the package is imported, however far away."""
+def test_oracle_and_auditor_import_nothing_of_the_scheduler(folder: str) -> None:
+    """Shared code would hide its bugs: no module of the package is imported, directly or indirectly."""
     path = f"{ROOT}:{ROOT / 'scheduler'}"
     modules = [f"tests.{folder}.{source.stem}" for source in sources(folder)]
 
@@ -40,6 +40,6 @@ def test_who_judges_the_scheduler_reads_without_it(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", INDEPENDENT)
-def test_who_judges_the_scheduler_names_nothing_of_it(folder: str) -> None:
-    """Nor is it imported later, inside a function."""
+def test_oracle_and_auditor_do_not_mention_the_package(folder: str) -> None:
+    """So they do not import it inside a function either."""
     assert [path.name for path in sources(folder) if "gpu_scheduler" in path.read_text(encoding="utf-8")] == []

@@ -1,43 +1,76 @@
-"""Bad input stops the play before anything is changed, and the message names the variable and the fix."""
+"""Invalid input stops the play before any change, and the message names the variable and the remedy."""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.contracts.loading import load
 from tests.contracts.roles import ROOT
 from tests.waiting import limit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A name of its own, so that no cluster of that name is found and every check of the host applies.
+# A name of its own, so that no cluster of that name exists and every check of the host applies.
 CLUSTER = "no-such-cluster"
 
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "too little memory": ({"preflight_memory_mib": 10**9}, ("MiB of memory are available", "preflight_memory_mib")),
     "too little disk": ({"preflight_cache_mib": 10**9, "preflight_engine_mib": 10**9}, ("MiB free", "make room")),
-    "a registry to push to that does not answer": (
-        {"image_registry": "127.0.0.1:1/team"},
-        ("image_registry: http://127.0.0.1:1", "make the registry reachable"),
+}
+# Without a cluster, and without an engine: what an existing cluster asks of this host.
+EXISTING: Final = {"cluster_provider": "existing", "kube_context": "there", "kubeconfig": "/nowhere/config"}
+PUSHED: Final = {"image_registry": "127.0.0.1:1/team"}
+DIGEST: Final = f"127.0.0.1:1/team/image@sha256:{'0' * 64}"
+
+ON_EXISTING: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = {
+    "nothing is asked of the host": (
+        {"kubectl_program": "/bin/true", "preflight_memory_mib": 10**9, "preflight_cache_mib": 10**9},
+        ("Cannot read kubeconfig '/nowhere/config' (no such file or directory): set kubeconfig",),
+        ("The host needs", "does not answer"),
+    ),
+    "kubectl is missing, and an engine to push with": (
+        {"kubectl_program": "no-such-kubectl", **PUSHED},
+        (
+            "kubectl_program is 'no-such-kubectl', and this host has no such program: install kubectl, or set",
+            "No container engine answers, and image_registry is set, so images are built and pushed from here: start",
+        ),
+        ("git is missing", "MiB"),
+    ),
+    "images with digests need no engine, and no registry is asked": (
+        {"kubectl_program": "/bin/true", **PUSHED, "scheduler_image": DIGEST, "check_image": DIGEST},
+        ("Cannot read kubeconfig",),
+        ("container engine", "127.0.0.1:1: "),
     ),
 }
 
 
-def preflight(values: dict[str, Any], cache: Path) -> subprocess.CompletedProcess[str]:
-    """Run the checks alone, with these values given by the user and an empty cache."""
+def preflight(
+    values: dict[str, Any], cache: Path, inventory: str = "kind", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the checks alone, with these variables of the user and an empty cache."""
     given = {"cluster_name": CLUSTER, "cache_dir": str(cache), **values}
-    command = ("ansible-playbook", "site.yml", "--tags", "preflight", "-e", json.dumps(given))
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit(120), check=False)
+    command = ("ansible-playbook", "-i", f"inventory/{inventory}", "site.yml", "--tags", "preflight", "-e")
+    return subprocess.run(
+        (*command, json.dumps(given)),
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=limit(120),
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bad_input_is_refused_with_its_cure(name: str, tmp_path: Path) -> None:
-    """Each wrong value is named with the fix, and nothing was changed."""
+def test_bad_input_is_refused_with_its_remedy(name: str, tmp_path: Path) -> None:
+    """The message names each wrong value with the remedy, and nothing was changed."""
     values, sentences = REFUSED[name]
     done = preflight(values, tmp_path / "cache")
 
@@ -49,10 +82,46 @@ def test_bad_input_is_refused_with_its_cure(name: str, tmp_path: Path) -> None:
 
 
 def test_taken_port_is_named(tmp_path: Path) -> None:
-    """A port that somebody listens on is named, with its variable."""
+    """A port that is in use is named, with its variable."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         done = preflight({"kind_cluster_api_port": port}, tmp_path / "cache")
 
     assert done.returncode != 0
     assert f"Port {port} (kind_cluster_api_port) is taken" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", ON_EXISTING)
+def test_existing_cluster_asks_of_this_host_only_what_it_needs(name: str, tmp_path: Path) -> None:
+    """With `cluster_provider: existing` neither memory, disk, git nor root matter, and an engine only to push."""
+    values, sentences, silent = ON_EXISTING[name]
+    done = preflight({**EXISTING, **values}, tmp_path / "cache", "existing", DOCKER_HOST=f"unix://{tmp_path}/no.sock")
+    reported = " ".join(done.stdout.split())
+
+    assert done.returncode != 0
+    assert [sentence for sentence in sentences if sentence not in reported] == [], reported
+    assert [sentence for sentence in silent if sentence in reported] == [], reported
+    assert "changed=0" in reported
+
+
+def test_registry_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
+    """The engine may reach it, with a CA or a proxy of its own, so the push decides."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "docker").write_text("#!/bin/sh\necho '/tmp||https://registry.example.com/v1/'\n")
+    (programs / "docker").chmod(0o755)
+    values = {**EXISTING, **PUSHED, "kubectl_program": "/bin/true"}
+    done = preflight(values, tmp_path / "cache", "existing", PATH=f"{programs}:{os.environ['PATH']}")
+    reported = " ".join(done.stdout.split())
+
+    assert "image_registry: http://127.0.0.1:1 (" in reported
+    assert "the push decides; if it fails, correct image_registry" in reported
+    assert "Cannot read kubeconfig" in reported
+
+
+def test_host_without_proc_has_no_memory_to_measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The facts of the host are read on macOS too."""
+    host_info = load("roles", "preflight", "library", "host_info.py")
+    monkeypatch.setattr(host_info, "MEMINFO", tmp_path / "meminfo")
+
+    assert host_info.memory_mib() == 0

@@ -1,4 +1,4 @@
-"""`make down` takes back what the same inventory made, and touches nothing else: run on a host that takes notes."""
+"""`make down` removes what the same inventory created, and nothing else: on a host that records calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def host(tmp_path: Path) -> Host:
 def test_existing_inventory_touches_nothing_of_this_host(
     host: Host, *, answers: bool, options: tuple[str, ...]
 ) -> None:
-    """`make down INVENTORY=inventory/existing` calls no program, edits no file and fails, saying what it did not do.
+    """`make down INVENTORY=inventory/existing` calls no program, edits no file, and fails with the reason.
 
     A kind cluster of the same name runs on the host, and the user's own kubeconfig has its context.
     """
@@ -65,8 +65,8 @@ def test_existing_inventory_touches_nothing_of_this_host(
 
 
 @pytest.mark.parametrize("playbook", ["status", "verify"])
-def test_looking_at_an_existing_cluster_asks_kubectl_alone(host: Host, playbook: str) -> None:
-    """`make status` and `make verify` wake no engine and edit nothing of this host, whatever the cluster answers."""
+def test_status_and_verify_of_an_existing_cluster_run_kubectl_alone(host: Host, playbook: str) -> None:
+    """`make status` and `make verify` start no engine and edit nothing on this host, whatever the cluster answers."""
     host.containers, host.answers = nodes(ROOT), False
     host.marker.write_text(f"detached {BOOT}")
     host.kubeconfig.write_text(kubeconfig(OURS, *OTHERS, current=CONTEXT))
@@ -83,7 +83,10 @@ def test_looking_at_an_existing_cluster_asks_kubectl_alone(host: Host, playbook:
 @pytest.mark.promise("down-1", "down-4")
 @pytest.mark.parametrize("options", [(), ("--check",)], ids=["", "in check mode"])
 def test_kind_inventory_removes_its_own_cluster_alone(host: Host, options: tuple[str, ...]) -> None:
-    """Of two clusters one goes, of five contexts one; kind's network stays while stopped nodes of the other use it."""
+    """Of two clusters one is removed, of five contexts one.
+
+    Kind's network stays while the other's stopped nodes use it.
+    """
     other = nodes(ELSEWHERE, name="gpu-scheduler-2", port="40003", running=False)
     host.containers = {**nodes(ROOT, network=True), **other}
     text = kubeconfig(OURS, *OTHERS, current="prod")
@@ -99,7 +102,7 @@ def test_kind_inventory_removes_its_own_cluster_alone(host: Host, options: tuple
 
 @pytest.mark.promise("down-1")
 def test_last_cluster_takes_network_and_kubeconfig_with_it(host: Host) -> None:
-    """The network that came with the cluster goes with it, and so does a kubeconfig in which nothing is left."""
+    """A network that was created with the cluster is removed with it, and so is a kubeconfig without other entries."""
     host.containers = nodes(ROOT, network=True)
     host.kubeconfig.write_text(kubeconfig(OURS, current=CONTEXT))
 
@@ -112,7 +115,7 @@ def test_last_cluster_takes_network_and_kubeconfig_with_it(host: Host) -> None:
 
 @pytest.mark.promise("down-1")
 def test_network_that_was_there_before_stays(host: Host) -> None:
-    """A network called kind that stood before the cluster was created stays, also where nobody is left in it."""
+    """A network called kind that existed before the cluster stays, even without containers."""
     host.containers = nodes(ROOT)
 
     run = host.play(DESTROY, "kind")
@@ -123,7 +126,7 @@ def test_network_that_was_there_before_stays(host: Host) -> None:
 
 @pytest.mark.promise("down-3")
 @pytest.mark.parametrize(
-    ("playbook", "made_by", "told"),
+    ("playbook", "made_by", "reported"),
     [
         pytest.param((DESTROY,), ELSEWHERE, f"It was made by {ELSEWHERE}", id="down, made by another checkout"),
         pytest.param((DESTROY,), "", f"kind delete cluster --name {NAME}", id="down, made by hand"),
@@ -131,9 +134,9 @@ def test_network_that_was_there_before_stays(host: Host) -> None:
     ],
 )
 def test_cluster_of_the_same_name_that_others_made_is_left_alone(
-    host: Host, playbook: tuple[str, ...], made_by: str, told: str
+    host: Host, playbook: tuple[str, ...], made_by: str, reported: str
 ) -> None:
-    """Its stopped nodes are neither removed nor started nor made anew; the run fails and says who made them."""
+    """Its stopped nodes are not removed, started or replaced; the run fails and names the cluster's origin."""
     host.containers = nodes(made_by, network=True, running=False)
     host.kubeconfig.write_text(kubeconfig((CONTEXT, "https://127.0.0.1:40009"), *OTHERS, current=CONTEXT))
     before = host.kubeconfig.read_bytes()
@@ -144,12 +147,12 @@ def test_cluster_of_the_same_name_that_others_made_is_left_alone(
     assert run.changes() == []
     assert host.kubeconfig.read_bytes() == before
     assert f"Cannot touch cluster {NAME}: this checkout" in run.output
-    assert told in run.output
+    assert reported in run.output
 
 
 @pytest.mark.promise("down-4")
 def test_context_of_the_same_name_is_not_written_over(host: Host) -> None:
-    """Where the context of our cluster's name leads to another host, `make up` makes none: kind would write over it."""
+    """If a context with our cluster's name belongs to another host, `make up` fails: kind would overwrite it."""
     host.kubeconfig.write_text(kubeconfig((CONTEXT, "https://gpu.example.com"), current=CONTEXT))
     before = host.kubeconfig.read_bytes()
 
@@ -162,7 +165,7 @@ def test_context_of_the_same_name_is_not_written_over(host: Host) -> None:
 
 
 def test_cluster_of_an_older_version_is_known_by_the_kubeconfig(host: Host) -> None:
-    """Nodes without a mark are ours where the inventory's kubeconfig leads to them; their network stays."""
+    """Nodes without a mark are ours if the inventory's kubeconfig has their address; their network stays."""
     host.containers = nodes()
     text = kubeconfig(OURS, OTHERS[1], current="prod")
     host.kubeconfig.write_text(text)
@@ -176,7 +179,7 @@ def test_cluster_of_an_older_version_is_known_by_the_kubeconfig(host: Host) -> N
 
 @pytest.mark.promise("down-4")
 def test_context_of_the_same_name_that_leads_elsewhere_stays(host: Host) -> None:
-    """A context kind-NAME of the user's own stays, byte for byte, while the cluster goes."""
+    """A context kind-NAME of another cluster stays, byte for byte, while our cluster is removed."""
     host.containers = nodes(ROOT)
     host.kubeconfig.write_text(kubeconfig((CONTEXT, "https://gpu.example.com"), *OTHERS, current=CONTEXT))
     before = host.kubeconfig.read_bytes()
@@ -190,7 +193,7 @@ def test_context_of_the_same_name_that_leads_elsewhere_stays(host: Host) -> None
 
 
 def test_nothing_is_removed_where_no_engine_answers(host: Host) -> None:
-    """A cluster in an engine that does not answer keeps its kubeconfig: it may be there yet."""
+    """If the engine does not answer, its cluster may still exist and keeps its kubeconfig."""
     host.answers = False
     host.kubeconfig.write_text(kubeconfig(OURS, current=CONTEXT))
     before = host.kubeconfig.read_bytes()
@@ -204,7 +207,7 @@ def test_nothing_is_removed_where_no_engine_answers(host: Host) -> None:
 
 
 def test_other_name_leaves_the_cluster_of_this_one(host: Host) -> None:
-    """An inventory with another cluster_name removes nothing of the cluster that the same checkout made before."""
+    """An inventory with another cluster_name does not remove the cluster that the same checkout created before."""
     host.containers = nodes(ROOT, network=True)
     host.kubeconfig.write_text(kubeconfig(OURS, current=CONTEXT))
     before = host.kubeconfig.read_bytes()
@@ -229,13 +232,13 @@ STOP: Final = "start-stop-daemon --stop --oknodo --retry TERM/30/KILL/5 --pidfil
     ],
 )
 def test_engine_is_stopped_only_where_we_started_it(host: Host, marker: str, stopped: str, *, others: bool) -> None:
-    """The engine is stopped where we started it and nothing runs in it any more."""
+    """The engine is stopped only if we started it and no container is left in it."""
     host.containers = {**nodes(ROOT), **(nodes(name="gpu-scheduler-2") if others else {})}
     engine = host.folder / "engine"
     if marker:
         (engine / "started").write_text(marker)
 
-    # An engine of our own is told by its folder, and so has a socket that cannot be anybody's.
+    # An engine of our own is identified by its folder: its socket is used by no other program.
     run = host.play(DESTROY, "kind", engine_dir=str(engine))
 
     assert run.status == 0, run.output

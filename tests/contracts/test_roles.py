@@ -1,16 +1,17 @@
-"""What every role promises, read from its files."""
+"""Rules for every role, checked in its files."""
 
 from __future__ import annotations
 
 import re
 
+import jinja2
 import pytest
 
 from tests import readmes
 from tests.contracts import roles
 from tests.contracts.roles import ROLES, ROOT
 
-# `raw` is checked by the role itself.
+# The role itself checks `raw`.
 TYPES = {"str": str, "path": str, "int": int, "bool": bool, "list": list, "dict": dict, "raw": object}
 
 
@@ -24,7 +25,7 @@ def test_argument_spec_equals_defaults(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_input_is_described_and_named_after_its_role(role: str) -> None:
-    """Every input begins with its role's name and says what it controls."""
+    """Every input's name begins with its role's name, and its description says what it controls."""
     for name, option in roles.options(role).items():
         assert name.startswith(f"{role}_"), name
         assert option.get("description"), name
@@ -32,7 +33,7 @@ def test_input_is_described_and_named_after_its_role(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_default_is_of_its_type(role: str) -> None:
-    """A default's value has the type that the argument specification asks of the user."""
+    """A default's value has the type in the argument specification."""
     for name, option in roles.options(role).items():
         assert isinstance(option["default"], TYPES[option["type"]]), name
         assert option["default"] in option.get("choices", [option["default"]]), name
@@ -40,7 +41,10 @@ def test_default_is_of_its_type(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_default_has_a_sentence_above_it(role: str) -> None:
-    """Every default is explained by a whole sentence right above it; an empty list or map shows an element below."""
+    """A comment right above each default explains it in a whole sentence.
+
+    An empty list or map shows an element below.
+    """
     lines = (ROOT / "roles" / role / "defaults" / "main.yml").read_text().splitlines()
     for number, line in enumerate(lines):
         if re.match(r"[a-z]\w*:", line):
@@ -50,20 +54,35 @@ def test_default_has_a_sentence_above_it(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_page_has_the_inputs_as_they_are(role: str) -> None:
-    """The table of inputs in a role's README is what `python tests/readmes.py` writes."""
+    """The table of inputs in a role's README is the output of `python tests/readmes.py`."""
     page = (ROOT / "roles" / role / "README.md").read_text()
 
     assert readmes.with_inputs(page, role) == page
 
 
 def test_play_role_tag_and_readme_row_agree() -> None:
-    """A role's tag is its name, and README's table of tags has exactly the play's roles, in its order."""
+    """A role's tag is its name, and README's table of tags has exactly the play's roles, in their order."""
     play = roles.play_roles()
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
 
     assert {role: [role] for role in play} == play
     assert list(play) == table
     assert sorted(play) == list(ROLES)
+
+
+@pytest.mark.promise("up-2", "up-5")
+@pytest.mark.parametrize("inventory", ["kind", "existing", "aks"])
+def test_play_installs_everything_with_each_inventory(inventory: str) -> None:
+    """With the variables that an inventory ships, the play leaves no role out but those that make a kind cluster."""
+    shared = [] if inventory == "kind" else [roles.read("inventory", "existing", "group_vars", "all", "facts.yml")]
+    own = roles.read("inventory", inventory, "group_vars", "all", "facts.yml")
+    facts = {name: value for each in (*shared, own) for name, value in each.items()}
+    (play,) = roles.read("playbooks", "site.yml")
+    conditions = {entry["role"]: entry.get("when", "true") for entry in play["roles"]}
+
+    assert set(conditions) == set(ROLES)
+    left_out = [role for role, when in conditions.items() if not jinja2.Environment().compile_expression(when)(**facts)]  # noqa: S701 - no HTML
+    assert left_out == ([] if inventory == "kind" else ["container_engine", "node_image", "kind_cluster"])
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -1,4 +1,4 @@
-"""docs/security.md names a test for each line, or says why there is none, and leaves out no attack and no policy."""
+"""docs/security.md names a test or a reason for each line, and contains each attack and each policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE: Final = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 NAMED: Final = re.compile(r"`([\w/]+\.py)::(\w+)`")
 TESTS: Final = sorted(set(NAMED.findall(PAGE)))
 NO_TEST: Final = "no test: "
-"""A reason follows."""
+"""Followed by a reason."""
 ATTACKS: Final = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/attacks").glob("test_*.py"))
 KINDS: Final = re.compile(r"^kind: (?:Validating|Mutating)AdmissionPolicy$", re.MULTILINE)
 POLICIES: Final = re.compile(KINDS.pattern + r"\nmetadata: \{name: ([\w-]+),", re.MULTILINE)
@@ -23,7 +23,7 @@ TEMPLATES: Final = [path.read_text(encoding="utf-8") for path in (ROOT / "roles/
 
 
 def _rows() -> list[str]:
-    """The rows of the tables whose last column is `test`, without their heads."""
+    """Return the rows of the tables whose last column is `test`, without their heads."""
     rows, within = [], False
     for line in PAGE.splitlines():
         if line.endswith("| test |"):
@@ -44,14 +44,14 @@ def _functions(file: str) -> frozenset[str]:
 
 @pytest.mark.parametrize(("file", "name"), TESTS, ids="::".join)
 def test_each_test_that_the_page_names_exists(file: str, name: str) -> None:
-    """So that a reader can run it."""
+    """A test that the page names exists."""
     assert name.startswith("test_")
     assert name in _functions(file)
 
 
 @pytest.mark.parametrize("row", _rows(), ids=lambda row: row.split("|")[1].strip()[:40])
 def test_each_line_has_its_test(row: str) -> None:
-    """Or the reason why none makes sense."""
+    """Or the reason why a test is not useful."""
     cell = row.split("|")[-2].strip()
 
     assert cell.startswith(NO_TEST) or NAMED.search(cell)
@@ -59,12 +59,12 @@ def test_each_line_has_its_test(row: str) -> None:
 
 @pytest.mark.parametrize("file", ATTACKS)
 def test_each_file_of_attacks_stands_on_the_page(file: str) -> None:
-    """An attack that is tried is a threat that is named."""
+    """The page names every threat that a test of attacks covers."""
     assert file in {named for named, _ in TESTS}
 
 
 def test_each_policy_stands_on_the_page() -> None:
-    """Whatever role policies ships, with `injection: policy` too."""
+    """The page names every policy of role policies, including those for `injection: policy`."""
     text = "\n".join(TEMPLATES)
     shipped = POLICIES.findall(text)
 

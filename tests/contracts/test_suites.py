@@ -1,4 +1,4 @@
-"""What `make test`, `make test-all` and continuous integration run: every suite, each in its turn."""
+"""`make test`, `make test-all` and continuous integration run every suite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.contracts.roles import ROOT
 from tests.suites.__main__ import main
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE, INTEGRATION
-from tests.suites.rotation import turn
+from tests.suites.rotation import choose_in_turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ CONFIGURATION: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os
 
 
 def git(folder: Path, *words: str) -> None:
-    """Run git as somebody at some time: the same commits have the same hashes."""
+    """Run git with a fixed author and date, so that the same commits have the same hashes."""
     environment = {**os.environ, **PEOPLE, **CONFIGURATION}
     subprocess.run(("git", "-C", str(folder), *words), env=environment, check=True, capture_output=True)
 
@@ -45,7 +45,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_make_test_runs_each_suite_of_the_gate_once() -> None:
-    """None is forgotten in the Makefile, and none beyond the gate is there."""
+    """The Makefile runs each suite of the gate, and no other."""
     asked = re.search(r"^GATE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert asked is not None
 
@@ -53,11 +53,21 @@ def test_make_test_runs_each_suite_of_the_gate_once() -> None:
     assert not GATE.keys() & BEYOND.keys()
 
 
-def test_each_commit_is_another_suite_s_turn(repository: Path) -> None:
-    """In as many commits as there are suites each has its turn, in the same order again and again."""
+@pytest.mark.parametrize("name", [*GATE, *BEYOND])
+def test_the_files_of_a_suite_exist(name: str) -> None:
+    """A renamed file must be noticed at once, not when its suite runs, once in eight commits."""
+    suite = {**GATE, **BEYOND}[name]()
+    commands = [command for step in (*suite.steps, *suite.cleanup) for command in (step.command, *step.beside)]
+    paths = [word for command in commands for word in command if re.fullmatch(r"[\w./-]+\.(py|yml|yaml)", word)]
+
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_consecutive_commits_run_suites_in_turn(repository: Path) -> None:
+    """Consecutive commits run the suites in turn, in a fixed order."""
     chosen = []
     for number in range(1, COMMITS + 1):
-        name, why = turn(NAMES, repository)
+        name, why = choose_in_turn(NAMES, repository)
         chosen.append(name)
         assert f"this is commit number {number}, and {name} is suite " in why
         git(repository, "commit", "--quiet", "--allow-empty", f"--message={number}")
@@ -67,14 +77,14 @@ def test_each_commit_is_another_suite_s_turn(repository: Path) -> None:
 
 
 def test_a_shallow_clone_has_turns_too(repository: Path, tmp_path: Path) -> None:
-    """It counts one commit whatever the commit is, so the hash decides: the same commit always has the same suite."""
+    """A shallow clone always has one commit, so the hash decides: the same commit always has the same suite."""
     chosen = []
     for number in range(COMMITS):
         git(repository, "commit", "--quiet", "--allow-empty", f"--message={number}")
         clone = tmp_path / f"clone-{number}"
         git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", str(clone))
-        name, why = turn(NAMES, clone)
-        assert turn(NAMES, clone) == (name, why)
+        name, why = choose_in_turn(NAMES, clone)
+        assert choose_in_turn(NAMES, clone) == (name, why)
         assert why.startswith("the hash of this commit of a shallow clone begins with ")
         chosen.append(name)
 
@@ -83,12 +93,12 @@ def test_a_shallow_clone_has_turns_too(repository: Path, tmp_path: Path) -> None
 
 def test_without_a_repository_the_first_suite_runs(tmp_path: Path) -> None:
     """An unpacked archive has no commits."""
-    assert turn(NAMES, tmp_path)[0] == NAMES[0]
+    assert choose_in_turn(NAMES, tmp_path)[0] == NAMES[0]
 
 
 @pytest.mark.parametrize(("given", "suite"), [({}, ""), ({"SUITE": "healing"}, "healing")])
 def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, given: dict[str, str], suite: str) -> None:
-    """`make test`, then the suite whose turn it is, or the one that SUITE names."""
+    """`make test`, then the suite of the commit, or the one in SUITE."""
     notes = tmp_path / "notes"
     (tmp_path / "make").write_text(f'#!/bin/sh\necho "$*" >> {notes}\n')
     (tmp_path / "make").chmod(0o755)
@@ -102,7 +112,7 @@ def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, give
 
 @pytest.mark.parametrize(("suite", "asked"), [("", "in-turn"), ("healing", "healing")])
 def test_a_suite_is_chosen_by_its_name(suite: str, asked: str) -> None:
-    """Without a name it is the one whose turn it is."""
+    """Without a name the commit decides."""
     command = ("make", "--dry-run", "test-suite", f"SUITE={suite}")
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
 
@@ -110,7 +120,7 @@ def test_a_suite_is_chosen_by_its_name(suite: str, asked: str) -> None:
 
 
 def test_an_unknown_suite_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """And nothing runs."""
+    """And no suite runs."""
     assert main(["check", "nonsense"]) == 2
 
     assert f"cannot run suite nonsense: known suites are check unit contracts {INTEGRATION.split('/')[1]}" in (

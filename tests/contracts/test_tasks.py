@@ -1,4 +1,4 @@
-"""What every task promises, read from the task files: no shell, few programs, honest changes, progress, stories."""
+"""Rules for every task, checked in the task files: no shell, few programs, correct changes, progress, reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.contracts.roles import ROOT
 from tests.contracts.tasks import COMMAND, COMMANDS, TASKS, Task
 
-# program → verb → what no module does as well. A verb is a word of the command before anything templated decides it.
+# program → verb → why no module can do it. A verb is the first word of the command that contains no template.
 ALLOWED: Final[dict[str, dict[str, str]]] = {
     "kind": {
         "create": "kind's own work, and there is no module for it",
@@ -24,7 +24,8 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
     "python": {
         "pip": "downloads wheels for another Python, by hash; the module pip only installs",
         "pytest": "asks the cluster, in molecule's verify",
-        "tests.cluster.healing.world": "makes and takes back the tests' own engine",
+        "tests.cluster.healing.own_engine": "makes and takes back the tests' own engine",
+        "tests.cluster.existing.scenario": "makes and removes a cluster that is not the play's",
     },
     "docker": {
         "version": "asks whether an engine answers, without the library that may not be there yet",
@@ -41,7 +42,11 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "network": "removes kind's network where nobody uses it",
     },
     "start-stop-daemon": {"--start": "dockerd without systemd", "--stop": "dockerd without systemd"},
-    "flock": {"debootstrap": "holds the lock that an interrupted run's debootstrap still has", "true": "waits for it"},
+    "flock": {
+        "debootstrap": "holds the lock that an interrupted run's debootstrap still has",
+        "chroot": "installs updates in that root; the module apt installs on the host",
+        "true": "waits for it",
+    },
     "apt-get": {"indextargets": "names the host's mirror; reads only"},
     "mv": {"": "gives a whole folder its name in one step; no module renames"},
     "git": {"rev-parse": "reads only", "status": "reads only"},
@@ -50,28 +55,27 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "version": "evidence; reads only",
         "logs": "evidence and stories; reads only",
         "exec": "reads a container's environment inside it",
-        "{verb}": "stories, each verb from a list beside it",
     },
 }
 
-# What `exec` may run in containers and nodes.
+# Programs that `exec` may run in containers and nodes.
 READERS: Final = frozenset({"cat", "printenv", "journalctl", "ctr"})
 
-# Programs and verbs that change nothing, whatever they answer.
+# Programs and verbs that change nothing.
 READ_ONLY: Final = {
     "docker": {"ps", "version", "info", "image", "exec"},
-    "kubectl": {"get", "logs", "exec", "version", "{verb}"},
+    "kubectl": {"get", "logs", "exec", "version"},
     "git": {"rev-parse", "status"},
     "kind": {"get", "--version"},
     "go": {"version"},
     "kubeadm": {"config"},
     "apt-get": {"indextargets"},
     "flock": {"true"},
-    # Its cases change the cluster and put it back, and what they find is the verdict.
+    # Its tests change the cluster and restore it; their result is the verdict.
     "python": {"pytest"},
 }
 
-# module → why a task of it may say that it changes nothing.
+# module → why its tasks may report no change.
 UNCHANGED: Final = {
     "ansible.builtin.uri": "asks a registry whether it answers",
     "community.crypto.openssl_privatekey_pipe": "computes; the change is the Secret that holds it",
@@ -80,7 +84,7 @@ UNCHANGED: Final = {
     "kubernetes.core.k8s": "only in check mode: asks what the API server would make of a pod",
 }
 
-# program and verb → why a run of it is always a change: the task only runs where there is something to do.
+# program and verb → why it always reports a change: the task only runs if there is something to do.
 CHANGED: Final = {
     ("kind", "create"): "runs where there is no cluster",
     ("kind", "export"): "runs where the kubeconfig is not the cluster's",
@@ -90,32 +94,33 @@ CHANGED: Final = {
     ("docker", "network"): "runs where the network is there, came with the cluster, and nobody uses it",
     ("docker", "create"): "runs where kubectl is not in the cache",
     ("docker", "cp"): "runs where kubectl is not in the cache",
-    ("python", "tests.cluster.healing.world"): "makes an engine, or takes it back",
+    ("python", "tests.cluster.healing.own_engine"): "makes an engine, or takes it back",
+    ("python", "tests.cluster.existing.scenario"): "makes a cluster, or removes it",
 }
 
-# Waits that are no k8s module's, and how they tell what happened.
-TOLD_OTHERWISE: Final = {
+# Waits without a k8s module, and how they report a failure.
+REPORTED_OTHERWISE: Final = {
     "kind_cluster": "the API server may not answer: its module tells which node is not ready, a failed task says it",
     "container_engine": "there is no cluster yet: a failed task shows the end of the engine's log",
 }
 
 
 def verb(task: Task) -> str:
-    """The first word after the program that the table knows; empty where the program stands alone."""
+    """Return the first word after the program that the table knows; empty if the program has no verb."""
     words, known = task.argv()[1:], ALLOWED.get(task.program(), {})
     return next((word for word in words if word in known), "")
 
 
 @pytest.mark.parametrize("task", COMMANDS, ids=str)
 def test_only_listed_programs_run(task: Task) -> None:
-    """Each command is a program of the table with one of its verbs; inside a container only readers run."""
+    """Each command is a program of the table with one of its verbs; inside a container only reading programs run."""
     assert verb(task) in ALLOWED.get(task.program(), {}), task.argv()
     if verb(task) == "exec":
         assert READERS & set(task.argv()), task.argv()
 
 
-def test_no_shell_and_nothing_listed_in_vain() -> None:
-    """No task runs a shell, raw or script; every program and verb of the table is used."""
+def test_no_shell_runs_and_every_listed_program_is_used() -> None:
+    """No task uses shell, raw or script; every program and verb of the table is used."""
     used = {(task.program(), verb(task)) for task in COMMANDS}
     listed = {(program, each) for program, verbs in ALLOWED.items() for each in verbs}
 
@@ -125,7 +130,7 @@ def test_no_shell_and_nothing_listed_in_vain() -> None:
 
 @pytest.mark.parametrize("task", [task for task in COMMANDS if task.module == COMMAND], ids=str)
 def test_command_says_what_it_changes(task: Task) -> None:
-    """Each command has a changed_when, or names the file that it makes."""
+    """Each command has a changed_when, or names the file that it creates."""
     arguments = task.arguments if isinstance(task.arguments, dict) else {}
 
     assert "changed_when" in task.data or {"creates", "removes"} & set(arguments)
@@ -133,36 +138,38 @@ def test_command_says_what_it_changes(task: Task) -> None:
 
 @pytest.mark.parametrize("task", [task for task in TASKS if "changed_when" in task.data], ids=str)
 def test_change_is_denied_and_claimed_only_where_listed(task: Task) -> None:
-    """`changed_when: false` stands at listed readers only, `true` where the task runs only if there is work."""
-    told = task.data["changed_when"]
-    if task.module in (COMMAND, "ask_all"):
+    """Only listed readers have `changed_when: false`; only tasks that run if there is work have `true`."""
+    reported = task.data["changed_when"]
+    if task.module in (COMMAND, "parallel_command"):
         reads = verb(task) in READ_ONLY.get(task.program(), set())
-        assert told is False if reads else told is not False
-        assert told is not True or (task.program(), verb(task)) in CHANGED
-    elif told is False:
+        assert reported is False if reads else reported is not False
+        assert reported is not True or (task.program(), verb(task)) in CHANGED
+    elif reported is False:
         assert task.module in UNCHANGED
         assert task.module != "kubernetes.core.k8s" or task.data.get("check_mode") is True
     else:
-        # Stands in check mode for what it leaves out.
-        assert told is not True or task.data["name"].startswith("Tell what a run would ")
+        # In check mode this task replaces the one that is skipped.
+        assert reported is not True or task.data["name"].startswith("Tell what a run would ")
 
 
-@pytest.mark.parametrize("task", [task for task in COMMANDS if task.module == "ask_all"], ids=str)
+@pytest.mark.parametrize("task", [task for task in COMMANDS if task.module == "parallel_command"], ids=str)
 def test_questions_only_read(task: Task) -> None:
-    """The module that asks several at once never reports a change, so it is given readers only."""
+    """The module for parallel commands never reports a change, so it runs only readers."""
     assert verb(task) in READ_ONLY[task.program()]
 
 
 WAITING: Final = [
-    task for task in TASKS if task.role and ("until" in task.data or "'wait': True" in str(task.arguments))
+    task
+    for task in TASKS
+    if task.role and ("until" in task.data or task.module == "admission_probe" or "'wait': True" in str(task.arguments))
 ]
 
 
 @pytest.mark.parametrize("task", WAITING, ids=str)
-def test_wait_in_vain_ends_in_a_story(task: Task) -> None:
-    """A role that waits on the cluster rescues the wait, shows events and logs of what failed, and fails."""
+def test_failed_wait_ends_in_a_report(task: Task) -> None:
+    """A role that waits for the cluster rescues the wait, reports events and logs of what failed, and fails."""
     ours = [each for each in TASKS if each.role == task.role]
-    if task.role in TOLD_OTHERWISE:
+    if task.role in REPORTED_OTHERWISE:
         assert any(each.module == "ansible.builtin.fail" for each in ours)
         return
     file = task.file.rpartition("/")[2]
@@ -171,7 +178,7 @@ def test_wait_in_vain_ends_in_a_story(task: Task) -> None:
     }
 
     assert task.rescued or file in rescued
-    assert any(each.module == "cluster_story" for each in ours)
+    assert any(each.module == "failure_report" for each in ours)
 
 
 INTERRUPTED: Final = sorted(
@@ -185,5 +192,5 @@ INTERRUPTED: Final = sorted(
 
 @pytest.mark.parametrize(("role", "start"), INTERRUPTED)
 def test_task_that_a_scenario_interrupts_exists(role: str, start: str) -> None:
-    """Scenarios wait for a task by the first words of its name; one that was renamed would never come."""
+    """Scenarios wait for a task by the first words of its name; they would never find a renamed one."""
     assert [task for task in TASKS if task.role == role and str(task.data.get("name", "")).startswith(start)]

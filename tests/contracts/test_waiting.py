@@ -1,4 +1,4 @@
-"""Limits of time in tests: wide, wider on a busy or slow machine, never without end; and chance that repeats itself."""
+"""Time limits of tests grow on a busy or slow machine and are bounded; random tests are repeatable."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ def test_takes_a_little_longer():
     ("speed", "load", "seconds"),
     [
         pytest.param(1.0, 0.0, 2.0, id="an idle machine: twice the time"),
-        pytest.param(0.5, 0.0, 2.0, id="a quick one gets no less"),
-        pytest.param(1.5, 0.0, 3.0, id="a slow one gets more"),
+        pytest.param(0.5, 0.0, 2.0, id="a fast machine has the same limit"),
+        pytest.param(1.5, 0.0, 3.0, id="a slow machine has a longer limit"),
         pytest.param(1.0, 2.0 * CORES, 4.0, id="two processes for each core"),
-        pytest.param(1.5, 2.0 * CORES, 6.0, id="both"),
+        pytest.param(1.5, 2.0 * CORES, 6.0, id="a slow machine with two processes for each core"),
         pytest.param(1.0, 100.0 * CORES, 10.0, id="never more than ten times the time"),
     ],
 )
 def test_a_limit_grows_with_the_machine(
     monkeypatch: pytest.MonkeyPatch, speed: float, load: float, seconds: float
 ) -> None:
-    """By how slow it is and by how much it has to do, as of now."""
+    """With its slowness and its present load."""
     monkeypatch.setattr(waiting, "_speed", lambda: speed)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
 
     assert waiting.limit(1.0) == pytest.approx(seconds)
 
 
-def test_what_never_comes_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its limit, with the last answer."""
+def test_eventually_fails_with_its_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the limit, with the last value."""
     monkeypatch.setattr(waiting, "limit", lambda seconds: seconds)
 
     with pytest.raises(AssertionError, match=r"after 0.05 s still not: the sun shines \(last answer: ''\)"):
@@ -61,7 +61,7 @@ def test_what_never_comes_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_test_that_hangs_is_ended(tmp_path: Path) -> None:
-    """At the limit of its time, not at the bare time: that is for an idle machine."""
+    """After its limit for this machine, not after its bare time-out, which is for an idle machine."""
     file = tmp_path / "test_hanging.py"
     file.write_text(HANGS)
     words = ("-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", f"--confcutdir={ROOT}", "-p", "conftest", str(file))
@@ -78,7 +78,7 @@ def test_a_test_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 def test_hypothesis_repeats_itself_in_the_gate() -> None:
-    """The same examples each time; whoever searches says so, and gets others."""
+    """The same examples each time; profile `search` has others."""
     gate, search = settings.get_profile("gate"), settings.get_profile("search")
 
     assert (gate.derandomize, gate.database, gate.deadline) == (True, None, None)

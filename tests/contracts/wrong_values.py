@@ -1,4 +1,4 @@
-"""What a user may get wrong in the inventory: the values, and the sentence that preflight answers with."""
+"""Wrong values of inventory variables, with the message of preflight for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UUID: Final = "GPU-00000000-0000-0000-0000-000000000000"
 _GROUP: Final = {"count": 4, "model": "L4", "memoryTotalMiB": 24576}
 _EXISTING: Final = {"cluster_provider": "existing", "kube_context": "somewhere"}
 
-# variable → case → (the values, what the sentence must say)
+# variable → case → (the values, a part of the message)
 WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "project_dir": {
         "a relative path": ({"project_dir": "."}, f"project_dir is '.': {_PATH}"),
@@ -40,6 +40,14 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "kube_context is 'production': kind calls the context of cluster gpu-scheduler kind-gpu-scheduler",
         ),
     },
+    "kubectl_program": {
+        "a relative path": (
+            {"kubectl_program": "bin/kubectl"},
+            "kubectl_program is 'bin/kubectl': it must be the name of a program on the PATH or an absolute path",
+        ),
+        "a command with an option": ({"kubectl_program": "kubectl -v"}, "kubectl_program is 'kubectl -v': it must be"),
+        "nothing": ({"kubectl_program": ""}, "kubectl_program is '': it must be the name of a program on the PATH"),
+    },
     "tools_dir": {"a relative path": ({"tools_dir": "bin"}, f"tools_dir is 'bin': {_PATH}")},
     "cache_dir": {
         "a home that no shell has filled in": ({"cache_dir": "~/cache"}, f"cache_dir is '~/cache': {_PATH}"),
@@ -61,8 +69,8 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "worker_nodes is 'node1': it must be a list of names (example: [node1, node2]).",
         ),
         "none": ({"worker_nodes": []}, "worker_nodes is empty: name at least one worker (example: [node1])."),
-        "one twice": ({"worker_nodes": ["node1", "node1"]}, "worker_nodes names a node twice: node1, node1"),
-        "no name": ({"worker_nodes": ["Node_1"]}, "worker_nodes has 'Node_1': a node's name must be up to 63"),
+        "a name twice": ({"worker_nodes": ["node1", "node1"]}, "worker_nodes names a node twice: node1, node1"),
+        "an invalid name": ({"worker_nodes": ["Node_1"]}, "worker_nodes has 'Node_1': a node's name must be up to 63"),
         "a number": ({"worker_nodes": ["node1", 2]}, "worker_nodes has '2': a node's name must be up to 63"),
         "the control plane's name": (
             {"worker_nodes": ["gpu-scheduler-control-plane"]},
@@ -80,7 +88,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
     },
     "injection": {
         "an unknown one": ({"injection": "none"}, "injection is 'none': set it to webhook or policy."),
-        "a truth": ({"injection": True}, "injection is 'True': set it to webhook or policy."),
+        "a boolean": ({"injection": True}, "injection is 'True': set it to webhook or policy."),
     },
     "scheduler_users": {
         "text": ({"scheduler_users": "me"}, "scheduler_users is 'me': it must be a list of user names (example: ["),
@@ -104,7 +112,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
             {"monitor_simulated_inventory": {"node1": _GROUP}},
             "monitor_simulated_inventory has node1: {'count': 4, 'model': 'L4', 'memoryTotalMiB': 24576}: groups are a",
         ),
-        "a word for a group": (
+        "text for a group": (
             {"monitor_simulated_inventory": {"node1": ["L4"]}},
             "monitor_simulated_inventory has node1: ['L4']: a group needs count, model and memoryTotalMiB (example:",
         ),
@@ -116,7 +124,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
             {"monitor_simulated_inventory": {"node1": [{**_GROUP, "count": -1}]}},
             "count must be a number up to 256, and memoryTotalMiB one of MiB",
         ),
-        "a truth for memory": (
+        "a boolean for memory": (
             {"monitor_simulated_inventory": {"node1": [{**_GROUP, "memoryTotalMiB": True}]}},
             "count must be a number up to 256, and memoryTotalMiB one of MiB",
         ),
@@ -140,7 +148,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
             {"kind_cluster_api_port": "https"},
             "kind_cluster_api_port is 'https': it must be a port from 1 to 65535",
         ),
-        "a truth": (
+        "a boolean": (
             {"kind_cluster_api_port": True},
             "kind_cluster_api_port is 'True': it must be a port from 1 to 65535",
         ),
@@ -156,6 +164,122 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         ),
         "capitals": ({"image_registry": "h/Team"}, "image_registry is 'h/Team': it must be HOST[:PORT][/PATH]"),
         "a number": ({"image_registry": 5000}, "image_registry is '5000': it must be HOST[:PORT][/PATH]"),
+    },
+    "pod_options": {
+        "text": ({"pod_options": "linux"}, "pod_options is 'linux': it must be a dictionary with some of the keys"),
+        "an unknown key": (
+            {"pod_options": {"tolerances": []}},
+            "pod_options has tolerances: its keys are image_pull_secrets, node_selector, tolerations, affinity,",
+        ),
+        "one pull secret as text": (
+            {"pod_options": {"image_pull_secrets": "registry"}},
+            (
+                "pod_options.image_pull_secrets is 'registry': it must be a list of names of Secrets"
+                " (example: [registry])."
+            ),
+        ),
+        "a pull secret as pods have it": (
+            {"pod_options": {"image_pull_secrets": [{"name": "registry"}]}},
+            "pod_options.image_pull_secrets has '{'name': 'registry'}': a Secret's name must be lower-case letters",
+        ),
+        "a list of labels": (
+            {"pod_options": {"node_selector": ["gpu"]}},
+            "pod_options.node_selector is '['gpu']': it must be labels with their values (example: {kubernetes.io/arch",
+        ),
+        "a label's value that YAML reads as a boolean": (
+            {"pod_options": {"node_selector": {"gpu": True}}},
+            "pod_options.node_selector has gpu: True: a label's value must be quoted text",
+        ),
+        "nodes that run no Linux": (
+            {"pod_options": {"node_selector": {"kubernetes.io/os": "windows"}}},
+            "pod_options.node_selector has kubernetes.io/os: windows: our images are for linux",
+        ),
+        "one toleration": (
+            {"pod_options": {"tolerations": {"key": "a"}}},
+            (
+                "pod_options.tolerations is '{'key': 'a'}': it must be a list of tolerations (example:"
+                " [{key: nvidia.com/gpu"
+            ),
+        ),
+        "a toleration without a key or operator Exists": (
+            {"pod_options": {"tolerations": [{"effect": "NoSchedule"}]}},
+            "pod_options.tolerations has '{'effect': 'NoSchedule'}': without a key operator must be Exists",
+        ),
+        "an affinity of no kind": (
+            {"pod_options": {"affinity": {"nodes": {}}}},
+            "pod_options.affinity is '{'nodes': {}}': it must be a pod's affinity, with some of the keys nodeAffinity,",
+        ),
+        "a priority as a number": (
+            {"pod_options": {"priority_class": 1000}},
+            (
+                "pod_options.priority_class is '1000': it must be the name of a PriorityClass, or empty"
+                " for each role's own"
+            ),
+        ),
+        "resources of no role": (
+            {"pod_options": {"resources": {"limits": {"memory": "1Gi"}}}},
+            "pod_options.resources has limits: the roles with pods are scheduler, webhook, controller, monitor,",
+        ),
+        "resources that are no amounts": (
+            {"pod_options": {"resources": {"scheduler": {"limits": {"memory": "1 GB"}}}}},
+            "pod_options.resources has scheduler: {'limits': {'memory': '1 GB'}}: a role has requests and limits, each",
+        ),
+        "resources as a list": (
+            {"pod_options": {"resources": ["scheduler"]}},
+            (
+                "pod_options.resources is '['scheduler']': it must be roles with their resources (example:"
+                " {scheduler: {lim"
+            ),
+        ),
+    },
+    "openshift": {
+        "a version": ({"openshift": "4.20"}, "openshift is '4.20': set it to true or false."),
+    },
+    "webhook_port": {
+        "one that only root may open": (
+            {"webhook_port": 443},
+            (
+                "webhook_port is '443': it must be a port from 1024 to 65535, because the process is not"
+                " root (example: 8443)"
+            ),
+        ),
+        "too high": ({"webhook_port": 65536}, "webhook_port is '65536': it must be a port from 1024 to 65535"),
+        "the port of probes": (
+            {"webhook_port": 8080},
+            "webhook_port is '8080', and so is webhook_http_port: let them differ (example: 8443).",
+        ),
+        "the kubelet's, in the nodes' network": (
+            {"webhook_port": "10250", "webhook_host_network": True},
+            "webhook_port is '10250', and webhook_host_network is true: that port of every node is the kubelet's",
+        ),
+    },
+    "webhook_http_port": {
+        "text": ({"webhook_http_port": "http"}, "webhook_http_port is 'http': it must be a port from 1024 to 65535"),
+    },
+    "webhook_host_network": {
+        "a word": ({"webhook_host_network": "host"}, "webhook_host_network is 'host': set it to true or false."),
+    },
+    "check_tolerations": {
+        "text": (
+            {"check_tolerations": "nvidia.com/gpu"},
+            "check_tolerations is 'nvidia.com/gpu': it must be a list of tolerations (example: [{key: nvidia.com/gpu,",
+        ),
+        "a taint's key alone": (
+            {"check_tolerations": ["nvidia.com/gpu"]},
+            "check_tolerations has 'nvidia.com/gpu': a toleration has some of the keys key, operator, value, effect,",
+        ),
+        "a value that nothing compares": (
+            {"check_tolerations": [{"key": "sku", "operator": "Exists", "value": "gpu"}]},
+            "operator Exists has no value (example: [{key: nvidia.com/gpu, operator: Exists}]).",
+        ),
+        "an unknown operator": (
+            {"check_tolerations": [{"key": "sku", "operator": "In"}]},
+            "operator must be Exists or Equal",
+        ),
+        "an unknown effect": (
+            {"check_tolerations": [{"key": "sku", "effect": "NoRun"}]},
+            "effect must be one of NoSchedule, PreferNoSchedule, NoExecute",
+        ),
     },
     "system_namespace": {
         "dots": ({"system_namespace": "a.b"}, f"system_namespace is 'a.b': {_DNS} (example: gpu-scheduler-system)"),
@@ -206,7 +330,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "GPU 0 must stand once on a line (example: 1=node2:0,1)",
         ),
         "two kinds": ({"gpu_scheduling_map": f"0=node1:0,{_UUID}"}, "GPUs of one line must be of one kind"),
-        "a UUID that is none": (
+        "an invalid UUID": (
             {"gpu_scheduling_map": "0=node1:GPU-1"},
             "GPU must be a number, GPU-<uuid> or MIG-<uuid>",
         ),
@@ -215,11 +339,31 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
             {"gpu_scheduling_map": "0=node1:0\n2=node1:1"},
             "gpu_scheduling_map has the indices 0, 2: they must begin with 0 and leave none out",
         ),
-        "a node that nobody makes": (
+        "an unknown node": (
             {"gpu_scheduling_map": "0=node9:0"},
             "gpu_scheduling_map names node9, and worker_nodes is node1, node2, node3, node4",
         ),
     },
+}
+
+# The same for variables that the inventory computes where the user gives none.
+WRONG_COMPUTED: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
+    "scheduler_image": {
+        "no tag and no digest": (
+            {"scheduler_image": "registry.example.com/gpu-scheduler"},
+            "scheduler_image is 'registry.example.com/gpu-scheduler': it must be an image with a tag or a digest of 64",
+        ),
+        "a short digest": ({"scheduler_image": "h/gpu@sha256:0123"}, "scheduler_image is 'h/gpu@sha256:0123': it must"),
+        "a scheme": (
+            {"scheduler_image": "https://h/gpu:1"},
+            "scheduler_image is 'https://h/gpu:1': it must be an image",
+        ),
+        "a list": (
+            {"scheduler_image": ["h/gpu:1"]},
+            "scheduler_image is '['h/gpu:1']': it must be an image with a tag",
+        ),
+    },
+    "check_image": {"capitals": ({"check_image": "h/Check:1"}, "check_image is 'h/Check:1': it must be an image with")},
 }
 
 RIGHT: Final[dict[str, dict[str, Any]]] = {
@@ -228,6 +372,11 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
     "nodes of an existing cluster": {**_EXISTING, "gpu_scheduling_map": "0=gpu-a.example.com:0"},
     "another cluster": {"cluster_name": "b"},
     "a port given on the command line": {"kind_cluster_api_port": "6443"},
+    "images of a registry, with digests": {
+        "scheduler_image": f"registry.example.com:5000/team/gpu-scheduler:v1@sha256:{'0123456789abcdef' * 4}",
+        "check_image": f"docker.io/team/check@sha256:{'a' * 64}",
+    },
+    "a kubectl of a path": {"kubectl_program": "/opt/my tools/kubectl"},
     "a registry with port and path": {"image_registry": "localhost:5000/team/gpu"},
     "injection by policy, and a scheduler outside": {
         "injection": "policy",
@@ -240,6 +389,21 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
         }
     },
     "an engine of our own": {"engine_dir": "/srv/engine"},
+    "every option of pods": {
+        "pod_options": {
+            "image_pull_secrets": ["registry"],
+            "node_selector": {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"},
+            "tolerations": [{"operator": "Exists"}, {"key": "sku", "value": "gpu", "effect": "NoSchedule"}],
+            "affinity": {"nodeAffinity": {}},
+            "priority_class": "important",
+            "resources": {"webhook": {"requests": {"cpu": 1, "memory": "128Mi"}, "limits": {"memory": "1.5Gi"}}},
+        },
+        "check_tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "openshift": True,
+    },
+    "options of pods without values": {"pod_options": {"node_selector": None, "priority_class": ""}},
+    "the port that private clusters of GKE open": {"webhook_port": "10250", "webhook_host_network": "false"},
+    "the nodes' network": {"webhook_host_network": True, "webhook_port": 10260, "webhook_http_port": 10261},
     "UUIDs, blanks, comments and a line without GPUs": {
         "gpu_scheduling_map": f"# ours\n\n 0 = node1 : {_UUID}\r\n1=node2:\n"
     },

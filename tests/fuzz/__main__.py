@@ -1,7 +1,7 @@
 """Fuzzes one target after the other, guided by coverage. Usage: make fuzz ARGS="[SECONDS [TARGET…]]".
 
-What it has learnt stays in .fuzz_cache/, so that the next run goes on. An input that breaks a promise is kept there
-too: make it as small as it gets, and write it into a scenario table as a row whose name is a sentence.
+The corpus stays in .fuzz_cache/ for the next run. An input that breaks a property is kept there too: minimize it, and
+add it to a scenario table as a row whose name is a sentence.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ WORK: Final = ROOT / ".fuzz_cache"
 SECONDS: Final = 150
 """For each target."""
 SLOWEST: Final = 10
-"""Seconds that no input may take."""
+"""Seconds that an input may take."""
 MEMORY: Final = 1024
-"""MiB that no target may grow to."""
+"""MiB that a target may use."""
 DONE: Final = re.compile(r"^#(\d+)\s+DONE\s+(.*)$", re.MULTILINE)
 
 
 def fuzz(name: str, seconds: int) -> bool:
-    """Fuzz one target; whether every promise held."""
+    """Fuzz one target; return whether every property held."""
     target, folder = TARGETS[name], WORK / name
     seeds, corpus = folder / "seeds", folder / "corpus"
     for each in (seeds, corpus):
@@ -44,12 +44,12 @@ def fuzz(name: str, seconds: int) -> bool:
         *(f"-timeout={SLOWEST}", f"-rss_limit_mb={MEMORY}", f"-artifact_prefix={folder}/"),
     )
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    said = done.stdout + done.stderr
-    (folder / "log").write_text(said)
-    found = DONE.search(said)
+    output = done.stdout + done.stderr
+    (folder / "log").write_text(output)
+    found = DONE.search(output)
     if done.returncode or found is None:
         print(f"{name}: a promise is broken, or the fuzzer could not run; {folder}/ has the input and the log")
-        # The exception stands in one stream, what the fuzzer says in the other.
+        # The exception is in one stream, the fuzzer's output in the other.
         print(done.stdout[-3000:] or done.stderr[-3000:])
         return False
     print(f"{name}: {found[1]} inputs in {seconds} s, nothing broken; {found[2]}")
@@ -57,7 +57,7 @@ def fuzz(name: str, seconds: int) -> bool:
 
 
 def main(words: list[str]) -> int:
-    """Exit 0 when every promise held."""
+    """Return 0 if every property held."""
     if find_spec("atheris") is None:
         print("cannot fuzz here: atheris is made for Linux on x86-64 alone, and make fuzz installs it there")
         return 2

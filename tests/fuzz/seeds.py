@@ -1,4 +1,4 @@
-"""Where the fuzzer begins: one of each kind, and every watch, so that it need not find the formats letter by letter."""
+"""The seeds of the fuzzer: one valid input of each format."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.objects import pod, review
 
 FIXTURES: Final = Path(__file__).resolve().parents[2] / "scheduler/tests/kube/fixtures"
 BETWEEN: Final = b"\x00"
-"""What no JSON has: it stands between two watches of one input."""
+"""A separator between two watches in an input: no JSON contains it."""
 
 
 MAP: Final = "0=node1:0,1\n1=node2:2\n"
 
 
 def _events(name: str) -> bytes:
-    """A fixture as it is added, changes and goes."""
+    """Return a fixture's events: added, modified and deleted."""
     body = yaml.safe_load((FIXTURES / f"{name}.yaml").read_text())
     body["metadata"]["resourceVersion"] = "7"
     return b"".join(
@@ -32,7 +32,7 @@ def _added(body: object) -> bytes:
 
 
 # In the order in which scheduler/watches.py names the watches.
-NODES, MONITORS, STRATEGY, LIMITS, RESIDENTS, CLAIMS, VOLUMES, CLASSES, PODS = (
+NODES, MONITORS, STRATEGY, LIMITS, FOREIGN_PODS, CLAIMS, VOLUMES, CLASSES, PODS = (
     bytes([number]) for number in range(18, 27)
 )
 _NODE: Final = {
@@ -78,7 +78,7 @@ WATCHES: Final = (
     NODES + _added(_NODE) + BETWEEN + PODS + _added(_POD) + _ENDED + _added(_COUNT),
     NODES + _events("node_ready") + BETWEEN + PODS + _events("pod_statefulset_bound"),
     NODES + _events("node_cordoned") + BETWEEN + PODS + _events("pod_waiting") + _ERROR,
-    RESIDENTS + _events("pod_statefulset_bound"),
+    FOREIGN_PODS + _events("pod_statefulset_bound"),
     MONITORS + _added({"metadata": {"name": "node1"}, "spec": {"renewTime": "2026-11-21T01:00:00.000000Z"}}),
     STRATEGY + _added({"metadata": {"name": "gpu-scheduler"}, "data": {"SCHEDULING_STRATEGY": "best_fit"}}),
     LIMITS + _added({"metadata": {"name": "gpu-scheduler-limits"}, "data": {"limits": "d: devices=1\n*: devices=x"}}),

@@ -1,6 +1,6 @@
-"""What is fuzzed: bytes in, and what must hold of whatever comes out.
+"""The fuzz targets: each takes bytes and checks properties of the result.
 
-LAW: each target is a plain function that raises only when a promise is broken; nothing here needs the fuzzer.
+LAW: each target is a plain function that raises only when a property is broken; nothing here needs the fuzzer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jsonpatch
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from gpu_scheduler.controller.translation import read_gpu_node, read_seen_pod, read_workload
+from gpu_scheduler.controller.translation import read_gpu_node, read_watched_pod, read_workload
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.pods.placement_map import MapError, parse_placement_map
 from gpu_scheduler.core.policy import Policy
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient
 
 LONGEST: Final = 1000
-"""Bytes of the longest text that we say."""
+"""Bytes of the longest text that we write."""
 PIECE: Final = 50
-"""Bytes that come at once."""
+"""Bytes of each chunk of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`check` raises when a promise is broken; `seeds` are where the fuzzer begins."""
+    """`check` raises when a property is broken; `seeds` are the fuzzer's first inputs."""
 
     check: Callable[[bytes], None]
     seeds: tuple[bytes, ...]
@@ -56,7 +56,7 @@ class Target:
 
 
 def check_map(data: bytes) -> None:
-    """A text is a map that says the same when it is written out again, or one error that can be shown anywhere."""
+    """A text is either a map that stays the same when it is written and read again, or a printable MapError."""
     text = data.decode(errors="surrogateescape")
     try:
         parsed = parse_placement_map(text)
@@ -72,20 +72,20 @@ def check_map(data: bytes) -> None:
 
 
 def check_refusal(error: MapError, lines: int) -> None:
-    """It can be shown, and points at one of the lines or at all of them."""
+    """The message can be printed, and its line is one of the text's lines or none."""
     check_text(str(error))
     assert error.line is None or 1 <= error.line <= lines
 
 
 def check_text(text: str) -> None:
-    """It is printable and short, whatever it quotes."""
+    """The text is printable and short, whatever it quotes."""
     assert text
     assert text.isprintable()
     assert len(text.encode()) <= LONGEST
 
 
 class _Review:
-    """A request as the webhook meets it, its body and its connection."""
+    """A fake request for the webhook, with body and connection."""
 
     def __init__(self, path: str, body: bytes) -> None:
         self.path = path
@@ -104,7 +104,7 @@ class _Review:
 
 
 class _Hook:
-    """The webhook without a server around it."""
+    """The webhook without a server."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -112,13 +112,13 @@ class _Hook:
         self._handlers = {route.resource.canonical: route.handler for route in app.router.routes() if route.resource}
 
     def answer(self, path: str, body: bytes) -> tuple[int, str]:
-        """Status and text."""
+        """Return status and text."""
         request = cast("web.Request", _Review(path, body))
         response: Any = self._loop.run_until_complete(cast("Any", self._handlers[path])(request))
         return response.status, response.body.decode()
 
     def ask(self, path: str, body: bytes) -> dict[str, Any] | None:
-        """The response part; None where the review could not be read."""
+        """Return the response part of the review; None if the webhook could not read the review."""
         status, text = self.answer(path, body)
         if status != 200:
             assert status == 400
@@ -137,7 +137,7 @@ _HOOK: Final = _Hook()
 
 
 def check_review(data: bytes) -> None:
-    """Every review gets a typed answer; a patch applied twice is the patch applied once, and then it validates."""
+    """Every review gets a typed answer. A patch applied twice equals one applied once, and the result is valid."""
     for path in ("/mutate", "/mutate-job", "/validate"):
         _HOOK.ask(path, data)
     try:
@@ -146,10 +146,10 @@ def check_review(data: bytes) -> None:
     except (ValueError, RecursionError):
         return
     for path in ("/mutate", "/mutate-job"):
-        said = _HOOK.ask(path, body)
-        if said is None or "patch" not in said:
+        output = _HOOK.ask(path, body)
+        if output is None or "patch" not in output:
             continue
-        patch = json.loads(b64decode(said["patch"]))
+        patch = json.loads(b64decode(output["patch"]))
         given["request"]["object"] = jsonpatch.apply_patch(given["request"]["object"], patch)
         body = json.dumps(given).encode()
         again = _HOOK.ask(path, body)
@@ -161,10 +161,10 @@ def check_review(data: bytes) -> None:
 
 
 class _Stream:
-    """An API server that says these bytes to whoever watches."""
+    """A fake API server whose watches return these bytes."""
 
     def __init__(self) -> None:
-        self.said = b""
+        self.output = b""
 
     @asynccontextmanager
     async def stream(self, *_: object, **__: object) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes]]]:
@@ -172,20 +172,20 @@ class _Stream:
         yield ApiResponse(200, b""), self._chunks()
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        for start in range(0, len(self.said), PIECE):
-            yield self.said[start : start + PIECE]
+        for start in range(0, len(self.output), PIECE):
+            yield self.output[start : start + PIECE]
 
 
 _LOOP: Final = asyncio.new_event_loop()
 _SETTINGS: Final = RunSettings(pod_name="fuzzed", kubernetes_namespace="gpu-scheduler-system")
-# What `Reflector.run` answers with a pause or a list.
+# Errors that `Reflector.run` handles by a pause or a list.
 _DECLARED: Final = (ExpiredError, RefusedError, *UNREADABLE)
 
 
 def _as_the_api_server_would(
     read: Callable[[msgspec.Raw], tuple[str, Pod]],
 ) -> Callable[[msgspec.Raw], tuple[str, Pod]]:
-    """It sends pods of our scheduler alone, and no pod ever loses or changes its node."""
+    """Make events possible: each pod is of our scheduler, and a bound pod keeps its node."""
     places: dict[str, str | None] = {}
 
     def read_possible(raw: msgspec.Raw) -> tuple[str, Pod]:
@@ -197,42 +197,42 @@ def _as_the_api_server_would(
 
 
 def check_watches(data: bytes) -> None:
-    """Whatever the watches say: who decides knows what they know, takes it in without an error, and can decide.
+    """For any watch events the scheduler knows the watches' objects, applies them without an error, and can decide.
 
-    The first byte of each part says which watch it is.
+    The first byte of each part selects the watch.
     """
-    # The loop does not run, so that nobody is asked for anything.
+    # The loop does not run, so no port is called.
     scheduler = Scheduler(Policy(), Ports(*cast("Any", (None,) * 5)))
     server = _Stream()
     watches = Watches(cast("ApiClient", server), scheduler, _SETTINGS)
     reflectors = list(watches._all.values())
     for each in reflectors:
-        # An error of our own must not hide in the log.
-        each._hand_over = lambda take, value: take(value)  # type: ignore[method-assign]
+        # An error of our own must not be only logged.
+        each._deliver = lambda take, value: take(value)  # type: ignore[method-assign]
     pods = reflectors[-1]
     pods._resource = replace(pods._resource, read=_as_the_api_server_would(pods._resource.read))
     for part in data.split(seeds.BETWEEN):
         if part:
-            server.said = part[1:]
+            server.output = part[1:]
             with suppress(*_DECLARED):
                 _LOOP.run_until_complete(reflectors[part[0] % len(reflectors)]._watch())
     check_scheduler(scheduler, set(pods._known))
 
 
 def check_scheduler(scheduler: Scheduler, known: set[str]) -> None:
-    """It remembers the pods that the watch knows, its ledger follows from them, and each can be decided on."""
-    assert scheduler.tracked.keys() == known
-    assert scheduler.ledger.differences(scheduler.world.rebuild_ledger(scheduler.tracked)) == 0
-    for tracked in scheduler.tracked.values():
-        decision = decide(tracked.pod, scheduler.world.cluster)
+    """The scheduler has the pods of the watch, its ledger is derived from them, and it can decide on each."""
+    assert scheduler.pod_states.keys() == known
+    assert scheduler.ledger.differences(scheduler.cache.rebuild_ledger(scheduler.pod_states)) == 0
+    for state in scheduler.pod_states.values():
+        decision = decide(state.pod, scheduler.cache.cluster)
         message = "" if decision is None else decision.message
         assert len(message.encode(errors="replace")) <= 2 * LONGEST
     scheduler.ledger.conflicts()
 
 
 def check_objects(data: bytes) -> None:
-    """What the controller's watches show of workloads, their pods and nodes is read, or is no such thing."""
-    for read in (read_workload, read_seen_pod, read_gpu_node):
+    """The controller's watches either read any workload, pod or node, or reject it as malformed."""
+    for read in (read_workload, read_watched_pod, read_gpu_node):
         with suppress(msgspec.DecodeError):
             key, _ = read(data)
             assert isinstance(key, str)

@@ -1,4 +1,4 @@
-"""The programs under test as processes: `gpu-scheduler run` and its siblings, with what their HTTP ports say."""
+"""Runs the programs under test as processes, and reads their logs, metrics and debug endpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.error import HTTPError
 
-from tests.integration.bench import SYSTEM_NAMESPACE
+from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.programs import Process, free_port
 from tests.waiting import eventually, limit
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 SCHEDULER: Final = Path(__file__).resolve().parents[2] / "scheduler"
 MALLOC: Final = dict(re.findall(r"\b(MALLOC_\w+)=(\w+)", (SCHEDULER.parent / "Dockerfile").read_text(encoding="utf-8")))
-"""How the image sets up memory."""
-# Where a test waits for a lease to run out; it costs the lead on a machine that stands still for two seconds.
+"""The environment variables with which the image configures malloc."""
+# For tests that wait until the Lease expires. On a machine that pauses for two seconds the leader loses its Lease.
 QUICK_LEASE: Final = {"LEASE_DURATION": "3s", "RENEW_DEADLINE": "2s", "RETRY_PERIOD": "400ms"}
 SHIPPED_LEASE: Final = {"LEASE_DURATION": "15s", "RENEW_DEADLINE": "10s", "RETRY_PERIOD": "2s"}
 LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"
-# Seconds. How soon a replica is ready, others measure; here a machine may have five control planes beside it.
+# Seconds. Long, because five control planes may run on the machine. Other tests measure how soon a replica is ready.
 READY: Final = 40
 
 
 class Command:
-    """`gpu-scheduler COMMAND` as a process of its own, with its HTTP port."""
+    """`gpu-scheduler COMMAND` as a separate process, with its HTTP port."""
 
     def __init__(
         self, folder: Path, name: str, arguments: list[str], env: dict[str, str], module: str = "gpu_scheduler"
     ) -> None:
-        """Start it at once; `module` may stand in for the program's own."""
+        """Start the process. `module` replaces the program's own module, for a program with an injected fault."""
         self.port = free_port()
         self._kept: http.client.HTTPConnection | None = None
         self.journal = Path(env["DECISION_JOURNAL"]) if "DECISION_JOURNAL" in env else None
@@ -56,7 +56,7 @@ class Command:
         self.process = Process(name, command, folder / f"{name}.log", environment)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask its HTTP port; status 0 when nobody listens."""
+        """Send a GET to its HTTP port. Return status and body; status 0 if no connection was possible."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=limit(5)) as response:
                 return response.status, response.read().decode()
@@ -67,7 +67,7 @@ class Command:
             return 0, ""
 
     def ask(self, path: str) -> tuple[int, bytes]:
-        """Ask its HTTP port over a connection that is kept: for who asks thousands of times."""
+        """Send a GET over a connection that is kept open, for tests that send thousands."""
         if self._kept is None:
             self._kept = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit(5))
         self._kept.request("GET", path)
@@ -75,7 +75,7 @@ class Command:
         return response.status, response.read()
 
     def wait_ready(self) -> None:
-        """Wait until it says so itself; one that does not is quoted."""
+        """Wait until /readyz answers 200. If it never does, the error quotes /readyz and the end of the log."""
 
         def ready() -> bool:
             assert self.process.alive(), self.process.output()[-3000:]
@@ -88,64 +88,76 @@ class Command:
             raise
 
     def metric(self, name: str) -> float:
-        """Give one sample's value, by its full name with labels."""
+        """Return the value of one sample. `name` is its full name with labels."""
         for line in self.get("/metrics")[1].splitlines():
             if line.startswith(f"{name} "):
                 return float(line.rpartition(" ")[2])
         raise AssertionError(f"no metric {name}")
 
     def attempts(self, result: str = "") -> float:
-        """Give how many attempts to place a pod ended so; without `result`, all."""
+        """Count the scheduling attempts with this result; without `result`, all attempts."""
         start = f'scheduler_schedule_attempts_total{{profile="gpu-scheduler",result="{result}'
         lines = [line for line in self.get("/metrics")[1].splitlines() if line.startswith(start)]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def leads(self) -> bool:
-        """Tell whether this replica decides."""
+        """Return whether this replica is the leader."""
         return self.metric("gpu_scheduler_leader") == 1
 
     def lines(self) -> list[Object]:
-        """Give its log, line by line."""
+        """Return the JSON lines of its log."""
         return [json.loads(line) for line in self.process.output().splitlines() if line.startswith("{")]
 
-    def said(self, text: str) -> bool:
-        """Tell whether a log line's event holds `text`."""
+    def logged(self, text: str) -> bool:
+        """Return whether the event of a log line contains `text`."""
         return self.count(text) > 0
 
     def count(self, text: str) -> int:
-        """Count the log lines whose event holds `text`."""
+        """Count the log lines whose event contains `text`."""
         return sum(text in str(line.get("event")) for line in self.lines())
 
     def hang_up(self) -> None:
-        """Close the connection that `ask` keeps."""
+        """Close the connection that `ask` keeps open."""
         if self._kept is not None:
             self._kept.close()
 
     def resident(self) -> float:
-        """Give its resident memory in MB."""
+        """Return its resident memory in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """End the process with SIGKILL, like a crash."""
         self.hang_up()
         self.process.send(signal.SIGKILL)
         self.process.wait()
 
 
+_replicas: list[tuple[ControlPlane, Command]] = []
+"""The replicas that `start_scheduler` started."""
+
+
 def start_scheduler(
     plane: ControlPlane, folder: Path, name: str, port: int | None = None, module: str = "gpu_scheduler", **env: str
 ) -> Command:
-    """Start a replica under the rights that the roles give it; `port` leads to the API server by a detour."""
+    """Start a replica with the RBAC of its role. With `port` it connects to the proxy on that port."""
     token = plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
     kubeconfig = plane.kubeconfig(folder / f"{name}.kubeconfig", token, port)
     settings = {"KUBERNETES_NAMESPACE": SYSTEM_NAMESPACE, **QUICK_LEASE, **env}
-    return Command(folder, name, ["run", "--kubeconfig", str(kubeconfig)], settings, module)
+    replica = Command(folder, name, ["run", "--kubeconfig", str(kubeconfig)], settings, module)
+    _replicas.append((plane, replica))
+    return replica
 
 
 def start_alone(
     plane: ControlPlane, folder: Path, name: str, port: int | None = None, module: str = "gpu_scheduler", **env: str
 ) -> Command:
-    """Start the only replica, with the lease as shipped: it need not wait for one that was killed before."""
+    """Start the only replica, with the shipped times of the Lease.
+
+    The Lease is deleted first: the replica does not wait until the Lease of a killed replica expires. Where a module
+    shares a replica, none of its tests starts another one: the shared one would lose its Lease and end.
+    """
+    running = [each.process.name for at, each in _replicas if at is plane and each.process.alive()]
+    assert not running, f"cannot start {name} alone: {running} run on its control plane; stop them first"
     plane.kube.delete(LEASE)
     return start_scheduler(plane, folder, name, port, module, **{**SHIPPED_LEASE, **env})

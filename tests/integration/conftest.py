@@ -1,4 +1,4 @@
-"""The control plane lives as long as the ring; schedulers, namespaces and nodes as long as who asked for them."""
+"""Fixtures of suite integration: control planes live for the session, programs for a module, the rest for a test."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from tests import objects
 from tests.integration import limits
-from tests.integration.bench import Bench
 from tests.integration.command import Command, start_alone
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.installed import Installed, busy
-from tests.integration.manifests import guard
-from tests.integration.served import Served
-from tests.integration.shipped import control_plane
-from tests.integration.workshop import Orders, start_controller, workshop
+from tests.integration.namespace import Namespace
+from tests.integration.policies import guard
+from tests.integration.role_manifests import control_plane
+from tests.integration.webhook_process import RegisteredWebhook
+from tests.integration.workloads import Workloads, controller_plane, start_controller
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -28,24 +28,24 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """The processes etcd and kube-apiserver, with the service account and the rights that the role gives it."""
+    """A control plane (etcd and kube-apiserver) with the service account and the RBAC of role scheduler."""
     plane = control_plane(tmp_path_factory.mktemp("plane"))
     yield plane
     plane.stop()
 
 
 @pytest.fixture
-def bench(plane: ControlPlane) -> Iterator[Bench]:
-    """A namespace of the test's own; its pods and all nodes are gone afterwards."""
-    bench = Bench(plane.kube, f"test-{next(_numbers)}")
-    yield bench
-    plane.kube.call("DELETE", f"{bench.pods}?gracePeriodSeconds=0")
+def namespace(plane: ControlPlane) -> Iterator[Namespace]:
+    """A new namespace for each test. Its pods and all nodes are deleted afterwards."""
+    namespace = Namespace(plane.kube, f"test-{next(_numbers)}")
+    yield namespace
+    plane.kube.call("DELETE", f"{namespace.pods}?gracePeriodSeconds=0")
     plane.kube.call("DELETE", "/api/v1/nodes")
 
 
 @pytest.fixture(scope="module")
 def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """One replica that leads, shared by a module's tests."""
+    """One leading replica of the scheduler, shared by the tests of a module."""
     command = start_alone(plane, tmp_path_factory.mktemp("scheduler"), "scheduler-0")
     try:
         command.wait_ready()
@@ -56,31 +56,37 @@ def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def served(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A registered webhook, shared by a module's tests."""
-    served = Served(plane, tmp_path_factory.mktemp("webhook"))
-    yield served
-    served.unregister()
-    served.command.process.stop()
+def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The command line, for a user with all rights who has not chosen the test's namespace."""
+    return Installed(tmp_path_factory.mktemp("operator"), plane, ADMIN_TOKEN, "default")
+
+
+@pytest.fixture(scope="module")
+def registered(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegisteredWebhook]:
+    """A registered webhook, shared by the tests of a module."""
+    registered = RegisteredWebhook(plane, tmp_path_factory.mktemp("webhook"))
+    yield registered
+    registered.unregister()
+    registered.command.process.stop()
 
 
 @pytest.fixture
-def calling(bench: Bench, served: Served) -> Bench:
-    """A namespace, once the API server has taken notice of the registrations."""
+def calling(namespace: Namespace, registered: RegisteredWebhook) -> Namespace:
+    """A namespace. It is returned when the API server calls the webhook for pods in it."""
 
     def noticed() -> bool:
-        status, _ = bench.kube.call("POST", bench.pods, objects.pod("probe", "nonsense"))
+        status, _ = namespace.kube.call("POST", namespace.pods, objects.pod("probe", "nonsense"))
         if status == 201:
-            bench.delete("probe")
+            namespace.delete("probe")
         return status == 400
 
     eventually("the API server calls the webhook", noticed)
-    return bench
+    return namespace
 
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with a namespace, a node, and all guards in force; no program of ours runs there."""
+    """A control plane with a namespace, a node and all guard policies in force. None of our programs runs there."""
     plane = ControlPlane(tmp_path_factory.mktemp("guarded"))
     try:
         plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
@@ -93,25 +99,25 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane that knows GPUWorkload and GPUNode, with all guards in force."""
-    plane = workshop(tmp_path_factory.mktemp("kinds"))
+    """A control plane with the CRDs GPUWorkload and GPUNode and all guard policies in force."""
+    plane = controller_plane(tmp_path_factory.mktemp("kinds"))
     yield plane
     plane.stop()
 
 
 @pytest.fixture
-def orders(kinds: ControlPlane) -> Iterator[Orders]:
-    """A namespace of the test's own for GPUWorkloads; what is in it, and all nodes, are gone afterwards."""
-    orders = Orders(kinds, Bench(kinds.kube, f"orders-{next(_numbers)}"))
-    yield orders
-    kinds.kube.call("DELETE", orders.path)
-    kinds.kube.call("DELETE", f"{orders.bench.pods}?gracePeriodSeconds=0")
+def workloads(kinds: ControlPlane) -> Iterator[Workloads]:
+    """A new namespace for GPUWorkloads. Its GPUWorkloads and pods, and all nodes, are deleted afterwards."""
+    workloads = Workloads(kinds, Namespace(kinds.kube, f"orders-{next(_numbers)}"))
+    yield workloads
+    kinds.kube.call("DELETE", workloads.path)
+    kinds.kube.call("DELETE", f"{workloads.namespace.pods}?gracePeriodSeconds=0")
     kinds.kube.call("DELETE", "/api/v1/nodes")
 
 
 @pytest.fixture(scope="module")
 def controller(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """One controller that leads, shared by a module's tests."""
+    """One leading controller, shared by the tests of a module."""
     command = start_controller(kinds, tmp_path_factory.mktemp("controller"), "controller-0")
     try:
         command.wait_ready()
@@ -123,7 +129,7 @@ def controller(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def running(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """A scheduler that leads and a controller, where the kinds are known, for a module's tests; gives the scheduler."""
+    """The leading scheduler of a control plane with our CRDs. A controller runs beside it; both live for a module."""
     folder = tmp_path_factory.mktemp("running")
     scheduler = start_alone(kinds, folder, "gpu-scheduler-0")
     controller = start_controller(kinds, folder, "gpu-scheduler-controller-0")
@@ -137,21 +143,21 @@ def running(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
-def town(orders: Orders, running: Command) -> Bench:
-    """A namespace of a busy cluster."""
-    return busy(orders.bench)
+def populated(workloads: Workloads, running: Command) -> Namespace:
+    """A namespace with running and waiting pods, as `busy` creates them."""
+    return busy(workloads.namespace)
 
 
 @pytest.fixture
-def cli(kinds: ControlPlane, town: Bench, tmp_path: Path) -> Installed:
-    """The command line, for somebody who may do everything there."""
-    return Installed(tmp_path, kinds, ADMIN_TOKEN, town.namespace)
+def cli(kinds: ControlPlane, populated: Namespace, tmp_path: Path) -> Installed:
+    """The command line, for a user with all rights."""
+    return Installed(tmp_path, kinds, ADMIN_TOKEN, populated.name)
 
 
 @pytest.fixture
-def limited(bench: Bench) -> Iterator[Bench]:
-    """Two nodes of four cards; the limits are gone afterwards."""
+def limited(namespace: Namespace) -> Iterator[Namespace]:
+    """A namespace with two nodes of four devices each. The limits are deleted afterwards."""
     for name in ("node1", "node2"):
-        bench.node(name, annotations=objects.inventory(*map(objects.card, range(4))))
-    yield bench
-    bench.kube.delete(limits.LIMITS)
+        namespace.node(name, annotations=objects.inventory(*map(objects.device, range(4))))
+    yield namespace
+    namespace.kube.delete(limits.LIMITS)

@@ -1,6 +1,6 @@
 """A real control plane as two processes, etcd and kube-apiserver, on free ports and in a temporary folder.
 
-Everything started here is stopped by its process id. The API server checks tokens and RBAC as any cluster does.
+Each process is stopped by its process id. The API server checks tokens and RBAC like that of any cluster.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 ADMIN_TOKEN: Final = "the-test-admin"  # noqa: S105 - opens a control plane that lives for one test run
-# Go collects its garbage less often: memory is there, and a third of a short-lived server's time is saved.
-SPENDTHRIFT: Final = {**os.environ, "GOGC": "400"}
+# Go collects garbage less often. It costs memory, and saves a third of the CPU time of a short-lived server.
+GO_ENV: Final = {**os.environ, "GOGC": "400"}
 
 
 class ControlPlane:
-    """etcd and kube-apiserver; `restart_api` gives a server that remembers nothing of what was watched before."""
+    """etcd and kube-apiserver. After `restart_api` the API server has an empty watch cache."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        """Make certificates and keys, start both, and wait until the API server, with these flags more, is ready."""
+        """Create certificates, start both, and wait until the API server is ready. `flags` are added to its own."""
         self._folder = folder
         self.flags = flags
         self._authority = trustme.CA()
@@ -60,7 +60,7 @@ class ControlPlane:
                 "--log-level=warn",
             ],
             folder / "etcd.log",
-            SPENDTHRIFT,
+            GO_ENV,
         )
         self._clients: list[KubeClient] = []
         self._users: dict[tuple[str, str], KubeClient] = {}
@@ -88,13 +88,13 @@ class ControlPlane:
                 f"--service-account-key-file={folder / 'api.key'}",
                 f"--service-account-signing-key-file={folder / 'api.key'}",
                 "--service-cluster-ip-range=10.0.0.0/24",
-                # Bare nodes and pods: no controller makes service accounts, no kubelet takes taints away.
+                # No controller runs that creates service accounts and removes the taint of new nodes.
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
                 "--profiling=false",
                 *self.flags,
             ],
             folder / "kube-apiserver.log",
-            SPENDTHRIFT,
+            GO_ENV,
         )
         try:
             eventually("kube-apiserver is ready", lambda: self._ready(api), seconds=30)
@@ -110,15 +110,15 @@ class ControlPlane:
         return False
 
     def client(self, token: str, headers: Mapping[str, str] = NONE) -> KubeClient:
-        """Make a client that is closed with the control plane."""
+        """Return a client that is closed with the control plane."""
         client = KubeClient(self.port, str(self.ca), token, headers=headers)
         self._clients.append(client)
         return client
 
     def client_as(self, user: str, node: str = "") -> KubeClient:
-        """Give the client of a user by name, who may do everything that no policy forbids.
+        """Return a client that impersonates a user, with all RBAC rights: only policies restrict it.
 
-        `node` is where the user's pod runs, as its token says; empty where the token says nothing.
+        `node` is the node that the user's token names for its pod; empty if the token names none.
         """
         if (user, node) not in self._users:
             headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
@@ -128,38 +128,38 @@ class ControlPlane:
         return self._users[user, node]
 
     def client_of(self, namespace: str, account: str) -> KubeClient:
-        """Make a client with a real token of a service account."""
+        """Return a client with a real token of a service account."""
         return self.client(self.service_account_token(namespace, account))
 
     @property
     def pids(self) -> dict[str, int]:
-        """Its processes by name."""
+        """The process ids by name."""
         return {process.name: process.pid for process in (self._api, self._etcd)}
 
     def restart_api(self) -> None:
-        """Replace the API server by another on the same port, as a crash would: clients find cut connections."""
+        """Kill the API server and start another on the same port. All connections of clients are cut."""
         self.crash_api()
         self.start_api()
 
     def crash_api(self) -> None:
-        """End the API server; nobody listens on its port."""
+        """Kill the API server. No process listens on its port then."""
         self._api.send(signal.SIGKILL)
         self._api.wait()
 
     def start_api(self) -> None:
-        """Start another one in its place."""
+        """Start another API server on the same port."""
         self._api = self._start_api()
 
     def pause(self) -> None:
-        """Stop the API server's process: connections stay open, nothing is answered."""
+        """Stop the API server's process with SIGSTOP: connections stay open, and no request is answered."""
         self._api.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue the stopped API server with SIGCONT."""
         self._api.send(signal.SIGCONT)
 
     def compact(self) -> None:
-        """Make etcd forget every version but the present one."""
+        """Compact etcd: every version but the current one expires."""
         status = self._etcd_call("/v3/kv/range", {"key": "AA=="})
         self._etcd_call("/v3/kv/compaction", {"revision": status["header"]["revision"], "physical": True})
 
@@ -173,13 +173,13 @@ class ControlPlane:
             connection.close()
 
     def service_account_token(self, namespace: str, name: str) -> str:
-        """Ask for a real token of a service account."""
+        """Request a real token of a service account."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
         return str(self.kube.create(path, body)["status"]["token"])
 
     def serving_context(self, folder: Path) -> ssl.SSLContext:
-        """Make a certificate that the clients trust for 127.0.0.1, and return what serves with it."""
+        """Create a certificate for 127.0.0.1 that the clients trust. Return the TLS context of a server with it."""
         folder.mkdir()
         pair = self._authority.issue_cert("127.0.0.1")
         file = folder / "pair.pem"
@@ -189,7 +189,7 @@ class ControlPlane:
         return context
 
     def kubeconfig(self, path: Path, token: str, port: int | None = None) -> Path:
-        """Write a kubeconfig that authenticates with `token`, and goes through `port` when one is given."""
+        """Write a kubeconfig with this token. `port` is that of a proxy; without it the API server's port is used."""
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -210,7 +210,7 @@ class ControlPlane:
         return path
 
     def stop(self) -> None:
-        """End both, and all clients."""
+        """Close all clients and end both processes."""
         for client in self._clients:
             client.close()
         self._api.stop()

@@ -1,4 +1,4 @@
-"""The command line as people have it: the package's scripts on the path beside kubectl, and a kubeconfig."""
+"""The installed command line: the package's scripts and kubectl on the path, with a kubeconfig."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from tests.waiting import limit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
     from tests.objects import Object
 
 MODELS: Final = {"node1": ("A100", 40960), "node2": ("A100", 81920), "node3": ("V100", 16384), "node4": ("L4", 24576)}
 CONTAINER: Final[Object] = {"name": "main", "image": "registry.invalid/none", "env": objects.reading()}
 TEMPLATE: Final[Object] = {"spec": {"containers": [CONTAINER]}}
-"""What the webhook leaves of a workload's template."""
+"""A workload's template as it is after the webhook."""
 
 
 class Installed:
-    """The scripts that an installer would write, for one user."""
+    """The scripts that pip writes at installation, for one user."""
 
     def __init__(self, folder: Path, plane: ControlPlane, token: str, namespace: str) -> None:
-        """`namespace` is that of the kubeconfig's context."""
+        """Write scripts and kubeconfig. `namespace` is the namespace of the kubeconfig's context."""
         bin_folder = folder / "bin"
         bin_folder.mkdir()
         for name, target in tomllib.loads((SCHEDULER / "pyproject.toml").read_text())["project"]["scripts"].items():
@@ -64,7 +64,7 @@ class Installed:
         }
 
     def run(self, *words: str, given: str | None = None, code: int = 0) -> str:
-        """Run a command to its end, which must have this exit code; gives what it printed."""
+        """Run a command, which must end with this exit code. Return its standard output."""
         result = subprocess.run(
             words, env=self.env, input=given, capture_output=True, text=True, timeout=limit(60), check=False
         )
@@ -72,7 +72,7 @@ class Installed:
         return result.stdout
 
     def refused(self, *words: str, code: int, given: str | None = None) -> str:
-        """Run a command that prints one sentence, and nothing else."""
+        """Run a command that fails with this exit code and one line on standard error. Return that line."""
         result = subprocess.run(
             words, env=self.env, input=given, capture_output=True, text=True, timeout=limit(60), check=False
         )
@@ -80,7 +80,7 @@ class Installed:
         return result.stderr
 
     def items(self, *words: str, code: int = 0) -> list[Any]:
-        """Run a verb inside this process, a fifth of the time of one of its own; gives the items of its JSON."""
+        """Run a verb and return the items of its JSON. It runs in this process: that takes a fifth of the time."""
         printed = io.StringIO()
         arguments = ["gpu-scheduler", *words, "-o", "json"]
         with (
@@ -96,11 +96,11 @@ class Installed:
         return items
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command that has no end."""
+        """Start a command that does not end by itself."""
         return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def on_terminal(self, *words: str, until: str) -> tuple[int, str]:
-        """Run a command on a terminal until it has drawn this text, then press Ctrl-C; gives exit code and drawing."""
+        """Run a command on a terminal, and press Ctrl-C when it has drawn `until`. Return exit code and output."""
         master, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         env = {**self.env, "TERM": "xterm-256color"}
@@ -121,14 +121,14 @@ class Installed:
 
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Press Ctrl-C; gives exit code and what was printed."""
+    """Press Ctrl-C. Return exit code, standard output and standard error."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=limit(20))
     return process.returncode, out, err
 
 
 def seen_of(pod: Object) -> tuple[Any, ...]:
-    """What the API server tells of a pod, as `workloads` is to tell it."""
+    """Return the fields of a pod of the API server that `workloads` must show."""
     meta, spec = pod["metadata"], pod["spec"]
     conditions = pod.get("status", {}).get("conditions", [])
     waits: Object = next(
@@ -147,28 +147,28 @@ def seen_of(pod: Object) -> tuple[Any, ...]:
     )
 
 
-def told_of(item: Any) -> tuple[Any, ...]:
-    """The same of what `workloads` told."""
+def fields_of_view(item: Any) -> tuple[Any, ...]:
+    """Return the same fields from an item of `workloads`."""
     keys = ("namespace", "name", "uid", "createdAt", "node", "devices", "message", "reason")
     return tuple(item[key] for key in keys)
 
 
-def busy(bench: Bench) -> Bench:
-    """Four nodes with four cards each, two pods that run and one that waits."""
+def busy(namespace: Namespace) -> Namespace:
+    """Create four nodes with four devices each, two pods that are bound and one that waits."""
     for name, (model, memory) in MODELS.items():
-        cards = [{**objects.card(index), "model": model, "memoryTotalMiB": memory} for index in range(4)]
-        bench.node(name, annotations=objects.inventory(*cards), alias="small" if name == "node3" else None)
-    bench.pod("train-0", "0=node1:0,1\n1=node2:2\n", "0,1")
-    bench.pod("train-1", "0=node1:0,1\n1=node2:2\n", "2")
-    bench.wait_bound("train-0", "node1")
-    bench.wait_bound("train-1", "node2")
-    bench.pod("late-0", "0=node1:1\n", "1")
-    bench.wait_message("late-0", "GpuHeld: ")
-    return bench
+        devices = [{**objects.device(index), "model": model, "memoryTotalMiB": memory} for index in range(4)]
+        namespace.node(name, annotations=objects.inventory(*devices), alias="small" if name == "node3" else None)
+    namespace.pod("train-0", "0=node1:0,1\n1=node2:2\n", "0,1")
+    namespace.pod("train-1", "0=node1:0,1\n1=node2:2\n", "2")
+    namespace.wait_bound("train-0", "node1")
+    namespace.wait_bound("train-1", "node2")
+    namespace.pod("late-0", "0=node1:1\n", "1")
+    namespace.wait_message("late-0", "GpuHeld: ")
+    return namespace
 
 
-def pods_of(bench: Bench) -> list[Object]:
-    """Our pods, as the API server tells them."""
-    status, answer = bench.kube.call("GET", f"{bench.pods}?fieldSelector=spec.schedulerName=gpu-scheduler")
+def pods_of(namespace: Namespace) -> list[Object]:
+    """Return our pods of the namespace from the API server, by name."""
+    status, answer = namespace.kube.call("GET", f"{namespace.pods}?fieldSelector=spec.schedulerName=gpu-scheduler")
     assert status == 200
     return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["name"]))

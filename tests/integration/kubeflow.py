@@ -1,9 +1,9 @@
-"""Kubeflow as far as it matters here: its kinds of job, the webhook's registration for them, and its operators' pods.
+"""Kubeflow in tests: its job kinds, the webhook's registration for them, and the pods of its operators.
 
-Pods are made as training-operator v1.8.1 makes them (pkg/controller.v1/common/pod.go createNewPod, with
+Pods are created as training-operator v1.8.1 makes them (pkg/controller.v1/common/pod.go createNewPod, with
 pkg/controller.v1/control/pod_control.go GetPodFromTemplate) and mpi-operator v0.6.0
-(pkg/controller/mpi_job_controller.go newWorker): the template's annotations, labels and specification, the operator's
-labels, and the job as controller.
+(pkg/controller/mpi_job_controller.go newWorker) create them: with the template's annotations, labels and spec, the
+operator's labels, and the job as controller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.integration.served import Served
+    from tests.integration.webhook_process import RegisteredWebhook
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
@@ -27,17 +27,17 @@ _NAME: Final = "gpu-scheduler-webhook-jobs"
 
 
 class Kubeflow:
-    """The definitions of its kinds and our registration for them, as the role ships it."""
+    """The CRDs of Kubeflow's job kinds and the webhook's registration for them, from our role."""
 
-    def __init__(self, kube: KubeClient, served: Served) -> None:
-        """Make both; the registration leads to the webhook's process instead of a Service."""
+    def __init__(self, kube: KubeClient, registered: RegisteredWebhook) -> None:
+        """Create both. The registration points to the webhook's process instead of a Service."""
         self._kube = kube
         for kind, versions in KINDS.items():
             kube.create(DEFINITIONS, definition(kind, versions))
         for kind, versions in KINDS.items():
             for version in versions:
                 eventually(f"{kind} {version} is served", partial(self._served, kind, version))
-        webhooks = (one for _, body in served.registrations() for one in body["webhooks"])
+        webhooks = (one for _, body in registered.registrations() for one in body["webhooks"])
         webhook = next(one for one in webhooks if one["name"].startswith("mutate-job."))
         kube.create(CONFIGURATIONS, {"metadata": {"name": _NAME}, "webhooks": [webhook]})
         eventually("the API server asks about jobs", self._asked)
@@ -50,14 +50,14 @@ class Kubeflow:
         return self._kube.call("POST", f"{collection('default', 'PyTorchJob')}?dryRun=All", probe)[0] == 400
 
     def remove(self) -> None:
-        """Take all of it away."""
+        """Delete CRDs and registration."""
         self._kube.delete(f"{CONFIGURATIONS}/{_NAME}")
         for kind in KINDS:
             self._kube.delete(f"{DEFINITIONS}/{kind.lower()}s.kubeflow.org")
 
 
 def definition(kind: str, versions: tuple[str, ...]) -> Object:
-    """A kind of job whose specification may be anything; the last version is stored."""
+    """Return the CRD of a job kind without a schema for its spec. The last version is the stored one."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}}
     plural = f"{kind.lower()}s"
@@ -82,19 +82,19 @@ def definition(kind: str, versions: tuple[str, ...]) -> Object:
 
 
 def collection(namespace: str, kind: str, version: str = "v1") -> str:
-    """Where jobs of a kind are."""
+    """Return the API path of the jobs of a kind."""
     return f"/apis/kubeflow.org/{version}/namespaces/{namespace}/{kind.lower()}s"
 
 
 def template(**spec: object) -> Object:
-    """A template as an author writes it: one container."""
+    """Return a pod template with one container, as a user writes it."""
     return {"spec": {"containers": [{"name": "main", "image": "registry.invalid/none"}], **spec}}
 
 
 def job(
     kind: str, name: str, annotations: dict[str, str] | None, *, version: str = "v1", **types: Object | None
 ) -> Object:
-    """A job with these templates by type; one of type Worker where none is given."""
+    """Return a job with these templates by replica type; without any, with one of type Worker."""
     specs = {each: {"replicas": 1, "template": one} for each, one in (types or {"Worker": template()}).items()}
     return {
         "apiVersion": f"kubeflow.org/{version}",
@@ -105,13 +105,13 @@ def job(
 
 
 def templates(stored: Object) -> dict[str, Object]:
-    """The templates of a job by type."""
+    """Return the templates of a job by replica type."""
     specs: dict[str, Object] = stored["spec"][FIELDS[stored["kind"]]]
     return {each: one["template"] for each, one in specs.items()}
 
 
 def replica(stored: Object, type_: str, index: int) -> Object:
-    """A pod as the job's operator makes it of its template."""
+    """Return the pod that the job's operator creates from the template of this replica type."""
     made = copy.deepcopy(templates(stored)[type_])
     name, role = stored["metadata"]["name"], type_.lower()
     labels = {

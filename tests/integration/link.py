@@ -8,10 +8,10 @@ from contextlib import suppress
 
 
 class Link:
-    """A TCP connection that can be cut: what listens on `port` is `target`, until `cut` and again after `mend`."""
+    """A TCP proxy from `port` to the port `target`. It accepts no connection between `cut` and `restore`."""
 
     def __init__(self, target: int) -> None:
-        """Listen at once."""
+        """Start to listen."""
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -20,18 +20,18 @@ class Link:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Close every connection, and each new one as it comes."""
+        """Close every open connection and, until `restore`, each new one."""
         self._whole = False
         for end in tuple(self._open):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
-        """Let connections through again."""
+    def restore(self) -> None:
+        """Accept connections again."""
         self._whole = True
 
     def close(self) -> None:
-        """Cut, and listen no more."""
+        """Cut all connections and stop listening."""
         self.cut()
         self._listener.close()
 
@@ -44,8 +44,8 @@ class Link:
             if not self._whole:
                 near.close()
                 continue
-            far = socket.create_connection(("127.0.0.1", self._target))
-            for source, sink in ((near, far), (far, near)):
+            proxied = socket.create_connection(("127.0.0.1", self._target))
+            for source, sink in ((near, proxied), (proxied, near)):
                 self._open.add(source)
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Programs under test: where they are, and processes that end with who started them."""
+"""Finds the programs under test, and runs processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
-# Below those that the kernel gives to outgoing connections (from 32768 on), and below Kubernetes' node ports.
+# Below the ports of outgoing connections (from 32768 on) and below Kubernetes' node ports.
 PORTS: Final = range(20_000, 30_000)
 OWN_PORTS: Final = 100
-"""Ports that one run of tests has to itself: runs beside each other choose seconds before they use."""
+"""Ports that are reserved for one test run. Parallel runs choose a port seconds before they use it."""
 
 
 def program(name: str) -> Path:
-    """Find the newest `name` that `make programs` built."""
+    """Return the path of the newest `name` that `make programs` built. Raise FileNotFoundError if there is none."""
     found = sorted((CACHE / "bin").glob(f"{name}-v*/{name}"), key=lambda path: _version(path.parent.name))
     if not found:
         raise FileNotFoundError(f"cannot find {name} under {CACHE / 'bin'}: build it first (example: make programs)")
@@ -39,7 +39,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 @cache
 def _ports() -> Iterator[int]:
-    """Ports of this run alone, again and again; the first of them is held, so that other runs keep away."""
+    """Return an endless cycle of the ports of this run. It binds the first one, to reserve all for this run."""
     for first in PORTS[::OWN_PORTS]:
         claim = socket.socket()
         try:
@@ -56,7 +56,7 @@ _claims: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Choose a port that nobody listens on, and that nobody else takes before it is used."""
+    """Return a port on which no process listens, and which no parallel test run uses."""
     while True:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", next(_ports())))
@@ -67,7 +67,7 @@ class Process:
     """A program under test, with its output in a file."""
 
     def __init__(self, name: str, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
-        """Start it at once."""
+        """Start the process."""
         self.name = name
         self.log = log
         with log.open("ab") as output:
@@ -75,11 +75,11 @@ class Process:
         self.pid = self._process.pid
 
     def output(self) -> str:
-        """Tell what it has said so far."""
+        """Return its standard output and standard error so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def alive(self) -> bool:
-        """Tell whether it is running."""
+        """Return whether it is running."""
         return self._process.poll() is None
 
     def send(self, number: signal.Signals) -> None:
@@ -87,11 +87,11 @@ class Process:
         self._process.send_signal(number)
 
     def wait(self, seconds: float = 10.0) -> int:
-        """Wait for its end, at most `limit(seconds)`, and give its exit code."""
+        """Wait for its end, at most `limit(seconds)`. Return its exit code."""
         return self._process.wait(limit(seconds))
 
     def stop(self, seconds: float = 10.0) -> int:
-        """End it with SIGTERM, after `limit(seconds)` with SIGKILL."""
+        """End it with SIGTERM, and after `limit(seconds)` with SIGKILL. Return its exit code."""
         if self.alive():
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):

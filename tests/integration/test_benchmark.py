@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: each contender on a small backlog, and what it did is looked at."""
+"""The benchmark measures correctly: each contender places a few pods, and the result is audited."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.cluster_objects import MappedPods
 from bench.contenders.kube_scheduler import KubeScheduler
 from bench.contenders.limit import Arriving, Limit
 from bench.contenders.naive import Naive
-from bench.contenders.ours import Cold, Floor, Ours, Sampled, as_shipped
+from bench.contenders.ours import ColdStart, GpuScheduler, Predecided, Sampled, as_shipped
 from bench.counted_pods import CountedPods
 from bench.figures import (
     answer_rate,
@@ -41,25 +41,25 @@ CONTENDERS: dict[str, tuple[Callable[[], Contender], float, int]] = {
     "the limit": (lambda: Limit("curl", 8, events=True), 2, PODS),
     "the limit without events": (lambda: Limit("go", 8, events=False), 1, PODS),
     "the limit while pods arrive": (lambda: Arriving("go", 8, MappedPods(NODES, PODS)), 3, PODS),
-    "ours": (Ours, 2, PODS),
-    "our floor": (Floor, 2, PODS),
+    "ours": (GpuScheduler, 2, PODS),
+    "our floor": (Predecided, 2, PODS),
     "kube-scheduler": (lambda: KubeScheduler(throttled=False), 2, 0),
     "a naive scheduler": (Naive, 1, 0),
 }
 
 
 def faults(measured: Measured) -> list[str]:
-    """What is wrong with it; on a busy machine a stream comes late, which is no fault of the cell."""
+    """Return the faults of a measurement, without late pods: on a busy machine the stream of pods is late."""
     return [why for why in measured.wrong if " late by " not in why]
 
 
 @pytest.mark.parametrize(("make", "writes", "devices"), CONTENDERS.values(), ids=CONTENDERS)
-def test_a_contender_places_a_backlog(make: Callable[[], Contender], writes: float, devices: int) -> None:
-    """Every pod where its map says, every GPU given once, every event once, and every call counted."""
+def test_a_contender_places_pending_pods(make: Callable[[], Contender], writes: float, devices: int) -> None:
+    """Each pod is on the node of its map, each GPU is given once, each event is written once, each call is counted."""
     contender = make()
-    told: list[str] = []
+    reported: list[str] = []
 
-    measured = pending_pods.measure(Cell("W1", contender.name, "", NODES, PODS), contender, 1, told.append)
+    measured = pending_pods.measure(Cell("W1", contender.name, "", NODES, PODS), contender, 1, reported.append)
 
     assert measured.wrong == []
     assert (measured.bound, measured.devices) == (PODS, devices)
@@ -68,13 +68,13 @@ def test_a_contender_places_a_backlog(make: Callable[[], Contender], writes: flo
     assert sum(measured.each_tenth) == PODS
     assert writes_a_pod(measured) == writes
     assert measured.costs[contender.name].cpu > 0
-    assert told[0] == "making 10 nodes and 100 pods"
+    assert reported[0] == "making 10 nodes and 100 pods"
     if isinstance(contender, Naive):
         assert reads_a_pod(measured) == 1
 
 
-def test_where_our_time_goes_is_sampled(tmp_path: Path) -> None:
-    """Who decides and who writes is seen; the file is written when the process has ended."""
+def test_the_schedulers_cpu_time_is_sampled(tmp_path: Path) -> None:
+    """The samples contain the functions that decide and write. The file is written when the process ends."""
     path = tmp_path / "samples.json"
 
     measured = pending_pods.measure(Cell("W1", "O", "", NODES, PODS), Sampled(path), 1, print)
@@ -93,7 +93,7 @@ FILLERS = [
 
 @pytest.mark.parametrize(("make", "writes"), FILLERS)
 def test_a_contender_fills_a_fleet(make: Callable[[], Contender], writes: float) -> None:
-    """Every pod that asks for a count gets so many GPUs of one node, by strategy or by limit, and none twice."""
+    """Each pod gets its count of GPUs on one node, by strategy or by limit, and no GPU is given twice."""
     contender, counted = make(), CountedPods(NODES, 95)
 
     measured = pending_pods.fill(counted, Cell("W3", contender.name, "95%", NODES, counted.pods), contender, 1, print)
@@ -105,8 +105,8 @@ def test_a_contender_fills_a_fleet(make: Callable[[], Contender], writes: float)
     assert writes_a_pod(measured) == writes
 
 
-def test_our_arguments_and_environment_are_the_roles_own() -> None:
-    """What is measured is what is installed: nothing is tuned for the benchmark."""
+def test_the_scheduler_has_the_arguments_and_environment_of_its_role() -> None:
+    """The benchmark measures the scheduler as the role installs it, without tuning."""
     arguments, env = as_shipped()
 
     assert arguments == ["run"]
@@ -122,42 +122,42 @@ def test_our_arguments_and_environment_are_the_roles_own() -> None:
     }
 
 
-def test_pods_that_arrive_are_timed_beside_a_crowd_that_fits_nowhere() -> None:
-    """Each of them from its creation to its bind, and from its bind to its event."""
-    told: list[str] = []
+def test_pods_that_arrive_are_timed_beside_many_pods_that_fit_nowhere() -> None:
+    """Each pod is timed from its creation to its bind, and from its bind to its event."""
+    reported: list[str] = []
 
-    measured = arrivals.measure(Cell("W4", "O", "50/s", NODES, 60), 1, told.append, rate=50, unschedulable=20)
+    measured = arrivals.measure(Cell("W4", "O", "50/s", NODES, 60), 1, reported.append, rate=50, unschedulable=20)
 
     assert faults(measured) == []
     assert (measured.bound, measured.events) == (60, 60)
     assert len(measured.latencies) == len(measured.event_delays) == 60
-    # 60 pods at 50 a second; who found them all there at once would be done in a fraction of that.
+    # 60 pods arrive at 50 a second. If all were pending at once, they would be bound in a fraction of that time.
     assert 0.9 < measured.to_last_bind < 5
-    assert "waiting until 20 pods were told why they wait" in told
+    assert "waiting until 20 pods were told why they wait" in reported
 
 
 def test_growth_is_measured_in_a_process_of_its_own() -> None:
-    """Every quantity has a value; there are too few pods and nodes to tell their memory."""
+    """Each figure has a value, except memory: there are too few pods and nodes to measure theirs."""
     measured = growth.measure(Cell("growth", "O", "", NODES, PODS), 1, lambda _: None)
 
     assert measured.wrong == []
     assert measured.growth is not None
     assert (measured.growth.pod_memory, measured.growth.node_memory) == (None, None)
     costs = (measured.growth.pinned, measured.growth.strategy, measured.growth.line, measured.growth.event)
-    # A decision takes more than a microsecond and less than ten milliseconds, on whatever machine.
+    # Microseconds. A decision takes more than 1 and less than 10,000 of them on any machine.
     assert all(1 < cost < 10_000 for cost in costs)
 
 
-def test_a_size_that_does_not_fit_is_told_as_wrong() -> None:
-    """Nodes that are full have no GPU for what is measured."""
+def test_a_size_that_does_not_fit_is_reported_as_wrong() -> None:
+    """The nodes are full, so no GPU is left for the measured pods."""
     measured = growth.measure(Cell("growth", "O", "", 3, 48), 1, lambda _: None)
 
     assert measured.growth is None
     assert measured.wrong == ["it ended with 1, and standard error says why"]
 
 
-def test_pods_that_come_and_go_leave_nothing_behind() -> None:
-    """Half of the GPUs are given twice, to one pod after the other; each was bound when it went, and nothing stayed."""
+def test_pods_that_are_created_and_deleted_are_measured() -> None:
+    """Half of the GPUs are given twice, to one pod after another. Each pod is bound before it is deleted."""
     measured = churn.measure(Cell("W5", "O", "", 4, 96), 1, lambda _: None, rate=20, lives=2.5)
 
     assert faults(measured) == []
@@ -169,12 +169,12 @@ def test_pods_that_come_and_go_leave_nothing_behind() -> None:
 
 
 def test_a_cold_start_is_timed_from_the_start_of_the_process() -> None:
-    """One pod waits beside those that are bound already; nobody touches them."""
-    measured = cold_start.measure(Cell("W6", "O", "", NODES, 50), Cold(), 1, lambda _: None)
+    """One pod waits beside 50 bound ones, which stay as they are."""
+    measured = cold_start.measure(Cell("W6", "O", "", NODES, 50), ColdStart(), 1, lambda _: None)
 
     assert measured.wrong == []
     assert (measured.bound, measured.events, measured.devices) == (1, 1, 51)
-    # Python alone needs some of it.
+    # The start of Python alone takes longer than the lower bound.
     assert measured.first_bind is not None
     assert 0.1 < measured.first_bind < 20
     beside = memory_beside_pods(measured)
@@ -185,8 +185,8 @@ def test_a_cold_start_is_timed_from_the_start_of_the_process() -> None:
 @pytest.mark.parametrize(
     ("end", "shortest"), [(signal.SIGKILL, 1.0), pytest.param(signal.SIGTERM, 0.0, marks=pytest.mark.long)]
 )
-def test_a_standby_goes_on_in_the_midst_of_a_stream(end: signal.Signals, shortest: float) -> None:
-    """Everybody is bound once; who is killed has to be waited out, who hands over has not."""
+def test_a_standby_takes_over_while_pods_arrive(end: signal.Signals, shortest: float) -> None:
+    """Each pod is bound once. After SIGKILL the standby waits until the Lease expires, after SIGTERM it does not."""
     cell = Cell("W7", "O", end.name, NODES, 60)
 
     measured = failover.measure(cell, 1, lambda _: None, rate=20, end=end, **QUICK_LEASE)
@@ -205,8 +205,8 @@ BACKGROUND = {
 
 
 @pytest.mark.parametrize("name", [pytest.param("nobody", marks=pytest.mark.long), "monitors", "others"])
-def test_what_idleness_costs(name: str) -> None:
-    """Alone, and beside what goes on and is heard of: it reads nothing, and nothing is placed."""
+def test_the_cost_of_an_idle_scheduler_is_measured(name: str) -> None:
+    """Alone, beside monitors, and beside pods of another scheduler: our scheduler sends no reads and binds nothing."""
     measured = idle.measure(Cell("idle", "O", "", NODES), 1, lambda _: None, window=1, beside=BACKGROUND[name])
 
     assert faults(measured) == []
@@ -216,13 +216,13 @@ def test_what_idleness_costs(name: str) -> None:
     assert share is not None
     assert 0 <= share < 100
     made = measured.calls.get("POST pods", 0)
-    # Twenty in the window's second, where nothing else wants the processors.
+    # Twenty in the one second of the window, if the machine is idle.
     assert 10 / slowness() < made < 40 if name == "others" else made == 0
 
 
 @pytest.mark.parametrize("contender", ["O", *(pytest.param(name, marks=pytest.mark.long) for name in ("H", "P"))])
 def test_creations_are_timed_with_our_webhook_and_without(contender: str) -> None:
-    """Those at once are counted, those at a pace timed; pods see their GPUs where, and only where, we complete them."""
+    """Creations at once are counted, creations at a fixed rate are timed. Only our webhook sets variables of pods."""
     cell = Cell("W8", contender, "creations", NODES, PODS)
 
     measured = admission.creations(cell, 1, print, paced=30, rate=50)
@@ -237,7 +237,7 @@ def test_creations_are_timed_with_our_webhook_and_without(contender: str) -> Non
 
 @pytest.mark.parametrize("contender", ["O", "H"])
 def test_reviews_are_counted_without_an_api_server(contender: str) -> None:
-    """Ours patches each of them; who allows all is measured alike."""
+    """Our webhook patches each review. A webhook that allows all reviews is measured in the same way."""
     measured = admission.answers(Cell("W8", contender, "reviews", NODES, PODS), 1, print)
 
     assert measured.wrong == []
@@ -246,6 +246,6 @@ def test_reviews_are_counted_without_an_api_server(contender: str) -> None:
     assert cpu_a_pod(measured) is not None
 
 
-def test_our_webhook_is_the_roles_own() -> None:
-    """Likewise: with its role's arguments and environment."""
+def test_the_webhook_has_the_arguments_and_environment_of_its_role() -> None:
+    """The benchmark starts the webhook with the arguments and environment of its role."""
     assert as_shipped("webhook") == (["webhook"], {"SCHEDULER_NAME": "gpu-scheduler", "LOG_LEVEL": "INFO"})

@@ -1,6 +1,6 @@
-"""What placing costs the API server, counted by itself; the tests ask the scheduler, not the API server, how far it is.
+"""The number of requests that a placement costs, counted by the API server.
 
-A control plane of its own: whoever else asked there would be counted too.
+The tests have their own control plane, because requests of other programs would be counted too.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.bench import Bench
 from tests.integration.command import start_alone
-from tests.integration.counting import requests
-from tests.integration.shipped import control_plane
+from tests.integration.namespace import Namespace
+from tests.integration.request_counts import requests
+from tests.integration.role_manifests import control_plane
 from tests.objects import literal, pod, reading
 from tests.waiting import eventually
 
@@ -27,8 +27,8 @@ COUNT = 50
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, Command]]:
-    """A scheduler alone with its API server, after a first pod has been placed."""
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespace, Command]]:
+    """A scheduler that is the only client of its API server, after it has placed a first pod."""
     plane = control_plane(tmp_path_factory.mktemp("plane"))
     try:
         command = start_alone(
@@ -36,12 +36,12 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, Com
         )
         try:
             command.wait_ready()
-            bench = Bench(plane.kube, "budget")
-            bench.node("node1", room={"pods": "1000"})
-            bench.pod("first-0", "0=node1:0\n", "0")
-            bench.wait_bound("first-0", "node1")
-            bench.wait_event("first-0", "Scheduled")
-            yield bench, command
+            namespace = Namespace(plane.kube, "budget")
+            namespace.node("node1", room={"pods": "1000"})
+            namespace.pod("first-0", "0=node1:0\n", "0")
+            namespace.wait_bound("first-0", "node1")
+            namespace.wait_event("first-0", "Scheduled")
+            yield namespace, command
         finally:
             command.process.stop()
     finally:
@@ -50,20 +50,22 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, Com
 
 @pytest.mark.promise("place-7", "env-6")
 @pytest.mark.parametrize("form", ["literal", "reading"])
-def test_pods_placed_at_first_sight_cost_a_binding_and_an_event_each(quiet: tuple[Bench, Command], form: str) -> None:
-    """Nothing is read, no condition is written, whether the index was known before or found now."""
-    bench, command = quiet
+def test_pods_placed_at_the_first_attempt_cost_a_binding_and_an_event_each(
+    quiet: tuple[Namespace, Command], form: str
+) -> None:
+    """The scheduler reads nothing and writes no condition, with a static and with a dynamic index."""
+    namespace, command = quiet
     known = form == "literal"
     first = 100 if known else 200
     text = "".join(f"{index}=node1:{index}\n" for index in range(first, first + COUNT))
-    before, done = requests(bench.kube), command.attempts("scheduled")
+    before, done = requests(namespace.kube), command.attempts("scheduled")
 
     for index in range(first, first + COUNT):
         name = f"{form}-{index}" if known else f"{form}-x{index}"
-        bench.make(pod(name, text, literal(str(index)) if known else reading()))
+        namespace.make(pod(name, text, literal(str(index)) if known else reading()))
 
     eventually("all are bound", lambda: command.attempts("scheduled") == done + COUNT)
-    assert _cost(bench, before, "POST events", COUNT) == {
+    assert _cost(namespace, before, "POST events", COUNT) == {
         "POST pods": COUNT,
         "POST pods/binding": COUNT,
         "POST events": COUNT,
@@ -71,48 +73,48 @@ def test_pods_placed_at_first_sight_cost_a_binding_and_an_event_each(quiet: tupl
 
 
 @pytest.mark.promise("place-7", "text-8", "wait-4")
-def test_a_change_of_reason_costs_two_writes(quiet: tuple[Bench, Command]) -> None:
-    """Condition and event, once per pod and reason, however often the pod is looked at."""
-    bench, command = quiet
+def test_a_change_of_reason_costs_two_writes(quiet: tuple[Namespace, Command]) -> None:
+    """Condition and event are written once per pod and reason, and not again at further attempts."""
+    namespace, command = quiet
     text = "".join(f"{index}=later:{index}\n" for index in range(COUNT))
-    before = requests(bench.kube)
+    before = requests(namespace.kube)
     for index in range(COUNT):
-        bench.pod(f"wait-{index}", text, str(index))
-    told = {"POST pods": COUNT, "PATCH pods/status": COUNT, "POST events": COUNT}
-    assert _cost(bench, before, "POST events", COUNT) == told
-    looked = command.attempts()
-    eventually("each was looked at again", lambda: command.attempts() >= looked + COUNT)
-    assert _cost(bench, before, "POST events", COUNT) == told
+        namespace.pod(f"wait-{index}", text, str(index))
+    reported = {"POST pods": COUNT, "PATCH pods/status": COUNT, "POST events": COUNT}
+    assert _cost(namespace, before, "POST events", COUNT) == reported
+    attempts_before = command.attempts()
+    eventually("each pod was tried again", lambda: command.attempts() >= attempts_before + COUNT)
+    assert _cost(namespace, before, "POST events", COUNT) == reported
 
-    bench.node("later", ready=False)
-    told = {"POST pods": COUNT, "PATCH pods/status": 2 * COUNT, "POST events": 2 * COUNT, "POST nodes": 1}
-    assert _cost(bench, before, "POST events", 2 * COUNT) == told
+    namespace.node("later", ready=False)
+    reported = {"POST pods": COUNT, "PATCH pods/status": 2 * COUNT, "POST events": 2 * COUNT, "POST nodes": 1}
+    assert _cost(namespace, before, "POST events", 2 * COUNT) == reported
 
     done = command.attempts("scheduled")
-    bench.set_ready("later", ready=True)
+    namespace.set_ready("later", ready=True)
     eventually("all are bound", lambda: command.attempts("scheduled") == done + COUNT)
     more = {"POST events": 3 * COUNT, "POST pods/binding": COUNT, "PATCH nodes/status": 1}
-    assert _cost(bench, before, "POST events", 3 * COUNT) == {**told, **more}
+    assert _cost(namespace, before, "POST events", 3 * COUNT) == {**reported, **more}
 
 
 @pytest.mark.promise("place-7")
-def test_the_steady_state_reads_and_writes_nothing(quiet: tuple[Bench, Command]) -> None:
-    """Five seconds with pods that run and a pod that waits: only watches, which are open, and the lease."""
-    bench, _ = quiet
-    bench.pod("patient-0", "0=never:0\n", "0")
-    bench.wait_event("patient-0", "FailedScheduling")
-    before = requests(bench.kube)
+def test_the_steady_state_reads_and_writes_nothing(quiet: tuple[Namespace, Command]) -> None:
+    """Five seconds with bound pods and a waiting pod cost no request but open watches and renewals of the Lease."""
+    namespace, _ = quiet
+    namespace.pod("patient-0", "0=never:0\n", "0")
+    namespace.wait_event("patient-0", "FailedScheduling")
+    before = requests(namespace.kube)
 
     time.sleep(5)
 
-    assert requests(bench.kube) - before == {}
+    assert requests(namespace.kube) - before == {}
 
 
-def _cost(bench: Bench, before: Counter[str], last: str, count: int) -> dict[str, int]:
-    """Wait until the last of what is expected was counted, and give everything that was."""
+def _cost(namespace: Namespace, before: Counter[str], last: str, count: int) -> dict[str, int]:
+    """Wait until `count` requests `last` were counted since `before`. Return the counts of all requests since then."""
 
     def spent() -> dict[str, int]:
-        return dict(requests(bench.kube) - before)
+        return dict(requests(namespace.kube) - before)
 
     eventually(f"{count} times {last}", lambda: spent().get(last, 0) >= count)
     return spent()

@@ -1,4 +1,4 @@
-"""The verbs that change the cluster, as processes before a real API server."""
+"""The verbs of the command line that change the cluster."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.installed import TEMPLATE, Installed, pods_of
+from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.objects import gpu_workload
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.workshop import Orders
+    from tests.integration.namespace import Namespace
+    from tests.integration.workloads import Workloads
 
 
 @pytest.mark.promise("cli-4")
-def test_the_strategy_is_set_for_the_running_scheduler(cli: Installed, town: Bench, running: Command) -> None:
-    """Under a field manager of its own; it is followed within 2 s, and an unknown one changes nothing."""
+def test_the_strategy_is_set_for_the_running_scheduler(cli: Installed, populated: Namespace, running: Command) -> None:
+    """The strategy is in use within 2 s, under its own field manager. An unknown strategy changes nothing."""
     path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/gpu-scheduler-settings"
     try:
         assert cli.run("gpu-scheduler", "strategy", "best_fit", "--no-headers").split()[0] == "best_fit"
@@ -32,55 +32,58 @@ def test_the_strategy_is_set_for_the_running_scheduler(cli: Installed, town: Ben
             seconds=2,
         )
 
-        settings = town.kube.get(path)
+        settings = populated.kube.get(path)
         assert settings is not None
         assert settings["data"] == {"strategy": "best_fit"}
         assert [each["manager"] for each in settings["metadata"]["managedFields"]] == ["gpu-scheduler-strategy"]
-        said = cli.refused("gpu-scheduler", "strategy", "fastest", code=2)
-        assert said.startswith('cannot use strategy "fastest": it must be one of least_utilized, best_fit, ')
-        (told,) = cli.items("strategy")
-        assert (told["name"], told["source"]) == ("best_fit", "ConfigMap gpu-scheduler-settings")
+        output = cli.refused("gpu-scheduler", "strategy", "fastest", code=2)
+        assert output.startswith('cannot use strategy "fastest": it must be one of least_utilized, best_fit, ')
+        (shown,) = cli.items("strategy")
+        assert (shown["name"], shown["source"]) == ("best_fit", "ConfigMap gpu-scheduler-settings")
     finally:
-        town.kube.delete(path)
+        populated.kube.delete(path)
 
 
 @pytest.mark.promise("cli-3", "cli-8")
-def test_what_is_submitted_is_placed(cli: Installed, town: Bench, orders: Orders, tmp_path: Path) -> None:
-    """One file, two workloads; submitted again, they are what they were."""
+def test_submitted_workloads_are_placed(
+    cli: Installed, populated: Namespace, workloads: Workloads, tmp_path: Path
+) -> None:
+    """One file has two workloads. Submitting it again changes nothing."""
     file = tmp_path / "work.yaml"
     bodies = [gpu_workload(name, TEMPLATE, gpuMemoryRequired=50000) for name in ("one", "two")]
     file.write_text(yaml.safe_dump_all(bodies), encoding="utf-8")
 
     printed = cli.run("gpu-scheduler", "submit", str(file), "--wait", "--timeout", "20s")
 
-    placed = {name: orders.status(name) for name in ("one", "two")}
+    placed = {name: workloads.status(name) for name in ("one", "two")}
     assert printed == "".join(
         f"gpuworkload.agentaflow.io/{name} placed on node2: GPU {','.join(status['devices'])}\n"
         for name, status in placed.items()
     )
-    managers = {each["manager"] for each in orders.read("one")["metadata"]["managedFields"]}
+    managers = {each["manager"] for each in workloads.read("one")["metadata"]["managedFields"]}
     assert managers == {"gpu-scheduler-cli", "gpu-scheduler-controller"}
     again = cli.run("kubectl", "gpu-scheduler", "submit", "-", given=file.read_text(encoding="utf-8"))
     assert again.splitlines() == [f"gpuworkload.agentaflow.io/{name} configured" for name in ("one", "two")]
-    assert {name: orders.status(name) for name in ("one", "two")} == placed
+    assert {name: workloads.status(name) for name in ("one", "two")} == placed
 
 
 @pytest.mark.promise("cli-3")
-def test_a_workload_that_no_gpu_suits_is_told(cli: Installed, town: Bench, orders: Orders, tmp_path: Path) -> None:
-    """With the scheduler's own reason, which --wait prints when the time is over."""
+def test_a_workload_that_no_gpu_suits_is_reported(
+    cli: Installed, populated: Namespace, workloads: Workloads, tmp_path: Path
+) -> None:
+    """--wait ends at once and prints the scheduler's reason, because no waiting cures it."""
     file = tmp_path / "work.yaml"
     file.write_text(yaml.safe_dump(gpu_workload("huge", TEMPLATE, gpuMemoryRequired=500000)), encoding="utf-8")
-    orders_before = len(pods_of(town))
+    orders_before = len(pods_of(populated))
 
-    said = cli.refused("gpu-scheduler", "submit", str(file), "--wait", "--timeout", "5s", code=1)
+    output = cli.refused("gpu-scheduler", "submit", str(file), "--wait", "--timeout", "5m", code=1)
 
-    assert said.startswith(
-        f"cannot wait longer than 5 s for document 1 (GPUWorkload huge) of {file}: it is not placed: "
+    assert output.startswith(
+        f"cannot place document 1 (GPUWorkload huge) of {file}, and waiting does not help: InsufficientGpuMemory: "
     )
-    assert "InsufficientGpuMemory: " in said
-    (told,) = [each for each in cli.items("workloads") if each["name"] == "huge"]
-    assert (told["phase"], told["reason"]) == ("Pending", "InsufficientGpuMemory")
-    assert len(pods_of(town)) == orders_before + 1
+    (shown,) = [each for each in cli.items("workloads") if each["name"] == "huge"]
+    assert (shown["phase"], shown["reason"]) == ("Pending", "InsufficientGpuMemory")
+    assert len(pods_of(populated)) == orders_before + 1
 
 
 FAULTS: dict[str, tuple[Any, str]] = {
@@ -92,25 +95,27 @@ FAULTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.promise("cli-2", "cli-3")
 @pytest.mark.parametrize(("spec", "why"), FAULTS.values(), ids=FAULTS)
-def test_nothing_is_half_submitted(spec: Any, why: str, cli: Installed, orders: Orders, tmp_path: Path) -> None:
-    """The first document is well, the second is not: neither becomes anything."""
+def test_a_file_with_an_invalid_document_creates_nothing(
+    spec: Any, why: str, cli: Installed, workloads: Workloads, tmp_path: Path
+) -> None:
+    """The first document is valid, the second is not. No object of either is created."""
     file = tmp_path / "work.yaml"
     file.write_text(
         yaml.safe_dump_all([gpu_workload("good", TEMPLATE), gpu_workload("bad", TEMPLATE, **spec)]), encoding="utf-8"
     )
 
-    said = cli.refused("gpu-scheduler", "submit", str(file), code=2)
+    output = cli.refused("gpu-scheduler", "submit", str(file), code=2)
 
-    assert said.startswith(f"cannot submit document 2 (GPUWorkload bad) of {file}: HTTP ")
-    assert why in said
-    assert orders.kube.call("GET", orders.path)[1]["items"] == []
+    assert output.startswith(f"cannot submit document 2 (GPUWorkload bad) of {file}: HTTP ")
+    assert why in output
+    assert workloads.kube.call("GET", workloads.path)[1]["items"] == []
 
 
 @pytest.mark.promise("cli-6")
-def test_the_template_can_be_submitted(cli: Installed, orders: Orders) -> None:
-    """As it is printed."""
+def test_the_template_can_be_submitted(cli: Installed, workloads: Workloads) -> None:
+    """The printed template is submitted unchanged."""
     text = cli.run("gpu-scheduler", "generate-template")
 
     cli.run("gpu-scheduler", "submit", "-", given=text)
 
-    assert orders.read("my-workload")["spec"]["gpuRequirements"]["gpuCount"] == 1
+    assert workloads.read("my-workload")["spec"]["gpuRequirements"]["gpuCount"] == 1

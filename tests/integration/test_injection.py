@@ -1,4 +1,4 @@
-"""`injection: policy`: the API server itself lets every container of ours read its devices, and no webhook is asked."""
+"""`injection: policy`: the API server injects our variables into each container of our pods, without a webhook."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests import objects
-from tests.integration.bench import MAP, Bench
 from tests.integration.control_plane import ControlPlane
-from tests.integration.manifests import SCHEDULER, apply
-from tests.integration.spellings import ALL, BOOKED, EXCESS, NOT_BOOKED, TOO_LONG
+from tests.integration.environments import ALL, BOOKED, EXCESS, NOT_BOOKED, TOO_LONG
+from tests.integration.namespace import MAP, Namespace
+from tests.integration.policies import SCHEDULER, apply
 from tests.objects import annotated, binding, null_pod
 from tests.waiting import eventually
 
@@ -46,7 +46,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def injected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: a pod with a debug container from before, then every policy in force."""
+    """A control plane with all injection policies in force. A pod with a debug container is older than the policies."""
     plane = ControlPlane(tmp_path_factory.mktemp("injected"))
     try:
         kube = plane.kube
@@ -71,7 +71,7 @@ def injected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
 
 @pytest.fixture
 def admin(injected: ControlPlane) -> KubeClient:
-    """Who may do everything."""
+    """The client of a user with all RBAC rights."""
     return injected.client_as("admin")
 
 
@@ -86,20 +86,20 @@ def _created(who: KubeClient, **pod: Any) -> Object:
 
 
 def _debugged(who: KubeClient, name: str, container: Object) -> tuple[int, Object]:
-    """`kubectl debug`."""
+    """Add an ephemeral container, as `kubectl debug` does. Return status and answer."""
     body = {"spec": {"ephemeralContainers": [container]}}
     path = f"{PODS}/{name}/ephemeralcontainers"
     return who.call("PATCH", path, body, "application/strategic-merge-patch+json")
 
 
 def _env(pod: Object, *lists: str) -> dict[str, list[Object]]:
-    """Container → its variables."""
+    """Return the variables of each container by its name."""
     return {each["name"]: each.get("env", []) for key in lists or LISTS for each in pod["spec"].get(key, [])}
 
 
 @pytest.mark.promise("policy-1", "env-2", "env-5")
 def test_every_container_reads_its_devices(admin: KubeClient) -> None:
-    """Containers, init containers and sidecars: ours stand in front of their own, whatever a map may say."""
+    """Containers, init containers and sidecars get our variables before their own, even with an invalid map."""
     pod = _created(
         admin,
         annotations={MAP: "nonsense"},
@@ -117,8 +117,8 @@ def test_every_container_reads_its_devices(admin: KubeClient) -> None:
 
 
 @pytest.mark.promise("policy-2")
-def test_what_is_there_is_left_as_it_is(admin: KubeClient) -> None:
-    """Each of the two variables is added only where it is missing, and stands where its owner put it."""
+def test_existing_variables_are_unchanged(admin: KubeClient) -> None:
+    """Each of the two variables is added only if it is missing. An existing one keeps its position."""
     pod = _created(
         admin,
         containers=[_container("both", MINE, *OURS), _container("devices", DEVICES), _container("order", MINE, ORDER)],
@@ -128,8 +128,8 @@ def test_what_is_there_is_left_as_it_is(admin: KubeClient) -> None:
 
 
 @pytest.mark.promise("policy-1", "hook-4")
-def test_applied_twice_is_applied_once(admin: KubeClient) -> None:
-    """A pod that has been through is created anew from what came out, and nothing is added."""
+def test_a_second_injection_adds_nothing(admin: KubeClient) -> None:
+    """A pod is created with the containers of an injected pod, and nothing is added."""
     first = _created(admin, containers=[_container("bare"), _container("own", MINE)], initContainers=[_container("i")])
     containers = {key: first["spec"][key] for key in ("containers", "initContainers")}
 
@@ -138,7 +138,7 @@ def test_applied_twice_is_applied_once(admin: KubeClient) -> None:
 
 @pytest.mark.promise("policy-1", "env-3")
 def test_debug_containers_read_their_pods_devices(admin: KubeClient) -> None:
-    """Each new ephemeral container gets both variables, and the ones before it stay as they are."""
+    """Each new ephemeral container gets both variables, and earlier ones are unchanged."""
     name = _created(admin)["metadata"]["name"]
 
     for number, variables in enumerate(([], [MINE], [DEVICES])):
@@ -153,7 +153,7 @@ def test_debug_containers_read_their_pods_devices(admin: KubeClient) -> None:
 
 
 def test_a_pod_from_before_the_policy_can_be_debugged(admin: KubeClient) -> None:
-    """A debug container that stands already can't be changed, and is not: the new one alone is completed."""
+    """The existing debug container cannot be changed, so only the new one gets our variables."""
     status, pod = _debugged(admin, "elder", _container("after"))
 
     assert status == 200, pod
@@ -164,7 +164,7 @@ def test_a_pod_from_before_the_policy_can_be_debugged(admin: KubeClient) -> None
 @pytest.mark.parametrize("where", ["containers", "initContainers"])
 @pytest.mark.parametrize("what", ALL)
 def test_another_value_is_refused(admin: KubeClient, what: str, where: str) -> None:
-    """A container that sets one of the variables otherwise is refused by its name, wherever it stands in the pod."""
+    """A container or init container that sets one of the variables to another value is refused by name."""
     container = _container("stubborn", MINE, ALL[what])
     pod = objects.pod("stubborn-0", **{"containers": [_container("main")], where: [container]})
     status, answer = admin.call("POST", PODS, pod)
@@ -180,7 +180,7 @@ def test_another_value_is_refused(admin: KubeClient, what: str, where: str) -> N
 def test_another_value_of_a_debug_container_is_refused(
     admin: KubeClient, what: str, annotations: dict[str, str]
 ) -> None:
-    """keep-env never speaks for it, whatever its pod keeps."""
+    """The pod's keep-env does not apply to ephemeral containers."""
     container = _container("stubborn", MINE, ALL[what])
     status, answer = _debugged(admin, _created(admin, annotations=annotations)["metadata"]["name"], container)
 
@@ -192,7 +192,7 @@ def test_another_value_of_a_debug_container_is_refused(
 @pytest.mark.promise("policy-2", "env-11")
 @pytest.mark.parametrize("what", BOOKED)
 def test_a_pod_may_keep_its_environment(admin: KubeClient, what: str) -> None:
-    """With keep-env the value stays, and what is missing beside it is added."""
+    """With keep-env the value stays, and missing variables are added."""
     kept = BOOKED[what]
     pod = _created(admin, annotations=KEEP, containers=[_container("main", kept)], initContainers=[_container("i")])
     (order, own), init = _env(pod)["main"], _env(pod)["i"]
@@ -204,8 +204,8 @@ def test_a_pod_may_keep_its_environment(admin: KubeClient, what: str) -> None:
 @pytest.mark.promise("policy-2", "env-12", "env-14")
 @pytest.mark.parametrize("where", ["containers", "initContainers", "sidecars"])
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_booked_is_not_kept(admin: KubeClient, what: str, where: str) -> None:
-    """Every spelling that CUDA might read and that the ledger would not book, in whatever container."""
+def test_a_value_that_the_ledger_cannot_hold_is_not_kept(admin: KubeClient, what: str, where: str) -> None:
+    """Values that CUDA may read and the ledger cannot hold are refused in containers, init containers and sidecars."""
     container = _container("stubborn", MINE, REFUSED[what])
     lists: dict[str, list[Object]] = {"containers": [_container("main")], "initContainers": []}
     if where == "sidecars":
@@ -221,8 +221,8 @@ def test_what_cannot_be_booked_is_not_kept(admin: KubeClient, what: str, where: 
 
 @pytest.mark.promise("policy-2", "env-12")
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
-def test_a_second_entry_is_looked_at_too(admin: KubeClient, first: bool) -> None:  # noqa: FBT001
-    """Of two entries with one name the last wins in the kubelet; here every one counts."""
+def test_a_second_entry_is_checked_too(admin: KubeClient, first: bool) -> None:  # noqa: FBT001
+    """The kubelet uses the last of two entries with one name. The policy checks both."""
     container = _container("stubborn", *[LITERAL, NOT_BOOKED["a plus sign"]][:: -1 if first else 1])
     status, answer = admin.call("POST", PODS, objects.pod("stubborn-0", annotations=KEEP, containers=[container]))
 
@@ -231,16 +231,16 @@ def test_a_second_entry_is_looked_at_too(admin: KubeClient, first: bool) -> None
 
 @pytest.mark.promise("policy-2", "text-12", "map-7")
 @pytest.mark.parametrize(("excess", "start"), EXCESS.values(), ids=EXCESS)
-def test_what_no_honest_pod_has_is_refused(admin: KubeClient, excess: Object, start: str) -> None:
-    """It would stay in the memory of every scheduler as long as the pod does."""
+def test_a_pod_that_exceeds_a_bound_is_refused(admin: KubeClient, excess: Object, start: str) -> None:
+    """The excess would use memory in every scheduler as long as the pod exists."""
     status, answer = admin.call("POST", PODS, objects.pod("huge-0", **excess))
 
     assert status == 403, answer
     assert f"denied request: {start}" in answer["message"]
 
 
-def test_what_is_just_within_the_limits_is_admitted(admin: KubeClient) -> None:
-    """A map of 64 KiB, the longest annotation, and a thousand containers."""
+def test_a_pod_at_the_bounds_is_admitted(admin: KubeClient) -> None:
+    """A map of 64 KiB, an annotation of the greatest length and a thousand containers are admitted."""
     text = "0=node1:0\n#"
     annotations = {MAP: text + "x" * (65536 - len(text)), "agentaflow.gpu/type": "A" * 63}
 
@@ -248,8 +248,9 @@ def test_what_is_just_within_the_limits_is_admitted(admin: KubeClient) -> None:
     assert _created(admin, containers=[_container(f"c-{n}") for n in range(1000)])
 
 
-def test_keep_env_is_said_by_true_alone(admin: KubeClient) -> None:
-    """Any other word keeps nothing."""
+@pytest.mark.promise("policy-2")
+def test_keep_env_accepts_only_the_value_true(admin: KubeClient) -> None:
+    """Another spelling, like True, keeps nothing."""
     pod = objects.pod(
         "stubborn-0", annotations={"agentaflow.gpu/keep-env": "True"}, containers=[_container("c", LITERAL)]
     )
@@ -258,8 +259,8 @@ def test_keep_env_is_said_by_true_alone(admin: KubeClient) -> None:
 
 
 @pytest.mark.promise("guard-6", "hook-2")
-def test_others_pods_are_untouched(injected: ControlPlane, admin: KubeClient) -> None:
-    """Pods of other schedulers, as bare as the API lets them be, stay as they came, and kube-scheduler binds them."""
+def test_pods_of_other_schedulers_are_unchanged(injected: ControlPlane, admin: KubeClient) -> None:
+    """Pods of other schedulers, with null fields or with their own value, are unchanged. kube-scheduler binds them."""
     status, bare = admin.call("POST", PODS, null_pod("foreign-0"))
     assert status == 201, bare
     status, own = admin.call(
@@ -277,22 +278,22 @@ def test_others_pods_are_untouched(injected: ControlPlane, admin: KubeClient) ->
     assert _env(debugged) == {"main": [LITERAL], "debug": []}
 
 
-def test_null_lists_and_many_containers_are_no_obstacle(admin: KubeClient) -> None:
-    """A pod of ours with null where lists belong, and one with sixty containers, get their variables."""
+def test_pods_with_null_lists_or_many_containers_get_the_variables(admin: KubeClient) -> None:
+    """A pod of ours with null instead of lists and one with sixty containers get the variables."""
     bare = null_pod("bare-0")
     bare["spec"]["schedulerName"] = "gpu-scheduler"
     status, pod = admin.call("POST", PODS, bare)
     assert status == 201, pod
     own = [{"name": f"V{n}", "value": "x" * 100} for n in range(50)]
-    crowd = _created(admin, containers=[_container(f"c-{n}", *own) for n in range(60)])
+    pods = _created(admin, containers=[_container(f"c-{n}", *own) for n in range(60)])
 
     assert _env(pod) == {"main": OURS}
-    assert all(env == [*OURS, *own] for env in _env(crowd).values())
+    assert all(env == [*OURS, *own] for env in _env(pods).values())
 
 
 @pytest.mark.promise("env-6")
-def test_the_binding_brings_what_containers_read(injected: ControlPlane, admin: KubeClient) -> None:
-    """The guards stand beside the injection: the scheduler alone gives the annotation that the containers refer to."""
+def test_only_the_binding_writes_the_annotation_that_containers_read(injected: ControlPlane, admin: KubeClient) -> None:
+    """With the guard policies only the scheduler can write the annotation to which the injected variable refers."""
     name = _created(admin, annotations={MAP: "0=node1:2"})["metadata"]["name"]
     assigned = {"agentaflow.gpu/assigned-devices": "2"}
 
@@ -302,10 +303,10 @@ def test_the_binding_brings_what_containers_read(injected: ControlPlane, admin: 
 
 
 @pytest.mark.promise("policy-3")
-def test_a_wrong_map_is_told_by_the_scheduler(bench: Bench, scheduler: Command) -> None:
-    """Nobody reads the map at admission; the pod waits, and its condition has the parser's sentence."""
+def test_a_wrong_map_is_reported_by_the_scheduler(namespace: Namespace, scheduler: Command) -> None:
+    """The map is not checked at admission. The pod waits, and its condition has the parser's message."""
     assert scheduler.process.alive()
     body = objects.pod("train-0", annotations={MAP: "0=node1:x"}, containers=[_container("main", *OURS)])
-    bench.kube.create(bench.pods, body)
+    namespace.kube.create(namespace.pods, body)
 
-    assert "line 1" in bench.wait_message("train-0", "MapInvalid: ")
+    assert "line 1" in namespace.wait_message("train-0", "MapInvalid: ")

@@ -1,4 +1,4 @@
-"""Annotations on Kubeflow's jobs reach the jobs' pods: through the webhook, over TLS, into the templates."""
+"""The webhook copies annotations of Kubeflow's jobs into their pod templates."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.counting import requests
 from tests.integration.kubeflow import KINDS, Kubeflow, collection, job, replica, template, templates
-from tests.objects import ASSIGNED, MAP, card, inventory, literal, reading
+from tests.integration.request_counts import requests
+from tests.objects import ASSIGNED, MAP, device, inventory, literal, reading
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.bench import Bench
     from tests.integration.command import Command
     from tests.integration.control_plane import ControlPlane
-    from tests.integration.served import Served
+    from tests.integration.namespace import Namespace
+    from tests.integration.webhook_process import RegisteredWebhook
     from tests.objects import Object
 
 LINES = "0=node1:0\n1=node1:1\n2=node1:2\n"
@@ -27,9 +27,9 @@ EVERY = [(kind, version) for kind, versions in KINDS.items() for version in vers
 
 
 @pytest.fixture(scope="module")
-def kubeflow(plane: ControlPlane, served: Served) -> Iterator[Kubeflow]:
-    """Kubeflow's kinds and our registration for them."""
-    kubeflow = Kubeflow(plane.kube, served)
+def kubeflow(plane: ControlPlane, registered: RegisteredWebhook) -> Iterator[Kubeflow]:
+    """Kubeflow's CRDs and the webhook's registration for them."""
+    kubeflow = Kubeflow(plane.kube, registered)
     yield kubeflow
     kubeflow.remove()
 
@@ -37,9 +37,9 @@ def kubeflow(plane: ControlPlane, served: Served) -> Iterator[Kubeflow]:
 @pytest.mark.promise("job-1")
 @pytest.mark.parametrize(("kind", "version"), EVERY)
 def test_annotations_of_a_job_reach_its_templates(
-    calling: Bench, served: Served, kubeflow: Kubeflow, kind: str, version: str
+    calling: Namespace, registered: RegisteredWebhook, kubeflow: Kubeflow, kind: str, version: str
 ) -> None:
-    """Each kind, each version: into the templates, with our scheduler's name; the log says to which."""
+    """Annotations and our scheduler's name are written to the templates of each kind and version, and logged."""
     given = {MAP: LINES, "agentaflow.gpu/priority": "5", "example.com/note": "the job's"}
     body = job(kind, "train", given, version=version, Chief=template(), Worker=template(schedulerName="gpu-scheduler"))
 
@@ -48,12 +48,12 @@ def test_annotations_of_a_job_reach_its_templates(
     for one in templates(stored).values():
         assert one["metadata"]["annotations"] == {MAP: LINES, "agentaflow.gpu/priority": "5"}
         assert one["spec"]["schedulerName"] == "gpu-scheduler"
-    assert served.command.said(f'Handing the annotations of {kind} "train" to "Chief, Worker"')
+    assert registered.command.logged(f'Handing the annotations of {kind} "train" to "Chief, Worker"')
 
 
 @pytest.mark.promise("job-2")
-def test_a_template_keeps_what_it_says_itself(calling: Bench, kubeflow: Kubeflow) -> None:
-    """Its own annotations, and another scheduler with everything that is its."""
+def test_a_template_keeps_its_own_annotations_and_scheduler(calling: Namespace, kubeflow: Kubeflow) -> None:
+    """A template keeps its own annotations. A template of another scheduler is unchanged."""
     foreign = {"metadata": {"labels": {"a": "b"}}, **template(schedulerName="volcano")}
     own = {"metadata": {"annotations": {MAP: "0=node2:7\n"}}, **template()}
 
@@ -65,8 +65,8 @@ def test_a_template_keeps_what_it_says_itself(calling: Bench, kubeflow: Kubeflow
 
 
 @pytest.mark.promise("job-2")
-def test_a_template_that_asks_for_no_gpu_keeps_its_scheduler(calling: Bench, kubeflow: Kubeflow) -> None:
-    """A strategy on the job is for those with a limit; a parameter server without one would wait for ever with us."""
+def test_a_template_that_asks_for_no_gpu_keeps_its_scheduler(calling: Namespace, kubeflow: Kubeflow) -> None:
+    """A strategy on the job applies to templates with a limit. Without a limit or map our scheduler binds no pod."""
     worker = template()
     worker["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "2"}}
     given = {"agentaflow.gpu/scheduling-strategy": "priority", "agentaflow.gpu/priority": "10"}
@@ -79,8 +79,8 @@ def test_a_template_that_asks_for_no_gpu_keeps_its_scheduler(calling: Bench, kub
 
 
 @pytest.mark.promise("job-2")
-def test_a_launcher_that_computes_nothing_takes_no_gpu(calling: Bench, kubeflow: Kubeflow) -> None:
-    """MPI's launcher stays with its scheduler, until it is made a worker."""
+def test_an_mpi_launcher_gets_no_gpu_unless_it_runs_as_worker(calling: Namespace, kubeflow: Kubeflow) -> None:
+    """The launcher keeps its scheduler, unless `runLauncherAsWorker` is set."""
     for name, works in (("plain", False), ("working", True)):
         body = job("MPIJob", name, {COUNT: "1"}, version="v2beta1", Launcher=template(), Worker=template())
         body["spec"]["runLauncherAsWorker"] = works
@@ -91,8 +91,8 @@ def test_a_launcher_that_computes_nothing_takes_no_gpu(calling: Bench, kubeflow:
 
 
 @pytest.mark.promise("job-1")
-def test_a_job_that_is_written_anew_has_its_annotations_again(calling: Bench, kubeflow: Kubeflow) -> None:
-    """`kubectl replace` brings bare templates back; and a job that gets a word of ours later hands it on then."""
+def test_a_replaced_job_gets_its_annotations_again(calling: Namespace, kubeflow: Kubeflow) -> None:
+    """`kubectl replace` sends bare templates. A job that gets our annotation later gets it in its templates too."""
     body = job("PyTorchJob", "train", {MAP: LINES})
     first = _made(calling, body)
     path = f"{_at(calling, body)}/train"
@@ -102,7 +102,7 @@ def test_a_job_that_is_written_anew_has_its_annotations_again(calling: Bench, ku
 
     assert status == 200, second
     assert templates(second) == templates(first)
-    # What is right already is not even a change.
+    # The webhook restores the same object, so the API server writes nothing.
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
     _made(calling, job("PyTorchJob", "late", None))
@@ -120,9 +120,9 @@ def test_a_job_that_is_written_anew_has_its_annotations_again(calling: Bench, ku
     ids=["map", "count"],
 )
 def test_a_bad_value_is_refused_at_the_job(
-    calling: Bench, kubeflow: Kubeflow, annotations: dict[str, str], start: str
+    calling: Namespace, kubeflow: Kubeflow, annotations: dict[str, str], start: str
 ) -> None:
-    """The author of the job reads what else the operator would read of each pod, in the same words."""
+    """The job is refused with the message with which each of its pods would be refused."""
     status, answer = _make(calling, job("PyTorchJob", "train", annotations))
 
     assert status == 400
@@ -136,9 +136,23 @@ def test_a_bad_value_is_refused_at_the_job(
     assert refused["message"].partition("request: ")[2] == answer["message"].partition("request: ")[2]
 
 
+@pytest.mark.promise("text-13")
+def test_a_misspelt_annotation_of_a_job_is_admitted_with_a_warning(calling: Namespace, kubeflow: Kubeflow) -> None:
+    """On the job and in a template. Its pods would be made by an operator, whom nobody warns."""
+    worker = {"metadata": {"annotations": {"agentaflow.gpu/memroy": "8192"}}, **template()}
+    body = job("PyTorchJob", "train", {"agentaflow.gpu/scheduling-map": LINES, COUNT: "1"}, Worker=worker)
+
+    assert calling.kube.create_with_warnings(_at(calling, body), body) == [
+        'annotation "agentaflow.gpu/scheduling-map" is unknown: did you mean gpu-scheduling-map?',
+        'annotation "agentaflow.gpu/memroy" is unknown: did you mean agentaflow.gpu/memory?',
+    ]
+
+
 @pytest.mark.promise("job-4", "index-20")
-def test_replicas_share_out_the_lines_of_their_jobs_map(calling: Bench, kubeflow: Kubeflow, scheduler: Command) -> None:
-    """Annotations stand on the job only; masters and workers are dynamic, whatever number their names end in."""
+def test_replicas_get_the_lines_of_their_jobs_map_in_order(
+    calling: Namespace, kubeflow: Kubeflow, scheduler: Command
+) -> None:
+    """Only the job has annotations. The number in the name of a master or worker is not its index."""
     calling.node("node1")
     stored = _made(calling, job("PyTorchJob", "train", {MAP: LINES}, Master=template(), Worker=template()))
 
@@ -151,9 +165,9 @@ def test_replicas_share_out_the_lines_of_their_jobs_map(calling: Bench, kubeflow
 
 
 @pytest.mark.promise("job-4")
-def test_a_count_on_the_job_is_placed_by_strategy(calling: Bench, kubeflow: Kubeflow, scheduler: Command) -> None:
-    """Each replica gets cards of its own."""
-    calling.node("node1", annotations=inventory(card(0), card(1)))
+def test_a_count_on_the_job_is_placed_by_strategy(calling: Namespace, kubeflow: Kubeflow, scheduler: Command) -> None:
+    """Each replica gets its own device."""
+    calling.node("node1", annotations=inventory(device(0), device(1)))
     stored = _made(calling, job("PyTorchJob", "train", {COUNT: "1", "agentaflow.gpu/scheduling-strategy": "best_fit"}))
 
     given = []
@@ -166,8 +180,8 @@ def test_a_count_on_the_job_is_placed_by_strategy(calling: Bench, kubeflow: Kube
 
 
 @pytest.mark.promise("job-4")
-def test_a_worker_of_mpi_v2_takes_the_line_of_its_number(calling: Bench, kubeflow: Kubeflow) -> None:
-    """Its operator gives it no type, so the number in its name counts, as for any pod with a given name."""
+def test_a_worker_of_mpi_v2_takes_the_line_of_its_number(calling: Namespace, kubeflow: Kubeflow) -> None:
+    """mpi-operator sets no replica type label, so the number in the pod's name is its index, as for other pods."""
     stored = _made(calling, job("MPIJob", "train", {MAP: LINES}, version="v2beta1"))
 
     made = calling.kube.create(calling.pods, replica(stored, "Worker", 2))
@@ -176,8 +190,8 @@ def test_a_worker_of_mpi_v2_takes_the_line_of_its_number(calling: Bench, kubeflo
 
 
 @pytest.mark.promise("job-5")
-def test_no_pod_costs_a_read(calling: Bench, kubeflow: Kubeflow, scheduler: Command) -> None:
-    """Nobody asks the API for the job, at its creation or at its pods'."""
+def test_no_pod_costs_a_read(calling: Namespace, kubeflow: Kubeflow, scheduler: Command) -> None:
+    """Neither webhook nor scheduler reads the job or the pods from the API server."""
     count = 20
     calling.node("node1", room={"pods": "1000"})
     lines = "".join(f"{index}=node1:{index}\n" for index in range(count))
@@ -197,14 +211,16 @@ def test_no_pod_costs_a_read(calling: Bench, kubeflow: Kubeflow, scheduler: Comm
 
 
 @pytest.mark.promise("job-6")
-def test_jobs_without_a_word_of_ours_never_depend_on_us(calling: Bench, served: Served, kubeflow: Kubeflow) -> None:
-    """With the webhook at zero they are created and changed; those with a word of ours are refused, but can be deleted.
+def test_jobs_without_our_annotations_never_depend_on_the_webhook(
+    calling: Namespace, registered: RegisteredWebhook, kubeflow: Kubeflow
+) -> None:
+    """Without a running webhook they are created and changed. A job with our annotation is refused, but can be deleted.
 
-    The last test here: the webhook's process does not come back.
+    This must be the last test of the file: it ends the webhook's process.
     """
     _made(calling, job("PyTorchJob", "leaving", {MAP: LINES}))
-    served.command.process.send(signal.SIGTERM)
-    assert served.command.process.wait(10) == 0
+    registered.command.process.send(signal.SIGTERM)
+    assert registered.command.process.wait(10) == 0
 
     status, answer = _make(calling, job("PyTorchJob", "ours", {MAP: LINES}))
     assert (status, "failed calling webhook" in answer["message"]) == (500, True)
@@ -223,15 +239,15 @@ def test_jobs_without_a_word_of_ours_never_depend_on_us(calling: Bench, served: 
     assert calling.kube.get(path) is None
 
 
-def _at(bench: Bench, body: Object) -> str:
-    return collection(bench.namespace, body["kind"], body["apiVersion"].partition("/")[2])
+def _at(namespace: Namespace, body: Object) -> str:
+    return collection(namespace.name, body["kind"], body["apiVersion"].partition("/")[2])
 
 
-def _make(bench: Bench, body: Object) -> tuple[int, Object]:
-    return bench.kube.call("POST", _at(bench, body), body)
+def _make(namespace: Namespace, body: Object) -> tuple[int, Object]:
+    return namespace.kube.call("POST", _at(namespace, body), body)
 
 
-def _made(bench: Bench, body: Object) -> Object:
-    status, answer = _make(bench, body)
+def _made(namespace: Namespace, body: Object) -> Object:
+    status, answer = _make(namespace, body)
     assert status == 201, answer
     return answer

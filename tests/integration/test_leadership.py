@@ -1,4 +1,4 @@
-"""Two replicas and one Lease: who decides, who takes over, and how a replica ends."""
+"""Two replicas and one Lease: leadership, takeover and the end of a replica."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.command import Command
     from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
 
 
 @pytest.fixture
 def replicas(plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Command, Command]]:
-    """A leader and a standby, both ready."""
+    """A leader and a standby. Both are ready."""
     first = start_alone(plane, tmp_path, "replica-0", None, **QUICK_LEASE)
     first.wait_ready()
     eventually("the first leads", first.leads)
@@ -34,31 +34,35 @@ def replicas(plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Command, Com
 
 
 @pytest.mark.promise("lead-1", "lead-3", "lead-4", "hold-8")
-def test_the_standby_takes_over_when_the_leader_is_killed(replicas: tuple[Command, Command], bench: Bench) -> None:
-    """No manual step, no GPU given twice: the new leader looks first, and what the old one gave stays given."""
+def test_the_standby_takes_over_when_the_leader_is_killed(
+    replicas: tuple[Command, Command], namespace: Namespace
+) -> None:
+    """No manual step is needed. The new leader lists first, so devices that the old one assigned stay held."""
     first, second = replicas
-    bench.node("node1")
-    bench.pod("before-0", "0=node1:0\n", "0")
-    bench.wait_bound("before-0", "node1")
+    namespace.node("node1")
+    namespace.pod("before-0", "0=node1:0\n", "0")
+    namespace.wait_bound("before-0", "node1")
     assert not second.leads()
 
     first.kill()
     killed = time.monotonic()
-    bench.pod("after-0", "0=node1:0\n1=node1:1\n", "0")
-    bench.pod("after-1", "0=node1:2\n1=node1:1\n", "1")
+    namespace.pod("after-0", "0=node1:0\n1=node1:1\n", "0")
+    namespace.pod("after-1", "0=node1:2\n1=node1:1\n", "1")
 
-    bench.wait_bound("after-1", "node1", seconds=8)
+    namespace.wait_bound("after-1", "node1", seconds=8)
     assert time.monotonic() - killed < 3 + limit(2)
-    assert "before-0" in bench.wait_message("after-0", "GpuHeld: ")
-    pod = bench.read("after-1")
+    assert "before-0" in namespace.wait_message("after-0", "GpuHeld: ")
+    pod = namespace.read("after-1")
     assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-by"].startswith("replica-1_")
 
 
 @pytest.mark.promise("lead-1")
-def test_a_leader_that_is_told_to_stop_hands_over_at_once(replicas: tuple[Command, Command], bench: Bench) -> None:
-    """SIGTERM: exit code 0 within five seconds, the lease has no holder, and the standby need not wait it out."""
+def test_a_leader_that_is_asked_to_stop_hands_over_at_once(
+    replicas: tuple[Command, Command], namespace: Namespace
+) -> None:
+    """After SIGTERM it exits with 0 within five seconds. Its Lease is released, so the standby leads at once."""
     first, second = replicas
-    bench.node("node1")
+    namespace.node("node1")
 
     began = time.monotonic()
     code = first.process.stop()
@@ -66,48 +70,50 @@ def test_a_leader_that_is_told_to_stop_hands_over_at_once(replicas: tuple[Comman
     assert code == 0
     assert time.monotonic() - began < limit(5)
     eventually("the second leads", second.leads, seconds=2)
-    bench.pod("after-0", "0=node1:0\n", "0")
-    bench.wait_bound("after-0", "node1")
+    namespace.pod("after-0", "0=node1:0\n", "0")
+    namespace.wait_bound("after-0", "node1")
 
 
 @pytest.mark.promise("lead-1")
-def test_a_leader_that_loses_its_lease_ends(replicas: tuple[Command, Command], bench: Bench) -> None:
-    """Whoever finds another holder in the Lease stops deciding by ending its process, with exit code 1."""
+def test_a_leader_that_loses_its_lease_ends(replicas: tuple[Command, Command], namespace: Namespace) -> None:
+    """A leader that finds another holder in the Lease ends its process with exit code 1."""
     first, _ = replicas
-    lease = bench.kube.get(LEASE)
+    lease = namespace.kube.get(LEASE)
     assert lease is not None
 
-    bench.kube.patch(LEASE, {"spec": {"holderIdentity": "somebody-else"}})
+    namespace.kube.patch(LEASE, {"spec": {"holderIdentity": "somebody-else"}})
 
     assert first.process.wait(5) == 1
-    assert first.said("Ending")
+    assert first.logged("Ending")
 
 
 @pytest.mark.promise("lead-2", "lead-4")
-def test_a_leader_that_slept_through_its_lease_binds_nothing(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
-    """Its last renewal is too old by its own clock: it ends, and what it saw on waking is left to the next leader."""
+def test_a_stopped_leader_binds_nothing_after_its_lease_expired(
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path
+) -> None:
+    """After SIGCONT its last renewal is too old by its own clock. It ends without binding the pods that wait."""
     sleeper = start_alone(plane, tmp_path, "sleeper-0", None, **QUICK_LEASE)
     try:
         sleeper.wait_ready()
         eventually("it leads", sleeper.leads)
-        bench.node("node1")
-        bench.pod("before-0", "0=node1:0\n", "0")
-        bench.wait_bound("before-0", "node1")
+        namespace.node("node1")
+        namespace.pod("before-0", "0=node1:0\n", "0")
+        namespace.wait_bound("before-0", "node1")
 
         sleeper.process.send(signal.SIGSTOP)
-        bench.pod("after-0", "0=node1:0\n1=node1:1\n", "0")
-        bench.pod("after-1", "0=node1:2\n1=node1:1\n", "1")
+        namespace.pod("after-0", "0=node1:0\n1=node1:1\n", "0")
+        namespace.pod("after-1", "0=node1:2\n1=node1:1\n", "1")
         time.sleep(2.5)
         sleeper.process.send(signal.SIGCONT)
 
         assert sleeper.process.wait(5) == 1
-        assert bench.node_of("after-1") == ""
+        assert namespace.node_of("after-1") == ""
     finally:
         sleeper.process.stop()
 
 
 def test_an_idle_replica_is_small_and_soon_ready(plane: ControlPlane, tmp_path: Path) -> None:
-    """Idle memory at most 90 MB, without the client's typed classes and without rich."""
+    """An idle replica uses at most 90 MB: it must not import the client's typed classes or rich."""
     began = time.monotonic()
     command = start_alone(plane, tmp_path, "small-0")
     try:

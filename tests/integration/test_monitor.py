@@ -1,4 +1,4 @@
-"""Monitors under their shipped rights and the guards, on a real API server."""
+"""Monitors with the role's RBAC and the policies, on a real API server."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import objects
-from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.manifests import MONITOR
-from tests.integration.watched import LEASES, NAMESPACE, Watched, allow
-from tests.integration.workshop import API
+from tests.integration.monitored_node import LEASES, NAMESPACE, MonitoredNode, allow
+from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.integration.policies import MONITOR
+from tests.integration.workloads import API
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.integration.command import Command
     from tests.integration.control_plane import ControlPlane
-    from tests.integration.workshop import Orders
+    from tests.integration.workloads import Workloads
     from tests.objects import Object
 
 APPLY = "application/apply-patch+yaml"
@@ -32,24 +32,24 @@ GPUNODE = f"{API}/gpunodes/node1"
 
 @pytest.fixture(scope="module")
 def monitored(kinds: ControlPlane) -> ControlPlane:
-    """The control plane with the monitors' namespace and rights."""
+    """The control plane with the monitors' namespace and RBAC."""
     allow(kinds)
     return kinds
 
 
 @pytest.fixture
-def watched(monitored: ControlPlane, orders: Orders, tmp_path: Path) -> Iterator[Watched]:
-    """Node1, and all that its monitor may have made afterwards gone."""
-    orders.bench.node("node1")
-    yield Watched(monitored, tmp_path, "node1")
+def watched(monitored: ControlPlane, workloads: Workloads, tmp_path: Path) -> Iterator[MonitoredNode]:
+    """Node1 with a monitor that is not started. Its GPUNode, Lease and pods are deleted afterwards."""
+    workloads.namespace.node("node1")
+    yield MonitoredNode(monitored, tmp_path, "node1")
     monitored.kube.delete(GPUNODE)
     monitored.kube.delete(f"{LEASES}/node1")
     monitored.kube.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods?gracePeriodSeconds=0")
 
 
 @pytest.fixture
-def monitor(watched: Watched) -> Iterator[Command]:
-    """Its monitor, once it has read and written."""
+def monitor(watched: MonitoredNode) -> Iterator[Command]:
+    """The monitor of node1, when it is ready."""
     command = watched.start()
     try:
         command.wait_ready()
@@ -60,8 +60,8 @@ def monitor(watched: Watched) -> Iterator[Command]:
 
 @pytest.mark.promise("monitor-1")
 @pytest.mark.usefixtures("monitor")
-def test_a_monitor_tells_of_its_node(monitored: ControlPlane, watched: Watched) -> None:
-    """Labels, annotations, GPUNode and Lease, each as promised; Lease and GPUNode go with the node."""
+def test_a_monitor_reports_its_node(monitored: ControlPlane, watched: MonitoredNode) -> None:
+    """It writes labels, annotations, GPUNode and Lease. The node is the owner of GPUNode and Lease."""
     metadata = watched.metadata()
     owner = [{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": metadata["uid"]}]
 
@@ -83,8 +83,8 @@ def test_a_monitor_tells_of_its_node(monitored: ControlPlane, watched: Watched) 
 
 @pytest.mark.promise("monitor-2")
 @pytest.mark.usefixtures("monitor")
-def test_a_quiet_node_is_not_written_again(watched: Watched) -> None:
-    """Many looks, one write; the Lease alone is renewed."""
+def test_a_quiet_node_is_not_written_again(watched: MonitoredNode) -> None:
+    """The monitor reads the devices many times and writes once. Only the Lease is renewed."""
     before, renewed = watched.metadata()["resourceVersion"], watched.lease()["spec"]["renewTime"]
 
     eventually("the Lease is renewed", lambda: watched.lease()["spec"]["renewTime"] != renewed)
@@ -95,23 +95,23 @@ def test_a_quiet_node_is_not_written_again(watched: Watched) -> None:
 
 @pytest.mark.promise("monitor-4")
 @pytest.mark.usefixtures("monitor")
-def test_load_follows_the_pods(watched: Watched, orders: Orders) -> None:
-    """A pod that is bound there with a GPU works it, whoever bound it; when it is gone, the GPU is idle."""
+def test_load_follows_the_pods(watched: MonitoredNode, workloads: Workloads) -> None:
+    """A GPU is busy while a pod that uses it is bound to the node, by any scheduler, and idle after its deletion."""
     pod = objects.pod("busy", None, objects.literal("2"), scheduler="another", nodeName="node1")
-    orders.kube.create(orders.bench.pods, pod)
+    workloads.kube.create(workloads.namespace.pods, pod)
 
     def load() -> list[tuple[int, int]]:
         return [(device["memoryUsedMiB"], device["utilization"]) for device in watched.devices()]
 
     eventually("GPU 2 works", lambda: load() == [(0, 0), (0, 0), (40960, 70), (0, 0)])
-    orders.bench.delete("busy")
+    workloads.namespace.delete("busy")
     eventually("GPU 2 is idle", lambda: load() == [(0, 0)] * 4)
 
 
 @pytest.mark.promise("monitor-4")
 @pytest.mark.usefixtures("monitor")
-def test_health_is_changed_by_the_file(watched: Watched) -> None:
-    """Seen at the next look, and healed like that."""
+def test_health_is_changed_by_the_file(watched: MonitoredNode) -> None:
+    """A device becomes unhealthy and healthy again when the inventory file says so."""
     whole = watched.file.read_text()
     watched.file.write_text(whole.replace("40960}", "40960, health: {1: unhealthy}}"))
     eventually("GPU 1 is unhealthy", lambda: watched.devices()[1]["health"] == "unhealthy")
@@ -125,8 +125,8 @@ def test_health_is_changed_by_the_file(watched: Watched) -> None:
 
 
 @pytest.mark.promise("monitor-3")
-def test_a_broken_file_lets_the_lease_grow_old(watched: Watched, monitor: Command) -> None:
-    """What stands written stands, nobody says any more that it is so, and the monitor itself goes on."""
+def test_a_broken_inventory_file_stops_the_renewal_of_the_lease(watched: MonitoredNode, monitor: Command) -> None:
+    """The monitor keeps what it wrote, stops renewing the Lease, is not ready, and stays alive."""
     before = watched.devices()
     watched.file.write_text("node1: many")
     eventually("the monitor is not ready", lambda: monitor.get("/readyz")[0] == 503)
@@ -140,8 +140,8 @@ def test_a_broken_file_lets_the_lease_grow_old(watched: Watched, monitor: Comman
 
 
 @pytest.mark.promise("monitor-5")
-def test_a_stopped_monitor_takes_nothing_back(watched: Watched, monitor: Command) -> None:
-    """It ends in time; the Lease is left to grow old."""
+def test_a_stopped_monitor_removes_nothing(watched: MonitoredNode, monitor: Command) -> None:
+    """It ends within 5 s, and leaves the node's metadata and the Lease unchanged."""
     before = watched.metadata()
     began = time.monotonic()
     monitor.process.send(signal.SIGTERM)
@@ -153,10 +153,10 @@ def test_a_stopped_monitor_takes_nothing_back(watched: Watched, monitor: Command
 
 
 @pytest.mark.promise("monitor-5")
-def test_who_applies_nothing_takes_a_monitors_writing_back(
-    monitored: ControlPlane, watched: Watched, monitor: Command
+def test_an_empty_apply_removes_what_a_monitor_wrote(
+    monitored: ControlPlane, watched: MonitoredNode, monitor: Command
 ) -> None:
-    """As the role does where monitors are taken away: what others wrote on the node stays."""
+    """The role does this when it removes the monitors. Labels and annotations of others stay."""
     monitored.kube.patch("/api/v1/nodes/node1", {"metadata": {"annotations": {"mine": "1"}, "labels": {"mine": "1"}}})
     monitor.process.stop()
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"}}
@@ -169,8 +169,8 @@ def test_who_applies_nothing_takes_a_monitors_writing_back(
     assert metadata["labels"]["mine"] == "1"
 
 
-def test_the_scheduler_sees_the_leases(monitored: ControlPlane, watched: Watched, monitor: Command) -> None:
-    """Role monitor gives it that right, in that namespace, and no other."""
+def test_the_scheduler_sees_the_leases(monitored: ControlPlane, watched: MonitoredNode, monitor: Command) -> None:
+    """Role monitor allows the scheduler to list Leases in the monitors' namespace, and not to delete them."""
     scheduler = monitored.client_of(SYSTEM_NAMESPACE, "gpu-scheduler")
 
     status, listed = scheduler.call("GET", LEASES)
@@ -194,11 +194,24 @@ WAYS: dict[str, tuple[str, str, Object, str]] = {
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("its", "status"), [("node1", 201), ("node2", 403), ("", 403)])
-def test_a_monitor_speaks_of_its_own_node_only(monitored: ControlPlane, way: str, its: str, status: int) -> None:
-    """By whichever way: another node's Lease would keep that node fresh for ever."""
+def test_a_monitor_reports_its_own_node_only(monitored: ControlPlane, way: str, its: str, status: int) -> None:
+    """A monitor that renewed the Lease of another node could hide that the other monitor has stopped."""
     method, path, body, kind = WAYS[way]
     found, answer = monitored.client_as(MONITOR, its).call(method, path, {**body, "metadata": {"name": "node1"}}, kind)
 
     assert found == status, answer
     if status == 403:
         assert f"cannot write {body['kind']} node1 as the monitor of " in answer["message"]
+
+
+@pytest.mark.promise("monitor-6")
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("way", ["applies a GPUNode", "applies a Lease"])
+def test_a_monitor_changes_no_report_of_another_node(monitored: ControlPlane, way: str) -> None:
+    """A GPUNode or Lease that exists is changed by the monitor of its node alone."""
+    method, path, body, kind = WAYS[way]
+    own, other = monitored.client_as(MONITOR, "node1"), monitored.client_as(MONITOR, "node2")
+    assert own.call(method, path, {**body, "metadata": {"name": "node1"}}, kind)[0] == 201
+    changed = {**body, "metadata": {"name": "node1", "labels": {"changed": "yes"}}}
+
+    assert [who.call(method, path, changed, kind)[0] for who in (other, own)] == [403, 200]

@@ -1,7 +1,7 @@
-"""The live ledger and a reading of its own agree after each of thousands of random operations.
+"""The ledger equals an independent reference after each of thousands of random operations.
 
-OPERATIONS and SEED in the environment choose how many and which; a failure names both. Suite sweeps takes 10,000,
-suite soak another seed each time.
+The environment variables OPERATIONS and SEED set their number and the seed. A failure names the seed and the number
+of the operation. Suite sweeps runs 10,000 operations, suite soak another seed each time.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tests.auditor.holding import Dump
+from tests.auditor.ledger import Dump
 from tests.integration.command import start_alone
-from tests.oracle.player import Player
-from tests.oracle.reader import Hold, holds, plugins, things, wrongs
+from tests.oracle.random_operations import RandomOperations
+from tests.oracle.reference import Hold, holds, objects_of, plugins, wrongs
 from tests.waiting import limit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.command import Command
     from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "2000"))
 SEED = int(os.environ.get("SEED", "1"))
 KILLS = 4
-PATIENCE = 3.0
+TIMEOUT = 3.0
 
 
 class Comparison:
-    """Compares a fresh list with the live dump until they are equal, and keeps what it needs for that."""
+    """Compares a fresh list of the pods with the dump of the running scheduler's ledger."""
 
-    def __init__(self, bench: Bench, command: Command) -> None:
-        """Read nothing yet."""
+    def __init__(self, namespace: Namespace, command: Command) -> None:
+        """Store namespace and scheduler. Nothing is read yet."""
         self.command = command
         self.most = 0
-        self._bench = bench
+        self._namespace = namespace
         self._plugins: frozenset[str] = frozenset()
         self._read = msgspec.json.Decoder(Dump).decode
 
-    def look_at_nodes(self) -> None:
-        """List the nodes anew."""
-        self._plugins = plugins(things(self._bench.kube.raw("GET", "/api/v1/nodes")[1]))
+    def read_nodes(self) -> None:
+        """List the nodes again."""
+        self._plugins = plugins(objects_of(self._namespace.kube.raw("GET", "/api/v1/nodes")[1]))
 
     def settle(self) -> str:
-        """Give what still differs after some patience; empty when nothing does."""
-        deadline = time.monotonic() + limit(PATIENCE)
+        """Compare until both are equal, at most `limit(TIMEOUT)`. Return the remaining differences; empty if equal."""
+        deadline = time.monotonic() + limit(TIMEOUT)
         while True:
             difference = self._difference()
             if not difference or time.monotonic() > deadline:
@@ -58,7 +58,7 @@ class Comparison:
             time.sleep(0.002)
 
     def _difference(self) -> str:
-        pods = things(self._bench.kube.raw("GET", self._bench.pods)[1])
+        pods = objects_of(self._namespace.kube.raw("GET", self._namespace.pods)[1])
         wrong = "; ".join(wrongs(pods))
         if wrong:
             return f"against the rules: {wrong}"
@@ -83,21 +83,21 @@ class Comparison:
 
 @pytest.mark.timeout(600)
 @pytest.mark.promise("hold-8", "hold-1", "hold-6", "hold-7", "index-9", "index-10", "lead-4")
-def test_the_ledger_equals_a_reading_of_its_own(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
-    """Pods come, go, end and hang, nodes change, the scheduler is killed: both always say the same, soon enough."""
+def test_the_ledger_equals_the_reference(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> None:
+    """Pods are created, deleted, finished and terminating, nodes change, and the scheduler is killed several times."""
     dice = random.Random(SEED)  # noqa: S311 - it must be repeatable, not secret
-    player = Player(bench, dice)
+    operations = RandomOperations(namespace, dice)
     began = time.monotonic()
     command = start(plane, tmp_path, 0)
     try:
-        comparison = Comparison(bench, command)
+        comparison = Comparison(namespace, command)
         for number in range(OPERATIONS):
             if number and number % (OPERATIONS // KILLS) == 0:
                 comparison.command.kill()
                 comparison.command = command = start(plane, tmp_path, number)
-            done = player.play()
-            if player.node_changed:
-                comparison.look_at_nodes()
+            done = operations.play()
+            if operations.node_changed:
+                comparison.read_nodes()
             difference = comparison.settle()
             assert not difference, f"SEED={SEED}, operation {number}: {done}\n{difference}"
             assert command.process.alive(), f"SEED={SEED}, operation {number}: {done}\nthe scheduler has ended"
@@ -110,7 +110,7 @@ def test_the_ledger_equals_a_reading_of_its_own(plane: ControlPlane, bench: Benc
 
 
 def start(plane: ControlPlane, folder: Path, number: int) -> Command:
-    """Start a scheduler that shows its ledger."""
+    """Start a scheduler with the debug endpoint of its ledger."""
     command = start_alone(plane, folder, f"oracle-{number}", DEBUG_ENDPOINTS="true")
     command.wait_ready()
     return command

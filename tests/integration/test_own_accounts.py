@@ -1,4 +1,4 @@
-"""What the policies let our own accounts write, whatever their roles allow."""
+"""The policies restrict what our own service accounts write, beyond their RBAC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from gpu_scheduler import names
 from tests import objects
-from tests.integration.manifests import CONTROLLER, MONITOR, OUTSIDE, SCHEDULER, made, named, read
+from tests.integration.policies import CONTROLLER, MONITOR, OUTSIDE, SCHEDULER, made, named, read
 from tests.objects import annotated, null_pod
 
 if TYPE_CHECKING:
@@ -25,27 +25,27 @@ SCHEDULERS: Final = (SCHEDULER, OUTSIDE)
 
 @pytest.fixture
 def admin(guarded: ControlPlane) -> KubeClient:
-    """Who may do everything."""
+    """The client of a user with all RBAC rights."""
     return guarded.client_as("admin")
 
 
 def conditions(*kinds: str) -> Object:
-    """A status with these conditions."""
+    """Return a patch of the status with these conditions."""
     return {"status": {"conditions": [{"type": kind, "status": "False", "reason": "Unschedulable"} for kind in kinds]}}
 
 
 def merge(who: KubeClient, path: str, body: Object) -> tuple[int, Object]:
-    """Patch as the scheduler does: conditions merge by their type."""
+    """Patch as the scheduler does, with a strategic merge: conditions merge by their type."""
     return who.call("PATCH", path, body, "application/strategic-merge-patch+json")
 
 
-# --- the scheduler, of pods
+# --- The scheduler's writes to pods
 
 
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("who", SCHEDULERS)
-def test_the_scheduler_tells_why_a_pod_waits(guarded: ControlPlane, admin: KubeClient, who: str) -> None:
-    """Again and again, beside conditions and a phase of others', also on a pod that is being deleted."""
+def test_the_scheduler_shows_why_a_pod_waits(guarded: ControlPlane, admin: KubeClient, who: str) -> None:
+    """It writes the condition twice, beside another condition, and also on a pod that is being deleted."""
     path = made(
         admin, PODS, {**objects.pod("", annotations={"a": "b"}), "metadata": {"finalizers": ["example.com/wait"]}}
     )
@@ -56,15 +56,15 @@ def test_the_scheduler_tells_why_a_pod_waits(guarded: ControlPlane, admin: KubeC
         assert status == 200, answer
         admin.call("DELETE", path)
 
-    told = {each["type"] for each in read(admin, path)["status"]["conditions"]}
-    assert told == {"example.com/theirs", "PodScheduled"}
+    reported = {each["type"] for each in read(admin, path)["status"]["conditions"]}
+    assert reported == {"example.com/theirs", "PodScheduled"}
     admin.merge(path, {"metadata": {"finalizers": None}})
 
 
 STATE: Final = {"name": "main", "image": "x", "imageID": "", "ready": True, "restartCount": 0}
 BEYOND: Final[dict[str, Object]] = {
     "another condition": conditions("Ready"),
-    "another condition beside its own": conditions("PodScheduled", "Ready"),
+    "another condition beside PodScheduled": conditions("PodScheduled", "Ready"),
     "the phase": {"status": {"phase": "Failed"}},
     "the address": {"status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}},
     "a container's state": {
@@ -72,7 +72,7 @@ BEYOND: Final[dict[str, Object]] = {
             "containerStatuses": [{"name": "main", "image": "x", "imageID": "", "ready": True, "restartCount": 0}]
         }
     },
-    "another node's claim to it": {"status": {"nominatedNodeName": "node1"}},
+    "the nominated node": {"status": {"nominatedNodeName": "node1"}},
     "a label": {"metadata": {"labels": {"app": "theirs"}}},
     "an annotation": {"metadata": {"annotations": {"a": "c"}}},
     "a finalizer": {"metadata": {"finalizers": ["example.com/wait"]}},
@@ -85,7 +85,7 @@ BEYOND: Final[dict[str, Object]] = {
 def test_the_scheduler_writes_nothing_else_of_a_pod(
     guarded: ControlPlane, admin: KubeClient, what: str, who: str
 ) -> None:
-    """Whatever else is written by the status' way is refused, and nothing of it is kept."""
+    """Any other write to the status subresource is refused, and the pod is unchanged."""
     path = made(admin, PODS, objects.pod("", annotations={"a": "b"}))
     before = read(admin, path)
 
@@ -102,7 +102,7 @@ def test_the_scheduler_writes_nothing_else_of_a_pod(
 def test_the_scheduler_writes_no_status_of_others(
     guarded: ControlPlane, admin: KubeClient, who: str, pod: Object
 ) -> None:
-    """A pod of another scheduler keeps the status that it has."""
+    """The status of a pod of another scheduler is unchanged."""
     path = made(admin, PODS, pod)
     before = read(admin, path)
 
@@ -113,11 +113,11 @@ def test_the_scheduler_writes_no_status_of_others(
     assert read(admin, path) == before
 
 
-# --- the scheduler, of claims
+# --- The scheduler's writes to claims
 
 
 def claim(annotations: Object | None = None) -> Object:
-    """A claim that waits for its first consumer."""
+    """Return a claim with these annotations."""
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"metadata": {"name": "", "labels": {"app": "db"}, "annotations": annotations}, "spec": spec}
 
@@ -125,10 +125,10 @@ def claim(annotations: Object | None = None) -> Object:
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("who", SCHEDULERS)
 @pytest.mark.parametrize("having", [None, {}, {"a": "b"}, {names.SELECTED_NODE: "node9"}], ids=str)
-def test_the_scheduler_tells_a_claim_its_node(
+def test_the_scheduler_writes_the_selected_node_of_a_claim(
     guarded: ControlPlane, admin: KubeClient, having: Object | None, who: str
 ) -> None:
-    """Whatever annotations the claim has, none included."""
+    """It may write the annotation of the selected node, with any annotations of the claim."""
     path = made(admin, CLAIMS, claim(having))
 
     status, answer = guarded.client_as(who).merge(path, annotated({names.SELECTED_NODE: "node1"}))
@@ -139,7 +139,7 @@ def test_the_scheduler_tells_a_claim_its_node(
 
 CLAIMED: Final[dict[str, Object]] = {
     "another annotation": annotated({names.SELECTED_NODE: "node1", "pv.kubernetes.io/bind-completed": "yes"}),
-    "an annotation's end": annotated({"a": None}),
+    "the removal of an annotation": annotated({"a": None}),
     "a label": {"metadata": {"labels": {"app": None}}},
     "a finalizer": {"metadata": {"finalizers": ["example.com/wait"]}},
     "an owner": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]}},
@@ -153,7 +153,7 @@ CLAIMED: Final[dict[str, Object]] = {
 def test_the_scheduler_writes_nothing_else_of_a_claim(
     guarded: ControlPlane, admin: KubeClient, what: str, who: str
 ) -> None:
-    """Nor does it bind the claim to a volume."""
+    """Other annotations, labels, finalizers, owners and the volume are refused."""
     path = made(admin, CLAIMS, claim({"a": "b"}))
     before = read(admin, path)
 
@@ -164,11 +164,11 @@ def test_the_scheduler_writes_nothing_else_of_a_claim(
     assert read(admin, path) == before
 
 
-# --- the controller
+# --- The controller
 
 
 def owned(*more: Object, **owner: Any) -> Object:
-    """A pod of ours with a GPUWorkload as controller, but for what is said otherwise."""
+    """Return a pod of ours that a GPUWorkload controls. `owner` changes fields of that owner, `more` adds owners."""
     first = {"apiVersion": "agentaflow.io/v1", "kind": "GPUWorkload", "name": "train", "uid": "1", "controller": True}
     pod = objects.pod("")
     pod["metadata"]["ownerReferences"] = [{**first, **owner}, *more]
@@ -183,10 +183,10 @@ FOREIGN: Final[dict[str, tuple[Object, str]]] = {
         "RequestInvalid: cannot create a pod of another scheduler as the controller of GPUWorkloads",
     ),
     "of the default scheduler": ({**owned(), "spec": null_pod("")["spec"]}, "of another scheduler"),
-    "of nobody": (objects.pod(""), NO_CONTROLLER),
+    "without an owner": (objects.pod(""), NO_CONTROLLER),
     "of a ReplicaSet": (owned(apiVersion="apps/v1", kind="ReplicaSet"), NO_CONTROLLER),
     "of a GPUWorkload of another group": (owned(apiVersion="example.com/v1"), NO_CONTROLLER),
-    "of another kind of ours": (owned(kind="GPUNode"), NO_CONTROLLER),
+    "of a GPUNode": (owned(kind="GPUNode"), NO_CONTROLLER),
     "owned but not controlled": (owned(controller=False), NO_CONTROLLER),
     "of two owners": (owned(SECOND), NO_CONTROLLER),
 }
@@ -195,20 +195,20 @@ FOREIGN: Final[dict[str, tuple[Object, str]]] = {
 @pytest.mark.promise("guard-10")
 @pytest.mark.parametrize("what", FOREIGN)
 def test_the_controller_makes_no_other_pod(guarded: ControlPlane, what: str) -> None:
-    """Only pods of ours that one GPUWorkload controls."""
-    pod, told = FOREIGN[what]
+    """It may create only pods of ours whose only owner is a GPUWorkload that controls them."""
+    pod, reported = FOREIGN[what]
     pod["metadata"]["name"] = "foreign"
 
     status, answer = guarded.client_as(CONTROLLER).call("POST", PODS, pod)
 
     assert status == 403, answer
-    assert told in answer["message"]
+    assert reported in answer["message"]
 
 
 @pytest.mark.promise("guard-10")
 @pytest.mark.parametrize("namespace", ["kube-system", "gpu-scheduler-system"])
 def test_the_controller_makes_no_pod_of_the_system(guarded: ControlPlane, namespace: str) -> None:
-    """Not even for a GPUWorkload there."""
+    """It creates no pod in a system namespace, even for a GPUWorkload there."""
     if guarded.kube.get(f"/api/v1/namespaces/{namespace}") is None:
         guarded.kube.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
 
@@ -223,7 +223,7 @@ def test_the_controller_makes_no_pod_of_the_system(guarded: ControlPlane, namesp
 
 @pytest.mark.promise("guard-10")
 def test_the_controller_makes_a_workloads_pod(guarded: ControlPlane) -> None:
-    """What it is for."""
+    """The policy allows the pod of a GPUWorkload."""
     pod = owned()
     pod["metadata"]["name"] = named()
 
@@ -232,22 +232,22 @@ def test_the_controller_makes_a_workloads_pod(guarded: ControlPlane) -> None:
     assert status == 201, answer
 
 
-# --- the monitor
+# --- The monitor
 
 
 STOLEN: Final[dict[str, tuple[Object, str]]] = {
     "a taint": ({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, "cannot change a node as its monitor"),
     "the cordon": ({"spec": {"unschedulable": True}}, "cannot change a node as its monitor"),
-    "a role": (
+    "the label of a node role": (
         {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
         "label node-role.kubernetes.io",
     ),
-    "a restricted label": (
+    "a label of node-restriction.kubernetes.io": (
         {"metadata": {"labels": {"node-restriction.kubernetes.io/tenant": "a"}}},
         "label node-restriction.kubernetes.io/tenant of node",
     ),
     "an alias": ({"metadata": {"labels": {names.NODE_ALIAS: "other"}}}, "label gpu-node-name of node"),
-    "a label's end": ({"metadata": {"labels": {"zone": None}}}, "label zone of node"),
+    "the removal of a label": ({"metadata": {"labels": {"zone": None}}}, "label zone of node"),
     "an annotation": (
         annotated({"csi.volume.kubernetes.io/nodeid": "x"}),
         "annotation csi.volume.kubernetes.io/nodeid",
@@ -263,21 +263,21 @@ STOLEN: Final[dict[str, tuple[Object, str]]] = {
 @pytest.mark.promise("guard-9")
 @pytest.mark.parametrize("what", STOLEN)
 def test_a_monitor_writes_only_its_keys(guarded: ControlPlane, admin: KubeClient, what: str) -> None:
-    """Of its own node too."""
+    """Writes of other fields, labels and annotations of its own node are refused."""
     path = made(admin, NODES, {"metadata": {"name": "", "labels": {"zone": "a"}}})
     before = read(admin, path)
-    body, told = STOLEN[what]
+    body, reported = STOLEN[what]
 
     status, answer = guarded.client_as(MONITOR, path.rpartition("/")[2]).merge(path, body)
 
     assert status == 403, answer
-    assert told in answer["message"]
+    assert reported in answer["message"]
     assert read(admin, path) == before
 
 
 @pytest.mark.promise("guard-9")
 def test_a_monitor_writes_no_status_of_its_node(guarded: ControlPlane, admin: KubeClient) -> None:
-    """Its rights do not reach there either; with more of them the policy still holds."""
+    """Its RBAC does not allow it. The client here has all RBAC rights, and the policy refuses it too."""
     path = made(admin, NODES, {"metadata": {"name": ""}})
     monitor = guarded.client_as(MONITOR, path.rpartition("/")[2])
 

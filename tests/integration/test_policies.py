@@ -1,4 +1,4 @@
-"""The API server itself keeps what the scheduler wrote and what it read, whoever asks and by whichever way."""
+"""The policies protect assignments and inputs of pods against every user and every kind of request."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from gpu_scheduler import names
 from tests import objects
-from tests.integration.bench import MAP
-from tests.integration.manifests import MONITOR, OUTSIDE, SCHEDULER
+from tests.integration.namespace import MAP
+from tests.integration.policies import MONITOR, OUTSIDE, SCHEDULER
 from tests.objects import annotated, binding, null_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.integration.control_plane import ControlPlane
-    from tests.integration.manifests import Answer
+    from tests.integration.policies import Answer
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
@@ -27,7 +27,7 @@ POD_LABELS = (names.POD_INDEX, names.COMPLETION_INDEX, names.POD_TEMPLATE_HASH, 
 PODS: Final = "/api/v1/namespaces/guarded/pods"
 BINDINGS: Final = "/api/v1/namespaces/guarded/bindings"
 KUBE_SCHEDULER: Final = "system:kube-scheduler"
-INTRUDERS: Final = ("admin", "system:serviceaccount:guarded:gpu-scheduler", KUBE_SCHEDULER)
+FOREIGN_ACCOUNTS: Final = ("admin", "system:serviceaccount:guarded:gpu-scheduler", KUBE_SCHEDULER)
 KEY: Final = names.ASSIGNED_DEVICES
 
 _numbers = itertools.count(1)
@@ -35,12 +35,12 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def admin(guarded: ControlPlane) -> KubeClient:
-    """Who may do everything."""
+    """The client of a user with all RBAC rights."""
     return guarded.client_as("admin")
 
 
 def _made(by: KubeClient, **pod: object) -> str:
-    """Create a pod and give its name."""
+    """Create a pod. Return its name."""
     name = f"pod-{next(_numbers)}"
     status, answer = by.call("POST", PODS, objects.pod(name, **pod))
     assert status == 201, answer
@@ -57,33 +57,33 @@ def _patched(path: str, value: str | None) -> Way:
 
 FORGERIES: Final[dict[str, Way]] = {
     "adds it": _patched("", "7"),
-    "adds it with the status": _patched("/status", "7"),
-    "adds one that nobody knows": lambda who, name: who.merge(
+    "adds it through the status": _patched("/status", "7"),
+    "adds an unknown assignment annotation": lambda who, name: who.merge(
         f"{PODS}/{name}", annotated({"agentaflow.gpu/assigned-anything": ""})
     ),
     "binds with it": lambda who, name: who.call("POST", f"{PODS}/{name}/binding", binding(name, {KEY: "7"})),
-    "binds with it by the old path": lambda who, name: who.call("POST", BINDINGS, binding(name, {KEY: "7"})),
+    "binds with it through the old path": lambda who, name: who.call("POST", BINDINGS, binding(name, {KEY: "7"})),
 }
 TAMPERINGS: Final[dict[str, Way]] = {
     "changes it": _patched("", "7"),
     "removes it": _patched("", None),
-    "changes it with the status": _patched("/status", "7"),
-    "removes it with the status": _patched("/status", None),
+    "changes it through the status": _patched("/status", "7"),
+    "removes it through the status": _patched("/status", None),
 }
 
 
 def _refused_as_forged(answer: Answer, who: str) -> None:
-    status, said = answer
-    assert status == 403, said
-    assert "denied request: RequestInvalid: cannot write annotation agentaflow.gpu/assigned-" in said["message"]
-    assert f" as {who}: only the scheduler writes agentaflow.gpu/assigned-*" in said["message"]
+    status, output = answer
+    assert status == 403, output
+    assert "denied request: RequestInvalid: cannot write annotation agentaflow.gpu/assigned-" in output["message"]
+    assert f" as {who}: only the scheduler writes agentaflow.gpu/assigned-*" in output["message"]
 
 
 @pytest.mark.promise("guard-1")
 @pytest.mark.parametrize("scheduler", [names.SCHEDULER_NAME, "default-scheduler"])
-@pytest.mark.parametrize("who", INTRUDERS)
-def test_nobody_creates_a_pod_with_an_assignment(guarded: ControlPlane, who: str, scheduler: str) -> None:
-    """Not the cluster's admin, not another service account, whichever scheduler the pod names."""
+@pytest.mark.parametrize("who", FOREIGN_ACCOUNTS)
+def test_no_other_account_creates_a_pod_with_an_assignment(guarded: ControlPlane, who: str, scheduler: str) -> None:
+    """Neither an admin nor another account may do it, for pods of any scheduler."""
     pod = objects.pod("forged", scheduler=scheduler, annotations={"agentaflow.gpu/assigned-devices": "7"})
 
     _refused_as_forged(guarded.client_as(who).call("POST", PODS, pod), who)
@@ -91,9 +91,11 @@ def test_nobody_creates_a_pod_with_an_assignment(guarded: ControlPlane, who: str
 
 @pytest.mark.promise("guard-1", "guard-2", "guard-3")
 @pytest.mark.parametrize("way", FORGERIES)
-@pytest.mark.parametrize("who", INTRUDERS)
-def test_nobody_gives_a_pod_an_assignment(guarded: ControlPlane, admin: KubeClient, who: str, way: str) -> None:
-    """Neither by the pod, nor by its status, nor by a Binding in either of its forms; the pod stays as it was."""
+@pytest.mark.parametrize("who", FOREIGN_ACCOUNTS)
+def test_no_other_account_gives_a_pod_an_assignment(
+    guarded: ControlPlane, admin: KubeClient, who: str, way: str
+) -> None:
+    """Writes to the pod, to its status and both forms of a Binding are refused, and the pod is unchanged."""
     name = _made(admin)
     before = _read(admin, name)
 
@@ -104,9 +106,11 @@ def test_nobody_gives_a_pod_an_assignment(guarded: ControlPlane, admin: KubeClie
 
 @pytest.mark.promise("guard-1", "guard-2")
 @pytest.mark.parametrize("way", TAMPERINGS)
-@pytest.mark.parametrize("who", INTRUDERS)
-def test_nobody_touches_an_assignment(guarded: ControlPlane, admin: KubeClient, who: str, way: str) -> None:
-    """What the scheduler wrote in its Binding is neither changed nor removed, by the pod or by its status."""
+@pytest.mark.parametrize("who", FOREIGN_ACCOUNTS)
+def test_only_the_scheduler_may_write_an_assignment(
+    guarded: ControlPlane, admin: KubeClient, who: str, way: str
+) -> None:
+    """An assignment of the scheduler can be neither changed nor removed, through the pod or its status."""
     name = _made(admin)
     answer = guarded.client_as(SCHEDULER).call("POST", f"{PODS}/{name}/binding", binding(name, {KEY: "0,1"}))
     assert answer[0] == 201, answer
@@ -119,7 +123,7 @@ def test_nobody_touches_an_assignment(guarded: ControlPlane, admin: KubeClient, 
 @pytest.mark.promise("guard-1", "guard-3", "env-6")
 @pytest.mark.parametrize("who", [SCHEDULER, OUTSIDE])
 def test_the_scheduler_binds_and_assigns(guarded: ControlPlane, admin: KubeClient, who: str) -> None:
-    """The scheduler's Binding brings node and devices in one write, also where it runs outside under a listed name."""
+    """The scheduler's Binding writes node and devices, also from outside the cluster with a listed user name."""
     name = _made(admin, annotations={MAP: "0=node1:0,1"})
     assigned = {KEY: "0,1", names.ASSIGNED_INDEX: "0", names.ASSIGNED_NODE: "node1"}
 
@@ -133,8 +137,8 @@ def test_the_scheduler_binds_and_assigns(guarded: ControlPlane, admin: KubeClien
 
 @pytest.mark.promise("guard-4")
 @pytest.mark.parametrize("who", ["admin", SCHEDULER])
-def test_nobody_presets_the_node_of_our_pods(guarded: ControlPlane, who: str) -> None:
-    """A pod with our schedulerName is created without a node: the scheduler alone chooses."""
+def test_no_account_presets_the_node_of_our_pods(guarded: ControlPlane, who: str) -> None:
+    """A pod with our schedulerName is created without a node. Only the scheduler chooses one."""
     status, answer = guarded.client_as(who).call("POST", PODS, objects.pod("preset", nodeName="node1"))
 
     assert status == 403
@@ -152,10 +156,10 @@ INPUTS: Final = [
 @pytest.mark.promise("fixed-1")
 @pytest.mark.parametrize("path", ["", "/status"])
 @pytest.mark.parametrize(("kind", "key"), INPUTS)
-def test_what_a_decision_reads_is_immutable(admin: KubeClient, kind: str, key: str, path: str) -> None:
-    """Each input annotation and index label of a pod of ours is neither changed nor removed nor added."""
-    having, lacking = _made(admin, **{kind: {key: "0"}}), _made(admin)
-    changes = [(having, "1"), (having, ""), (having, None), (lacking, "0")]
+def test_the_inputs_of_a_decision_are_immutable(admin: KubeClient, kind: str, key: str, path: str) -> None:
+    """Input annotations and index labels of our pods cannot be changed, removed or added."""
+    having, without_key = _made(admin, **{kind: {key: "0"}}), _made(admin)
+    changes = [(having, "1"), (having, ""), (having, None), (without_key, "0")]
 
     for name, value in changes:
         status, answer = admin.merge(f"{PODS}/{name}{path}", {"metadata": {kind: {key: value}}})
@@ -164,12 +168,12 @@ def test_what_a_decision_reads_is_immutable(admin: KubeClient, kind: str, key: s
         assert answer["message"].endswith("delete the pod and create it anew")
 
     assert _read(admin, having)["metadata"][kind] == {key: "0"}
-    assert kind not in _read(admin, lacking)["metadata"]
+    assert kind not in _read(admin, without_key)["metadata"]
 
 
 @pytest.mark.promise("fixed-1")
-def test_debugging_is_no_way_around(admin: KubeClient) -> None:
-    """What comes along with an ephemeral container for the metadata is not taken."""
+def test_an_ephemeral_container_cannot_change_annotations(admin: KubeClient) -> None:
+    """A PUT of ephemeralcontainers with other annotations does not change the annotations."""
     name = _made(admin, annotations={MAP: "0=node1:0"})
     pod = _read(admin, name)
     pod["metadata"]["annotations"][MAP] = "0=node2:0"
@@ -180,8 +184,8 @@ def test_debugging_is_no_way_around(admin: KubeClient) -> None:
     assert _read(admin, name)["metadata"]["annotations"][MAP] == "0=node1:0"
 
 
-def test_everything_else_of_our_pods_stays_free(admin: KubeClient) -> None:
-    """Other annotations and labels come and go, by the pod and by its status, beside 200 kB of them."""
+def test_other_metadata_of_our_pods_can_be_changed(admin: KubeClient) -> None:
+    """Other annotations and labels are changed and removed, through pod and status, beside 8,000 annotations."""
     name = _made(admin, annotations={MAP: "0=node1:0", **{f"example.com/a-{n}": "x" * 10 for n in range(8_000)}})
 
     for path in ("", "/status"):
@@ -194,10 +198,10 @@ def test_everything_else_of_our_pods_stays_free(admin: KubeClient) -> None:
 @pytest.mark.promise("guard-6")
 @pytest.mark.parametrize("path", ["pods/{}/binding", "bindings"])
 @pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}], ids=["bare", "empty", "its own"])
-def test_kube_scheduler_goes_on_binding(
+def test_kube_scheduler_may_bind(
     guarded: ControlPlane, admin: KubeClient, annotations: Object | None, path: str
 ) -> None:
-    """A pod of the default scheduler, as bare as the API lets it be, is bound by kube-scheduler in both ways."""
+    """A pod of the default scheduler with null fields is bound by kube-scheduler through both forms of a Binding."""
     name = f"foreign-{next(_numbers)}"
     assert admin.call("POST", PODS, null_pod(name))[0] == 201
 
@@ -228,8 +232,8 @@ FOREIGN: Final[dict[str, Way]] = {
 
 @pytest.mark.promise("guard-6")
 @pytest.mark.parametrize("what", FOREIGN)
-def test_others_pods_are_nobodys_business(admin: KubeClient, what: str) -> None:
-    """A bare pod of another scheduler, with a preset node, is created and changed as if there were no policy."""
+def test_pods_of_other_schedulers_are_not_restricted(admin: KubeClient, what: str) -> None:
+    """A pod of another scheduler with null fields and a preset node is created and changed without restriction."""
     name = f"foreign-{next(_numbers)}"
     bare = null_pod(name)
     bare["spec"]["nodeName"] = "node1"
@@ -243,21 +247,21 @@ def test_others_pods_are_nobodys_business(admin: KubeClient, what: str) -> None:
 @pytest.mark.promise("guard-5")
 @pytest.mark.parametrize("path", ["", "/status"])
 @pytest.mark.parametrize(
-    ("its", "told"), [("node2", "as the monitor of node node2"), ("", "as the monitor of no node")]
+    ("its", "reported"), [("node2", "as the monitor of node node2"), ("", "as the monitor of no node")]
 )
-def test_a_monitor_writes_no_other_node(guarded: ControlPlane, its: str, told: str, path: str) -> None:
-    """Nodes are patched by the monitor that runs there, as its token says; a token that says nothing patches none."""
+def test_a_monitor_writes_no_other_node(guarded: ControlPlane, its: str, reported: str, path: str) -> None:
+    """A monitor patches only the node that its token names. With a token without a node it patches none."""
     status, answer = guarded.client_as(MONITOR, its).merge(f"/api/v1/nodes/node1{path}", annotated({"a": "b"}))
 
     assert status == 403
-    assert f"cannot write node node1 {told}: a monitor writes its own node only" in answer["message"]
+    assert f"cannot write node node1 {reported}: a monitor writes its own node only" in answer["message"]
 
 
 @pytest.mark.promise("guard-5")
 @pytest.mark.parametrize("path", ["", "/status"])
 @pytest.mark.parametrize(("who", "its"), [(MONITOR, "node1"), ("admin", ""), ("system:node:node2", "")])
 def test_a_monitor_writes_its_own_node(guarded: ControlPlane, who: str, its: str, path: str) -> None:
-    """The monitor's own node takes its patch; who is no monitor is not asked."""
+    """The monitor may patch its own node. Accounts that are no monitor are not restricted."""
     devices = annotated({names.DEVICES: f"[] {next(_numbers)}"})
     status, answer = guarded.client_as(who, its).merge(f"/api/v1/nodes/node1{path}", devices)
 

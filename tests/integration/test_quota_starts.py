@@ -1,4 +1,4 @@
-"""Limits of namespaces over the starts of a scheduler: what it finds, and what it may not see."""
+"""Limits of namespaces when a scheduler starts, and without the right to read them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration import limits
-from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import start_alone
 from tests.integration.limits import limit, train
+from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
 
 ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/roles/gpu-scheduler"
 
 
 @pytest.mark.promise("quota-4", "quota-5")
-def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Bench, tmp_path: Path) -> None:
-    """What is held is read from the pods; a text with a fault lifts nothing, before a restart or after it."""
+def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Namespace, tmp_path: Path) -> None:
+    """Holds are read from the pods. A text with an error lifts no limit, before and after a restart."""
     command = start_alone(plane, tmp_path, "limited-0")
     try:
         command.wait_ready()
@@ -31,8 +31,8 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Be
         train(limited, 0, 1)
         assert [limited.placed(f"train-{index}").devices for index in (0, 1)] == ["0,1", "0"]
         limit(limited, command, "devices=2")
-        limits.write(limited.kube, f"{limited.namespace}: devices=many")
-        eventually("it is told", lambda: command.said("the limits before it stay"), seconds=2)
+        limits.write(limited.kube, f"{limited.name}: devices=many")
+        eventually("the error is logged", lambda: command.logged("the limits before it stay"), seconds=2)
         assert command.metric("gpu_scheduler_limits_faults") == 1
         train(limited, 2)
         limited.wait_message("train-2", "QuotaExceeded: ")
@@ -41,7 +41,7 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Be
         command = start_alone(plane, tmp_path, "limited-1")
         command.wait_ready()
         eventually("it leads", command.leads)
-        eventually("it is told again", lambda: command.said("the lines that can be read hold"), seconds=2)
+        eventually("the error is logged again", lambda: command.logged("the lines that can be read hold"), seconds=2)
         train(limited, 3)
         assert "cannot be read" in limited.wait_message("train-3", "QuotaExceeded: ")
         assert [limited.read(f"train-{index}")["spec"]["nodeName"] for index in (0, 1)] == ["node1", "node2"]
@@ -53,8 +53,10 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Be
 
 
 @pytest.mark.promise("quota-6")
-def test_who_may_not_see_the_limits_decides_nothing(plane: ControlPlane, limited: Bench, tmp_path: Path) -> None:
-    """Nobody escapes them through a right that is missing; with the right the scheduler goes on by itself."""
+def test_a_scheduler_without_the_right_to_read_limits_decides_nothing(
+    plane: ControlPlane, limited: Namespace, tmp_path: Path
+) -> None:
+    """A missing right must not lift the limits. When it is granted, the scheduler continues by itself."""
     role = limited.kube.get(ROLE)
     assert role is not None
     narrow = [
@@ -64,7 +66,7 @@ def test_who_may_not_see_the_limits_decides_nothing(plane: ControlPlane, limited
     limited.kube.patch(ROLE, {"rules": narrow})
     command = start_alone(plane, tmp_path, "blind-0")
     try:
-        eventually("it says so", lambda: "not listed yet: limits" in command.get("/readyz?verbose")[1], seconds=10)
+        eventually("it is not ready", lambda: "not listed yet: limits" in command.get("/readyz?verbose")[1], seconds=10)
         train(limited, 1)
         assert not limited.read("train-1")["spec"].get("nodeName")
 

@@ -1,4 +1,4 @@
-"""Observers and pods that keep values of their own need a right of their service account, in every shape of a pod."""
+"""Observers and pods with keep-env need a right of their service account."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from gpu_scheduler import names
 from tests import objects
-from tests.integration.bench import MAP
+from tests.integration.namespace import MAP
 from tests.objects import null_pod
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ _numbers = itertools.count(1)
 
 
 class Granted:
-    """A namespace in which account `trusted` may use both, and `default` neither."""
+    """A namespace in which the account `trusted` may use observers and keepenvs, and `default` neither."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        """Make it."""
+        """Create namespace, Role and RoleBinding."""
         self._admin = plane.client_as("admin")
         self.namespace = f"rights-{next(_numbers)}"
         plane.kube.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
@@ -39,33 +39,33 @@ class Granted:
         plane.kube.create(f"{roles}/rolebindings", body)
 
     def create(self, pod: Object, namespace: str = "") -> tuple[int, Object]:
-        """Create it as an admin: the pod's account is asked about, not who creates it."""
+        """Create a pod as an admin. The policy checks the pod's service account, not the user who creates it."""
         return self._admin.call("POST", f"/api/v1/namespaces/{namespace or self.namespace}/pods", pod)
 
 
 @pytest.fixture
 def granted(guarded: ControlPlane) -> Granted:
-    """Where one account is trusted."""
+    """A new namespace with the account `trusted`."""
     return Granted(guarded)
 
 
-SHAPES: Final[dict[str, dict[str, Any]]] = {
+SPECS: Final[dict[str, dict[str, Any]]] = {
     "no account": {},
     "an empty account": {"serviceAccountName": ""},
     "another account": {"serviceAccountName": "another"},
     "the default account": {"serviceAccountName": "default"},
-    "the old field": {"serviceAccount": "another"},
-    "an account of another namespace's name": {"serviceAccountName": "trusted.elsewhere"},
+    "the deprecated field": {"serviceAccount": "another"},
+    "an account with a dot in its name": {"serviceAccountName": "trusted.elsewhere"},
 }
 
 
 @pytest.mark.promise("guard-7")
 @pytest.mark.parametrize("annotation", RESOURCES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_who_lacks_the_right_is_refused(granted: Granted, shape: str, annotation: str) -> None:
-    """However the account is written, or left out; the refusal names account, right and cure."""
-    pod = objects.pod("forged", annotations={MAP: "0=node1:0", annotation: "true"}, **SHAPES[shape])
-    account = SHAPES[shape].get("serviceAccountName") or SHAPES[shape].get("serviceAccount") or "default"
+@pytest.mark.parametrize("spec", SPECS)
+def test_an_account_without_the_right_is_refused(granted: Granted, spec: str, annotation: str) -> None:
+    """The account is named by either field or left out. The message names account, right and remedy."""
+    pod = objects.pod("forged", annotations={MAP: "0=node1:0", annotation: "true"}, **SPECS[spec])
+    account = SPECS[spec].get("serviceAccountName") or SPECS[spec].get("serviceAccount") or "default"
 
     status, answer = granted.create(pod)
 
@@ -82,8 +82,8 @@ def test_who_lacks_the_right_is_refused(granted: Granted, shape: str, annotation
 @pytest.mark.promise("guard-7")
 @pytest.mark.parametrize("annotation", RESOURCES)
 @pytest.mark.parametrize("field", ["serviceAccountName", "serviceAccount"])
-def test_who_has_the_right_is_admitted(granted: Granted, field: str, annotation: str) -> None:
-    """The Role that the refusal names is enough, and what is asked for is kept."""
+def test_an_account_with_the_right_is_admitted(granted: Granted, field: str, annotation: str) -> None:
+    """The Role that the message of a refusal names is sufficient, and the annotation is kept."""
     status, answer = granted.create(objects.pod("trusted", annotations={annotation: "true"}, **{field: "trusted"}))
 
     assert status == 201, answer
@@ -92,7 +92,7 @@ def test_who_has_the_right_is_admitted(granted: Granted, field: str, annotation:
 
 @pytest.mark.promise("guard-7")
 def test_a_right_ends_with_its_namespace(granted: Granted, guarded: ControlPlane) -> None:
-    """An account of the same name elsewhere has nothing of it."""
+    """An account of the same name in another namespace does not have the right."""
     other = f"{granted.namespace}-other"
     guarded.kube.create("/api/v1/namespaces", {"metadata": {"name": other}})
     pod = objects.pod("elsewhere", annotations={names.OBSERVER: "true"}, serviceAccountName="trusted")
@@ -114,8 +114,8 @@ def test_a_right_ends_with_its_namespace(granted: Granted, guarded: ControlPlane
     ],
     ids=lambda pod: pod["metadata"]["name"],
 )
-def test_nobody_else_is_asked(granted: Granted, pod: Object) -> None:
-    """Who asks for neither needs no right, and other schedulers' pods need none."""
+def test_other_pods_need_no_right(granted: Granted, pod: Object) -> None:
+    """Pods without these annotations set to true, and pods of other schedulers, need no right."""
     status, answer = granted.create(pod)
 
     assert status == 201, answer

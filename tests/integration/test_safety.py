@@ -1,4 +1,4 @@
-"""How little our own programs may do, and what a cluster that cannot carry us is told before anything is changed."""
+"""Our programs run with the least privileges, and an unsuitable cluster is refused before any change."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import jinja2
 import pytest
 import yaml
 
-from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import LEASE
+from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.integration.programs import program
+from tests.integration.role_manifests import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,8 +54,8 @@ RESTRICTED = {
         ("POST", f"{SYSTEM}/serviceaccounts/gpu-scheduler/token"),
     ],
 )
-def test_the_scheduler_may_not(plane: ControlPlane, method: str, path: str) -> None:
-    """What its work does not need is forbidden; that it needs all else, the other tests of this ring show."""
+def test_the_scheduler_has_no_other_right(plane: ControlPlane, method: str, path: str) -> None:
+    """Rights that it does not need are missing. The other tests of this suite show that it has those it needs."""
     kube = plane.client_of(SYSTEM_NAMESPACE, "gpu-scheduler")
 
     status, answer = kube.call(method, path, {} if method != "GET" else None, "application/merge-patch+json")
@@ -62,8 +64,8 @@ def test_the_scheduler_may_not(plane: ControlPlane, method: str, path: str) -> N
 
 
 @pytest.mark.promise("safe-4")
-def test_the_webhook_may_nothing(plane: ControlPlane) -> None:
-    """Its account may do what every account may, ask about itself, and nothing else."""
+def test_the_webhook_has_no_right(plane: ControlPlane) -> None:
+    """Its account has only the rights of every account: to query its own rights."""
     plane.kube.create(f"{SYSTEM}/serviceaccounts", {"metadata": {"name": "gpu-scheduler-webhook"}})
     kube = plane.client_of(SYSTEM_NAMESPACE, "gpu-scheduler-webhook")
     try:
@@ -83,16 +85,17 @@ def test_the_webhook_may_nothing(plane: ControlPlane) -> None:
     ("name", "security", "status"),
     [
         ("restricted", RESTRICTED, 201),
+        ("on-openshift", {**RESTRICTED, "runAsUser": None}, 201),
         ("root", {**RESTRICTED, "runAsNonRoot": False, "runAsUser": 0}, 403),
         ("escalating", {**RESTRICTED, "allowPrivilegeEscalation": True}, 403),
         ("capable", {**RESTRICTED, "capabilities": {}}, 403),
         ("careless", {}, 403),
     ],
 )
-def test_the_system_namespace_takes_only(
+def test_the_system_namespace_accepts_only_restricted_pods(
     hardened: str, plane: ControlPlane, name: str, security: Object, status: int
 ) -> None:
-    """The namespace as the role makes it: the API server itself refuses any container with more than it needs."""
+    """Pod Security of the namespace, which the role labels, refuses containers with more privileges."""
     container = {"name": "main", "image": "none", "securityContext": security}
     body = {"metadata": {"name": name}, "spec": {"containers": [container]}}
 
@@ -104,29 +107,30 @@ def test_the_system_namespace_takes_only(
 
 @pytest.fixture(scope="module")
 def hardened(plane: ControlPlane) -> str:
-    """A namespace as role certificates makes ours."""
+    """A namespace with the labels that role certificates gives to ours. Return its name."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701 - YAML, no HTML
     environment.filters.update(to_json=json.dumps, combine=lambda one, other: one | other)
     template = environment.from_string(NAMESPACE.read_text(encoding="utf-8"))
-    text = template.render(certificates_namespace="hardened", _certificates_labels={})
+    text = template.render({**values_of("certificates"), "certificates_namespace": "hardened"})
     plane.kube.create("/api/v1/namespaces", next(yaml.safe_load_all(text)))
     return "hardened"
 
 
 @pytest.fixture
 def old_cluster(tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig of an API server that says it is Kubernetes 1.29, and that its user may do all."""
+    """The kubeconfig for a fake API server that reports Kubernetes 1.29 and allows everything."""
 
     class Old(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._say({"major": "1", "minor": "29", "gitVersion": "v1.29.4", **dict.fromkeys(VERSION, "")})
+            version = {"major": "1", "minor": "29", "gitVersion": "v1.29.4", **dict.fromkeys(VERSION, "")}
+            self._say(version if self.path == "/version" else {"items": [], "metadata": {"name": "", "labels": OURS}})
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self._say({"spec": {}, "status": {"allowed": True}})
 
         def log_message(self, *words: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
         def _say(self, body: Object) -> None:
             data = json.dumps(body).encode()
@@ -153,16 +157,20 @@ def old_cluster(tmp_path: Path) -> Iterator[Path]:
     server.server_close()
 
 
+OURS = {"app.kubernetes.io/part-of": "gpu-scheduler"}
 VERSION = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform")
 
 
 @pytest.mark.promise("up-5")
 def test_an_old_cluster_is_refused_before_anything_changes(old_cluster: Path) -> None:
-    """The inventory for clusters that exist: its first role looks, and says in one sentence what is missing."""
-    command = ("ansible-playbook", "-i", "inventory/existing", "playbooks/site.yml", "-e", "kube_context=old")
+    """With the inventory for existing clusters, the first role fails with one message about the version."""
+    given = ("-e", "kube_context=old", "-e", f"kubectl_program={program('kubectl')}")
+    command = ("ansible-playbook", "-i", "inventory/existing", "playbooks/site.yml", *given)
     environment = {**os.environ, "KUBECONFIG": str(old_cluster)}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
 
     assert done.returncode == 2
-    assert "The cluster runs Kubernetes 1.29.4: 1.30 or newer is needed." in " ".join(done.stdout.split())
+    assert "The cluster runs Kubernetes 1.29.4, and 1.30 or newer is needed: upgrade it" in " ".join(
+        done.stdout.split()
+    )
     assert "changed=0" in done.stdout

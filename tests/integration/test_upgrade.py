@@ -1,4 +1,4 @@
-"""An upgrade under pods that run: what the new policies would refuse today goes on, to its end."""
+"""After an upgrade, running pods that the new policies would refuse keep running."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from gpu_scheduler import names
 from tests import objects
 from tests.integration.control_plane import ControlPlane
-from tests.integration.manifests import SCHEDULER, guard
+from tests.integration.policies import SCHEDULER, guard
 from tests.objects import annotated, binding
 
 if TYPE_CHECKING:
@@ -32,16 +32,16 @@ def _setting(value: str) -> list[Object]:
 OLD: Final[dict[str, tuple[dict[str, str], Object]]] = {
     "observes without the right": ({names.OBSERVER: "true"}, {}),
     "keeps its environment without the right": ({names.KEEP_ENV: "true"}, {"containers": _setting("0")}),
-    "keeps a value that nobody can book": ({names.KEEP_ENV: "true"}, {"containers": _setting("$(FOO)")}),
+    "keeps a value that the ledger cannot hold": ({names.KEEP_ENV: "true"}, {"containers": _setting("$(FOO)")}),
     "has a long annotation of ours": ({names.SHARING: "x" * 1000}, {}),
-    "has a map alone": ({names.MAP: "0=node1:0\n"}, {}),
+    "has only a map": ({names.MAP: "0=node1:0\n"}, {}),
 }
-"""By what the pod is: annotations and specification."""
+"""Annotations and spec of each pod."""
 
 
 @pytest.fixture(scope="module")
 def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with pods that are bound, which has got its policies since."""
+    """A control plane with bound pods, on which the policies were applied afterwards."""
     plane = ControlPlane(tmp_path_factory.mktemp("upgraded"))
     try:
         plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
@@ -51,7 +51,7 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
             plane.kube.create(PODS, objects.pod(f"old-{number}", annotations=annotations, **spec))
             status, answer = scheduler.call("POST", f"{PODS}/old-{number}/binding", binding(f"old-{number}", ASSIGNED))
             assert status == 201, answer
-        guard(plane)
+        guard(plane, "environment")
         yield plane
     finally:
         plane.stop()
@@ -59,8 +59,8 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
 
 @pytest.mark.promise("guard-13")
 @pytest.mark.parametrize("what", OLD)
-def test_a_pod_from_before_runs_to_its_end(upgraded: ControlPlane, what: str) -> None:
-    """Its kubelet tells of it, controllers and users label it, and it goes when it is deleted; its like is not made."""
+def test_a_pod_older_than_the_policies_runs_to_its_end(upgraded: ControlPlane, what: str) -> None:
+    """The kubelet writes its status, controllers and users change its metadata, and it can be deleted."""
     path = f"{PODS}/old-{list(OLD).index(what)}"
     changes: dict[str, tuple[str, Object]] = {
         KUBELET: (f"{path}/status", RUNNING),
@@ -68,8 +68,8 @@ def test_a_pod_from_before_runs_to_its_end(upgraded: ControlPlane, what: str) ->
         "admin": (path, annotated({"example.com/notes": "kept"})),
     }
 
-    told = {who: upgraded.client_as(who).merge(*change) for who, change in changes.items()}
-    assert {who: status for who, (status, _) in told.items()} == dict.fromkeys(changes, 200), told
+    reported = {who: upgraded.client_as(who).merge(*change) for who, change in changes.items()}
+    assert {who: status for who, (status, _) in reported.items()} == dict.fromkeys(changes, 200), reported
     ended = upgraded.client_as(CONTROLLER).merge(path, {"metadata": {"finalizers": None}})
     assert ended[0] == 200, ended
     gone = upgraded.client_as(KUBELET).call("DELETE", f"{path}?gracePeriodSeconds=0")
@@ -79,8 +79,8 @@ def test_a_pod_from_before_runs_to_its_end(upgraded: ControlPlane, what: str) ->
 
 
 @pytest.mark.promise("guard-13", "guard-7")
-def test_the_like_of_an_observer_is_refused_after_the_upgrade(upgraded: ControlPlane) -> None:
-    """So what runs from before is not merely unguarded."""
+def test_a_new_observer_is_refused_after_the_upgrade(upgraded: ControlPlane) -> None:
+    """This shows that the policies are in force where the older pods run."""
     status, answer = upgraded.client_as("admin").call(
         "POST", PODS, objects.pod("new", annotations={names.OBSERVER: "true"})
     )

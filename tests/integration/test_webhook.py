@@ -1,4 +1,4 @@
-"""The API server calls our webhook over TLS, as MutatingWebhookConfiguration tells it to."""
+"""The API server calls the registered webhook over TLS."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.objects import literal, reading
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.integration.bench import Bench
     from tests.integration.command import Command
-    from tests.integration.served import Served
+    from tests.integration.namespace import Namespace
+    from tests.integration.webhook_process import RegisteredWebhook
     from tests.objects import Object
 
 
 @pytest.mark.promise("env-1", "env-2", "map-2")
-def test_devices_are_injected_at_admission(calling: Bench, served: Served) -> None:
-    """Every container, init containers too, gets both variables in front of its own; the log says what and for whom."""
+def test_devices_are_injected_at_admission(calling: Namespace, registered: RegisteredWebhook) -> None:
+    """Each container and init container gets both variables before its own. The log names devices and pod."""
     status, pod = _create(
         calling,
         "webhook-test-0",
@@ -42,12 +42,12 @@ def test_devices_are_injected_at_admission(calling: Bench, served: Served) -> No
     ]
     assert pod["spec"]["containers"][0]["env"] == [*injected, {"name": "MINE", "value": "yes"}]
     assert pod["spec"]["initContainers"][0]["env"] == injected
-    assert served.command.said("Injecting CUDA_VISIBLE_DEVICES=0,1 for pod webhook-test-0 (index 0)")
+    assert registered.command.logged("Injecting CUDA_VISIBLE_DEVICES=0,1 for pod webhook-test-0 (index 0)")
 
 
 @pytest.mark.promise("map-6", "text-6")
-def test_a_bad_map_is_refused_with_its_line(calling: Bench) -> None:
-    """`kubectl apply` shows the parser's sentence: line, what was wrong, and an example that works."""
+def test_a_bad_map_is_refused_with_its_line(calling: Namespace) -> None:
+    """The message, which `kubectl apply` prints, has the line, the error and a valid example."""
     status, answer = _create(calling, "train-0", "0=node1:0\n1=node9:x\n")
 
     assert status == 400
@@ -59,8 +59,8 @@ def test_a_bad_map_is_refused_with_its_line(calling: Bench) -> None:
 
 
 @pytest.mark.promise("env-10", "text-6")
-def test_a_container_that_sets_the_variable_itself_is_refused(calling: Bench) -> None:
-    """EnvConflict is no typing mistake but something we do not allow: 403."""
+def test_a_container_that_sets_the_variable_itself_is_refused(calling: Namespace) -> None:
+    """The status is 403, since EnvConflict is not a syntax error but forbidden."""
     container = {"name": "main", "image": "none", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "7"}]}
 
     status, answer = _create(calling, "train-0", "0=node1:0\n", containers=[container])
@@ -70,8 +70,8 @@ def test_a_container_that_sets_the_variable_itself_is_refused(calling: Bench) ->
 
 
 @pytest.mark.promise("env-3")
-def test_a_debug_container_sees_what_its_pod_sees(calling: Bench) -> None:
-    """`kubectl debug` goes through pods/ephemeralcontainers, which is reviewed too."""
+def test_a_debug_container_sees_what_its_pod_sees(calling: Namespace) -> None:
+    """The webhook reviews pods/ephemeralcontainers too, which `kubectl debug` writes."""
     _create(calling, "train-0", "0=node1:2\n")
     patch = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none"}]}}
 
@@ -88,8 +88,8 @@ def test_a_debug_container_sees_what_its_pod_sees(calling: Bench) -> None:
 
 
 @pytest.mark.promise("index-5", "index-6", "env-5", "env-8")
-def test_pods_without_an_index_are_given_the_reference(calling: Bench, scheduler: Command) -> None:
-    """Admitted with a reference to the annotation, then placed: generated names are no index, whatever their digits."""
+def test_pods_without_an_index_are_given_the_reference(calling: Namespace, scheduler: Command) -> None:
+    """Pods with generated names have no static index. Their variable refers to the annotation, and they are placed."""
     calling.node("node1")
     names = []
     for _ in range(2):
@@ -105,8 +105,8 @@ def test_pods_without_an_index_are_given_the_reference(calling: Bench, scheduler
 
 
 @pytest.mark.promise("env-9")
-def test_a_pod_with_a_limit_is_given_the_reference(calling: Bench) -> None:
-    """Its index is known, its cards are not: the device plugin chooses them."""
+def test_a_pod_with_a_limit_is_given_the_reference(calling: Namespace) -> None:
+    """Its index is known at admission, but its devices are not: the device plugin chooses them."""
     limits = {"limits": {"nvidia.com/gpu": "1"}}
     container = {"name": "main", "image": "none", "resources": limits}
 
@@ -116,23 +116,54 @@ def test_a_pod_with_a_limit_is_given_the_reference(calling: Bench) -> None:
     assert _env(pod) == reading()
 
 
+@pytest.mark.promise("text-13")
+def test_a_misspelt_annotation_is_admitted_with_a_warning(calling: Namespace) -> None:
+    """The warning has the key and the nearest known one. Keys of other programs cause no warning."""
+    given = {"agentaflow.gpu/memroy": "8192", "example.com/gpu-memory": "8192"}
+
+    warnings = calling.kube.create_with_warnings(calling.pods, objects.pod("train-0", "0=node1:0\n", annotations=given))
+
+    assert warnings == ['annotation "agentaflow.gpu/memroy" is unknown: did you mean agentaflow.gpu/memory?']
+
+
+@pytest.mark.promise("text-10", "text-13")
+def test_a_pod_whose_count_is_misspelt_waits_with_the_right_key(calling: Namespace, scheduler: Command) -> None:
+    """The pod asks for nothing. Message and warning name the key in the same words."""
+    unknown = 'annotation "agentaflow.gpu/cout" is unknown: did you mean agentaflow.gpu/count?'
+
+    warnings = calling.kube.create_with_warnings(
+        calling.pods, objects.pod("train-0", annotations={"agentaflow.gpu/cout": "1"})
+    )
+
+    assert warnings == [unknown]
+    message = calling.wait_message("train-0", "NothingRequested: ")
+    assert message == (
+        'NothingRequested: cannot place a pod that asks for nothing: it has schedulerName "gpu-scheduler" but neither '
+        f'a map nor a count; {unknown}; write one (annotation gpu-scheduling-map, example: "0=node1:0,1", or '
+        'annotation agentaflow.gpu/count, example: "1") or leave out schedulerName in the pod\'s template or manifest, '
+        "and make the pod anew"
+    )
+
+
 @pytest.mark.promise("hook-2")
-def test_other_schedulers_pods_never_ask_us(calling: Bench, served: Served) -> None:
-    """The matchConditions keep everybody else independent of the webhook, even while it does not answer."""
-    served.command.process.send(signal.SIGSTOP)
+def test_pods_of_other_schedulers_are_not_reviewed(calling: Namespace, registered: RegisteredWebhook) -> None:
+    """The matchConditions keep pods of other schedulers independent of a webhook that does not answer."""
+    registered.command.process.send(signal.SIGSTOP)
     try:
         calling.pod("foreign-0", "nonsense", None, scheduler="default-scheduler")
     finally:
-        served.command.process.send(signal.SIGCONT)
+        registered.command.process.send(signal.SIGCONT)
 
 
 @pytest.mark.promise("hook-5")
-def test_certificates_are_renewed_under_load_without_a_failed_create(calling: Bench, served: Served) -> None:
-    """Authority after authority, while pods are created all the time: none is refused, none passes unseen.
+def test_certificates_are_renewed_under_load_without_a_failed_create(
+    calling: Namespace, registered: RegisteredWebhook
+) -> None:
+    """The CA changes three times while pods are created. No pod is refused, and no pod is admitted without review.
 
-    As the play does it: first both authorities are trusted, then the pair changes, then the old one is dropped.
+    The steps are those of the playbook: trust both CAs, replace the certificate, then drop the old CA.
     """
-    pid = served.command.process.pid
+    pid = registered.command.process.pid
     failed: list[Object] = []
     numbers = itertools.count()
     stop = threading.Event()
@@ -147,14 +178,14 @@ def test_certificates_are_renewed_under_load_without_a_failed_create(calling: Be
         loads = [threads.submit(create) for _ in range(3)]
         try:
             for _ in range(3):
-                old, new = served.authority, trustme.CA()
-                served.trust(old, new)
-                # The API server takes a moment to notice whom to trust; a kubelet takes longer with the Secret.
+                old, new = registered.authority, trustme.CA()
+                registered.trust(old, new)
+                # The API server uses the new CA bundle after a moment. A kubelet takes longer to update the Secret.
                 time.sleep(0.5)
-                before = served.served_pairs()
-                served.issue(new)
-                eventually("it serves the new pair", partial(served.serves_more_than, before))
-                served.trust(new)
+                before = registered.served_pairs()
+                registered.issue(new)
+                eventually("it serves the new pair", partial(registered.serves_more_than, before))
+                registered.trust(new)
                 time.sleep(0.3)
         finally:
             stop.set()
@@ -163,36 +194,38 @@ def test_certificates_are_renewed_under_load_without_a_failed_create(calling: Be
 
     assert failed == []
     assert next(numbers) > 50
-    assert served.command.process.pid == pid
-    assert served.command.process.alive()
+    assert registered.command.process.pid == pid
+    assert registered.command.process.alive()
 
 
 @pytest.mark.promise("hook-1", "hook-3", "gate-2")
-def test_an_operator_may_choose_that_pods_pass_unseen(calling: Bench, served: Served, scheduler: Command) -> None:
-    """With `Fail` a pod is refused while nobody answers; with `Ignore` it is created, and stopped by the gate."""
+def test_an_operator_may_choose_the_failure_policy_ignore(
+    calling: Namespace, registered: RegisteredWebhook, scheduler: Command
+) -> None:
+    """If the webhook does not answer, `Fail` refuses a pod. `Ignore` admits it, and the bind gate does not bind it."""
     calling.node("node1")
-    served.command.process.send(signal.SIGSTOP)
+    registered.command.process.send(signal.SIGSTOP)
     try:
         status, answer = _create(calling, "refused-0", "0=node1:0\n")
         assert (status, "failed calling webhook" in answer["message"]) == (500, True)
-        served.choose(failurePolicy="Ignore")
+        registered.choose(failurePolicy="Ignore")
         eventually("pods pass", lambda: _create(calling, "unseen-0", "0=node1:0\n")[0] in {201, 409}, seconds=20)
     finally:
-        served.command.process.send(signal.SIGCONT)
-        served.choose(failurePolicy="Fail")
+        registered.command.process.send(signal.SIGCONT)
+        registered.choose(failurePolicy="Fail")
 
     calling.wait_message("unseen-0", "EnvNotInjected: ")
 
 
-def test_a_webhook_that_is_told_to_stop_answers_to_the_end(calling: Bench, served: Served) -> None:
-    """While its endpoint is taken out of the Service it is not ready and still admits; then it exits with code 0."""
-    served.command.process.send(signal.SIGTERM)
-    eventually("it is not ready any more", lambda: served.command.get("/readyz")[0] == 503)
+def test_a_webhook_answers_reviews_until_it_exits(calling: Namespace, registered: RegisteredWebhook) -> None:
+    """After SIGTERM it is not ready and still answers, until its endpoint is removed. Then it exits with code 0."""
+    registered.command.process.send(signal.SIGTERM)
+    eventually("it is not ready any more", lambda: registered.command.get("/readyz")[0] == 503)
 
     status, answer = _create(calling, "late-0", "0=node1:0\n")
 
     assert status == 201, answer
-    assert served.command.process.wait(5) == 0
+    assert registered.command.process.wait(5) == 0
 
 
 def _env(pod: Object) -> list[Object]:
@@ -200,5 +233,5 @@ def _env(pod: Object) -> list[Object]:
     return env
 
 
-def _create(bench: Bench, name: str, text: str, **spec: list[Object]) -> tuple[int, Object]:
-    return bench.kube.call("POST", bench.pods, objects.pod(name, text, **spec))
+def _create(namespace: Namespace, name: str, text: str, **spec: list[Object]) -> tuple[int, Object]:
+    return namespace.kube.call("POST", namespace.pods, objects.pod(name, text, **spec))

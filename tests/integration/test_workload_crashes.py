@@ -1,4 +1,4 @@
-"""Controllers that die, follow one another and leave: no pod is made twice, and nothing waits for a hand."""
+"""After a controller is killed or stopped, no pod is created twice, and no manual step is needed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.workshop import start_controller
+from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.integration.workloads import start_controller
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.control_plane import ControlPlane
-    from tests.integration.workshop import Orders
+    from tests.integration.workloads import Workloads
 
 SYSTEM = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler-controller"
@@ -24,40 +24,40 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-
 
 @pytest.fixture
 def idle(kinds: ControlPlane) -> ControlPlane:
-    """A control plane whose controller lease nobody holds, for tests that bring replicas of their own."""
+    """A control plane without a Lease of the controller, for tests that start their own replicas."""
     kinds.kube.delete(LEASE)
     return kinds
 
 
 @pytest.mark.promise("order-3")
-@pytest.mark.parametrize("place", ["made", "told"])
-def test_a_controller_that_dies_between_pod_and_status_makes_no_second_pod(
-    idle: ControlPlane, orders: Orders, tmp_path: Path, place: str
+@pytest.mark.parametrize("place", ["made", "reported"])
+def test_a_controller_killed_between_pod_and_status_creates_no_second_pod(
+    idle: ControlPlane, workloads: Workloads, tmp_path: Path, place: str
 ) -> None:
-    """Killed as by kill -9; its successor finds the pod, by its name and its owner, and tells of it."""
-    made = orders.place("train")
-    dying = start_controller(idle, tmp_path, "dying", "tests.integration.dying", DIES_AT=place)
+    """After SIGKILL its successor finds the pod by name and owner, and writes the status."""
+    made = workloads.place("train")
+    killed = start_controller(idle, tmp_path, "dying", "tests.integration.program_killed_at", DIES_AT=place)
     try:
-        eventually("it died", lambda: not dying.process.alive(), seconds=20)
+        eventually("it died", lambda: not killed.process.alive(), seconds=20)
     finally:
-        dying.kill()
-    before = orders.wait_pod("train-0")
-    assert orders.status("train") == {}
+        killed.kill()
+    before = workloads.wait_pod("train-0")
+    assert workloads.status("train") == {}
 
     successor = start_controller(idle, tmp_path, "successor")
     try:
-        orders.wait("train", "Pending", seconds=20)
+        workloads.wait("train", "Pending", seconds=20)
         time.sleep(0.5)
     finally:
         successor.process.stop()
-    assert orders.pods() == ["train-0"]
-    assert orders.read("train")["metadata"]["uid"] == made["metadata"]["uid"]
-    assert orders.wait_pod("train-0")["metadata"]["uid"] == before["metadata"]["uid"]
+    assert workloads.pods() == ["train-0"]
+    assert workloads.read("train")["metadata"]["uid"] == made["metadata"]["uid"]
+    assert workloads.wait_pod("train-0")["metadata"]["uid"] == before["metadata"]["uid"]
 
 
 @pytest.mark.promise("order-8")
-def test_a_standby_takes_over_and_makes_nothing_twice(idle: ControlPlane, orders: Orders, tmp_path: Path) -> None:
-    """It waits, warm and ready, until the leader's lease has run out."""
+def test_a_standby_takes_over_and_makes_nothing_twice(idle: ControlPlane, workloads: Workloads, tmp_path: Path) -> None:
+    """The standby is ready, and leads when the Lease of the killed leader expires."""
     first = start_controller(idle, tmp_path, "first")
     try:
         first.wait_ready()
@@ -65,28 +65,28 @@ def test_a_standby_takes_over_and_makes_nothing_twice(idle: ControlPlane, orders
         second = start_controller(idle, tmp_path, "second")
         try:
             second.wait_ready()
-            orders.place("early")
-            orders.wait("early", "Pending")
+            workloads.place("early")
+            workloads.wait("early", "Pending")
             assert not second.leads()
             first.kill()
-            orders.place("late")
-            orders.wait("late", "Pending", seconds=8)
+            workloads.place("late")
+            workloads.wait("late", "Pending", seconds=8)
         finally:
             second.process.stop()
     finally:
         first.kill()
 
-    assert orders.pods() == ["early-0", "late-0"]
+    assert workloads.pods() == ["early-0", "late-0"]
 
 
 @pytest.mark.promise("order-8")
-def test_a_controller_ends_in_good_order(idle: ControlPlane, orders: Orders, tmp_path: Path) -> None:
-    """SIGTERM: within 5 s, with its lease given back, and nothing left to do by hand."""
+def test_a_controller_releases_its_lease_at_sigterm(idle: ControlPlane, workloads: Workloads, tmp_path: Path) -> None:
+    """After SIGTERM it ends within 5 s with exit code 0, and releases its Lease."""
     command = start_controller(idle, tmp_path, "leaver")
     command.wait_ready()
     eventually("it leads", command.leads)
-    orders.place("train")
-    orders.wait("train", "Pending")
+    workloads.place("train")
+    workloads.wait("train", "Pending")
     began = time.monotonic()
     command.process.send(signal.SIGTERM)
 
@@ -114,8 +114,8 @@ def test_a_controller_ends_in_good_order(idle: ControlPlane, orders: Orders, tmp
         ("PATCH", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"),
     ],
 )
-def test_the_controller_may_not(kinds: ControlPlane, method: str, path: str) -> None:
-    """What its work does not need is forbidden; that it needs all else, the tests above show."""
+def test_the_controller_has_no_other_right(kinds: ControlPlane, method: str, path: str) -> None:
+    """Rights that it does not need are missing. The tests above show that it has those it needs."""
     kube = kinds.client_of(SYSTEM_NAMESPACE, "gpu-scheduler-controller")
 
     status, answer = kube.call(method, path, {} if method != "GET" else None, "application/merge-patch+json")

@@ -1,4 +1,4 @@
-"""The kinds as the API server serves them: what it accepts and fills in, what it refuses and how, what it prints."""
+"""The CRDs on a real API server: valid and invalid objects, defaults and printed columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.programs import program
-from tests.integration.workshop import API, DEFINITIONS, STRICT, Orders, example
+from tests.integration.workloads import API, DEFINITIONS, STRICT, Workloads, example
 from tests.objects import gpu_workload
 from tests.waiting import limit
 
@@ -34,7 +34,7 @@ CONDITION = {
 
 @pytest.mark.parametrize("name", ["gpuworkloads", "gpunodes"])
 def test_a_kind_is_established_without_a_complaint(kinds: ControlPlane, name: str) -> None:
-    """The schema is structural, its rules compile and are cheap enough, and no name of it is taken."""
+    """The schema is structural, its CEL rules compile within the cost limit, and its names are free."""
     definition = kinds.kube.get(f"{DEFINITIONS}/{name}.agentaflow.io")
     assert definition is not None
     conditions = {each["type"]: each["status"] for each in definition["status"]["conditions"]}
@@ -43,15 +43,15 @@ def test_a_kind_is_established_without_a_complaint(kinds: ControlPlane, name: st
 
 
 @pytest.mark.promise("order-1")
-def test_the_example_is_accepted_and_filled_in(orders: Orders) -> None:
-    """What a user of the original would write, unchanged but for the image, strictly read."""
+def test_the_example_is_accepted_and_filled_in(workloads: Workloads) -> None:
+    """The example of the documentation passes strict field validation, and defaults are added."""
     body = example()
-    body["metadata"]["namespace"] = orders.bench.namespace
-    made = orders.kube.create(orders.path + STRICT, body)
+    body["metadata"]["namespace"] = workloads.namespace.name
+    made = workloads.kube.create(workloads.path + STRICT, body)
 
     asked = body["spec"]
     assert made["spec"] == {**asked, "retryPolicy": {"limit": 0}}
-    least = orders.place("least")["spec"]
+    least = workloads.place("least")["spec"]
     assert {key: value for key, value in least.items() if key != "podTemplate"} == {
         "priority": 0,
         "gpuMemoryRequired": 0,
@@ -61,27 +61,27 @@ def test_the_example_is_accepted_and_filled_in(orders: Orders) -> None:
 
 
 SUPPORTED = 'supported values: "least_utilized", "best_fit", "priority", "round_robin"'
-# What is wrong → its place and value, and what the API server says.
+# Error → the invalid part of the spec, and a part of the API server's message.
 WRONG: dict[str, tuple[Object, str]] = {
-    "a field that nobody knows": ({"gpuMemry": 1}, 'unknown field "spec.gpuMemry"'),
-    "a field that nobody knows, further in": (
+    "an unknown field": ({"gpuMemry": 1}, 'unknown field "spec.gpuMemry"'),
+    "an unknown nested field": (
         {"gpuRequirements": {"gpus": 1}},
         'unknown field "spec.gpuRequirements.gpus"',
     ),
     "an unknown strategy": ({"schedulingStrategy": "fastest"}, f'Unsupported value: "fastest": {SUPPORTED}'),
-    "no strategy, as an empty text": ({"schedulingStrategy": ""}, SUPPORTED),
+    "an empty strategy": ({"schedulingStrategy": ""}, SUPPORTED),
     "a negative count": (
         {"gpuRequirements": {"gpuCount": -1}},
         "spec.gpuRequirements.gpuCount in body should be greater than or equal to 1",
     ),
-    "no GPU at all": ({"gpuRequirements": {"gpuCount": 0}}, "should be greater than or equal to 1"),
+    "a count of zero": ({"gpuRequirements": {"gpuCount": 0}}, "should be greater than or equal to 1"),
     "more GPUs than any node has": ({"gpuRequirements": {"gpuCount": 1025}}, "should be less than or equal to 1024"),
     "a negative memory": (
         {"gpuMemoryRequired": -1},
         "spec.gpuMemoryRequired in body should be greater than or equal to 0",
     ),
-    "a memory in words": ({"gpuMemoryRequired": "8Gi"}, "spec.gpuMemoryRequired in body must be of type integer"),
-    "a part of a GPU": ({"gpuRequirements": {"gpuCount": 0.5}}, "must be of type integer"),
+    "a memory as text": ({"gpuMemoryRequired": "8Gi"}, "spec.gpuMemoryRequired in body must be of type integer"),
+    "a fraction as count": ({"gpuRequirements": {"gpuCount": 0.5}}, "must be of type integer"),
     "sharing without a memory": (
         {"gpuRequirements": {"exclusiveAccess": False}},
         (
@@ -89,16 +89,16 @@ WRONG: dict[str, tuple[Object, str]] = {
             "gpuMemoryRequired or gpuRequirements.minGPUMemory must be above 0 (example: gpuMemoryRequired: 8192)"
         ),
     ),
-    "a priority beyond all": ({"priority": 1_000_000_001}, "should be less than or equal to 1000000000"),
-    "a duration that is none": ({"estimatedDuration": "soon"}, "spec.estimatedDuration in body should match"),
-    "tries without end": ({"retryPolicy": {"limit": 11}}, "should be less than or equal to 10"),
-    "a type over two lines": ({"gpuRequirements": {"gpuType": "A\n100"}}, "gpuType in body should match"),
+    "a priority above the maximum": ({"priority": 1_000_000_001}, "should be less than or equal to 1000000000"),
+    "an invalid duration": ({"estimatedDuration": "soon"}, "spec.estimatedDuration in body should match"),
+    "more than ten retries": ({"retryPolicy": {"limit": 11}}, "should be less than or equal to 10"),
+    "a type with a newline": ({"gpuRequirements": {"gpuType": "A\n100"}}, "gpuType in body should match"),
     "a template without a container": (
         {"podTemplate": {"spec": {"containers": []}}},
         "spec.podTemplate.spec.containers in body should have at least 1 items",
     ),
-    "a template without a pod": ({"podTemplate": {}}, "spec.podTemplate.spec: Required value"),
-    "an annotation that is no text": (
+    "a template without a spec": ({"podTemplate": {}}, "spec.podTemplate.spec: Required value"),
+    "an annotation that is a number": (
         {"podTemplate": {"metadata": {"annotations": {"a": 1}}, "spec": {"containers": [{}]}}},
         "spec.podTemplate.metadata.annotations.a in body must be of type string",
     ),
@@ -107,24 +107,24 @@ WRONG: dict[str, tuple[Object, str]] = {
 
 @pytest.mark.promise("order-1")
 @pytest.mark.parametrize(("spec", "sentence"), WRONG.values(), ids=WRONG)
-def test_a_wrong_workload_is_refused(orders: Orders, spec: Object, sentence: str) -> None:
-    """With the field and the rule; nothing is created."""
-    status, answer = orders.kube.call("POST", orders.path + STRICT, gpu_workload("wrong", **spec))
+def test_a_wrong_workload_is_refused(workloads: Workloads, spec: Object, sentence: str) -> None:
+    """The message names field and rule, and nothing is created."""
+    status, answer = workloads.kube.call("POST", workloads.path + STRICT, gpu_workload("wrong", **spec))
 
     assert status in {400, 422}, answer
     assert sentence in answer["message"]
-    assert orders.kube.get(f"{orders.path}/wrong") is None
+    assert workloads.kube.get(f"{workloads.path}/wrong") is None
 
 
-def test_sharing_with_a_memory_is_accepted(orders: Orders) -> None:
-    """Either of the two memories will do."""
-    orders.place("one", gpuRequirements={"exclusiveAccess": False}, gpuMemoryRequired=1)
-    orders.place("other", gpuRequirements={"exclusiveAccess": False, "minGPUMemory": 1})
+def test_sharing_with_a_memory_is_accepted(workloads: Workloads) -> None:
+    """Each of the two memory fields is sufficient."""
+    workloads.place("one", gpuRequirements={"exclusiveAccess": False}, gpuMemoryRequired=1)
+    workloads.place("other", gpuRequirements={"exclusiveAccess": False, "minGPUMemory": 1})
 
 
-def test_a_client_that_does_not_ask_has_unknown_fields_dropped(orders: Orders) -> None:
-    """As for all kinds of Kubernetes; kubectl asks by itself, see below."""
-    made = orders.kube.create(orders.path, gpu_workload("pruned", gpuMemry=1))
+def test_a_client_that_does_not_ask_has_unknown_fields_dropped(workloads: Workloads) -> None:
+    """Kubernetes does this for all kinds. The client kubectl asks for strict validation by default, as tested below."""
+    made = workloads.kube.create(workloads.path, gpu_workload("pruned", gpuMemry=1))
 
     assert "gpuMemry" not in made["spec"]
 
@@ -134,7 +134,7 @@ FIXED: dict[str, Callable[[Object], object]] = {
     "its memory": lambda spec: spec.update(gpuMemoryRequired=1),
     "its priority": lambda spec: spec.update(priority=1),
     "its strategy": lambda spec: spec.update(schedulingStrategy="priority"),
-    "its strategy, by leaving it out": lambda spec: spec.pop("schedulingStrategy"),
+    "the removal of its strategy": lambda spec: spec.pop("schedulingStrategy"),
     "its image": lambda spec: spec["podTemplate"]["spec"]["containers"][0].update(image="other"),
     "its template's labels": lambda spec: spec["podTemplate"].update(metadata={"labels": {"a": "b"}}),
 }
@@ -142,34 +142,38 @@ FIXED: dict[str, Callable[[Object], object]] = {
 
 @pytest.mark.promise("order-2")
 @pytest.mark.parametrize("change", FIXED.values(), ids=FIXED)
-def test_what_reached_the_pod_cannot_be_changed(orders: Orders, change: Callable[[Object], object]) -> None:
-    """The sentence says what to do; the rest of the spec may change."""
-    made = orders.place("fixed", schedulingStrategy="best_fit")
+def test_fields_that_its_pod_was_made_of_cannot_be_changed(
+    workloads: Workloads, change: Callable[[Object], object]
+) -> None:
+    """The message says what to do. Other fields of the spec can be changed."""
+    made = workloads.place("fixed", schedulingStrategy="best_fit")
     changed = copy.deepcopy(made)
     change(changed["spec"])
-    status, answer = orders.kube.call("PUT", f"{orders.path}/fixed", changed)
+    status, answer = workloads.kube.call("PUT", f"{workloads.path}/fixed", changed)
     assert status == 422
     assert "cannot change what its pod was made of; delete the GPUWorkload and create it anew" in answer["message"]
 
     free = {"retryPolicy": {"limit": 3}, "estimatedDuration": "1h30m"}
-    assert orders.kube.patch(f"{orders.path}/fixed", {"spec": free})["metadata"]["generation"] == 2
+    assert workloads.kube.patch(f"{workloads.path}/fixed", {"spec": free})["metadata"]["generation"] == 2
 
 
-def test_a_status_is_written_by_its_own_path_only(orders: Orders) -> None:
-    """A user's object brings none, and a status changes no spec."""
+def test_a_status_is_written_by_its_own_path_only(workloads: Workloads) -> None:
+    """A status in a created object is dropped, and a write of the status changes no spec."""
     body: dict[str, Any] = {**gpu_workload("honest"), "status": {"phase": "Succeeded"}}
-    assert "status" not in orders.kube.create(orders.path, body)
-    told = orders.kube.patch(f"{orders.path}/honest/status", {"status": {"phase": "Running"}, "spec": {"priority": 9}})
+    assert "status" not in workloads.kube.create(workloads.path, body)
+    reported = workloads.kube.patch(
+        f"{workloads.path}/honest/status", {"status": {"phase": "Running"}, "spec": {"priority": 9}}
+    )
 
-    assert (told["status"]["phase"], told["spec"]["priority"]) == ("Running", 0)
-    status, answer = orders.kube.call(
-        "PATCH", f"{orders.path}/honest/status", {"status": {"phase": "Lost"}}, "application/merge-patch+json"
+    assert (reported["status"]["phase"], reported["spec"]["priority"]) == ("Running", 0)
+    status, answer = workloads.kube.call(
+        "PATCH", f"{workloads.path}/honest/status", {"status": {"phase": "Lost"}}, "application/merge-patch+json"
     )
     assert (status, '"Pending", "Scheduled", "Running", "Succeeded", "Failed"' in answer["message"]) == (422, True)
 
 
 def test_a_gpu_node_keeps_its_node(kinds: ControlPlane) -> None:
-    """It is about one node for good; devices are told apart by their index."""
+    """The field nodeName cannot be changed, and each index of a device occurs once."""
     path = f"{API}/gpunodes"
     kinds.kube.create(path + STRICT, {**NODE, "spec": {"nodeName": "node1"}})
     try:
@@ -184,7 +188,7 @@ def test_a_gpu_node_keeps_its_node(kinds: ControlPlane) -> None:
 
 
 def kubectl(kinds: ControlPlane, folder: Path, *words: str, stdin: object = None) -> subprocess.CompletedProcess[str]:
-    """Run kubectl as the admin."""
+    """Run kubectl as an admin."""
     config = kinds.kubeconfig(folder / "admin.kubeconfig", ADMIN_TOKEN)
     return subprocess.run(
         [str(program("kubectl")), f"--kubeconfig={config}", *words],
@@ -198,32 +202,32 @@ def kubectl(kinds: ControlPlane, folder: Path, *words: str, stdin: object = None
 
 
 @pytest.mark.promise("order-1")
-def test_kubectl_refuses_a_field_that_nobody_knows(kinds: ControlPlane, orders: Orders, tmp_path: Path) -> None:
-    """By its defaults: it asks the API server to read strictly."""
-    place = ("-n", orders.bench.namespace, "-f", "-")
+def test_kubectl_refuses_an_unknown_field(kinds: ControlPlane, workloads: Workloads, tmp_path: Path) -> None:
+    """By default kubectl asks the API server for strict validation."""
+    place = ("-n", workloads.namespace.name, "-f", "-")
     done = kubectl(kinds, tmp_path, "apply", *place, stdin=gpu_workload("typo", gpuMemry=1))
 
     assert done.returncode == 1
     assert 'unknown field "spec.gpuMemry"' in done.stderr
-    assert orders.kube.get(f"{orders.path}/typo") is None
+    assert workloads.kube.get(f"{workloads.path}/typo") is None
 
 
 def columns(text: str) -> list[list[str]]:
-    """The rows of a table that kubectl printed; ages differ."""
+    """Return the words of each line of a table that kubectl printed."""
     return [line.split() for line in text.splitlines()]
 
 
-def test_what_kubectl_prints(kinds: ControlPlane, orders: Orders, tmp_path: Path) -> None:
-    """Columns, short names and the category."""
-    orders.place("train", schedulingStrategy="best_fit")
+def test_kubectl_prints_our_columns(kinds: ControlPlane, workloads: Workloads, tmp_path: Path) -> None:
+    """Columns, short names and the category `gpu`."""
+    workloads.place("train", schedulingStrategy="best_fit")
     status = {"phase": "Running", "node": "node1", "devices": ["0", "1"], "reason": "Why"}
-    orders.kube.patch(f"{orders.path}/train/status", {"status": status})
+    workloads.kube.patch(f"{workloads.path}/train/status", {"status": status})
     node = f"{API}/gpunodes"
     kinds.kube.create(node, {**NODE, "spec": {"nodeName": "node1"}})
     try:
         body = {"status": {"gpus": 4, "allocated": 2, "conditions": [CONDITION]}}
         kinds.kube.patch(f"{node}/node1/status", body)
-        space = ("-n", orders.bench.namespace)
+        space = ("-n", workloads.namespace.name)
         wide = columns(kubectl(kinds, tmp_path, "get", "gpuw", "-o", "wide", *space).stdout)
         nodes = columns(kubectl(kinds, tmp_path, "get", "gpun").stdout)
         both = kubectl(kinds, tmp_path, "get", "gpu", *space, "-o", "name").stdout.split()

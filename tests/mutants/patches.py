@@ -1,6 +1,7 @@
-"""The kept breakages: a patch of one line each, with the tests that must fail for it.
+"""The kept mutants: one-line patches, each with the tests that must fail for it.
 
-A patch begins with a sentence that says what it breaks and with lines `test: NODE-ID [NODE-ID…]`; git skips both.
+A patch begins with a sentence that names what it breaks, and with lines `test: NODE-ID [NODE-ID…]` and, where that is a
+promise of docs/contract.md, `promise: ID [ID…]`. git ignores them.
 """
 
 from __future__ import annotations
@@ -13,33 +14,36 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = Path(__file__).resolve().parent
 TEST: Final = "test:"
+PROMISE: Final = "promise:"
 LENIENT: Final = ("-C1",)
-"""How git applies a patch: one line around it has to be as it was, so that a neighbour may change."""
+"""Options of `git apply`: only one line of context must match, so that other lines nearby may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One breakage of the checkout."""
+    """One patch that breaks the checkout, and the tests that must fail for it."""
 
     path: Path
     what: str
     tests: tuple[str, ...]
+    promises: tuple[str, ...]
+    """The promises of docs/contract.md that it breaks."""
     changed: tuple[str, ...]
-    """The lines that it takes away and adds, each with its sign."""
+    """The removed and added lines, each with its sign."""
 
     @property
     def name(self) -> str:
-        """How it is called: its number and what is broken."""
+        """The name of its file without the ending: a number and the breakage."""
         return self.path.stem
 
     @property
     def needs_api_server(self) -> bool:
         """Whether its tests start a control plane of their own."""
-        return any(test.startswith("tests/integration") for test in self.tests)
+        return any(test.startswith(("tests/integration", "tests/attacks")) for test in self.tests)
 
 
 def read_mutants() -> tuple[Mutant, ...]:
-    """Read all patches, by number."""
+    """Return all mutants, sorted by number."""
     return tuple(
         _read(path) for path in sorted(FOLDER.glob("*.patch"), key=lambda path: int(path.name.partition("-")[0]))
     )
@@ -48,15 +52,19 @@ def read_mutants() -> tuple[Mutant, ...]:
 def _read(path: Path) -> Mutant:
     head, _, diff = path.read_text(encoding="utf-8").partition("\n--- ")
     lines = [line.strip() for line in head.splitlines() if line.strip() and not line.startswith("diff ")]
-    tests = (name for line in lines if line.startswith(TEST) for name in line.removeprefix(TEST).split())
-    what = " ".join(line for line in lines if not line.startswith(TEST))
-    # Past the second of the two lines that name the file.
+    what = " ".join(line for line in lines if not line.startswith((TEST, PROMISE)))
+    # Skip the two lines that name the file.
     body = diff.partition("\n@@")[2].splitlines()
-    return Mutant(path, what, tuple(tests), tuple(line for line in body if line[:1] in {"+", "-"}))
+    changed = tuple(line for line in body if line[:1] in {"+", "-"})
+    return Mutant(path, what, _words(lines, TEST), _words(lines, PROMISE), changed)
+
+
+def _words(lines: list[str], start: str) -> tuple[str, ...]:
+    return tuple(word for line in lines if line.startswith(start) for word in line.removeprefix(start).split())
 
 
 def missing_tests(mutant: Mutant) -> list[str]:
-    """Name the mutant's tests that the checkout does not have, as far as reading their files tells."""
+    """Return the mutant's tests that the checkout does not have. The test files are parsed, not imported."""
     return [test for test in mutant.tests if not _has(test)]
 
 
@@ -69,7 +77,7 @@ def _has(test: str) -> bool:
     for name in names:
         bodies = [node.body for node in found if isinstance(node, _NAMED) and node.name == name]
         if not bodies:
-            # A state machine's test is made by its library.
+            # Hypothesis creates the test of a state machine by an assignment.
             return _assigned(found, names[0])
         found = bodies[0]
     return True

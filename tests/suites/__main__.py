@@ -1,11 +1,12 @@
-"""Runs suites of tests in the order given and prints each suite's seconds.
+"""Runs test suites in the given order and prints the seconds of each.
 
-A suite is a list of steps, linters and molecule among them, so pytest alone cannot run it; it passes when every step
-exits with 0. All suites run, even after one failed, so that one run tells everything; a suite that cannot run counts as
-failed. What failed is told once more at the end, where it is found without a search through thousands of lines. Usage:
-python -m tests.suites SUITE[+SUITE…]…, where those after a plus run beside the first: a cluster waits half of its time,
-and what needs no cluster gives way to it. `beyond` stands for every suite that `make test` does not run, and `in-turn`
-for the one of them whose turn it is by the commit.
+A suite is a list of steps. Some are linters or molecule, so pytest alone cannot run a suite. It passes if every step
+exits with 0. All suites run even after one has failed, so that one run shows all failures. A suite that cannot run has
+failed. The failures are printed again at the end, because a run prints thousands of lines.
+
+Usage: python -m tests.suites SUITE[+SUITE…]…
+Suites after a plus run beside the first, at a lower priority: a suite with a cluster waits half of its time. `beyond`
+stands for every suite that `make test` does not run, and `in-turn` for one of those, chosen by the commit.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from typing import TYPE_CHECKING, Final
 
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE
-from tests.suites.rotation import turn
-from tests.suites.steps import GIVE_WAY, run_suite, started, tell
+from tests.suites.rotation import choose_in_turn
+from tests.suites.steps import GIVE_WAY, print_output, run_suite, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SUITES: Final = {**GATE, **BEYOND}
-MOST_TOLD: Final = 12
-"""Failures told at the end: where more tests fail, the first ones name the cause."""
+MOST_PRINTED: Final = 12
+"""Failures printed at the end. If more tests fail, the first ones usually show the cause."""
 INNER: Final = os.environ.get("SUITES_FAILURES")
-"""Where failures are written when these suites run beside others, which then tell of them."""
+"""The file of failures of the process that runs these suites beside others. That process prints them."""
 Result = tuple[str, bool, float]  # a suite, whether it passed, and its seconds
 
 
 @contextmanager
 def _failures() -> Iterator[Path]:
-    """Yield the file to which every pytest that a suite starts, however indirectly, writes what failed in it."""
+    """Yield the file to which every pytest process of a suite writes its failed tests."""
     if INNER:
         yield Path(INNER)
         return
@@ -49,28 +50,28 @@ def _failures() -> Iterator[Path]:
 
 @contextmanager
 def _run_beside(names: list[str], results: list[Result]) -> Iterator[None]:
-    """Run these suites in a process that gives way, and tell all that it said when it has ended."""
+    """Run these suites in a process of lower priority during the block; print its output afterwards."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        # The package `tests` is found from the checkout.
+        # Python finds the package `tests` because the process runs in the checkout.
         with started((*GIVE_WAY, sys.executable, "-m", "tests.suites", *names), output) as beside:
             yield
             passed = beside.wait() == 0
-        tell(output)
+        print_output(output)
     results.append((" ".join(names), passed, time.monotonic() - began))
 
 
 def _chosen(asked: list[str]) -> list[str]:
-    """Put names in the place of words."""
+    """Replace `beyond` and `in-turn` by names of suites."""
     if "in-turn" not in asked:
         return [name for word in asked for name in (BEYOND if word == "beyond" else (word,))]
-    name, why = turn(list(BEYOND))
+    name, why = choose_in_turn(list(BEYOND))
     print(f"suite {name}: {why} (SUITE=NAME .ci/run chooses another)", flush=True)
     return [name if word == "in-turn" else word for word in asked]
 
 
 def main(words: list[str]) -> int:
-    """Run the suites that are asked for; return 0 when all passed."""
+    """Run the given suites; return 0 if all passed, 1 if one failed, 2 if a name is unknown."""
     asked = _chosen(words)
     together = [names.split("+") for names in asked]
     unknown = [name for names in together for name in names if name not in SUITES]
@@ -78,16 +79,16 @@ def main(words: list[str]) -> int:
         print(f"cannot run suite {' '.join(unknown) or '(none)'}: known suites are {' '.join(SUITES)}")
         return 2
     results: list[Result] = []
-    with _failures() as told:
+    with _failures() as report:
         for name, *others in together:
             print(f"\n=== suite {name}", flush=True)
             with _run_beside(others, results) if others else nullcontext():
                 began = time.monotonic()
                 passed = run_suite(SUITES[name]())
                 results.append((name, passed, time.monotonic() - began))
-        failures = told.read_text(encoding="utf-8").splitlines()
+        failures = report.read_text(encoding="utf-8").splitlines()
     if failures and not INNER:
-        print("\nwhat failed:", *failures[:MOST_TOLD], sep="\n  ")
+        print("\nwhat failed:", *failures[:MOST_PRINTED], sep="\n  ")
     return _report(results)
 
 

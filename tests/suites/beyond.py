@@ -1,6 +1,6 @@
 """The suites that `make test-all` runs beyond `make test`; .ci/run runs one of them with each commit.
 
-LAW: each can be run alone, within 30 minutes on two cores, and holds no promise that none of the gate's tests holds.
+Each suite must run alone, within 30 minutes on two cores. A promise that it tests must also have a test of the gate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.suites.steps import Step, Suite, by_file, programs, pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Of these `make test` takes a sample.
+# The full sizes. `make test` takes a sample of each.
 WHOLE: Final = {
     "SWEEP_POINTS": "50",
     "SWEEP_STEP": "1",
@@ -27,12 +27,12 @@ SWEEPS: Final = (
     f"{FAULTS}/test_split_brain.py",
     f"{FAULTS}/test_kills.py",
     f"{FAULTS}/test_traces.py",
-    f"{INTEGRATION}/test_wakes.py",
+    f"{INTEGRATION}/test_requeues.py",
     f"{INTEGRATION}/test_oracle.py",
     "simulator/tests/test_soak.py",
 )
 SOAK_STEPS: Final = 400_000
-"""Of the simulator, in virtual time: about 7 minutes of two cores."""
+"""Steps of the simulator in virtual time: about 7 minutes of two cores."""
 
 
 def _sweeps() -> Suite:
@@ -40,7 +40,7 @@ def _sweeps() -> Suite:
 
 
 def _long() -> Suite:
-    """Hostile objects alone, as memory is measured; then what churns for ten minutes beside what waits for leases."""
+    """Run hostile objects alone, because they measure memory. Then run churn of ten minutes beside waits for leases."""
     long = ("-rP", "-m", "long")
     return Suite((programs(), *false_clocks(), pytest(*long, "tests/attacks"), by_file(3, *long, INTEGRATION)))
 
@@ -54,7 +54,7 @@ def _mutants() -> Suite:
 
 
 def _soak() -> Suite:
-    """What looks elsewhere each time; the seed stands in the step's name and gives the same run again."""
+    """Run random tests with a new seed. The names of the steps contain the seed, which repeats the run."""
     seed = str(random.SystemRandom().randrange(1, 10**6))
     words = ("-m", "simulator", "--seed", seed, "--steps", str(SOAK_STEPS), "--jobs", "2")
     search = pytest(
@@ -77,6 +77,7 @@ def _soak() -> Suite:
 BEYOND: Final[dict[str, Callable[[], Suite]]] = {
     "redeploy": lambda: scenario("redeploy"),
     "healing": lambda: scenario("healing"),
+    "existing": lambda: scenario("existing"),
     "sweeps": _sweeps,
     "long": _long,
     "soak": _soak,

@@ -1,4 +1,4 @@
-"""The suites that `make test` runs: every promise of docs/contract.md is held by one of their tests."""
+"""The suites that `make test` runs: one of their tests covers each promise of docs/contract.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.suites.steps import ROOT, TEST_CLUSTER, Step, Suite, by_file, package, programs, pytest, tracked
+from tests.suites.steps import ROOT, TEST_CLUSTER, Step, Suite, by_file, git_files, package, programs, pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,28 +24,35 @@ PURE: Final = (
     "controller/gpu_node_status.py",
     "monitor/readings.py",
 )
-"""What knows the standard library only; import-linter names the same modules."""
+"""Modules that import only the standard library; the configuration of import-linter lists the same ones."""
 PACKAGE_COVERED: Final = 95
 """Percent of lines and branches that suite unit must reach."""
-# Beside the rest of suite unit: they take as long as it does, in processes that coverage does not measure.
+# They run beside the rest of suite unit, take as long, and are not measured by coverage.
 SIMULATED: Final = ("simulator/tests/test_soak.py", "simulator/tests/test_bugs.py")
 
 INTEGRATION: Final = "tests/integration"
 BENCHMARK: Final = f"{INTEGRATION}/test_benchmark.py"
-"""Belongs to suite benchmark: it measures, and holds no promise."""
+"""Belongs to suite benchmark: it measures speed and covers no promise."""
 FAULTS: Final = f"{INTEGRATION}/faults"
-# More than there are cores, because many a test waits for a program, a back-off or a lease.
+# More workers than cores, because many tests wait for a program, a back-off or a lease.
 WORKERS: Final = 4
 FAULT_WORKERS: Final = 6
+# Most tests run plays, which use the processor; each worker renders all roles once.
+CONTRACT_WORKERS: Final = 2
+OF_THEIR_OWN: Final = {
+    "healing": "tests.cluster.healing.own_engine",
+    "existing": "tests.cluster.existing.scenario",
+}
+"""Scenarios with a cluster of their own, and the module whose `unmake` removes it."""
 
 
 def _check() -> Suite:
     shell_scripts = tuple(
         name
-        for name in tracked("*.sh", ".ci/run", "requirements/compile")
+        for name in git_files("*.sh", ".ci/run", "requirements/compile")
         if (ROOT / name).read_bytes().startswith(b"#!")
     )
-    typed = ("scheduler/gpu_scheduler", "check", "simulator", "scheduler/tests", "tests", "bench")
+    typed = ("scheduler/gpu_scheduler", "check", "simulator", "scheduler/tests", "tests", "bench", "requirements")
     return Suite(
         (
             Step("ruff format", ("ruff", "format", "--check", ".")),
@@ -53,11 +60,11 @@ def _check() -> Suite:
             Step("mypy", ("mypy", *typed)),
             Step("import-linter", ("lint-imports", "--no-cache")),
             Step("vulture", ("vulture",)),
-            Step("promises", (sys.executable, "tests/promises.py")),
+            Step("promises", (sys.executable, "-m", "tests.promises")),
             Step("yamllint", ("yamllint", "--strict", ".")),
             Step("ansible-lint", ("ansible-lint", "--offline")),
             Step("shellcheck", ("shellcheck", *shell_scripts)),
-            Step("hadolint", ("hadolint", *tracked("Dockerfile*", "**/Dockerfile*"))),
+            Step("hadolint", ("hadolint", *git_files("Dockerfile*", "**/Dockerfile*"))),
         )
     )
 
@@ -80,7 +87,7 @@ def _unit() -> Suite:
 
 
 def _compiler() -> tuple[Step, ...]:
-    """What suite unit needs beside Python: the monitor's tests compile a stand-in of NVIDIA's library."""
+    """Install a C compiler if there is none: the monitor's tests compile a stand-in of NVIDIA's library."""
     if shutil.which("cc") or shutil.which("gcc"):
         return ()
     return (package("a C compiler", "gcc libc6-dev"),)
@@ -99,24 +106,24 @@ def _faults() -> Suite:
 
 
 def false_clocks() -> tuple[Step, ...]:
-    """What suite faults needs beside its programs: replicas whose clocks are set or run wrong."""
+    """Install libfaketime if it is missing: suite faults gives replicas wrong clocks."""
     if any(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")):
         return ()
     return (package("libfaketime", "libfaketime"),)
 
 
 def scenario(name: str) -> Suite:
-    """Run one of molecule's scenarios, on a cluster of the tests' own; where KEEP is set it is left standing."""
+    """Run a molecule scenario on the test cluster. If KEEP is set in the environment, keep the cluster."""
     keep = bool(os.environ.get("KEEP"))
-    # molecule destroys what it made, but not after Ctrl-C, and a run that was killed leaves even more to the next one:
-    # its pods would be taken for ours. Where there is nothing left these take seconds.
-    unmake = Step("unmake healing's engine", (sys.executable, "-m", "tests.cluster.healing.world", "unmake"))
+    # molecule does not destroy its cluster after Ctrl-C or a kill, and the next run would take its pods for its own.
+    # Without leftovers these steps take seconds.
     destroy = Step("destroy", ("ansible-playbook", "playbooks/destroy.yml", *TEST_CLUSTER))
-    leftovers = unmake if name == "healing" else destroy
-    # What molecule noted of a run that was interrupted would make it skip steps. Scenarios that share their state share
-    # its folder too, and one reset removes it for both.
+    module = OF_THEIR_OWN.get(name)
+    leftovers = Step(f"unmake {name}", (sys.executable, "-m", module, "unmake")) if module else destroy
+    # The state of an interrupted run would make molecule skip steps. Scenarios with shared state have one folder, so
+    # one reset removes it for both.
     forget = Step(f"molecule reset {name}", ("molecule", "reset", "-s", name))
-    # Borders would break the play's lines, and what a person would search for with them.
+    # Borders would break the lines of the output, so that a search in it fails.
     words = ("molecule", "test", "--no-command-borders", *(("--destroy", "never") if keep else ()))
     return Suite(
         (leftovers, forget, Step(f"molecule {name}", (*words, "--scenario-name", name))),
@@ -127,7 +134,7 @@ def scenario(name: str) -> Suite:
 GATE: Final[dict[str, Callable[[], Suite]]] = {
     "check": _check,
     "unit": _unit,
-    "contracts": lambda: Suite((pytest("tests/contracts", "tests/bench"),)),
+    "contracts": lambda: Suite((by_file(CONTRACT_WORKERS, "tests/contracts", "tests/bench"),)),
     "integration": _integration,
     "attacks": _attacks,
     "faults": _faults,

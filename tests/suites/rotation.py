@@ -1,4 +1,4 @@
-"""Chooses the suite beyond `make test` whose turn it is: another with each commit, the same one for the same commit."""
+"""Chooses one suite beyond `make test` by the commit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DIGITS: Final = 8
-"""Of the commit's hash, where its number is not known."""
+"""Hexadecimal digits of the commit's hash that replace its number in a shallow clone."""
 
 
-def turn(names: list[str], checkout: Path = ROOT) -> tuple[str, str]:
-    """Return the suite and why it is that one; where git knows no commit, the first."""
+def choose_in_turn(names: list[str], checkout: Path = ROOT) -> tuple[str, str]:
+    """Return the name of the suite and the reason of the choice. Without a commit it is the first suite."""
     try:
-        # A shallow clone counts what it has, which is the same number each time.
+        # A shallow clone counts only its own commits, which is the same number each time.
         if _git(checkout, "rev-parse", "--is-shallow-repository") == "true":
             digits = _git(checkout, "rev-parse", "HEAD")[:DIGITS]
             number, source = int(digits, 16), f"the hash of this commit of a shallow clone begins with {digits}"

@@ -1,4 +1,4 @@
-"""Steps of a suite: commands, those that run beside them, and what is left to tell when they have ended."""
+"""Runs the steps of a suite: commands, background commands, and the report of failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIVE_WAY: Final = ("nice", "-n", "5")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of a suite; those `beside` it run at the same time, and their outputs come after."""
+    """One command of a suite. Commands `beside` it run at the same time, and their output is printed afterwards."""
 
     name: str
     command: tuple[str, ...]
@@ -32,47 +32,47 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Steps that stop at the first failure, and what is undone afterwards in any case."""
+    """Steps that run up to the first failure, and the cleanup that always runs afterwards."""
 
     steps: tuple[Step, ...]
     cleanup: tuple[Step, ...] = ()
 
 
 def pytest(*words: str, **environment: str) -> Step:
-    """Run these folders, files or tests, with what of pytest's options stands beside them."""
-    told = "".join(f"{name}={value} " for name, value in environment.items())
-    return Step(f"{told}pytest {' '.join(words)}", (sys.executable, "-m", "pytest", *words), environment=environment)
+    """Return a step that runs pytest with these folders, files, tests and options."""
+    prefix = "".join(f"{name}={value} " for name, value in environment.items())
+    return Step(f"{prefix}pytest {' '.join(words)}", (sys.executable, "-m", "pytest", *words), environment=environment)
 
 
 def by_file(workers: int, *words: str) -> Step:
-    """Likewise, with whole files on so many workers of pytest-xdist: each has control planes of its own."""
+    """Return a step that runs pytest-xdist with this many workers; each file runs on one, which has control planes."""
     return pytest(f"--numprocesses={workers}", "--dist=loadfile", *words)
 
 
-def tracked(*patterns: str) -> tuple[str, ...]:
-    """Files of the checkout, new ones included, that match one of git's patterns."""
+def git_files(*patterns: str) -> tuple[str, ...]:
+    """Return the existing files of the checkout, untracked ones included, that match one of the git patterns."""
     command = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns)
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return tuple(name for name in listed.splitlines() if (ROOT / name).exists())
 
 
 def programs() -> Step:
-    """Build etcd and programs of Kubernetes into the cache, where they are not there yet."""
+    """Return a step that builds etcd and the Kubernetes programs into the cache, unless they are there."""
     return Step("programs", ("ansible-playbook", "playbooks/programs.yml", *TEST_CLUSTER))
 
 
 def package(what: str, names: str) -> Step:
-    """Install packages of the host's distribution; needs root."""
+    """Return a step that installs apt packages `names` on the host; needs root."""
     install = f"apt-get update --quiet && apt-get install --yes --no-install-recommends {names}"
     return Step(f"install {what}", ("sh", "-c", install))
 
 
 def run_suite(suite: Suite) -> bool:
-    """Run the steps up to the first that fails, then the cleanup; whether all passed."""
+    """Run the steps up to the first that fails, then the cleanup. Return whether all passed."""
     try:
         passed = all(_run(step) for step in suite.steps)
     finally:
-        # Also after Ctrl-C: what a suite started never outlives it.
+        # Also after Ctrl-C, so that nothing that a suite started keeps running.
         cleaned = [_run(step) for step in suite.cleanup]
     return passed and all(cleaned)
 
@@ -87,7 +87,7 @@ def _run(step: Step) -> bool:
                 processes.append(stack.enter_context(started(command, output, step.environment)))
             codes = [each.wait() for each in processes]
             for output in outputs:
-                tell(output)
+                print_output(output)
     except OSError as error:
         print(f"cannot run {step.command[0]}: {error}")
         return False
@@ -96,8 +96,8 @@ def _run(step: Step) -> bool:
     return not any(codes)
 
 
-def tell(output: IO[bytes]) -> None:
-    """Print what a command has said."""
+def print_output(output: IO[bytes]) -> None:
+    """Print the output of a command."""
     output.seek(0)
     print(output.read().decode(errors="replace"), flush=True)
 
@@ -106,11 +106,11 @@ def tell(output: IO[bytes]) -> None:
 def started(
     command: tuple[str, ...], output: IO[bytes] | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A command that does not outlive what is done with it: after Ctrl-C it is given time to clean up."""
-    # import-linter looks for the payload as a package on the path.
-    told = {**os.environ, "PYTHONPATH": str(ROOT / "scheduler"), **(environment or {})}
+    """Start a command in the checkout. If the block raises, for example by Ctrl-C, send SIGINT and wait for its end."""
+    # import-linter imports the package gpu_scheduler from the path.
+    prefix = {**os.environ, "PYTHONPATH": str(ROOT / "scheduler"), **(environment or {})}
     process: subprocess.Popen[bytes] = subprocess.Popen(
-        command, cwd=ROOT, env=told, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        command, cwd=ROOT, env=prefix, stdin=subprocess.DEVNULL, stdout=output, stderr=output
     )
     try:
         yield process

@@ -1,8 +1,9 @@
-"""Stands between a container engine and runc, on hosts whose kernel withholds capabilities from root.
+"""An OCI runtime that wraps runc, for hosts whose kernel withholds capabilities from root.
 
-`docker run --privileged` asks for every capability there is; where the bounding set lacks one, runc refuses the
-container ("unable to apply caps: operation not permitted"). This runtime takes out of the request what the host
-cannot grant, and then becomes runc. It adds nothing, so no container gains a right that it had not asked for.
+`docker run --privileged` requests every capability. If the bounding set lacks one, runc refuses the container ("unable
+to apply caps: operation not permitted"). This runtime removes from the request what the host cannot grant, and then
+executes runc. It adds nothing, so no container gains a right that it did not request.
+
 Standard library only: the engine starts it with the bare interpreter.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# In the order of their numbers in linux/capability.h.
+# Sorted by their numbers in linux/capability.h.
 CAPABILITIES = tuple(
     """
     CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID CAP_KILL CAP_SETGID CAP_SETUID CAP_SETPCAP
@@ -26,21 +27,21 @@ CAPABILITIES = tuple(
     """.split()  # noqa: SIM905 - one a line would fill a screen
 )
 
-# Which option of which runc command names the file that holds the request, and the file's name inside it.
+# The options of runc's commands that name the file of the request, and the file's name in a bundle.
 BUNDLE = ({"--bundle", "-b"}, "config.json")
 PROCESS = ({"--process", "-p"}, "")
 REQUESTS = {"create": BUNDLE, "run": BUNDLE, "exec": PROCESS}
 
 
 def granted(status: str) -> frozenset[str]:
-    """The capabilities that the text of /proc/self/status names in its bounding set."""
+    """Return the capabilities in the bounding set of /proc/self/status, given as text."""
     line = next(line for line in status.splitlines() if line.startswith("CapBnd:"))
     mask = int(line.split()[1], 16)
     return frozenset(name for bit, name in enumerate(CAPABILITIES) if mask >> bit & 1)
 
 
 def request_file(arguments: Sequence[str]) -> Path | None:
-    """The file that says what the container asks for, or None where this call starts no process."""
+    """Return the file of the container's request; None if this call starts no process."""
     options, inside = next((REQUESTS[word] for word in arguments if word in REQUESTS), (set(), ""))
     path = next(_values(arguments, options), None)
     return Path(path) / inside if path else None
@@ -54,9 +55,9 @@ def _values(arguments: Sequence[str], options: set[str]) -> Iterator[str]:
 
 
 def trimmed(request: dict[str, Any], allowed: frozenset[str]) -> dict[str, Any]:
-    """The request without what the host cannot grant: capabilities, and an OOM score below its own."""
+    """Return the request without what the host cannot grant: capabilities, and an OOM score below its own."""
     process = dict(request.get("process", request))
-    # An exec without the key inherits the container's set; an empty one would take everything away.
+    # An exec without the key inherits the container's set; an empty set would remove every capability.
     if process.get("capabilities"):
         process["capabilities"] = {
             kind: [name for name in names if name in allowed] for kind, names in process["capabilities"].items()
@@ -67,7 +68,7 @@ def trimmed(request: dict[str, Any], allowed: frozenset[str]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Trim the request, if this call has one, and become runc."""
+    """Trim the request, if this call has one, and execute runc."""
     file = request_file(arguments)
     if file is not None and file.is_file():
         request = json.loads(file.read_text())

@@ -1,7 +1,7 @@
-"""Judges what a cluster says against the map as it was written; pure functions, no cluster is asked here.
+"""Compares the state of a cluster with the map; pure functions, which read no cluster.
 
-The map is read anew, by these few lines and not by the scheduler's parser: a proof that shares its reading
-with the suspect proves less. What goes in and out are plain dictionaries, because Ansible hands them on.
+These lines parse the map themselves, without the scheduler's parser: a bug in that parser must not hide from the proof.
+Arguments and results are plain dictionaries, because Ansible passes them on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UID_CELL: Final = re.compile(r"\| [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12} \|"
 
 
 def read_map(text: str) -> dict[int, tuple[str, str]]:
-    """Return index → node and devices, as the inventory has them."""
+    """Return index → node and devices, as in the inventory's map."""
     slots = {}
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
@@ -42,7 +42,7 @@ def read_map(text: str) -> dict[int, tuple[str, str]]:
 
 
 def expectations(text: str, check_namespace: str, tests_namespace: str) -> list[Json]:
-    """Return what the map promises: a check pod for each line, and the guide's pods for the first three."""
+    """Return the expected pods: a check pod for each line, and the guide's pods for the first three."""
     slots = sorted(read_map(text).items())
     named = [(check_namespace, f"{CHECK}-{index}", slot) for index, slot in slots]
     named += [(tests_namespace, TESTS[index], slot) for index, slot in slots if index < len(TESTS)]
@@ -53,7 +53,7 @@ def expectations(text: str, check_namespace: str, tests_namespace: str) -> list[
 
 
 def containers(cluster: Json, expected: Iterable[Json]) -> list[Json]:
-    """Return the containers to ask for their environment: every one of each expected pod that exists."""
+    """Return the containers whose environment must be read: all containers of each expected pod that exists."""
     pods = _pods(cluster)
     return [
         {"namespace": wanted["namespace"], "pod": wanted["name"], "container": container["name"]}
@@ -91,7 +91,7 @@ def _verdict(wanted: Json, pod: Json | None, answers: list[Json], node: str, sch
     placed_by = pod["spec"].get("schedulerName")
     seen = [_seen(answer) for answer in answers]
     devices = list(dict.fromkeys(device for device, _ in seen))
-    # An alias names its node: told as the map tells it, where it is the right one.
+    # An alias is shown as it is in the map, if it belongs to the right node.
     shown = wanted["node"] if actual_node == node else actual_node or "no node"
     faults = {
         "wrong node": actual_node != node,
@@ -107,7 +107,7 @@ def _verdict(wanted: Json, pod: Json | None, answers: list[Json], node: str, sch
 
 
 def _seen(answer: Json) -> tuple[str, str]:
-    """Devices and their order as one container's first process has them."""
+    """Return the devices and their order in the environment of a container's first process."""
     if answer.get("rc") != 0:
         return "(not readable)", ORDER
     variables = dict(entry.split("=", 1) for entry in answer["stdout"].split("\0") if "=" in entry)
@@ -130,7 +130,7 @@ def _real_node(cluster: Json, name: str) -> str:
 
 
 def system_pods(cluster: Json, namespace: str) -> list[Json]:
-    """Return a row for each pod of the namespace: name, containers ready, uid."""
+    """Return a row for each pod of the namespace: name, ready containers, uid."""
     return [
         {
             "name": name,
@@ -144,7 +144,7 @@ def system_pods(cluster: Json, namespace: str) -> list[Json]:
 
 
 def images(cluster: Json, expected: Iterable[Json], namespace: str) -> list[Json]:
-    """Return a row for each image of the proved pods and the namespace's: its name and its ID on the nodes."""
+    """Return a row for each image of the expected pods and the namespace's: its name and its ID on the nodes."""
     proved = {_key(wanted) for wanted in expected}
     found = {
         (status["image"].removeprefix("docker.io/library/"), status["imageID"].rpartition("@")[2])
@@ -178,8 +178,13 @@ def _is_ready(condition: Json) -> bool:
     return bool(condition["type"] == "Ready" and condition["status"] == "True")
 
 
+def last_nodes(text: str) -> list[str]:
+    """Return the last two nodes of the map, in the order of its indices."""
+    return list(dict.fromkeys(node for _, (node, _) in sorted(read_map(text).items())))[-2:]
+
+
 def on_nodes(cluster: Json, expected: Iterable[Json], names: Iterable[str]) -> dict[str, list[Json]]:
-    """Return node, as the map names it → the check pods that run there, for their logs."""
+    """Return node, as the map names it → the check pods on it, for their logs."""
     pods = _pods(cluster)
     checks = [_key(wanted) for wanted in expected if wanted["name"].startswith(CHECK)]
     return {
@@ -207,7 +212,7 @@ def markdown(rows: Iterable[Json], columns: Iterable[str]) -> list[str]:
 
 
 def tells(report: str, lines: Iterable[str]) -> bool:
-    """Tell whether the report says exactly these things of pods: the same rows, none more and none less."""
+    """Whether the report has exactly these rows of pods."""
     return {line for line in report.splitlines() if _UID_CELL.search(line)} == set(lines)
 
 
@@ -220,6 +225,7 @@ class FilterModule:
             containers,
             expectations,
             images,
+            last_nodes,
             markdown,
             nodes,
             on_nodes,

@@ -1,6 +1,6 @@
-"""Ansible module: the entry of a kind cluster in a kubeconfig: where it leads, or the entry taken out.
+"""Ansible module: reads or removes the entry of a kind cluster in a kubeconfig.
 
-The file may be the user's own. What else is in it stays as it is, down to the quotes of a password: the nodes of the
+The file may be the user's own. Everything else in it stays unchanged, even the quotes of a password: the nodes of the
 YAML document are written as they were read.
 """
 
@@ -19,11 +19,11 @@ DOCUMENTATION = r"""
 module: kind_cluster_entry
 short_description: A kind cluster's context, cluster and user in a kubeconfig
 description:
-  - With state read it only tells where the entry leads.
-  - With state absent it takes out the context C(kind-NAME), and the cluster and the user of that name
-    unless another context names them. C(current-context) is emptied where it was that context.
+  - With state read it only returns the server address of the entry.
+  - With state absent it removes the context C(kind-NAME), and the cluster and the user of that name
+    unless another context names them. C(current-context) is emptied if it was that context.
   - A file in which nothing is left is removed.
-  - An entry that leads elsewhere than to the cluster stays, and I(kept) says why.
+  - An entry of another cluster stays, and I(kept) says why.
 options:
   kubeconfig:
     description: The kubeconfig; it need not exist.
@@ -34,14 +34,15 @@ options:
     type: str
     required: true
   state:
-    description: Whether to read the entry or to take it out.
+    description: Whether to read the entry or to remove it.
     type: str
     choices: [read, absent]
     default: read
   server:
     description:
       - The address that the cluster had when it was removed.
-      - Empty where it was gone already; then an entry is out of date whose address is of this host and does not answer.
+      - Empty if the cluster did not exist any more. Then an entry is out of date if its address is of this host and
+        does not answer.
     type: str
     default: ""
 author: gpu-scheduler
@@ -49,52 +50,52 @@ author: gpu-scheduler
 
 RETURN = r"""
 server:
-  description: Where the entry leads; empty where there is none.
+  description: The server address of the entry; empty without an entry.
   type: str
   returned: always
 kept:
-  description: Why the entry stays; empty where it does not, or where there is none.
+  description: Why the entry stays; empty if it was removed, or does not exist.
   type: str
   returned: always
 """
 
 # section → the key of an item's body
 SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
-# Seconds in which a port of this host answers, if anybody listens.
+# Seconds within which a port of this host answers.
 TIMEOUT = 2
 
 Items = dict[str, yaml.Node]
 
 
 def fields(node: yaml.Node | None) -> Items:
-    """The fields of a mapping; none of anything else."""
+    """Return the fields of a mapping; empty for anything else."""
     return {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
 
 
 def text(node: yaml.Node | None) -> str:
-    """A scalar's text; empty for anything else."""
+    """Return a scalar's text; empty for anything else."""
     return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
 
 
 def entries(document: yaml.Node | None, section: str) -> Items:
-    """The items of a section by their names."""
+    """Return the items of a section by their names."""
     listed = fields(document).get(section)
     found = listed.value if isinstance(listed, yaml.SequenceNode) else []
     return {text(fields(item).get("name")): item for item in found}
 
 
 def body(document: yaml.Node | None, section: str, name: str) -> Items:
-    """The fields of the item of this name; none where there is no such item."""
+    """Return the fields of the item of this name; empty without such an item."""
     return fields(fields(entries(document, section).get(name)).get(SECTIONS[section]))
 
 
 def server_of(document: yaml.Node | None, name: str) -> str:
-    """The address that the context leads to; empty where there is no such context, or it names no cluster."""
+    """Return the server address of the context; empty if the context does not exist or names no cluster."""
     return text(body(document, "clusters", text(body(document, "contexts", name).get("cluster"))).get("server"))
 
 
-def listens(server: str) -> bool:
-    """Whether anybody listens at this address of this host."""
+def is_open(server: str) -> bool:
+    """Return whether a program listens at this address of this host."""
     address = urlsplit(server)
     try:
         with socket.create_connection((str(address.hostname), address.port or 443), TIMEOUT):
@@ -104,7 +105,7 @@ def listens(server: str) -> bool:
 
 
 def reason_to_keep(document: yaml.Node | None, name: str, removed: str) -> str:
-    """Why the context is not that of the cluster that was removed; empty where it is, or where there is none."""
+    """Return why the context does not belong to the removed cluster; empty if it does, or does not exist."""
     if name not in entries(document, "contexts"):
         return ""
     context, server = body(document, "contexts", name), server_of(document, name)
@@ -114,11 +115,11 @@ def reason_to_keep(document: yaml.Node | None, name: str, removed: str) -> str:
         return "" if server == removed else f"it leads to {server}, and the cluster was at {removed}"
     if urlsplit(server).hostname not in ("127.0.0.1", "localhost", "::1"):
         return f"it leads to {server}, which is not on this host"
-    return f"somebody answers at {server}" if listens(server) else ""
+    return f"somebody answers at {server}" if is_open(server) else ""
 
 
 def take_out(document: yaml.Node, name: str) -> None:
-    """Take out the context, and the cluster and the user of its name unless another context names them."""
+    """Remove the context, and the cluster and the user of its name unless another context names them."""
     others = [
         fields(fields(item).get("context")) for other, item in entries(document, "contexts").items() if other != name
     ]
@@ -132,8 +133,8 @@ def take_out(document: yaml.Node, name: str) -> None:
 
 
 def write(module: AnsibleModule, path: Path, document: yaml.Node) -> None:
-    """Replace the file in one step, owner and mode as they were; remove it where nothing is left in it."""
-    # A link is followed: it may lead into a folder that the user keeps under version control.
+    """Replace the file atomically, with its owner and mode; remove it if nothing is left in it."""
+    # A link is followed: its target may be in a folder that the user keeps under version control.
     target = path.resolve()
     if not any(entries(document, section) for section in SECTIONS):
         target.unlink()
@@ -145,7 +146,7 @@ def write(module: AnsibleModule, path: Path, document: yaml.Node) -> None:
 
 
 def run(module: AnsibleModule) -> dict[str, Any]:
-    """The module's answer; raises OSError and YAMLError."""
+    """Return the module's result; raises OSError and YAMLError."""
     path, name = Path(module.params["kubeconfig"]), f"kind-{module.params['name']}"
     document = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader) if path.is_file() else None
     answer = {"changed": False, "kept": "", "server": server_of(document, name)}
@@ -159,7 +160,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Return the result to Ansible."""
     module = AnsibleModule(
         argument_spec={
             "kubeconfig": {"type": "path", "required": True},

@@ -1,7 +1,7 @@
-"""Ansible module: what is there of a kind cluster, read from the engine and from the cluster itself.
+"""Ansible module: the state of a kind cluster, read from the engine and from the cluster itself.
 
-Reads only. The state is derived from what runs, never from a marker of our own, so a cluster that somebody stopped,
-half created or moved is seen as what it is.
+Reads only. The state is derived from the running containers and objects, never from a marker of our own: so a cluster
+that was stopped, partly created or changed by hand is reported correctly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RETURN = r"""
 state:
   description:
     - absent (no container), stopped (a container does not run), starting (the API does not answer yet),
-      incomplete (creation was interrupted, or a container was removed), different (a whole cluster, but of other
+      incomplete (creation was interrupted, or a container was removed), different (a complete cluster with other
       workers), settling (not everything is ready) or ready.
   type: str
   returned: always
@@ -44,7 +44,7 @@ problem:
   type: str
   returned: always
 nodes:
-  description: Of every node its name, container, address and pod_cidr.
+  description: The name, container, address and pod_cidr of each node.
   type: list
   returned: always
 containers:
@@ -68,10 +68,10 @@ certificate_authority:
 ROLE_LABEL = "io.x-k8s.kind.role"
 CLUSTER_LABEL = "io.x-k8s.kind.cluster"
 
-# A kubelet renews its node's lease every 10 s; the node controller gives up after 40 s.
+# Seconds. A kubelet renews its node's Lease every 10 s; the node controller marks the node unhealthy after 40 s.
 LEASE_IS_FRESH = 25
 
-# A stopped kubelet's pods stay "ready" in the API; what started before its node did is from before a restart.
+# The pods of a stopped kubelet stay "ready" in the API. A pod that started before its node is from before a restart.
 SYSTEM_PODS = ("kube-dns", "kube-proxy", "kindnet")
 
 READ_CLUSTER = r"""
@@ -85,12 +85,12 @@ exec kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout 5s \
 Document = dict[str, Any]
 
 
-# READ_CLUSTER's own exit status where kubeadm never ran.
+# READ_CLUSTER's exit status if kubeadm never ran.
 NEVER_SET_UP = 3
 
 
 class Container:
-    """A node as the engine sees it."""
+    """A node's container, as the engine describes it."""
 
     def __init__(self, inspected: Document) -> None:
         self.name: str = inspected["Name"].lstrip("/")
@@ -105,23 +105,23 @@ class Container:
 
 
 def instant(text: str) -> datetime:
-    """A time as Go or Kubernetes writes it; fractions of a second do not matter here."""
+    """Parse a time as Go or Kubernetes writes it; fractions of a second are dropped."""
     return datetime.fromisoformat(text[:19]).replace(tzinfo=UTC)
 
 
 def ready(thing: Document) -> bool:
-    """Whether a node's or a pod's condition Ready is true."""
+    """Return whether condition Ready of a node or a pod is true."""
     conditions = thing.get("status", {}).get("conditions", [])
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def of_kind(items: list[Document], kind: str) -> list[Document]:
-    """The objects of one kind among those that one request brought."""
+    """Return the objects of one kind in the answer to one request."""
     return [item for item in items if item["kind"] == kind]
 
 
 def node_problem(node: Document, container: Container, leases: dict[str, Document], now: datetime) -> str:
-    """Why this node cannot be used yet; empty where it can."""
+    """Return why this node cannot be used yet; empty if it can."""
     name = node["metadata"]["name"]
     renewed = leases.get(name, {}).get("spec", {}).get("renewTime")
     if not renewed or instant(renewed) < container.started or (now - instant(renewed)).total_seconds() > LEASE_IS_FRESH:
@@ -130,7 +130,7 @@ def node_problem(node: Document, container: Container, leases: dict[str, Documen
 
 
 def pod_problem(pod: Document, started: dict[str, datetime]) -> str:
-    """Why this system pod does not count as up yet; empty where it does."""
+    """Return why this system pod does not count as ready yet; empty if it does."""
     name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
     if not ready(pod):
         return f"pod {name} is not Ready"
@@ -142,7 +142,7 @@ def pod_problem(pod: Document, started: dict[str, datetime]) -> str:
 
 
 def is_system(pod: Document) -> bool:
-    """Whether the cluster cannot be used without this pod."""
+    """Return whether the cluster needs this pod."""
     labels = pod["metadata"].get("labels", {})
     named = labels.get("tier") == "control-plane" or labels.get("k8s-app", labels.get("app")) in SYSTEM_PODS
     return bool(
@@ -151,7 +151,7 @@ def is_system(pod: Document) -> bool:
 
 
 def judge(containers: list[Container], items: list[Document], workers: list[str], now: datetime) -> Document:
-    """The state of a cluster whose containers all run and whose API server answered with these objects."""
+    """Return the state of a cluster whose containers all run and whose API server answered with these objects."""
     nodes = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in of_kind(items, "Node")}
     lost = sorted(
         node["metadata"]["name"]
@@ -194,16 +194,16 @@ def judge(containers: list[Container], items: list[Document], workers: list[str]
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    """One call of the engine's client."""
+    """Run the engine's client."""
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
 
 
 def read_containers(name: str) -> list[Container]:
-    """The cluster's containers, the control plane first."""
+    """Return the cluster's containers, the control plane first."""
     try:
         listed = run("docker", "ps", "--all", "--quiet", "--filter", f"label={CLUSTER_LABEL}={name}")
     except FileNotFoundError:
-        return []  # no engine, no cluster; check mode comes here before the engine is installed
+        return []  # no engine, no cluster: in check mode the engine may not be installed yet
     if listed.returncode or not listed.stdout.split():
         return []
     inspected = json.loads(run("docker", "inspect", *listed.stdout.split()).stdout)
@@ -211,7 +211,7 @@ def read_containers(name: str) -> list[Container]:
 
 
 def read(name: str, workers: list[str]) -> Document:
-    """The module's answer."""
+    """Return the module's result."""
     containers = read_containers(name)
     info: Document = {
         "state": "absent",
@@ -245,7 +245,7 @@ def read(name: str, workers: list[str]) -> Document:
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Return the result to Ansible."""
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},

@@ -1,8 +1,8 @@
-"""Ansible module: who made the kind cluster of this name, read from the engine.
+"""Ansible module: which checkout created the kind cluster of this name, read from the engine.
 
-kind lets nobody label a container, so the nodes that this role creates carry marks as mounts of /dev/null: a path
-inside the container says which checkout made it. A mark comes with its container and goes with it: no file of ours
-can be stale. Reads only.
+kind has no option to label a container. So the nodes that this role creates are marked by mounts of /dev/null: a path
+inside the container names the checkout. A mark exists exactly as long as its container, so it cannot be stale. Reads
+only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = r"""
 module: kind_cluster_origin
-short_description: Who made a kind cluster
+short_description: The checkout that created a kind cluster
 description:
-  - Lists the containers that carry the cluster's label, and those among them that this checkout did not make.
-  - A container with a mark was made by the checkout that the mark names. One without was made by an older version,
-    which marked nothing, where the kubeconfig of this inventory leads to its cluster; else by somebody else.
+  - Lists the containers with the cluster's label, and those among them that this checkout did not create.
+  - A container with a mark was created by the checkout that the mark names. One without a mark was created by an
+    older version, which set no marks, if the kubeconfig of this inventory has its cluster's address. Otherwise it is
+    not ours.
 options:
   name:
     description: The cluster's name.
@@ -30,7 +31,7 @@ options:
     type: str
     required: true
   known_server:
-    description: The address that this inventory's kubeconfig has for the cluster; empty where it has none.
+    description: The address that this inventory's kubeconfig has for the cluster; empty if it has none.
     type: str
     required: true
   made_by:
@@ -38,7 +39,7 @@ options:
     type: str
     required: true
   made_network:
-    description: The path of the mark that kind's network came with the cluster.
+    description: The path of the mark that kind's network was created with the cluster.
     type: str
     required: true
 author: gpu-scheduler
@@ -46,7 +47,7 @@ author: gpu-scheduler
 
 RETURN = r"""
 answers:
-  description: Whether the engine could be asked.
+  description: Whether the engine answers.
   type: bool
   returned: always
 containers:
@@ -54,7 +55,7 @@ containers:
   type: list
   returned: always
 strangers:
-  description: Those of the containers that this checkout did not make.
+  description: The containers that this checkout did not create.
   type: list
   returned: always
 makers:
@@ -62,15 +63,15 @@ makers:
   type: list
   returned: always
 server:
-  description: The API server's address on this host; empty where there is no control plane.
+  description: The API server's address on this host; empty without a control plane.
   type: str
   returned: always
 network_exists:
-  description: Whether kind's network is there.
+  description: Whether kind's network exists.
   type: bool
   returned: always
 made_network:
-  description: Whether kind's network came with this cluster.
+  description: Whether kind's network was created with this cluster.
   type: bool
   returned: always
 """
@@ -82,7 +83,7 @@ Document = dict[str, Any]
 
 
 class Container:
-    """A node as it was asked for at its creation: that does not change while it stands still."""
+    """A node's settings of its creation, which are known for a stopped container too."""
 
     def __init__(self, inspected: Document, made_by: str) -> None:
         asked = inspected["HostConfig"]
@@ -97,33 +98,33 @@ class Container:
 
 
 def docker(*arguments: str) -> str:
-    """What the engine's client printed; raises OSError or SubprocessError where it failed."""
+    """Return the output of the engine's client; raises OSError or SubprocessError if it failed."""
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603, S607
     return done.stdout
 
 
 def judge(containers: list[Container], asked: Document) -> Document:
-    """Who made these containers."""
+    """Return which checkouts created these containers."""
     port = next((container.port for container in containers if container.port), "")
     server = f"https://127.0.0.1:{port}" if port else ""
-    # Without a mark the kubeconfig is the only witness.
+    # Without a mark only the kubeconfig shows whether the cluster is ours.
     known = bool(server) and server == asked["known_server"]
-    strangers = [
+    foreign = [
         container
         for container in containers
         if (container.maker != asked["checkout"] if container.maker else not known)
     ]
     return {
         "containers": [container.name for container in containers],
-        "strangers": [container.name for container in strangers],
-        "makers": sorted({container.maker for container in strangers if container.maker}),
+        "strangers": [container.name for container in foreign],
+        "makers": sorted({container.maker for container in foreign if container.maker}),
         "server": server,
         "made_network": any(asked["made_network"] in container.mounts for container in containers),
     }
 
 
 def read(asked: Document) -> Document:
-    """The module's answer."""
+    """Return the module's result."""
     label = f"label={CLUSTER_LABEL}={asked['name']}"
     try:
         found = docker("ps", "--all", "--quiet", "--filter", label).split()
@@ -136,7 +137,7 @@ def read(asked: Document) -> Document:
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Return the result to Ansible."""
     options = ("name", "checkout", "known_server", "made_by", "made_network")
     module = AnsibleModule(
         argument_spec={option: {"type": "str", "required": True} for option in options}, supports_check_mode=True

@@ -1,8 +1,8 @@
-"""Ansible module: a pod network for kind nodes whose image carries no network of its own.
+"""Ansible module: a pod network for kind nodes whose image has no network of its own.
 
-Every node hands out addresses of its own range through the standard CNI plugins, and routes the other nodes' ranges
-to them. Routes and the address translation live in the node's kernel namespace: a restart of the engine loses them,
-and may swap the nodes' addresses, so they are compared with what should be at every run.
+Every node assigns addresses of its own range with the standard CNI plugins, and has routes to the other nodes' ranges.
+Routes and the address translation are state of the node's network namespace: a restart of the engine loses them, and
+may swap the nodes' addresses. So every run compares them with the required ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ description:
   - Adds the address translation that lets pods reach beyond the cluster.
 options:
   nodes:
-    description: Of every node its container, address and pod_cidr.
+    description: The container, address and pod_cidr of each node.
     type: list
     elements: dict
     required: true
@@ -53,7 +53,7 @@ author: gpu-scheduler
 
 CONFIGURATION = "/etc/cni/net.d/10-pods.conflist"
 
-# One round trip reads all three: the configuration, the routes we own (protocol static), the translation rules.
+# One call reads all three: the configuration, our routes (protocol static), the translation rules.
 OBSERVE = f"""
 cat {CONFIGURATION} 2>/dev/null || true
 echo ---
@@ -66,7 +66,7 @@ Node = dict[str, str]
 
 
 def configuration(pod_cidr: str) -> str:
-    """What CNI needs to know to connect the pods of one node."""
+    """Return the CNI configuration that connects the pods of one node."""
     ptp = {
         "type": "ptp",
         "ipam": {
@@ -82,19 +82,19 @@ def configuration(pod_cidr: str) -> str:
 
 
 def masquerade(pod_subnet: str) -> str:
-    """The rule for traffic that leaves the cluster, as iptables prints it."""
+    """Return the rule for traffic that leaves the cluster, as iptables prints it."""
     return f"POSTROUTING -s {pod_subnet} ! -d {pod_subnet} -o eth0 -j MASQUERADE"
 
 
 def steps(node: Node, nodes: list[Node], pod_subnet: str, observed: str) -> list[str]:
-    """The shell commands that bring one node from what was observed to what should be."""
+    """Return the shell commands that change one node from the observed to the required state."""
     written, routes, rules = (part.strip() for part in observed.split("---"))
     present = {" ".join(line.split()[:3]) for line in routes.splitlines()}
     wanted = [f"{other['pod_cidr']} via {other['address']}" for other in nodes if other is not node]
     todo = [f"ip route replace {route} proto static" for route in wanted if route not in present]
     if f"-A {masquerade(pod_subnet)}" not in rules.splitlines():
         todo.append(f"iptables -t nat -A {masquerade(pod_subnet)}")
-    # Last, because a node that has its configuration counts as ready.
+    # Last, because the configuration makes the node ready.
     if written != configuration(node["pod_cidr"]):
         todo.append("mkdir -p /etc/cni/net.d")
         todo.append(f"printf %s {shlex.quote(configuration(node['pod_cidr']))} > {CONFIGURATION}")
@@ -102,7 +102,7 @@ def steps(node: Node, nodes: list[Node], pod_subnet: str, observed: str) -> list
 
 
 def execute(container: str, script: str) -> str:
-    """The output of a script in a node."""
+    """Return the output of a script in a node."""
     command = ["docker", "exec", container, "sh", "-euc", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     if done.returncode:
@@ -111,7 +111,7 @@ def execute(container: str, script: str) -> str:
 
 
 def settle(node: Node, nodes: list[Node], pod_subnet: str, *, dry: bool) -> list[str]:
-    """Bring one node to what should be; answers what that took."""
+    """Bring one node to the required state; return the commands for it."""
     todo = steps(node, nodes, pod_subnet, execute(node["container"], OBSERVE))
     if todo and not dry:
         execute(node["container"], "\n".join(todo))
@@ -119,7 +119,7 @@ def settle(node: Node, nodes: list[Node], pod_subnet: str, *, dry: bool) -> list
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Return the result to Ansible."""
     text = {"type": "str", "required": True}
     node: dict[str, Any] = {"name": text, "container": text, "address": text, "pod_cidr": text}
     module = AnsibleModule(

@@ -1,4 +1,4 @@
-"""Where the images come from: one rule, so that a rerun of any tag decides as the first run did."""
+"""The source of the images: one rule, so that a later run with any tag decides as the first run did."""
 
 from typing import Literal, get_args
 
@@ -6,11 +6,11 @@ Source = Literal["pull", "build"]
 
 
 def node_image_source(asked: str, recorded: str, *, complete: bool, answers: bool) -> Source:
-    """The source to use.
+    """Return the source to use.
 
-    `asked` is the inventory's word, `recorded` what an earlier run decided, `complete` whether the images of that
-    decision are all here, `answers` whether a registry answered just now. What is here already stays: a laptop on a
-    train keeps the images it pulled, and a registry that comes back does not throw a built cluster away.
+    `asked` is the inventory's setting, `recorded` the decision of an earlier run, `complete` whether all images of that
+    decision exist, `answers` whether a registry answered just now. Existing images are kept: a host without a network
+    keeps the images that it pulled, and a cluster of built images stays when a registry answers again.
     """
     for source in get_args(Source):
         if asked == source or (asked == "auto" and recorded == source and complete):
@@ -19,8 +19,8 @@ def node_image_source(asked: str, recorded: str, *, complete: bool, answers: boo
 
 
 class FilterModule:
-    """Ansible's door."""
+    """The filter as Ansible finds it."""
 
     def filters(self) -> dict[str, object]:
-        """The filter, under its own name."""
+        """Return name → filter."""
         return {"node_image_source": node_image_source}

@@ -1,7 +1,7 @@
 """Ansible module: container images from files on this host, as one archive that `docker load` and `ctr import` read.
 
-No engine and no builder takes part, so an image can be made before there is an engine. An archive that exists is
-whole: it is written under another name and renamed.
+It needs neither engine nor builder, so an image can be made before an engine exists. An existing archive is complete:
+it is written under another name and then renamed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ module: image_archive
 short_description: Container images from files on this host
 description:
   - Writes an archive in Docker's own format with one image of one layer for each element of O(images).
-  - Does nothing where O(dest) exists, so its name should hold a key of what went in.
+  - Does nothing if O(dest) exists, so its name should contain a key of its content.
 options:
   dest:
     description: The archive to write.
     type: path
     required: true
   architecture:
-    description: Of the programs inside, as Go names it.
+    description: The architecture of the programs inside, as Go names it.
     type: str
     required: true
   images:
@@ -65,7 +65,7 @@ options:
             description: A file, or a folder to take whole, owners and modes included.
             type: path
           packages:
-            description: Of the folder src, a Debian root filesystem, take these packages' files only.
+            description: Take only these packages' files from the folder src, a Debian root filesystem.
             type: list
             elements: str
           exclude:
@@ -89,14 +89,14 @@ Members = dict[str, tuple[tarfile.TarInfo, Path | None, bytes]]
 
 
 def package_files(root: Path, packages: list[str]) -> set[str]:
-    """The paths that dpkg knows of these packages, folders included."""
+    """Return the paths of these packages in dpkg's lists, folders included."""
     info = root / "var/lib/dpkg/info"
     lists = [next(iter([*info.glob(f"{name}.list"), *info.glob(f"{name}:*.list")])) for name in packages]
     return {line.strip("/") for file in lists for line in file.read_text().splitlines()}
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Everything below a folder, folders before what is in them, links not followed."""
+    """Yield everything below a folder, a folder before its content, without following links."""
     for path in sorted(folder.iterdir()):
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -104,14 +104,14 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def member(name: str, path: Path | None, mode: str | None) -> tarfile.TarInfo:
-    """The header of one file in a layer."""
+    """Return the header of one file in a layer."""
     info = tarfile.TarInfo(name)
     if path is None:
         info.mode = 0o644
     else:
         status = path.lstat()
         info.mode, info.uid, info.gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
-        # Kept, because Python trusts compiled code only beside a source of the time that it remembers.
+        # Kept, because Python uses compiled code only if the source's time is the recorded one.
         info.mtime = int(status.st_mtime)
         if path.is_symlink():
             info.type, info.linkname = tarfile.SYMTYPE, str(path.readlink())
@@ -125,7 +125,7 @@ def member(name: str, path: Path | None, mode: str | None) -> tarfile.TarInfo:
 
 
 def collect(sources: list[dict[str, Any]]) -> Members:
-    """Everything one layer holds, by its path in the image."""
+    """Return everything in one layer, by its path in the image."""
     members: Members = {}
     for source in sources:
         dest = source["dest"].strip("/")
@@ -146,7 +146,7 @@ def collect(sources: list[dict[str, Any]]) -> Members:
 
 
 def collect_tree(root: Path, dest: str, source: dict[str, Any]) -> Members:
-    """What a layer takes of one folder."""
+    """Return what a layer takes from one folder."""
     members: Members = {}
     only = package_files(root, source["packages"]) if source.get("packages") else None
     for path in walk(root):
@@ -162,7 +162,7 @@ def collect_tree(root: Path, dest: str, source: dict[str, Any]) -> Members:
 
 
 def add_missing_folders(members: Members) -> None:
-    """A tar need not name its folders, but then they get whatever mode the reader likes."""
+    """Add headers of folders: without them a reader chooses the folders' modes."""
     for name in list(members):
         for parent in list(Path(name).parents)[:-1]:
             if str(parent) not in members:
@@ -172,7 +172,7 @@ def add_missing_folders(members: Members) -> None:
 
 
 def write_layer(sources: list[dict[str, Any]], file: IO[bytes]) -> None:
-    """A layer as a tar archive."""
+    """Write a layer as a tar archive."""
     members = collect(sources)
     add_missing_folders(members)
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as layer:
@@ -186,7 +186,7 @@ def write_layer(sources: list[dict[str, Any]], file: IO[bytes]) -> None:
 
 
 def add_text(archive: tarfile.TarFile, name: str, value: object) -> str:
-    """Add a JSON document, named by its digest where it has no name; answers the name."""
+    """Add a JSON document, named by its digest if `name` is empty; return the name."""
     data = json.dumps(value, sort_keys=True).encode()
     name = name or hashlib.sha256(data).hexdigest() + ".json"
     info = tarfile.TarInfo(name)
@@ -196,7 +196,7 @@ def add_text(archive: tarfile.TarFile, name: str, value: object) -> str:
 
 
 def add_image(archive: tarfile.TarFile, image: dict[str, Any], architecture: str, folder: str) -> dict[str, Any]:
-    """Writes the image's layer and configuration; returns its entry of manifest.json."""
+    """Write the image's layer and configuration; return its entry of manifest.json."""
     with TemporaryFile(dir=folder) as file:
         write_layer(image["sources"], file)
         info = tarfile.TarInfo()
@@ -223,7 +223,7 @@ def add_image(archive: tarfile.TarFile, image: dict[str, Any], architecture: str
 
 
 def write(dest: Path, images: list[dict[str, Any]], architecture: str) -> None:
-    """The archive, whole or not at all."""
+    """Write the archive atomically."""
     partial = dest.with_name(f".{dest.name}.{os.getpid()}")
     try:
         with tarfile.open(partial, "w", format=tarfile.GNU_FORMAT) as archive:
@@ -235,7 +235,7 @@ def write(dest: Path, images: list[dict[str, Any]], architecture: str) -> None:
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Return the result to Ansible."""
     source = {
         "dest": {"type": "str", "default": "/"},
         "src": {"type": "path"},

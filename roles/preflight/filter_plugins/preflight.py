@@ -1,6 +1,7 @@
-"""What is wrong with the inventory's values, whatever their types: sentences with variable, value, rule and example.
+"""Checks the inventory's values, of any type: a sentence for each problem, with variable, value, rule and example.
 
-Pure functions of the values as the user gave them. The map is read by the scheduler's own parser, so in its own words.
+Pure functions of the values as the user gave them. The scheduler's own parser reads the map, so the messages are its
+own.
 """
 
 from __future__ import annotations
@@ -33,30 +34,33 @@ LONGEST_CLUSTER: Final = 49
 # A socket's path has at most 107 bytes, and this one ends in /docker.sock.
 LONGEST_ENGINE: Final = 95
 HIGHEST_PORT: Final = 65535
-# Of one node; what can be simulated still fits into an annotation.
+# GPUs of one node. So many simulated ones still fit into an annotation.
 MOST_GPUS: Final = 256
 GROUP: Final = "(example: node1: [{count: 4, model: A100-40GB, memoryTotalMiB: 40960}])"
-OVERRIDES: Final = ("utilization", "health")
+OVERRIDES: Final = ("utilization", "temperature", "power", "health")
+DIGEST: Final = "@sha256:[0-9a-f]{64}"
+# Where an image is: [HOST[:PORT]/]PATH, then a tag, a digest or both.
+IMAGE: Final = rf"([-A-Za-z0-9.]+(:[0-9]+)?/)?[a-z0-9._/-]+((:[\w][-\w.]{{0,127}})?{DIGEST}|:[\w][-\w.]{{0,127}})"
 REGISTRY: Final = r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 
-# The payload is no package of the tool environment; its core needs nothing but Python.
+# The scheduler's package is not installed in the tool environment; its core needs nothing but Python.
 PAYLOAD: Final = Path(__file__).resolve().parents[3] / "scheduler"
 
 
 def fits(value: object, pattern: str) -> bool:
-    """Whether the value is text, all of it as the pattern says."""
+    """Return whether the value is text that matches the whole pattern."""
     return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
 def choices(given: Given) -> Iterator[str]:
-    """One of a few words each."""
+    """Variables with a few allowed words."""
     for name, words in CHOICES.items():
         if given[name] not in words:
             yield f"{name} is '{given[name]}': set it to {', '.join(words[:-1])} or {words[-1]}."
 
 
 def cluster_name(given: Given) -> Iterator[str]:
-    """What containers and nodes are named after."""
+    """The name from which containers and nodes get their names."""
     name = given["cluster_name"]
     if not fits(name, LABEL) or len(name) > LONGEST_CLUSTER:
         rule = LABEL_RULE.replace("63", str(LONGEST_CLUSTER))
@@ -64,7 +68,7 @@ def cluster_name(given: Given) -> Iterator[str]:
 
 
 def kube_context(given: Given) -> Iterator[str]:
-    """Where everything is installed."""
+    """The context of the cluster."""
     context, cluster = given["kube_context"], given["cluster_name"]
     if given["cluster_provider"] == "kind" and context != f"kind-{cluster}":
         yield (
@@ -99,7 +103,7 @@ def worker_nodes(given: Given) -> Iterator[str]:
 
 
 def namespaces(given: Given) -> Iterator[str]:
-    """Three namespaces; two get a Pod Security level that nothing of Kubernetes' own would survive."""
+    """Three namespaces. Two get a Pod Security level that Kubernetes' own pods do not meet."""
     named = [given[name] for name in NAMESPACES]
     for name, value in zip(NAMESPACES, named, strict=True):
         example = f"(example: gpu-scheduler-{name.partition('_')[0]})"
@@ -112,7 +116,7 @@ def namespaces(given: Given) -> Iterator[str]:
 
 
 def paths(given: Given) -> Iterator[str]:
-    """Files and folders; a colon would part them in PATH and KUBECONFIG."""
+    """Files and folders, without a colon: it would separate them in PATH and KUBECONFIG."""
     for name in PATHS:
         if not fits(given[name], r"/[^:\n]*"):
             example = f"/srv/gpu-scheduler/{name}"
@@ -138,7 +142,7 @@ def api_port(given: Given) -> Iterator[str]:
 
 
 def image_registry(given: Given) -> Iterator[str]:
-    """What the names of our images begin with."""
+    """The prefix of our images' names."""
     registry = given["image_registry"]
     if registry != "" and not fits(registry, REGISTRY):
         yield (
@@ -147,8 +151,31 @@ def image_registry(given: Given) -> Iterator[str]:
         )
 
 
+def images(given: Given) -> Iterator[str]:
+    """Our images, where the user gives them; the inventory computes them otherwise."""
+    if any(image_registry(given)):
+        # Their names begin with it.
+        return
+    for name in ("scheduler_image", "check_image"):
+        if not fits(given[name], IMAGE):
+            yield (
+                f"{name} is '{given[name]}': it must be an image with a tag or a digest of 64 hexadecimal digits"
+                f" (example: registry.example.com/team/gpu-scheduler@sha256:{'0' * 64})."
+            )
+
+
+def kubectl_program(given: Given) -> Iterator[str]:
+    """The program that reads the cluster for proof and reports."""
+    program = given["kubectl_program"]
+    if not fits(program, r"/[^\n]+|[^/\s]+"):
+        yield (
+            f"kubectl_program is '{program}': it must be the name of a program on the PATH or an absolute path"
+            " (example: /usr/local/bin/kubectl)."
+        )
+
+
 def scheduler_users(given: Given) -> Iterator[str]:
-    """Who else may write assignments; the names stand in a policy's expression."""
+    """Other users that may write assignments; their names become part of a policy's expression."""
     users = given["scheduler_users"]
     example = "(example: [system:serviceaccount:ml:gpu-scheduler])"
     if not isinstance(users, list):
@@ -160,7 +187,7 @@ def scheduler_users(given: Given) -> Iterator[str]:
 
 
 def _parser() -> ModuleType:
-    """The scheduler's own reading of maps."""
+    """Return the scheduler's own parser of maps."""
     if str(PAYLOAD) not in sys.path:
         sys.path.append(str(PAYLOAD))
     from gpu_scheduler.core.pods import placement_map  # noqa: PLC0415 - found just now
@@ -169,7 +196,7 @@ def _parser() -> ModuleType:
 
 
 def gpu_scheduling_map(given: Given) -> Iterator[str]:
-    """The placement that is proved."""
+    """The map of the check pods."""
     parser = _parser()
     text = given["gpu_scheduling_map"]
     if not isinstance(text, str):
@@ -196,7 +223,7 @@ def gpu_scheduling_map(given: Given) -> Iterator[str]:
 
 
 def simulated_inventory(given: Given) -> Iterator[str]:
-    """The GPUs that are declared: node to groups."""
+    """The declared GPUs: node to groups."""
     inventory = given["monitor_simulated_inventory"]
     if not isinstance(inventory, dict):
         yield f"monitor_simulated_inventory is '{inventory}': it must be nodes with groups of GPUs {GROUP}."
@@ -212,13 +239,13 @@ def simulated_inventory(given: Given) -> Iterator[str]:
 
 
 def declared_gpus(given: Given) -> Iterator[str]:
-    """The map and the declared GPUs together; what is wrong with either alone has been told."""
-    told = [*gpu_scheduling_map(given), *simulated_inventory(given)]
-    if told or given["monitor_source"] != "simulated":
+    """The map and the declared GPUs together; other functions report problems of either alone."""
+    faults = [*gpu_scheduling_map(given), *simulated_inventory(given)]
+    if faults or given["monitor_source"] != "simulated":
         return
     inventory = given["monitor_simulated_inventory"]
     for slot in _parser().parse_placement_map(given["gpu_scheduling_map"]).slots:
-        # Of a node that is not declared nobody knows how many it has.
+        # The number of GPUs of an undeclared node is unknown.
         declared = sum(group["count"] for group in inventory.get(slot.node, [{"count": MOST_GPUS}]))
         strange = [device for device in slot.devices if device.isdigit() and int(device) >= declared]
         if strange:
@@ -229,7 +256,7 @@ def declared_gpus(given: Given) -> Iterator[str]:
 
 
 def _group_problem(group: object) -> str:
-    """The rule that a group of GPUs breaks; empty where it breaks none."""
+    """Return the rule that a group of GPUs breaks; empty if it breaks none."""
     if not isinstance(group, dict) or not {"count", "model", "memoryTotalMiB"} <= set(group):
         return "a group needs count, model and memoryTotalMiB"
     if not _number(group["count"], MOST_GPUS) or not _number(group["memoryTotalMiB"], 2**40):
@@ -254,6 +281,8 @@ CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (
     engine_dir,
     api_port,
     image_registry,
+    images,
+    kubectl_program,
     scheduler_users,
     gpu_scheduling_map,
     simulated_inventory,
@@ -262,7 +291,7 @@ CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (
 
 
 def preflight_problems(given: Given) -> list[str]:
-    """Return everything that is wrong with these values: variable → value."""
+    """Return all problems of these values: variable → value."""
     return [sentence for check in CHECKS for sentence in check(given)]
 
 

@@ -1,88 +1,274 @@
-"""Ansible module: whether an existing cluster answers, how old it is, and what its user may do. Changes nothing."""
+"""Ansible module: whether an existing cluster can take the installation. Changes nothing.
+
+It asks for the version, the rights of the user, our namespaces, objects of another installer that have our names, and
+the nodes of the map. The first failure of the connection is the only one that it reports: all else would follow.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
-from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.basic import AnsibleModule  # type: ignore[import-untyped]  # Ansible ships no types
+from ansible.module_utils.cluster_client import (  # type: ignore[import-untyped]  # ours: ansible.cfg says where
+    METADATA,
+    Cluster,
+    ClusterError,
+    ForbiddenError,
+    in_parallel,
+)
+from ansible.module_utils.node_facts import node_facts  # type: ignore[import-untyped]  # likewise
 
 DOCUMENTATION = r"""
 module: cluster_access
-short_description: Version of a cluster, and rights of its user
+short_description: Version of a cluster, rights of its user, and what stands in the way of an installation
 description:
-  - Asks the API server for its version and, by access reviews, for the rights given.
+  - Reads from the API server, in parallel and with time-outs. Of Secrets only the metadata is read.
 options:
   kubeconfig:
     description: The kubeconfig to use.
     type: path
     required: true
   context:
-    description: The context in it; empty is its current one.
+    description: The context in it.
     type: str
-    default: ""
+    required: true
   rights:
-    description: What the user should be allowed to do.
+    description: What the user must be allowed to do, in rows with group, resource, verbs, names and namespace.
     type: list
     elements: dict
     default: []
-    suboptions:
-      verb:
-        description: The verb.
-        type: str
-        required: true
-      resource:
-        description: The resource, in the plural.
-        type: str
-        required: true
-      group:
-        description: The resource's API group.
-        type: str
-        default: ""
+  grant:
+    description: The file with these rights as a ClusterRole, for the message.
+    type: str
+    default: ""
+  objects:
+    description: What will be applied, in rows with api_version, kind, namespace and names.
+    type: list
+    elements: dict
+    default: []
+  namespaces:
+    description: The namespaces that will be used, with the variable that names each.
+    type: dict
+    default: {}
+  existing_namespaces:
+    description: Those of them that nobody makes, so they must exist.
+    type: list
+    elements: str
+    default: []
+  cert_manager:
+    description: Whether cert-manager must be installed.
+    type: bool
+    default: false
+  nodes:
+    description: Names or aliases of the nodes whose state is returned.
+    type: list
+    elements: str
+    default: []
 author: gpu-scheduler
 """
 
-# Long enough for a cluster behind a slow link, short enough for a wrong address.
-TIMEOUT = 10
+Json = dict[str, Any]
+
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+WHOAMI: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+MANAGER: Final = "gpu-scheduler-ansible"
+PART_OF: Final = "app.kubernetes.io/part-of"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+CERTIFICATE: Final = "cert-manager.io/certificate-name"
+ALL: Final = {"group": "*", "resource": "*", "verbs": ["*"]}
+MOST_NAMED: Final = 5
 
 
-def look(kubeconfig: str, context: str, rights: list[dict[str, str]]) -> dict[str, Any]:
-    """The module's answer; raises whatever the client raises."""
-    # Here, because the module must load where the client is missing, to say so.
-    from kubernetes import client, config  # noqa: PLC0415
+def allowed(cluster: Cluster, right: Json, verb: str, name: str) -> bool:
+    """Return whether the user has this right."""
+    resource, _, subresource = str(right["resource"]).partition("/")
+    attributes = {
+        "group": right.get("group", ""),
+        "resource": resource,
+        "subresource": subresource,
+        "verb": verb,
+        "name": name,
+        "namespace": right.get("namespace", ""),
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+    }
+    return bool(cluster.create(REVIEWS, review).get("status", {}).get("allowed"))
 
-    api = config.new_client_from_config(config_file=kubeconfig, context=context or None)
-    version = client.VersionApi(api).get_code(_request_timeout=TIMEOUT).git_version
-    reviews = client.AuthorizationV1Api(api)
-    missing = []
-    for right in rights:
-        review = {"spec": {"resourceAttributes": right}}
-        answer = reviews.create_self_subject_access_review(review, _request_timeout=TIMEOUT)
-        if not answer.status.allowed:
-            missing.append(f"{right['verb']} {right['resource']}")
-    # Vendors append a build of their own: v1.30.4-gke.1348000
-    return {"version": re.sub(r"^v|[-+].*$", "", version), "missing": missing, "error": ""}
+
+def missing_rights(cluster: Cluster, rights: list[Json]) -> list[str]:
+    """Return the rights that the user lacks: verbs, resource, names and namespace."""
+    # Most deployers may do everything, and one answer says so.
+    if not rights or allowed(cluster, ALL, "*", ""):
+        return []
+    asked = [(right, verb, name) for right in rights for verb in right["verbs"] for name in right.get("names") or [""]]
+    answers = in_parallel(lambda each: allowed(cluster, *each), asked)
+    without: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    for (right, verb, name), granted in zip(asked, answers, strict=True):
+        if not granted:
+            key = right["resource"], right.get("group", ""), right.get("namespace", "")
+            verbs = without.setdefault(key, {}).setdefault(name, [])
+            if verb not in verbs:
+                verbs.append(verb)
+    return [
+        f"{', '.join(verbs)} {resource}{'.' if group else ''}{group}{' ' if name else ''}{name}"
+        f"{' in namespace ' if namespace else ''}{namespace}"
+        for (resource, group, namespace), names in without.items()
+        for name, verbs in names.items()
+    ]
+
+
+def user_of(cluster: Cluster) -> str:
+    """Return the name of the user; empty where the API server does not say it."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        return str(cluster.create(WHOAMI, review).get("status", {}).get("userInfo", {}).get("username", ""))
+    except ClusterError:
+        return ""
+
+
+def path_of(api_version: str, kind: str, namespace: str, name: str) -> str:
+    """Return an object's path at the API server."""
+    word = kind.lower()
+    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"{'/apis' if '/' in api_version else '/api'}/{api_version}{within}/{plural}/{name}"
+
+
+def owner_of(metadata: Json) -> str:
+    """Say whose an object is; empty if it is ours."""
+    labels, managers = (
+        metadata.get("labels", {}),
+        [each.get("manager", "") for each in metadata.get("managedFields", [])],
+    )
+    certificate = metadata.get("annotations", {}).get(CERTIFICATE, "")
+    if labels.get(PART_OF) == "gpu-scheduler" and labels.get(MANAGED_BY, "ansible") == "ansible":
+        return ""
+    # cert-manager writes the Secret of a Certificate, which has the Secret's name here.
+    if MANAGER in managers or certificate == metadata["name"]:
+        return ""
+    named = [f"{MANAGED_BY}={labels[MANAGED_BY]}"] if MANAGED_BY in labels else []
+    wrote = [f"field manager {manager}" for manager in dict.fromkeys(managers) if manager]
+    return ", ".join(named + wrote) or "an unknown owner"
+
+
+def foreign_objects(cluster: Cluster, objects: list[Json]) -> dict[str, list[str]]:
+    """Return the objects with our names that another installer has made, by their owner."""
+    asked = [
+        (row["api_version"], row["kind"], row.get("namespace", ""), name) for row in objects for name in row["names"]
+    ]
+
+    def metadata_of(each: tuple[str, str, str, str]) -> Json | None:
+        try:
+            return cluster.get(path_of(*each), accept=METADATA)
+        except ForbiddenError:
+            # Reported as a right that is missing.
+            return None
+
+    found: dict[str, list[str]] = {}
+    for (_, kind, namespace, name), body in zip(asked, in_parallel(metadata_of, asked), strict=True):
+        owner = owner_of(body["metadata"]) if body else ""
+        if owner:
+            found.setdefault(owner, []).append(f"{kind} {namespace}{'/' if namespace else ''}{name}")
+    return found
+
+
+def namespace_problems(cluster: Cluster, namespaces: dict[str, str], existing: list[str]) -> list[str]:
+    """Return a sentence for each namespace that cannot be used."""
+    problems = []
+    for name, variable in namespaces.items():
+        try:
+            body = cluster.get(f"/api/v1/namespaces/{name}")
+        except ForbiddenError:
+            continue
+        if body is None and name in existing:
+            problems.append(
+                f"{variable} is '{name}', and the cluster has no such namespace: make it (kubectl create namespace"
+                f" {name}), or name another (example: -e {variable}=default)."
+            )
+        elif body and "deletionTimestamp" in body["metadata"]:
+            messages = [
+                each["message"].rstrip(".")
+                for each in body.get("status", {}).get("conditions", [])
+                if each.get("status") == "True" and each.get("message")
+            ]
+            problems.append(
+                f"{variable} is '{name}', and that namespace is being deleted since"
+                f" {body['metadata']['deletionTimestamp']} ({'; '.join(messages) or 'nothing says what holds it'}):"
+                f" wait until it is gone (kubectl wait --for=delete namespace/{name}), or name another."
+            )
+    return problems
+
+
+def few(words: list[str]) -> str:
+    """Return the first words, and how many more there are."""
+    more = len(words) - MOST_NAMED
+    return ", ".join(words[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def examine(cluster: Cluster, given: Json) -> Json:
+    """Return the module's result; raise ClusterError where the connection fails."""
+    version = (cluster.get("/version") or {}).get("gitVersion", "")
+    missing, problems = missing_rights(cluster, given["rights"]), []
+    if missing:
+        user = user_of(cluster)
+        problems.append(
+            f"The user {user}{' ' if user else ''}of kube_context '{given['context']}' may not {'; '.join(missing)}. An"
+            f" administrator grants it: kubectl apply -f {given['grant']}, and the binding at the head of that file."
+        )
+    if given["cert_manager"] and cluster.get("/apis/cert-manager.io/v1") is None:
+        problems.append(
+            "cert_mode is 'cert-manager', and the cluster does not serve cert-manager.io/v1: install cert-manager, or"
+            " set cert_mode to managed."
+        )
+    problems += namespace_problems(cluster, given["namespaces"], given["existing_namespaces"])
+    for owner, found in foreign_objects(cluster, given["objects"]).items():
+        problems.append(
+            f"Another installer has made {few(found)} ({owner}): uninstall that first (example: helm uninstall"
+            " gpu-scheduler), or, where it is not gpu-scheduler, set the variables of our namespaces to others."
+        )
+    try:
+        nodes = [node_facts(body) for body in cluster.items("/api/v1/nodes")] if given["nodes"] else []
+    except ForbiddenError:
+        # Reported as a right that is missing.
+        nodes = []
+    wanted = set(given["nodes"])
+    return {
+        # Vendors append a build of their own: v1.30.4-gke.1348000
+        "version": re.sub(r"^v|[-+].*$", "", version),
+        "problems": problems,
+        "nodes": [node for node in nodes if {node["name"], node["alias"]} & wanted],
+        "node_names": [node["name"] for node in nodes],
+        "error": "",
+    }
 
 
 def main() -> None:
-    """Answer Ansible."""
-    right = {
-        "verb": {"type": "str", "required": True},
-        "resource": {"type": "str", "required": True},
-        "group": {"type": "str", "default": ""},
-    }
+    """Return the result to Ansible."""
+    rows = {"type": "list", "elements": "dict", "default": []}
+    words = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
             "kubeconfig": {"type": "path", "required": True},
-            "context": {"type": "str", "default": ""},
-            "rights": {"type": "list", "elements": "dict", "default": [], "options": right},
+            "context": {"type": "str", "required": True},
+            "rights": rows,
+            "grant": {"type": "str", "default": ""},
+            "objects": rows,
+            "namespaces": {"type": "dict", "default": {}},
+            "existing_namespaces": words,
+            "cert_manager": {"type": "bool", "default": False},
+            "nodes": words,
         },
         supports_check_mode=True,
     )
     try:
-        found = look(module.params["kubeconfig"], module.params["context"], module.params["rights"])
-    except Exception as error:  # noqa: BLE001 - whatever the client raises, the user sees it beside the variables to check
-        found = {"version": "", "missing": [], "error": " ".join(str(error).split())[:300]}
+        cluster = Cluster(module.params["kubeconfig"], module.params["context"])
+        found = examine(cluster, module.params)
+    except ClusterError as error:
+        found = {"version": "", "problems": [], "nodes": [], "node_names": [], "error": str(error)}
     module.exit_json(changed=False, **found)
 
 

@@ -1,4 +1,4 @@
-"""Ansible module: what preflight wants to know of this host, read in one go. Changes nothing."""
+"""Ansible module: the facts of this host that preflight needs, read in one task. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCUMENTATION = r"""
 module: host_info
 short_description: Disks, memory, tools and container engine of this host
 description:
-  - Reads what decides whether a cluster can be made here.
+  - Reads whether this host can run a cluster.
 options:
   cluster:
     description: Name of the kind cluster that may run here already.
@@ -31,29 +31,40 @@ options:
     description: Port to try; 0 tries none.
     type: int
     default: 0
+  programs:
+    description: More programs to look for, names or paths.
+    type: list
+    elements: str
+    default: []
+  engine:
+    description: Whether to ask the container engine, which can take 20 s where it hangs.
+    type: bool
+    default: true
 author: gpu-scheduler
 """
 
-PROGRAMS = ("git", "sudo", "dockerd", "debootstrap")
+PROGRAMS = ("sudo", "dockerd", "debootstrap")
 
-# The engine in one line: its data, where it pulls from, and its default registry by the API that came before /v2/.
+MEMINFO = Path("/proc/meminfo")
+
+# The engine in one line: its data folder, its mirrors, and its default registry by the API before /v2/.
 ENGINE = "{{.DockerRootDir}}|{{range .RegistryConfig.Mirrors}}{{.}} {{end}}|{{.IndexServerAddress}}"
 
 
 def disk(path: str) -> dict[str, Any]:
-    """Free space where this folder is, or will be."""
+    """Return the free space at this folder, or at its nearest existing parent."""
     folder = next(parent for parent in [Path(path), *Path(path).parents] if parent.exists())
     return {"path": path, "free_mib": shutil.disk_usage(folder).free >> 20, "device": folder.stat().st_dev}
 
 
 def memory_mib() -> int:
-    """The kernel's own estimate of what can be had without swapping."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:"))
+    """Return the kernel's own estimate of the memory that is available without swapping; 0 where it is not Linux."""
+    lines = MEMINFO.read_text().splitlines() if MEMINFO.exists() else []
+    return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:")), 0)
 
 
 def port_is_free(port: int) -> bool:
-    """Whether nobody listens on this port of the loopback address."""
+    """Return whether no program listens on this port of the loopback address."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -64,7 +75,7 @@ def port_is_free(port: int) -> bool:
 
 
 def docker(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, output and errors of the engine's client; a missing client is a failed one."""
+    """Return exit status, output and errors of the engine's client; a missing client counts as failed."""
     command = ["docker", *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
@@ -74,14 +85,14 @@ def docker(*arguments: str) -> tuple[int, str, str]:
 
 
 def registry(mirrors: str, index: str) -> str:
-    """Where the engine would pull from, without a path."""
+    """Return the registry from which the engine would pull, without a path."""
     address = next(iter([*mirrors.split(), index]), "")
     return "/".join(address.split("/")[:3])
 
 
-def engine(cluster: str) -> dict[str, Any]:
-    """What the container engine says of itself, and of the cluster."""
-    code, line, error = docker("info", "--format", ENGINE)
+def engine(cluster: str, *, asked: bool) -> dict[str, Any]:
+    """Return the state of the container engine, and of the cluster in it. One that is not asked does not answer."""
+    code, line, error = docker("info", "--format", ENGINE) if asked else (1, "", "")
     # Without an engine the client still exits 0 in some releases, with an empty root.
     answer = line.splitlines()[-1] if code == 0 and line else "||"
     root, mirrors, index = answer.split("|")
@@ -95,18 +106,20 @@ def engine(cluster: str) -> dict[str, Any]:
         "engine_device": place["device"],
         "engine_registry": registry(mirrors, index),
         "cluster_runs": bool(root and docker("ps", *ours)[1]),
-        # A stopped engine keeps its secret, so its data folder stands for a cluster that may be in there.
+        # A stopped engine cannot list its containers, so an existing data folder counts as an existing cluster.
         "cluster_exists": bool(docker("ps", "--all", *ours)[1]) if root else Path("/var/lib/docker").exists(),
     }
 
 
 def main() -> None:
-    """Answer Ansible."""
+    """Return the result to Ansible."""
     module = AnsibleModule(
         argument_spec={
             "cluster": {"type": "str", "required": True},
             "paths": {"type": "list", "elements": "path", "required": True},
             "port": {"type": "int", "default": 0},
+            "programs": {"type": "list", "elements": "str", "default": []},
+            "engine": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )
@@ -118,11 +131,11 @@ def main() -> None:
         python=platform.python_version(),
         is_root=os.geteuid() == 0,
         is_debian=Path("/etc/debian_version").exists(),
-        programs=[name for name in PROGRAMS if shutil.which(name, path=path)],
+        programs=[name for name in (*PROGRAMS, *module.params["programs"]) if shutil.which(name, path=path)],
         disks=[disk(path) for path in module.params["paths"]],
         memory_mib=memory_mib(),
         port_is_free=not module.params["port"] or port_is_free(module.params["port"]),
-        **engine(module.params["cluster"]),
+        **engine(module.params["cluster"], asked=module.params["engine"]),
     )
 
 

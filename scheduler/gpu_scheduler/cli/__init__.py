@@ -1,4 +1,4 @@
-"""The commands that people call.
+"""The command line: it starts the four programs, and its verbs print a snapshot of the cluster or change it.
 
-LAW: what a command needs is imported when it runs.
+LAW: a command imports what it needs only when it runs.
 """

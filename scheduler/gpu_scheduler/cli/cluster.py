@@ -1,4 +1,4 @@
-"""The way to the cluster: which kubeconfig, which namespace, and one sentence when it does not answer."""
+"""Connects a verb to the cluster: chooses kubeconfig and namespace, and reports a failed connection in one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _EXAMPLE: Final = "example: gpu-scheduler status --kubeconfig ~/.kube/config --c
 
 @asynccontextmanager
 async def reached(options: Options) -> AsyncIterator[ApiClient]:
-    """A connection; where the cluster refuses or does not answer, FailedError."""
+    """Yield a connection, and close it at the end.
+
+    FailedError if the cluster refuses a list or does not answer; RefusedInputError if the kubeconfig cannot be used.
+    """
     from gpu_scheduler.kube.config.client_config import ClientConfigError
     from gpu_scheduler.kube.http.client import NoResponseError, connect
     from gpu_scheduler.kube.lists import UnlistedError
@@ -44,7 +47,10 @@ async def reached(options: Options) -> AsyncIterator[ApiClient]:
 
 
 def kubeconfig_of(named: str | None, environment: Mapping[str, str]) -> str | None:
-    """The file that is named, else those of KUBECONFIG, else the user's own; None inside a pod."""
+    """Return `named`, else KUBECONFIG, else ~/.kube/config if it exists, else None inside a pod.
+
+    RefusedInputError if there is none of them.
+    """
     own = _HOME.expanduser()
     chosen = named or environment.get("KUBECONFIG") or (str(own) if own.is_file() else None)
     if chosen is None and "KUBERNETES_SERVICE_HOST" not in environment:
@@ -55,23 +61,23 @@ def kubeconfig_of(named: str | None, environment: Mapping[str, str]) -> str | No
 
 
 def namespace_of(options: Options, api: ApiClient) -> str | None:
-    """The namespace that is meant; None for all of them."""
+    """Return the namespace of the options, else of the context, else "default"; None for all namespaces."""
     return None if options.all_namespaces else options.namespace or api.namespace or "default"
 
 
 def _silence(api: ApiClient, error: NoResponseError) -> str:
     way = f" (context {api.context})" if api.context else ""
     return (
-        f"cannot reach the API server {api.host}{way}: {_why(error)}; "
+        f"cannot reach the API server {api.host}{way}: {_cause(error)}; "
         f"see whether it runs, or choose another cluster ({_EXAMPLE})"
     )
 
 
-def _why(error: NoResponseError) -> str:
-    """What the network said, in few words."""
+def _cause(error: NoResponseError) -> str:
+    """Return the cause of a failed connection in a few words."""
     cause = error.__cause__
     if isinstance(cause, TimeoutError):
         return "it does not answer in time"
-    # Of TLS and of names, too, there are OSErrors, but their numbers are not the system's.
+    # Errors of TLS and of name resolution are OSErrors too, but their numbers are not the operating system's.
     number = cause.errno if isinstance(cause, ConnectionError) or type(cause) is OSError else None
     return os.strerror(number).lower() if number else str(cause or error)

@@ -1,4 +1,4 @@
-"""Which facts stand in which column."""
+"""The columns of each table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GIB: Final = 1024
 
 
 def nodes_listing(items: Sequence[View]) -> Listing:
-    """One row a node; wide, one row a card."""
+    """Return the nodes with one row per node, or one row per device in the wide table."""
     table = (
         Column("NAME", lambda node: node["name"]),
         Column("ALIAS", lambda node: node["alias"]),
@@ -33,44 +33,45 @@ def nodes_listing(items: Sequence[View]) -> Listing:
         Column("TIER", lambda node: node["tier"]),
     )
     wide = (
-        Column("NODE", lambda card: card["node"]),
-        Column("GPU", lambda card: card["device"]),
-        Column("MODEL", lambda card: card["model"]),
-        Column("MEMORY", lambda card: _memory(card["memoryUsedMiB"], card["memoryTotalMiB"])),
-        Column("UTIL", lambda card: _percent(card["utilization"])),
-        Column("HEALTH", _card_health),
-        Column("FREE", lambda card: card["available"]),
+        Column("NODE", lambda device: device["node"]),
+        Column("GPU", lambda device: device["device"]),
+        Column("MODEL", lambda device: device["model"]),
+        Column("MEMORY", lambda device: _memory(device["memoryUsedMiB"], device["memoryTotalMiB"])),
+        Column("UTIL", lambda device: _percent(device["utilization"])),
+        Column("HEALTH", _device_health),
+        Column("FREE", lambda device: device["available"]),
         Column("HELD BY", _holders),
-        Column("UUID", lambda card: card["uuid"]),
+        Column("UUID", lambda device: device["uuid"]),
     )
-    cards = flattened(items, "cards")
+    devices = flattened(items, "cards")
     return Listing(
-        "Node", items, PrintedTable(table, items), PrintedTable(wide, cards), lambda node: f"node/{node['name']}"
+        "Node", items, PrintedTable(table, items), PrintedTable(wide, devices), lambda node: f"node/{node['name']}"
     )
 
 
-def health_listing(cards: Sequence[View]) -> Listing:
-    """One row a card."""
+def health_listing(devices: Sequence[View]) -> Listing:
+    """Return the devices with one row per device."""
     columns = [
-        Column("NODE", lambda card: card["node"]),
-        Column("GPU", lambda card: card["device"]),
-        Column("HEALTH", lambda card: card["health"]),
-        Column("TEMP", lambda card: _unit(card["temperature"], " °C")),
-        Column("UTIL", lambda card: _percent(card["utilization"])),
-        Column("STALE", lambda card: card["stale"]),
+        Column("NODE", lambda device: device["node"]),
+        Column("GPU", lambda device: device["device"]),
+        Column("HEALTH", lambda device: device["health"]),
+        Column("TEMP", lambda device: _unit(device["temperature"], " °C")),
+        Column("UTIL", lambda device: _percent(device["utilization"])),
+        Column("STALE", lambda device: device["stale"]),
+        Column("WHY", lambda device: device["why"]),
     ]
     more = [
-        Column("POWER", lambda card: _unit(card["power"], " W")),
-        Column("MEMORY", lambda card: _memory(card["memoryUsedMiB"], card["memoryTotalMiB"])),
-        Column("MODEL", lambda card: card["model"]),
-        Column("UUID", lambda card: card["uuid"]),
+        Column("POWER", lambda device: _unit(device["power"], " W")),
+        Column("MEMORY", lambda device: _memory(device["memoryUsedMiB"], device["memoryTotalMiB"])),
+        Column("MODEL", lambda device: device["model"]),
+        Column("UUID", lambda device: device["uuid"]),
     ]
-    name = _card_name
-    return Listing("Card", cards, PrintedTable(columns, cards), PrintedTable([*columns, *more], cards), name)
+    name = _device_name
+    return Listing("Card", devices, PrintedTable(columns, devices), PrintedTable([*columns, *more], devices), name)
 
 
 def workloads_listing(items: Sequence[View], *, namespaces: bool, now: datetime) -> Listing:
-    """One row a pod or GPUWorkload; `namespaces` where they are of several."""
+    """Return the workloads with one row per pod or GPUWorkload; `namespaces` adds a column for the namespace."""
     columns = [
         *[Column("NAMESPACE", lambda item: item["namespace"])] * namespaces,
         Column("NAME", lambda item: item["name"]),
@@ -89,22 +90,22 @@ def workloads_listing(items: Sequence[View], *, namespaces: bool, now: datetime)
     )
 
 
-def strategy_listing(name: str, source: str) -> Listing:
-    """The one strategy."""
+def strategy_listing(name: str, source: str | None) -> Listing:
+    """Return the cluster's strategy as a listing of one item."""
     items = [{"name": name, "source": source}]
-    sheet = PrintedTable(
+    table = PrintedTable(
         (Column("STRATEGY", lambda item: item["name"]), Column("FROM", lambda item: item["source"])), items
     )
-    return Listing("Strategy", items, sheet, sheet, lambda item: item["name"])
+    return Listing("Strategy", items, table, table, lambda item: item["name"])
 
 
 def status_listing(view: View) -> Listing:
-    """The one item; its table is a screen of its own."""
+    """Return the status as a listing of one item. Its tables are empty: `status_screen` prints it for people."""
     return Listing("Status", [view], PrintedTable((), ()), PrintedTable((), ()))
 
 
 def status_screen(view: View, now: datetime, *, wide: bool, headers: bool, coloured: bool) -> str:
-    """The screen of `status`: a line for each thing, then who waits; a message is cut unless `wide`."""
+    """Return the screen of `status`: one line per fact, then the waiting pods. `wide` prints messages in full."""
     columns = (Column("", lambda row: row["what"]), Column("", lambda row: row["how"]))
     rows = [{"what": what, "how": how} for what, how in _status_lines(view, now)]
     text = tabled(PrintedTable(columns, rows), headers=False, coloured=coloured)
@@ -120,7 +121,10 @@ def status_screen(view: View, now: datetime, *, wide: bool, headers: bool, colou
 
 
 def age(since: str | None, now: datetime) -> str | None:
-    """How long ago, in the largest unit that is not zero."""
+    """Return the time since `since` (RFC 3339) as whole days, hours, minutes or seconds; None if `since` is empty.
+
+    The unit is the largest with a value of at least 2, else seconds.
+    """
     if not since:
         return None
     seconds = max(0, int((now - datetime.fromisoformat(since)).total_seconds()))
@@ -135,19 +139,24 @@ def _status_lines(view: View, now: datetime) -> Iterator[tuple[str, str]]:
     context = f"{view['context']} ({view['server']})" if view["context"] else view["server"]
     yield "Cluster", context
     if leader is None:
-        yield "Leader", "nobody: no pod is placed (kubectl get pods -A -l app.kubernetes.io/name=gpu-scheduler)"
+        yield "Leader", "none: no pod is placed (kubectl get pods -A -l app.kubernetes.io/name=gpu-scheduler)"
     else:
         since = age(leader["since"], now)
         yield "Leader", leader["holder"] + (f", for {since}" if since else "")
-    yield "Strategy", f"{view['strategy']['name']} ({view['strategy']['source']})"
+    strategy = view["strategy"]
+    yield "Strategy", "unknown" if strategy["name"] is None else f"{strategy['name']} ({strategy['source']})"
     unhealthy = f", {gpus['unhealthy']} unhealthy" if gpus["unhealthy"] else ""
     yield "GPUs", f"{gpus['total']} known, {gpus['held']} held, {gpus['available']} free{unhealthy}"
     yield "Nodes", f"{nodes['total']}, {nodes['ready']} ready, {nodes['withGpus']} with GPUs"
-    if nodes["stale"]:
+    if nodes["stale"] is None:
+        yield "Monitors", "unknown"
+    elif nodes["stale"]:
         yield "Monitors", f"silent on {', '.join(nodes['stale'])}: no pod is placed there by strategy"
-    limits = [f"{each['namespace']}: {_limit(each)}" for each in view["limits"]["lines"]]
-    if limits:
-        yield "Limits", "; ".join(limits)
+    lines = view["limits"]["lines"]
+    if lines is None:
+        yield "Limits", "unknown"
+    elif lines:
+        yield "Limits", "; ".join(f"{each['namespace']}: {_limit(each)}" for each in lines)
     if view["limits"]["faults"]:
         yield "Limits", f"{len(view['limits']['faults'])} wrong: {view['limits']['faults'][0]}"
     yield "Workloads", f"{workloads['pending']} pending, {workloads['running']} running"
@@ -157,7 +166,7 @@ def _status_lines(view: View, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _limit(line: View) -> str:
-    """What one namespace holds and may hold."""
+    """Return how many GPUs one namespace holds, and its limits."""
     most = "any number of" if line["devices"] is None else f"{line['devices']}"
     held = most if line["held"] is None else f"{line['held']} of {most}"
     return f"{held} GPUs" + ("" if line["priority"] is None else f", priority up to {line['priority']}")
@@ -166,26 +175,27 @@ def _limit(line: View) -> str:
 def _message(pod: View, *, wide: bool) -> str | None:
     message: str | None = pod["message"]
     if message is None:
-        return "not looked at yet"
+        return "not tried yet"
     text = message.removeprefix(f"{pod['reason']}: ")
     return text if wide else shortened(text)
 
 
 def _node_state(node: View) -> str:
-    words = ["Ready" if node["ready"] else "NotReady", *["cordoned"] * node["cordoned"], *["stale"] * node["stale"]]
+    marks = [mark for mark in ("cordoned", "stale") if node[mark]]
+    words = ["Ready" if node["ready"] else "NotReady", *marks]
     return ",".join(words)
 
 
-def _card_health(card: View) -> str:
-    return "stale" if card["stale"] else cell(card["health"])
+def _device_health(device: View) -> str:
+    return "stale" if device["stale"] else cell(device["health"])
 
 
-def _holders(card: View) -> list[str]:
-    return [f"{each['namespace']}/{each['name']}" for each in card["holders"]]
+def _holders(device: View) -> list[str]:
+    return [f"{each['namespace']}/{each['name']}" for each in device["holders"]]
 
 
-def _card_name(card: View) -> str:
-    return f"{card['node']}/{card['device']}"
+def _device_name(device: View) -> str:
+    return f"{device['node']}/{device['device']}"
 
 
 def _workload_name(item: View) -> str:

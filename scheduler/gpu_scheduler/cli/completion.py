@@ -1,4 +1,4 @@
-"""Completion of words in a shell, for the command itself and as kubectl's plugin."""
+"""Shell completion for `gpu-scheduler` and for `kubectl gpu-scheduler`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
 
 VARIABLE: Final = f"_{SCHEDULER_NAME}_complete".replace("-", "_").upper()
-"""By which a shell's function asks for words."""
+"""Environment variable in which the shell's completion function asks for words."""
 
-# What kubectl is told after the words: whether file names are to be offered too.
+# Directives that kubectl reads after the words: complete file names too, or the words only.
 _FILES_TOO, _WORDS_ONLY = ":0", ":4"
 
 
@@ -39,7 +39,7 @@ def completion(
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:
-    """Let typer answer where a shell asks; nobody else pays for it."""
+    """Set up typer's completion if a shell asks for words; other calls do not import it."""
     if VARIABLE in environment:
         from typer import completion as typers
 
@@ -47,14 +47,14 @@ def prepare(environment: MutableMapping[str, str]) -> None:
 
 
 def kubectl_words(main: Callable[[], None], words: Sequence[str]) -> str:
-    """What kubectl offers for the last of `words`: a word a line, then its directive."""
+    """Return the completions of the last of `words` for kubectl: one word per line, then a directive."""
     given = words or [""]
     os.environ |= {
         VARIABLE: "complete_bash",
         "COMP_WORDS": shlex.join((SCHEDULER_NAME, *given)),
         "COMP_CWORD": str(len(given)),
     }
-    with redirect_stdout(StringIO()) as said, suppress(SystemExit):
+    with redirect_stdout(StringIO()) as output, suppress(SystemExit):
         main()
-    found = said.getvalue().split()
+    found = output.getvalue().split()
     return "\n".join([*found, _WORDS_ONLY if found else _FILES_TOO])

@@ -1,11 +1,11 @@
-"""How a scheduler is set up and who leads, as the objects of its namespace tell; what is not seen is as by default."""
+"""Reads a scheduler's configuration and its leader from the objects of its namespace; the rest are defaults."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,16 +13,18 @@ from gpu_scheduler import names
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.kube.http.client import segment
-from gpu_scheduler.kube.lists import get_one
+from gpu_scheduler.kube.lists import UnlistedError, get_one
 from gpu_scheduler.kube.objects.leases import Lease, LeaseSpec
 from gpu_scheduler.scheduler.config_maps import read_limits, read_strategy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from enum import StrEnum
     from typing import TypeVar
 
     from gpu_scheduler.kube.http.client import ApiClient
 
+    T = TypeVar("T")
     Word = TypeVar("Word", bound=StrEnum)
 
 
@@ -39,86 +41,114 @@ class _PodSpec(msgspec.Struct):
     containers: list[_Container]
 
 
-class _Template(msgspec.Struct):
+class _DeploymentTemplate(msgspec.Struct):
     spec: _PodSpec
 
 
 class _DeploymentSpec(msgspec.Struct):
-    template: _Template
+    template: _DeploymentTemplate
 
 
 class _Deployment(msgspec.Struct):
     spec: _DeploymentSpec
 
 
+_CONFIG: Final = f"ConfigMap {names.SETTINGS}"
+
 _deployments = msgspec.json.Decoder(_Deployment)
 _leases = msgspec.json.Decoder(Lease)
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """What the user may not read, as one sentence with the missing right; empty if all could be read."""
+
+    deployment: str = ""
+    strategy: str = ""
+    limits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Installation:
-    """How the scheduler decides."""
+    """The scheduler's configuration."""
 
     policy: Policy = field(default_factory=Policy)
-    strategy: Strategy = Strategy.LEAST_UTILIZED
-    """Of pods that name none."""
-    source: str = "default"
-    """Who says so."""
-    limits: str = ""
-    """A line per namespace; empty where there are none, or they are not ours to see."""
+    """The defaults if the Deployment could not be read."""
+    strategy: Strategy | None = Strategy.LEAST_UTILIZED
+    """The strategy of pods that name none; None if it could not be read."""
+    source: str | None = "default"
+    """The object that sets `strategy`, or "default"; None if it could not be read."""
+    limits: str | None = ""
+    """One line per namespace; empty if there are no limits, None if they could not be read."""
+    unread: Unread = field(default_factory=Unread)
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who holds the Lease, and since when (RFC 3339)."""
+    """The holder of the Lease, and since when (RFC 3339)."""
 
     holder: str
     since: str
 
 
 async def read_installation(api: ApiClient, namespace: str) -> Installation:
-    """How the scheduler of this namespace is set up; by default where it runs elsewhere, or is not ours to see."""
-    space = segment(namespace)
-    deployment, config, limits = await asyncio.gather(
-        get_one(
-            api,
-            "the scheduler's Deployment",
-            f"/apis/apps/v1/namespaces/{space}/deployments/{names.SCHEDULER_NAME}",
-            _deployments.decode,
-            or_none=True,
-        ),
-        get_one(
-            api,
-            "the scheduler's settings",
-            f"/api/v1/namespaces/{space}/configmaps/{names.SETTINGS}",
-            read_strategy,
-            or_none=True,
-        ),
-        get_one(
-            api,
-            "the limits of namespaces",
-            f"/api/v1/namespaces/{space}/configmaps/{names.LIMITS}",
-            read_limits,
-            or_none=True,
-        ),
+    """Read the configuration of the scheduler in `namespace`; defaults for objects that do not exist there.
+
+    `unread` says what the user may not read. UnlistedError if the API server refuses for another reason.
+    """
+    (deployment, no_deployment), (config, no_config), (limits, no_limits) = await asyncio.gather(
+        _get(api, namespace, ("/apis/apps/v1", "deployments", names.SCHEDULER_NAME), _deployments.decode),
+        _get(api, namespace, ("/api/v1", "configmaps", names.SETTINGS), read_strategy),
+        _get(api, namespace, ("/api/v1", "configmaps", names.LIMITS), read_limits),
     )
-    lines = "" if limits is None else limits[1] or ""
     env = {} if deployment is None else _environment(deployment)
     policy = Policy(
         env.get("SCHEDULER_NAME") or names.SCHEDULER_NAME,
         _word(Sharing, env.get("GPU_SHARING")) or Sharing.SAME_WORKLOAD,
     )
-    chosen = None if config is None else _word(Strategy, config[1])
-    if chosen is not None:
-        return Installation(policy, chosen, f"ConfigMap {names.SETTINGS}", lines)
-    chosen = _word(Strategy, env.get("SCHEDULING_STRATEGY"))
-    if chosen is not None:
-        return Installation(policy, chosen, f"Deployment {names.SCHEDULER_NAME}", lines)
-    return Installation(policy, limits=lines)
+    strategy, source = _strategy(None if config is None else config[1], env)
+    # Without a strategy in the ConfigMap, the Deployment's environment may set one.
+    no_strategy = no_config or (no_deployment if source != _CONFIG else "")
+    return Installation(
+        policy,
+        None if no_strategy else strategy,
+        None if no_strategy else source,
+        None if no_limits else (limits and limits[1]) or "",
+        Unread(no_deployment, no_strategy, no_limits),
+    )
+
+
+def _strategy(chosen: str | None, env: dict[str, str]) -> tuple[Strategy, str]:
+    """Return the cluster's strategy and the object that sets it; `chosen` is the ConfigMap's."""
+    for text, source in ((chosen, _CONFIG), (env.get("SCHEDULING_STRATEGY"), f"Deployment {names.SCHEDULER_NAME}")):
+        strategy = _word(Strategy, text)
+        if strategy is not None:
+            return strategy, source
+    return Strategy.LEAST_UTILIZED, "default"
+
+
+async def _get(
+    api: ApiClient, namespace: str, where: tuple[str, str, str], read: Callable[[bytes], T]
+) -> tuple[T | None, str]:
+    """Read the object `where` (API, resource, name). Return None if it does not exist, or may not be read, and why."""
+    group, resource, name = where
+    path = f"{group}/namespaces/{segment(namespace)}/{resource}/{name}"
+    kind = {"deployments": "Deployment", "configmaps": "ConfigMap"}[resource]
+    try:
+        return await get_one(api, f"{kind} {name} of namespace {namespace}", path, read), ""
+    except UnlistedError as error:
+        return None, missing_right(error, f"get {resource}/{name} -n {namespace}")
+
+
+def missing_right(error: UnlistedError, right: str) -> str:
+    """Return the sentence about a missing right, with a command that checks it; raise other errors."""
+    if not error.forbidden:
+        raise error
+    return f"{error}; ask for the right (example: kubectl auth can-i {right})"
 
 
 async def read_leader(api: ApiClient, namespace: str, now: datetime) -> Leader | None:
-    """Who leads; None when nobody has renewed the Lease in time."""
+    """Read the leader; None if the Lease does not exist, has no holder, or was not renewed in time by `now`."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{names.LEASE}"
     lease = await get_one(api, "the scheduler's Lease", path, _leases.decode)
     spec = LeaseSpec() if lease is None else lease.spec

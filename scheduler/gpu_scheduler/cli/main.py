@@ -1,6 +1,6 @@
 """The commands, their order in `--help`, and the console scripts.
 
-What a command needs is imported when it runs, so that `--version` and the webhook never pay for the Kubernetes client.
+A command imports what it needs when it runs, so that `--version` and the webhook do not load the Kubernetes client.
 """
 
 from __future__ import annotations
@@ -23,16 +23,22 @@ from gpu_scheduler.names import SCHEDULER_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(help="Reach the cluster through this file; without it, through the pod's service account."),
+]
+Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; its current one when left out.")]
+
 
 def add_verbs(app: typer.Typer) -> None:
-    """Make commands of them."""
-    for work in (status, nodes, workloads, submit, strategy, watch, health, generate_gpu_mapping):
-        app.command(work.__name__.replace("_", "-"))(verb(work))
+    """Register the verbs as commands of `app`."""
+    for function in (status, nodes, workloads, submit, strategy, watch, health, generate_gpu_mapping):
+        app.command(function.__name__.replace("_", "-"))(verb(function))
     app.command("generate-template")(generate_template)
     app.command("completion")(completion)
 
 
-# typer's rich output would cost every process 10 MB and 0.1 s.
+# Rich output is off: it would cost every process 10 MB and 0.1 s.
 app = typer.Typer(
     name=SCHEDULER_NAME,
     help="Says exactly which GPU on which node each replica gets.",
@@ -64,15 +70,7 @@ def _options(
 
 
 @app.command()
-def run(
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(help="Reach the cluster through this file; without it, through the pod's service account."),
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option(help="Context of the kubeconfig; its current one when left out.")
-    ] = None,
-) -> None:
+def run(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Schedule pods: watch, decide, bind; one of the replicas leads."""
     from gpu_scheduler.process.lifecycle import main_loop
     from gpu_scheduler.scheduler.run import run_scheduler
@@ -83,7 +81,7 @@ def run(
 
 @app.command()
 def webhook() -> None:
-    """Serve admission: inject the devices of pods whose place is known, refuse what cannot be placed."""
+    """Serve admission: inject the devices of pods whose placement is known, refuse pods that cannot be placed."""
     from gpu_scheduler.process.lifecycle import main_loop
     from gpu_scheduler.settings import WebhookSettings
     from gpu_scheduler.webhook.run import run_webhook
@@ -92,16 +90,8 @@ def webhook() -> None:
 
 
 @app.command()
-def controller(
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(help="Reach the cluster through this file; without it, through the pod's service account."),
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option(help="Context of the kubeconfig; its current one when left out.")
-    ] = None,
-) -> None:
-    """Make the pods of GPUWorkloads and tell what becomes of them; one of the replicas leads."""
+def controller(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Make the pods of GPUWorkloads and write their status; one of the replicas leads."""
     from gpu_scheduler.controller.run import run_controller
     from gpu_scheduler.process.lifecycle import main_loop
     from gpu_scheduler.settings import LeaderSettings
@@ -110,16 +100,8 @@ def controller(
 
 
 @app.command()
-def monitor(
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(help="Reach the cluster through this file; without it, through the pod's service account."),
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option(help="Context of the kubeconfig; its current one when left out.")
-    ] = None,
-) -> None:
-    """Tell of one node's GPUs: read them, write what is news on the node, and say that it is still so."""
+def monitor(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Publish one node's GPUs: read them, write what changed on the node, and renew its Lease."""
     from gpu_scheduler.monitor.run import run_monitor
     from gpu_scheduler.process.lifecycle import main_loop
     from gpu_scheduler.settings import MonitorSettings
@@ -127,27 +109,43 @@ def monitor(
     main_loop(MonitorSettings, lambda settings: run_monitor(settings, kubeconfig, context))
 
 
+@app.command()
+def renew(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Renew the webhook's certificate if it is due, then end."""
+    from gpu_scheduler.process.lifecycle import main_loop
+    from gpu_scheduler.renewer.run import run_renewer
+    from gpu_scheduler.settings import RenewerSettings
+
+    main_loop(RenewerSettings, lambda settings: run_renewer(settings, kubeconfig, context))
+
+
 add_verbs(app)
-# What our pods run, as they call it.
-_SERVING: dict[str, Callable[[], None]] = {"run": run, "webhook": webhook, "controller": controller, "monitor": monitor}
+# The commands that our pods run, by their names.
+_PROGRAMS: dict[str, Callable[[], None]] = {
+    "run": run,
+    "webhook": webhook,
+    "controller": controller,
+    "monitor": monitor,
+    "renew": renew,
+}
 
 
 def main(name: str = SCHEDULER_NAME) -> None:
-    """The console script; `name` is how it was called."""
+    """Run the command line; `name` is the command as the user called it."""
     prepare(os.environ)
     _, *words = sys.argv
-    if len(words) == 1 and words[0] in _SERVING:
-        # There is nothing to parse, and typer's parser would load pydantic: 10 MB in each of our pods.
-        _SERVING[words[0]]()
+    if len(words) == 1 and words[0] in _PROGRAMS:
+        # Without options typer's parser is not needed. It would load pydantic: 10 MB in each of our pods.
+        _PROGRAMS[words[0]]()
         return
     run_command(app, name)
 
 
 def plugin() -> None:
-    """The console script `kubectl-gpu_scheduler`: kubectl calls it for `kubectl gpu-scheduler`."""
+    """Run the console script `kubectl-gpu_scheduler`: kubectl calls it for `kubectl gpu-scheduler`."""
     main(f"kubectl {SCHEDULER_NAME}")
 
 
 def complete() -> None:
-    """The console script `kubectl_complete-gpu_scheduler`: kubectl asks it for words."""
+    """Run the console script `kubectl_complete-gpu_scheduler`: kubectl calls it for completion."""
     sys.stdout.write(kubectl_words(main, sys.argv[1:]) + "\n")

@@ -1,6 +1,6 @@
-"""What all verbs that ask the cluster have in common: options, errors, and how they end.
+"""Options, errors and exit codes that all verbs share.
 
-Nothing heavy is imported here: every `--help` pays for it.
+This module must import nothing slow, because every `--help` loads it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
 
+from gpu_scheduler.core.text import printable
 from gpu_scheduler.names import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
@@ -27,7 +28,7 @@ USAGE: Final = 2
 
 
 class Output(StrEnum):
-    """What is printed."""
+    """The formats of `--output`."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -37,20 +38,20 @@ class Output(StrEnum):
 
 
 class FailedError(Exception):
-    """What was asked for did not happen; one sentence."""
+    """The command failed; the text is one sentence. The process exits with `code`."""
 
     code = FAILED
 
 
 class RefusedInputError(FailedError):
-    """What was asked for makes no sense; one sentence: cannot, the value, the rule, an example."""
+    """The input is invalid; the text is one sentence: "cannot", the value, the rule, an example."""
 
     code = USAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every verb takes."""
+    """The options of every verb."""
 
     namespace: str | None = None
     all_namespaces: bool = False
@@ -78,13 +79,13 @@ SHARED: Final[dict[str, Any]] = {
 }
 
 
-def verb(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
-    """A command for typer of `work(options, …)`: it takes the options of all beside its own.
+def verb(function: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
+    """Return a typer command for `function(options, …)`, with the shared options in addition to its own.
 
-    The process ends with the code that `work` gives, or with that of its error, which is one sentence.
+    The process exits with the code that `function` returns, or with the code of its FailedError.
     """
-    # Its module may know Options for types only.
-    signature = inspect.signature(work, eval_str=True, locals={"Options": Options})
+    # The function's module may import Options only for type checking, so the name is given here.
+    signature = inspect.signature(function, eval_str=True, locals={"Options": Options})
     own = [each for each in signature.parameters.values() if each.name != "options"]
     fresh = Options()
     shared = [
@@ -94,10 +95,10 @@ def verb(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         options = Options(**{name: given.pop(name) for name in SHARED})
-        raise typer.Exit(carry_out(lambda: work(options, **given), options.log_level))
+        raise typer.Exit(run_verb(lambda: function(options, **given), options.log_level))
 
     parameters = [*own, *shared]
-    command.__doc__ = work.__doc__
+    command.__doc__ = function.__doc__
     command.__annotations__.update({each.name: each.annotation for each in parameters})
     vars(command)["__signature__"] = inspect.Signature(
         [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
@@ -106,37 +107,50 @@ def verb(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
 
 
 def run_command(app: typer.Typer, name: str) -> NoReturn:
-    """Run what the command line asks of `app` and end the process; `name` is how it was called.
+    """Run the command line with `app` and exit; `name` is the command as the user called it.
 
-    A command line that cannot be parsed is one sentence.
+    If the command line cannot be parsed, print one sentence.
     """
     try:
         code = app(prog_name=name, standalone_mode=False)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         called = context.command_path if context else name
-        said = error.format_message().replace("Value error, ", "").rstrip(".")
-        # Whoever calls without a command is shown what there is.
-        usage = f"cannot run {called}: {said[:1].lower()}{said[1:]} (example: {called} --help)"
-        print(said if "\n" in said else usage, file=sys.stderr)  # noqa: T201 - whoever called this reads standard error
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        # A call without a command has the whole help text as its message.
+        if message.startswith("Usage: "):
+            print(message, file=sys.stderr)  # noqa: T201 - several lines
+        else:
+            print_message(f"cannot run {called}: {message[:1].lower()}{message[1:]} (example: {called} --help)")
         code = error.exit_code
     sys.exit(code)
 
 
-def carry_out(work: Callable[[], Coroutine[Any, Any, int]], level: LogLevel = "WARNING") -> int:
-    """Do it; answers the exit code."""
-    # A process that lives for a second: what it would collect goes with it.
+def run_verb(function: Callable[[], Coroutine[Any, Any, int]], level: LogLevel = "WARNING") -> int:
+    """Run `function` with log lines from `level` on; return the exit code."""
+    # The process lives for about a second, so collecting garbage is not worth its time.
     gc.disable()
     from gpu_scheduler.process.logs import set_up_logging
 
     set_up_logging(level)
     try:
-        return asyncio.run(work())
+        return asyncio.run(function())
     except FailedError as error:
-        return tell(error)
+        return print_error(error)
 
 
-def tell(error: FailedError) -> int:
-    """Print the sentence; answers the exit code."""
-    print(error, file=sys.stderr)  # noqa: T201 - whoever called this reads standard error; a log line would bury it
+def print_error(error: FailedError) -> int:
+    """Print the error's sentence on standard error; return its exit code."""
+    print_message(str(error))
     return error.code
+
+
+def warn(unread: Iterable[str]) -> None:
+    """Print what the user may not read, so that the answer does not seem to be complete. Empty texts say nothing."""
+    for sentence in dict.fromkeys(filter(None, unread)):
+        print_message(f"Warning: {sentence}")
+
+
+def print_message(text: str) -> None:
+    """Print one line on standard error, printable whatever it quotes."""
+    print(printable(text), file=sys.stderr)  # noqa: T201 - whoever called this reads standard error; a log line would bury it

@@ -1,4 +1,4 @@
-"""What the command line looks at: nodes and pods once, by lists, as the values and the ledger that decisions read."""
+"""A snapshot of the cluster: nodes and pods, listed once, as the core values and the ledger that decisions use."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpu_scheduler import names
+from gpu_scheduler.cli.installation import missing_right
 from gpu_scheduler.controller.objects import GpuWorkloadObject
 from gpu_scheduler.core.ledger.availability import NodeDevices, node_devices
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.nodes.nodes import Nodes
 from gpu_scheduler.kube.http.client import segment
-from gpu_scheduler.kube.lists import FORBIDDEN, NOT_FOUND, list_all
+from gpu_scheduler.kube.lists import NOT_FOUND, UnlistedError, list_all
 from gpu_scheduler.kube.objects.agentaflow import API, GpuDevice
 from gpu_scheduler.kube.objects.decoding import decode_object, decode_part
-from gpu_scheduler.kube.objects.leases import read_sighting
+from gpu_scheduler.kube.objects.leases import read_monitor_lease
 from gpu_scheduler.kube.objects.nodes import NodeObject, node_value
 from gpu_scheduler.kube.objects.pod_objects import PodObject
-from gpu_scheduler.kube.objects.pods import pod_value, read_resident
+from gpu_scheduler.kube.objects.pods import pod_value, read_foreign_pod
+from gpu_scheduler.monitor.readings import faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +47,7 @@ _devices = msgspec.json.Decoder(list[GpuDevice] | None)
 
 @dataclass(frozen=True, slots=True)
 class ListedPod:
-    """One of our pods, and when it was made (RFC 3339)."""
+    """One of our pods, and when it was created (RFC 3339)."""
 
     pod: Pod
     created: str
@@ -53,54 +55,64 @@ class ListedPod:
 
 @dataclass(frozen=True, slots=True)
 class ListedNode:
-    """A node, and its cards as its monitor lists them: more than decisions read."""
+    """A node, and its devices as its monitor lists them. They have more fields than decisions use."""
 
     node: Node
     devices: Devices
+    faults: Mapping[int, str]
+    """What is wrong with a device, by its index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Nodes and our pods, and the ledger that follows from them."""
+    """Nodes, our pods, and the ledger that is derived from them."""
 
     nodes: Nodes
     ledger: Ledger
     pods: tuple[Pod, ...]
-    devices: Mapping[str, Devices]
-    """By node."""
+    listed: Mapping[str, ListedNode]
+    """The nodes by name."""
+    silent: Mapping[str, str]
+    """The nodes whose monitor has not renewed its Lease in time, and when it last did (RFC 3339)."""
+    unread: str
+    """That the monitors' Leases may not be listed, as a sentence; empty if they could be."""
 
     @property
-    def racks(self) -> tuple[NodeDevices, ...]:
-        """The cards of every node, and who holds them."""
+    def node_devices(self) -> tuple[NodeDevices, ...]:
+        """The devices of every node, and the pods that hold them."""
         return tuple(node_devices(self.nodes, self.ledger))
 
 
 async def take_snapshot(api: ApiClient, policy: Policy) -> Snapshot:
-    """Look at the whole cluster; others' pods are looked at only where a device plugin gives them cards."""
-    seen, pods, sightings = await asyncio.gather(
-        list_all(api, "nodes", "/api/v1/nodes", read_node),
-        pods_of(api, policy.scheduler_name),
-        list_all(api, "the monitors' Leases", LEASES, read_sighting, empty={FORBIDDEN, NOT_FOUND}),
+    """List the whole cluster. Pods of other schedulers are listed only if a node has a device plugin for GPUs.
+
+    `unread` says if the user may not list the monitors' Leases. UnlistedError if the API server refuses a list.
+    """
+    listed, pods, (leases, unread) = await asyncio.gather(
+        list_all(api, "nodes", "/api/v1/nodes", read_node), pods_of(api, policy.scheduler_name), _monitor_leases(api)
     )
-    stale = silent(each for _, each in sightings)
-    nodes = [replace(each.node, stale=each.node.name in stale) for each in seen]
-    residents: list[ForeignPod] = []
+    silent = _silent(leases)
+    nodes = [replace(each.node, stale=each.node.name in silent) for each in listed]
+    foreign_pods: list[ForeignPod] = []
     if any(node.advertised is not None for node in nodes):
         selector = others(policy.scheduler_name)
-        residents = [each for _, each in await list_all(api, "pods", "/api/v1/pods", read_resident, selector=selector)]
-    known, ledger = ledger_of(policy, nodes, (each.pod for each in pods), residents)
-    return Snapshot(known, ledger, tuple(each.pod for each in pods), {each.node.name: each.devices for each in seen})
+        foreign_pods = [
+            each for _, each in await list_all(api, "pods", "/api/v1/pods", read_foreign_pod, selector=selector)
+        ]
+    known, ledger = ledger_of(policy, nodes, (each.pod for each in pods), foreign_pods)
+    by_name = {each.node.name: each for each in listed}
+    return Snapshot(known, ledger, tuple(each.pod for each in pods), by_name, silent, unread)
 
 
 def ledger_of(
-    policy: Policy, nodes: Iterable[Node], pods: Iterable[Pod], residents: Iterable[ForeignPod] = ()
+    policy: Policy, nodes: Iterable[Node], pods: Iterable[Pod], foreign_pods: Iterable[ForeignPod] = ()
 ) -> tuple[Nodes, Ledger]:
-    """The nodes by name, and the ledger of all these."""
+    """Return the nodes by name, and the ledger of these nodes and pods."""
     known, ledger = Nodes(), Ledger(policy)
     for node in nodes:
         known.apply(node)
         ledger.apply_node(node)
-    for foreign_pod in residents:
+    for foreign_pod in foreign_pods:
         ledger.apply_foreign_pod(foreign_pod)
     for pod in pods:
         ledger.apply(pod)
@@ -108,42 +120,56 @@ def ledger_of(
 
 
 async def pods_of(api: ApiClient, scheduler_name: str, namespace: str | None = None) -> list[ListedPod]:
-    """Pods with our schedulerName, of one namespace or of all."""
+    """List the pods with our schedulerName in one namespace, or in all if it is None."""
     path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
     return await list_all(api, "pods", path, read_pod, selector=f"spec.schedulerName={scheduler_name}")
 
 
 async def workloads_of(api: ApiClient, namespace: str | None = None) -> list[GpuWorkloadObject]:
-    """GPUWorkloads, of one namespace or of all; none where the cluster does not know the kind."""
+    """List the GPUWorkloads in one namespace, or in all if it is None; none if the kind is not installed."""
     part = f"/namespaces/{segment(namespace)}" if namespace else ""
     path = f"{API}{part}/gpuworkloads"
     return await list_all(api, "GPUWorkloads", path, read_workload, empty={NOT_FOUND})
 
 
 def others(scheduler_name: str) -> str:
-    """The field selector of others' pods that take something of a node: bound, and not finished."""
+    """Return the field selector of other schedulers' pods that use resources of a node: bound and not finished."""
     return f"spec.schedulerName!={scheduler_name},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
-def silent(sightings: Iterable[MonitorLease]) -> frozenset[str]:
-    """The nodes whose monitor has not renewed its Lease in time."""
-    freshness, wall = MonitorLeases(), time.time()
-    return frozenset(each.node for each in sightings if freshness.seen(each, now=0.0, wall=wall))
+async def _monitor_leases(api: ApiClient) -> tuple[list[MonitorLease], str]:
+    """List the monitors' Leases. If the user may not, return none, and the sentence about the missing right."""
+    try:
+        leases = await list_all(api, "the monitors' Leases", LEASES, read_monitor_lease, empty={NOT_FOUND})
+    except UnlistedError as error:
+        return [], missing_right(error, f"list leases -n {names.MONITOR}")
+    return [each for _, each in leases], ""
+
+
+def _silent(leases: Iterable[MonitorLease]) -> dict[str, str]:
+    """Return the nodes whose monitor has not renewed its Lease in time, and when it last did."""
+    monitor_leases, wall = MonitorLeases(), time.time()
+    return {each.node: each.renewed or "" for each in leases if monitor_leases.seen(each, now=0.0, wall=wall)}
 
 
 def read_pod(raw: bytes | msgspec.Raw) -> ListedPod:
-    """JSON of one of our pods."""
+    """Read the JSON of one of our pods. msgspec.ValidationError if it is no pod."""
     pod = decode_object(_pods, raw)
     return ListedPod(pod_value(pod), pod.metadata.creation_timestamp or "")
 
 
 def read_node(raw: bytes | msgspec.Raw) -> ListedNode:
-    """JSON of a node; a list of cards that cannot be read costs what decisions do not need."""
+    """Read the JSON of a node. msgspec.ValidationError if it is no node.
+
+    If the monitor's list of devices cannot be read, `devices` is empty.
+    """
     node = decode_object(_nodes, raw)
-    listed = (node.metadata.annotations or {}).get(names.DEVICES, "")
-    return ListedNode(node_value(node), {each.index: each for each in decode_part(_devices, listed.encode()) or ()})
+    annotations = node.metadata.annotations or {}
+    listed = decode_part(_devices, annotations.get(names.DEVICES, "").encode()) or ()
+    devices = {each.index: each for each in listed}
+    return ListedNode(node_value(node), devices, faults_of(annotations.get(names.STATUS, "")))
 
 
 def read_workload(raw: bytes | msgspec.Raw) -> GpuWorkloadObject:
-    """JSON of a GPUWorkload."""
+    """Read the JSON of a GPUWorkload. msgspec.ValidationError if it is no GPUWorkload."""
     return decode_object(_workloads, raw)

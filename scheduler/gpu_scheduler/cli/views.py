@@ -1,6 +1,6 @@
-"""What there is to say of cluster, nodes, cards and workloads, as plain facts: the JSON of the verbs, field for field.
+"""Cluster, nodes, devices and workloads as plain data: the verbs' JSON, field for field.
 
-Pure: from values to values.
+The functions are pure.
 """
 
 from __future__ import annotations
@@ -13,63 +13,72 @@ from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.core.reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpu_scheduler.cli.installation import Installation, Leader
-    from gpu_scheduler.cli.snapshot import ListedPod
+    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.core.ledger.availability import DeviceState, NodeDevices
     from gpu_scheduler.core.ledger.devices import Conflict
     from gpu_scheduler.core.ledger.namespace_usage import NamespaceUsage
+    from gpu_scheduler.core.nodes.inventory import Device, DeviceReading
     from gpu_scheduler.core.pods.count_request import Strategy
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.kube.objects.agentaflow import GpuDevice
 
 View = dict[str, Any]
 
 POD: Final = "Pod"
 MAP: Final = "map"
-"""What stands for the strategy of a pod whose map says where it goes."""
+"""Shown as the strategy of a pod that a placement map places."""
 
 
-def node_view(states: NodeDevices, devices: Mapping[int, GpuDevice]) -> View:
-    """One node; `devices` is what its monitor lists."""
+def node_view(states: NodeDevices, listed: ListedNode, *, leases_read: bool = True, renewed: str = "") -> View:
+    """Return one node. `listed` has the devices that its monitor lists.
+
+    `renewed` is when a silent monitor last renewed its Lease, if that is known. Without `leases_read` nobody knows
+    whether monitors are silent.
+    """
     node = states.node
-    cards = [device_view(states, state, devices) for state in states.seats]
-    memory = [card["memoryTotalMiB"] for card in cards if card["memoryTotalMiB"] is not None]
+    stale = node.stale if leases_read else None
+    silence = f"its monitor has not renewed its Lease{f' since {renewed}' if renewed else ''}" if stale else ""
+    views = [device_view(states, state, listed, stale=stale, silence=silence) for state in states.devices]
+    memory = [device["memoryTotalMiB"] for device in views if device["memoryTotalMiB"] is not None]
     return {
         "name": node.name,
         "alias": node.alias,
         "ready": node.ready,
         "cordoned": node.unschedulable,
-        "stale": node.stale,
+        "stale": stale,
         "gpus": {"total": states.total, "held": states.held, "available": states.available, "unnamed": states.unnamed},
-        "models": sorted({card["model"] for card in cards if card["model"]}),
+        "models": sorted({device["model"] for device in views if device["model"]}),
         "memoryTotalMiB": sum(memory) if memory else None,
-        "memoryUsedMiB": sum(card["memoryUsedMiB"] or 0 for card in cards) if memory else None,
+        "memoryUsedMiB": sum(device["memoryUsedMiB"] or 0 for device in views) if memory else None,
         "utilization": states.utilization,
         "health": states.health,
         "tier": node.labels.get(names.TIER),
-        "cards": cards,
+        "cards": views,
     }
 
 
-def device_view(states: NodeDevices, state: DeviceState, devices: Mapping[int, GpuDevice]) -> View:
-    """One card; what nobody reads is None."""
-    card, reading = state.card, state.reading if states.monitored and state.card is not None else None
-    device = None if card is None else devices.get(card.index)
+def device_view(
+    states: NodeDevices, state: DeviceState, listed: ListedNode, *, stale: bool | None, silence: str
+) -> View:
+    """Return one device; values that no monitor reads are None. `silence` says why its node is stale, if it is."""
+    device, reading = state.device, state.reading if states.monitored and state.device is not None else None
+    details = None if device is None else listed.devices.get(device.index)
     return {
         "node": states.node.name,
         "device": state.name,
-        "uuid": None if card is None else card.uuid,
-        "model": None if card is None else card.model or None,
-        "memoryTotalMiB": None if card is None else card.memory,
+        "uuid": None if device is None else device.uuid,
+        "model": None if device is None else device.model or None,
+        "memoryTotalMiB": None if device is None else device.memory,
         "memoryUsedMiB": None if reading is None else reading.used,
         "utilization": None if reading is None else reading.utilization,
-        "temperature": None if device is None else device.temperature,
-        "power": None if device is None else device.power,
+        "temperature": None if details is None else details.temperature,
+        "power": None if details is None else details.power,
         "health": None if reading is None else reading.health,
-        "stale": states.node.stale,
+        "why": "; ".join(filter(None, (_fault(reading, device, listed), silence))) or None,
+        "stale": stale,
         "available": state.available,
         "holders": [
             {"namespace": each.ref.namespace, "name": each.ref.name, "memoryMiB": each.memory or None}
@@ -78,9 +87,16 @@ def device_view(states: NodeDevices, state: DeviceState, devices: Mapping[int, G
     }
 
 
-def pod_view(seen: ListedPod, strategy: Strategy) -> View:
-    """One pod; `strategy` is that of pods that name none."""
-    pod = seen.pod
+def _fault(reading: DeviceReading | None, device: Device | None, listed: ListedNode) -> str:
+    """Return what is wrong with the device; empty if it is healthy or no monitor reads it."""
+    if reading is None or device is None or reading.health is Health.HEALTHY:
+        return ""
+    return listed.faults.get(device.index) or f"annotation {names.DEVICES} of its node says {reading.health}"
+
+
+def pod_view(listed: ListedPod, strategy: Strategy | None) -> View:
+    """Return one pod; `strategy` is the strategy of pods that name none, None if it is unknown."""
+    pod = listed.pod
     request = pod.request
     count = None if request.fault is not None or request.line is not None else request.count
     reason, message = waits_for(pod)
@@ -99,12 +115,12 @@ def pod_view(seen: ListedPod, strategy: Strategy) -> View:
         "reason": reason,
         "message": message,
         "workload": pod.owner.name if pod.owner is not None and pod.owner.kind == names.WORKLOAD_KIND else None,
-        "createdAt": seen.created or None,
+        "createdAt": listed.created or None,
     }
 
 
-def workload_view(workload: GpuWorkloadObject, strategy: Strategy) -> View:
-    """One GPUWorkload."""
+def workload_view(workload: GpuWorkloadObject, strategy: Strategy | None) -> View:
+    """Return one GPUWorkload; `strategy` is the strategy of workloads that name none, None if it is unknown."""
     meta, spec, status = workload.metadata, workload.spec, workload.status
     template = spec.pod_template.metadata
     return {
@@ -126,14 +142,17 @@ def workload_view(workload: GpuWorkloadObject, strategy: Strategy) -> View:
 
 
 def phase_of(pod: Pod) -> str:
-    """As Kubernetes says it, but for the two that matter here: bound and not started, and on its way out."""
+    """Return the pod's phase in Kubernetes, or "Terminating", or "Scheduled" if it is bound but has not started."""
     if pod.deleting_since is not None and not pod.finished:
         return "Terminating"
     return "Scheduled" if pod.bound and pod.phase == "Pending" else pod.phase
 
 
 def waits_for(pod: Pod) -> tuple[str | None, str | None]:
-    """The word and the whole text of why a pod has no node; None where it has one, or nobody has looked yet."""
+    """Return reason and message of why a pod has no node.
+
+    Both are None if the pod has a node, has finished, or the scheduler has not tried it yet.
+    """
     condition = pod.scheduled_condition
     if pod.bound or pod.finished or condition is None or condition.status == "True":
         return None, None
@@ -142,20 +161,25 @@ def waits_for(pod: Pod) -> tuple[str | None, str | None]:
 
 
 def devices_of(pod: Pod) -> tuple[str, ...]:
-    """What a bound pod sees, whether or not it holds it: what its Binding says, else what its containers say."""
+    """Return the devices that a bound pod sees, even if it holds none: from its Binding, else from its containers."""
     if not pod.bound:
         return ()
     assigned = pod.assignment.devices
     return (pod.environment.own_devices or ()) if assigned is None else assigned
 
 
-def limits_view(text: str, usage: NamespaceUsage, namespace: str | None) -> View:
-    """What each namespace with a line may have and what its pods hold, or of `namespace` alone; and what is wrong."""
+def limits_view(text: str | None, usage: NamespaceUsage, namespace: str | None) -> View:
+    """Return limit and use of each namespace with a line in the limits, or of `namespace` only.
+
+    `faults` lists what is wrong in `text`. If it is None, the limits are unknown.
+    """
+    if text is None:
+        return {"lines": None, "faults": []}
     limits, faults = parse_limits(text)
-    told = limits.lines if namespace is None else {namespace: limits.of(namespace)}
+    shown = limits.lines if namespace is None else {namespace: limits.of(namespace)}
     lines = [
         {"namespace": name, "devices": limit.devices, "held": usage.used(name), "priority": limit.priority}
-        for name, limit in sorted(told.items())
+        for name, limit in sorted(shown.items())
     ]
     others = limits.others
     every = [{"namespace": EVERY_OTHER, "devices": others.devices, "held": None, "priority": others.priority}]
@@ -170,35 +194,41 @@ def status_view(  # noqa: PLR0913 - the parts of the screen
     api: tuple[str, str],
     installation: Installation,
     leader: Leader | None,
-    racks: Sequence[NodeDevices],
+    node_devices: Sequence[NodeDevices],
     pods: Iterable[Pod],
     conflicts: Iterable[Conflict],
     limits: View,
+    leases_read: bool,
 ) -> View:
-    """The cluster as a whole; `api` is the context and the address."""
-    alive = [pod for pod in pods if not pod.finished]
-    waiting = [(pod, *waits_for(pod)) for pod in alive if not pod.bound]
-    equipped = [states for states in racks if states.total]
+    """Return the state of the whole cluster; `api` is the context and the API server's address.
+
+    Without `leases_read` nobody knows whether monitors are silent.
+    """
+    unfinished = [pod for pod in pods if not pod.finished]
+    waiting = [(pod, *waits_for(pod)) for pod in unfinished if not pod.bound]
+    with_gpus = [states for states in node_devices if states.total]
     return {
         "context": api[0] or None,
         "server": api[1],
         "leader": None if leader is None else {"holder": leader.holder, "since": leader.since},
         "strategy": {"name": installation.strategy, "source": installation.source},
         "gpus": {
-            "total": sum(states.total or 0 for states in racks),
-            "held": sum(states.held for states in racks),
-            "available": sum(states.available for states in racks),
-            "unhealthy": sum(state.reading.health is Health.UNHEALTHY for states in racks for state in states.seats),
+            "total": sum(states.total or 0 for states in node_devices),
+            "held": sum(states.held for states in node_devices),
+            "available": sum(states.available for states in node_devices),
+            "unhealthy": sum(
+                state.reading.health is Health.UNHEALTHY for states in node_devices for state in states.devices
+            ),
         },
         "nodes": {
-            "total": len(racks),
-            "ready": sum(states.node.ready for states in racks),
-            "withGpus": len(equipped),
-            "stale": [states.node.name for states in racks if states.node.stale],
+            "total": len(node_devices),
+            "ready": sum(states.node.ready for states in node_devices),
+            "withGpus": len(with_gpus),
+            "stale": [states.node.name for states in node_devices if states.node.stale] if leases_read else None,
         },
         "workloads": {
             "pending": len(waiting),
-            "running": len(alive) - len(waiting),
+            "running": len(unfinished) - len(waiting),
             "waiting": [
                 {
                     "namespace": pod.ref.namespace,

@@ -1,4 +1,4 @@
-"""`gpu-scheduler controller`: a pod for each GPUWorkload, and the status of GPUWorkloads and GPUNodes.
+"""`gpu-scheduler controller`: creates a pod for each GPUWorkload and writes the status of GPUWorkloads and GPUNodes.
 
-LAW: places nothing.
+LAW: the controller places no pod.
 """

@@ -1,12 +1,14 @@
-"""What the controller writes: pods of workloads, statuses of workloads and of GPUNodes; each one bounded try.
+"""Writers of the controller: pods of workloads, statuses of workloads and statuses of GPUNodes.
 
-Every write is fenced: a controller that no longer leads writes nothing. A pod is made under a name of its own try, so
-that making it again finds it; a status is written over the version that was read.
+Each write is one try with a time-out. Every write is fenced: whether this replica leads is checked directly before the
+bytes are sent. A pod's name contains the number of its attempt, so that a repeated create finds the pod. The status of
+a workload is written only over the version that was read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,12 +19,20 @@ from gpu_scheduler.controller.objects import TemplateMeta, WorkloadStatusObject
 from gpu_scheduler.controller.ports import NodeWriter, PodMaker, WorkloadWriter
 from gpu_scheduler.controller.translation import occupied_object, read_template, read_workload, status_object
 from gpu_scheduler.controller.workload_status import CreateFailure, excessive, refused, taken, unanswered
-from gpu_scheduler.kube.http.client import APPLY, MERGE, NoResponseError, TooLongError, segment, status_message
+from gpu_scheduler.kube.http.client import (
+    APPLY,
+    MERGE,
+    UNAUTHORIZED,
+    NoResponseError,
+    NotSentError,
+    TooLongError,
+    segment,
+    status_message,
+)
 from gpu_scheduler.kube.lists import read_object
 from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION
 from gpu_scheduler.kube.objects.pod_objects import PodObject
 from gpu_scheduler.kube.objects.pod_text import owners_of
-from gpu_scheduler.process.logs import get_logger
 
 if TYPE_CHECKING:
     from gpu_scheduler.controller.gpu_node_status import Allocations
@@ -33,30 +43,30 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 404
 CONFLICT = 409
-# An object of etcd's size is longer as JSON, where characters are escaped.
+# Bytes. etcd limits an object, but its JSON may be longer, because JSON escapes characters.
 MAX_OBJECT = 16 * 2**20
-# What a write of a status is answered by: eight of them may be here at once.
+# Bytes of the answer to a write of a status. Up to eight such answers may be in memory at once, one per worker.
 MAX_ANSWER = 2**20
 NOT_OURS = "this replica may not write now"
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 _pods = msgspec.json.Decoder(PodObject)
 
 
 class ApiPods(PodMaker):
-    """Makes pods, only while the fence is open."""
+    """Creates pods while the fence permits writes."""
 
     def __init__(self, api: ApiClient, fence: Fence, scheduler_name: str) -> None:
-        """The pods are for the scheduler of this name."""
+        """`scheduler_name` becomes the schedulerName of the pods."""
         self._api = api
         self._fence = fence
         self._scheduler_name = scheduler_name
-        # Templates that are read at once would be in memory at once.
+        # One template is read at a time, so that one at most is in memory.
         self._reading = asyncio.Lock()
 
     async def make(self, workload: GpuWorkload, number: int) -> CreateFailure | None:
-        """See PodMaker. At most three GETs and a POST, each with the API's time-out."""
+        """Implement PodMaker.make with at most three GETs and one POST, each with the API client's time-out."""
         name = pod_name(workload.name, number)
         shown = f"{workload.namespace}/{name}"
         collection = f"/api/v1/namespaces/{segment(workload.namespace)}/pods"
@@ -64,18 +74,23 @@ class ApiPods(PodMaker):
             body = await self._body(workload, number)
             if isinstance(body, CreateFailure):
                 return body
-            answer = await self._api.call("POST", collection, body=body)
+            answer = await self._api.call("POST", collection, body=body, guard=self._fence.may_write)
             if answer.status == CONFLICT:
-                return await self._look(workload, f"{collection}/{segment(name)}", shown)
+                return await self._resolve_by_get(workload, f"{collection}/{segment(name)}", shown)
+        except NotSentError:
+            return unanswered(shown, NOT_OURS)
         except NoResponseError as error:
             return unanswered(shown, str(error))
         if answer.ok:
-            log.info("Made a pod", pod=shown, workload=workload.key)
+            log.info("Created a pod", extra={"pod": shown, "workload": workload.key})
             return None
         return refused(shown, answer.status, status_message(answer))
 
     async def _body(self, workload: GpuWorkload, number: int) -> bytes | CreateFailure:
-        """The pod as JSON; its template is read now, since nobody keeps thousands of them."""
+        """Return the pod as JSON.
+
+        The template is read here, because the controller does not keep thousands of templates in memory.
+        """
         shown = f"{workload.namespace}/{pod_name(workload.name, number)}"
         path = f"{API}/namespaces/{segment(workload.namespace)}/gpuworkloads/{segment(workload.name)}"
         if workload.excess is not None:
@@ -87,75 +102,79 @@ class ApiPods(PodMaker):
             uid, generation, template = read_template(answer.body)
             if (uid, generation) != (workload.uid, workload.generation):
                 return unanswered(shown, "its GPUWorkload has changed")
-            body = msgspec.json.encode(pod_of(workload, template, number, self._scheduler_name))
-        return body if self._fence.may_bind() else unanswered(shown, NOT_OURS)
+            return msgspec.json.encode(pod_of(workload, template, number, self._scheduler_name))
 
-    async def _look(self, workload: GpuWorkload, path: str, shown: str) -> CreateFailure | None:
-        """Whose pod it is that is there already."""
+    async def _resolve_by_get(self, workload: GpuWorkload, path: str, shown: str) -> CreateFailure | None:
+        """Read the pod that already has this name. Return None if this workload owns it."""
         answer = await read_object(self._api, path, self._reading)
         if answer.status == NOT_FOUND:
-            return unanswered(shown, "another pod of that name has just gone")
+            return unanswered(shown, "another pod of that name has just been deleted")
         if not answer.ok:
             return unanswered(shown, f"HTTP {answer.status}: {status_message(answer)}")
         meta = _pods.decode(answer.body).metadata
         if any(owner.controller and owner.uid == workload.uid for owner in owners_of(meta)[0]):
             return None
-        return taken(shown, going=meta.deletion_timestamp is not None)
+        return taken(shown, deleting=meta.deletion_timestamp is not None)
 
 
 class _Statuses:
-    """Writes statuses, only while the fence is open."""
+    """Writes statuses while the fence permits writes."""
 
     def __init__(self, api: ApiClient, fence: Fence) -> None:
-        """Nothing is written before `write`."""
+        """Send no request: the first one is sent by `write`."""
         self._api = api
         self._fence = fence
 
     async def _patch(
         self, path: str, body: object, content_type: str, query: dict[str, str] | None = None
     ) -> bytes | bytearray | None:
-        """One PATCH; the object as it is then, empty where it is too long, None where it did not come to that."""
-        data = msgspec.json.encode(body)
-        if not self._fence.may_bind():
-            return None
+        """Send one PATCH and return the JSON of the changed object.
+
+        Return b"" if the answer is longer than MAX_ANSWER, and None if the write failed or was not sent.
+        """
+        data, may_write = msgspec.json.encode(body), self._fence.may_write
         try:
             answer = await self._api.call(
-                "PATCH", path, body=data, content_type=content_type, query=query, most=MAX_ANSWER
+                "PATCH", path, body=data, content_type=content_type, query=query, most=MAX_ANSWER, guard=may_write
             )
         except TooLongError:
-            # No refusal is so long: it is the object, with what was written.
+            # An error message is never this long, so the answer is the object and the write succeeded.
             return b""
+        except NotSentError:
+            return None
         except NoResponseError as error:
-            log.warning("A status had no answer", path=path, error=str(error))
+            log.warning("A status write got no answer", extra={"path": path, "error": str(error)})
             return None
         if answer.ok:
             return answer.body
-        # What changed or went meanwhile is no fault: the watch tells of it, and then it is looked at again.
-        if answer.status not in {NOT_FOUND, CONFLICT}:
-            log.error("A status was refused", path=path, status=answer.status, error=status_message(answer))
+        # The object was changed or deleted meanwhile, or our credentials have expired and are read again. That is
+        # normal: the watch reports the change, and the object is reconciled again.
+        if answer.status not in {NOT_FOUND, CONFLICT, UNAUTHORIZED}:
+            fields = {"path": path, "status": answer.status, "error": status_message(answer)}
+            log.error("A status was refused", extra=fields)
         return None
 
 
 class ApiWorkloads(_Statuses, WorkloadWriter):
-    """Writes statuses of workloads."""
+    """Writes the statuses of workloads."""
 
     async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
-        """See WorkloadWriter. One PATCH, refused where the workload is another by now."""
+        """Implement WorkloadWriter.write with one PATCH. The API server refuses it if the workload has changed."""
         path = f"{API}/namespaces/{segment(workload.namespace)}/gpuworkloads/{segment(workload.name)}/status"
-        told = msgspec.to_builtins(status_object(status))
-        # What is told no longer is taken away by name.
+        written = msgspec.to_builtins(status_object(status))
+        # A merge patch removes a field only if the patch names it, so every field without a value is sent as null.
         gone = dict.fromkeys((field.encode_name for field in msgspec.structs.fields(WorkloadStatusObject)), None)
         meta = {"uid": workload.uid, "resourceVersion": workload.version}
-        answer = await self._patch(path, {"metadata": meta, "status": {**gone, **told}}, MERGE)
-        # Of one too long to be read the watch is about to tell.
+        answer = await self._patch(path, {"metadata": meta, "status": {**gone, **written}}, MERGE)
+        # An empty answer was too long to read: the watch delivers the new version.
         return read_workload(answer)[1] if answer else None
 
 
 class ApiGpuNodes(_Statuses, NodeWriter):
-    """Applies the controller's part of GPUNodes' statuses."""
+    """Applies the controller's part of the status of GPUNodes."""
 
     async def write(self, name: str, occupied: Allocations) -> bool:
-        """See NodeWriter. One server-side apply: the fields of other managers stay theirs."""
+        """Implement NodeWriter.write with one server-side apply, which keeps the fields of other managers."""
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": names.NODE_KIND,
@@ -167,11 +186,12 @@ class ApiGpuNodes(_Statuses, NodeWriter):
 
 
 def pod_of(workload: GpuWorkload, template: Template, number: int, scheduler_name: str) -> dict[str, Any]:
-    """The pod as it is asked for: the template's, with what the workload asks for written on it."""
+    """Return the pod to create as JSON data: the template's pod, with the workload's request as annotations."""
     meta = template.metadata or TemplateMeta()
     annotations = {**(meta.annotations or {}), **annotations_of(workload.request)}
     if names.MAP in annotations:
-        # The number at the end of its name counts tries; each of them has the map's first line.
+        # The scheduler reads a number at the end of a pod's name as its index. Here that number counts attempts, and
+        # every attempt has the map's line of index 0.
         annotations.setdefault(names.INDEX, "0")
     return {
         "apiVersion": "v1",
@@ -192,6 +212,6 @@ def pod_of(workload: GpuWorkload, template: Template, number: int, scheduler_nam
                 }
             ],
         },
-        # Kubernetes' own default starts a container again for ever, and then nothing is ever finished.
+        # Kubernetes' default, Always, restarts containers for ever, so the workload would never finish.
         "spec": {"restartPolicy": "Never", **template.spec, "schedulerName": scheduler_name},
     }

@@ -1,6 +1,7 @@
-"""Keeps every GPUNode's status at what is the case: which of its cards are taken, by whom, and whether it is ready.
+"""Reconciles the status of every GPUNode: which of its devices are held, by which pods, and whether the node is ready.
 
-LAW: level-triggered, as workloads.py; the monitor makes the objects and tells of the cards, and goes its own way.
+LAW: level-triggered, as workload_reconciler.py. The monitor creates the GPUNodes and writes their devices. This module
+must do neither.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.nodes.nodes import Node
     from gpu_scheduler.core.pods.pod import Pod
 
-# On a busy node pods come and go all the time: it is told of at most so often, in seconds.
-QUIET = 1.0
+# Seconds between two writes of one status: on a busy node pods start and end all the time.
+WRITE_INTERVAL = 1.0
 
 
 class GpuNodeReconciler:
-    """Its feeds may be filled at any time; `reconcile` looks at one GPUNode."""
+    """Its event handlers may be called at any time; `reconcile` reconciles one GPUNode."""
 
     def __init__(
         self,
@@ -37,30 +38,33 @@ class GpuNodeReconciler:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`add` is told the name of every node that is worth a look."""
+        """`add` is called with the name of every node to reconcile."""
         self._writer = writer
         self._add = add
         self._clock = clock
         self._wall = wall
-        self._told: dict[str, GpuNode] = {}
+        self._gpu_nodes: dict[str, GpuNode] = {}
         self._nodes: dict[str, Node] = {}
         self._holders: dict[str, dict[str, Hold]] = {}
         self._wrote: dict[str, float] = {}
-        self.gpu_nodes = EventHandlerFuncs(self._told_applied, self._told_forgotten)
+        self.gpu_nodes = EventHandlerFuncs(self._gpu_node_applied, self._gpu_node_forgotten)
         self.nodes = EventHandlerFuncs(self._node_applied, self._node_forgotten)
         self.pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
 
     async def reconcile(self, name: str) -> float | None:
-        """Look at one node; answers the seconds to wait where it was told of just now."""
-        told = self._told.get(name)
-        if told is None:
+        """Reconcile one node. Return the seconds to wait if its status was written less than QUIET seconds ago.
+
+        ReconcileError if the write fails.
+        """
+        gpu_node = self._gpu_nodes.get(name)
+        if gpu_node is None:
             self._wrote.pop(name, None)
             return None
         now = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
-        found = derive_allocations(told, self._nodes.get(name), self._holders.get(name, {}).values(), now)
-        if found == told.occupied:
+        found = derive_allocations(gpu_node, self._nodes.get(name), self._holders.get(name, {}).values(), now)
+        if found == gpu_node.occupied:
             return None
-        rest = self._wrote.get(name, -QUIET) + QUIET - self._clock()
+        rest = self._wrote.get(name, -WRITE_INTERVAL) + WRITE_INTERVAL - self._clock()
         if rest > 0:
             return rest
         self._wrote[name] = self._clock()
@@ -68,12 +72,12 @@ class GpuNodeReconciler:
             raise ReconcileError("its status could not be written")
         return None
 
-    def _told_applied(self, told: GpuNode) -> None:
-        self._told[told.name] = told
-        self._add(told.name)
+    def _gpu_node_applied(self, gpu_node: GpuNode) -> None:
+        self._gpu_nodes[gpu_node.name] = gpu_node
+        self._add(gpu_node.name)
 
-    def _told_forgotten(self, told: GpuNode) -> None:
-        self._told.pop(told.name, None)
+    def _gpu_node_forgotten(self, gpu_node: GpuNode) -> None:
+        self._gpu_nodes.pop(gpu_node.name, None)
 
     def _node_applied(self, node: Node) -> None:
         self._nodes[node.name] = node

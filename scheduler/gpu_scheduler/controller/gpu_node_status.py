@@ -1,6 +1,6 @@
-"""What is told of a GPUNode: which of its cards are taken, by whom, and whether the node is ready.
+"""The controller's part of a GPUNode's status: held devices, the pods that hold them, and whether the node is ready.
 
-LAW: from the holders that the ledger's own rules derive, and from the node; nothing is counted twice.
+LAW: it is derived only from the node and from the holds, with the ledger's rules. No device is counted twice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,10 @@ from gpu_scheduler.core.nodes.nodes import Node
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one pod has: a device as the pod names it, or so many cards that the node's device plugin chose."""
+    """Devices of one pod: one device as the pod names it, or a number of devices that the node's device plugin chose.
+
+    `memory` is in MiB of each device; 0 if the pod does not say.
+    """
 
     pod: str
     device: str = ""
@@ -24,34 +27,34 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """The part of a GPUNode's status that is derived here."""
+    """The controller's part of a GPUNode's status."""
 
     allocated: int
-    """How many cards are taken, whoever shares them."""
+    """Number of devices that are held; a shared device counts once."""
     allocations: tuple[Allocation, ...]
     conditions: tuple[StatusCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """A GPUNode; `occupied` is what was told of it, None before anything was."""
+    """A GPUNode. `occupied` is the controller's part of its status as read, or None before the first write."""
 
     name: str
     generation: int
     occupied: Allocations | None = None
 
 
-def derive_allocations(told: GpuNode, node: Node | None, holders: Iterable[Hold], now: str) -> Allocations:
-    """What is right at `now` (RFC 3339); `node` is None where there is none of that name."""
+def derive_allocations(gpu_node: GpuNode, node: Node | None, holders: Iterable[Hold], now: str) -> Allocations:
+    """Return the controller's part of the status at `now` (RFC 3339); `node` is None if no node has that name."""
     plugin = node is not None and node.advertised is not None
     ordered = sorted(holders, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid))
     allocations = tuple(each for holder in ordered for each in _allocations(holder, plugin=plugin))
-    cards = {_card(node, each.device) for each in allocations if each.device}
-    before = told.occupied.conditions if told.occupied is not None else ()
+    devices = {_device_key(node, each.device) for each in allocations if each.device}
+    before = gpu_node.occupied.conditions if gpu_node.occupied is not None else ()
     return Allocations(
-        len(cards) + sum(each.unnamed for each in allocations),
+        len(devices) + sum(each.unnamed for each in allocations),
         allocations,
-        dated([_ready(node, told.generation)], before, now),
+        dated([_ready(node, gpu_node.generation)], before, now),
     )
 
 
@@ -63,10 +66,10 @@ def _allocations(holder: Hold, *, plugin: bool) -> Iterator[Allocation]:
         yield Allocation(str(holder.ref), device, memory=holder.memory)
 
 
-def _card(node: Node | None, device: str) -> str:
-    """The card that a device is, or is on, where the inventory knows it."""
+def _device_key(node: Node | None, device: str) -> str:
+    """Return the index of the GPU that `device` names or, for a MIG device, is part of; else `device` itself."""
     part = None if node is None or node.inventory is None else node.inventory.find(device)
-    return device if part is None else str(part.card)
+    return device if part is None else str(part.index)
 
 
 def _ready(node: Node | None, generation: int) -> StatusCondition:

@@ -1,7 +1,7 @@
-"""The values of a GPUWorkload: what is asked for, the pods that were made for it, and what is told of it.
+"""The values of a GPUWorkload: its spec, the pods that were created for it, and its status.
 
-LAW: frozen values; a pod is the workload's only by the uid in its owner reference, and which try it is stands in its
-name.
+LAW: frozen values. Only the uid in a pod's owner reference decides whether the pod belongs to the workload. The pod's
+name contains the number of the attempt.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,17 +18,17 @@ from gpu_scheduler.core.pods.pod import ScheduledCondition as Scheduling
 from gpu_scheduler.core.refs import PodRef
 
 _LONGEST: Final = 52
-"""Of a workload's name in a pod's: the try's number fits behind it, and a host name takes no more than 63."""
+"""Characters of the workload's name in a pod's name. The attempt's number follows, and a host name has 63 at most."""
 _DIGEST: Final = 8
 
 
 class Phase(StrEnum):
-    """Where a workload is on its way."""
+    """The phase of a workload."""
 
     PENDING = "Pending"
-    """It has no pod yet, or one that has no node."""
+    """The workload has no pod yet, or its pod has no node."""
     SCHEDULED = "Scheduled"
-    """Its pod has node and devices; its containers do not run yet."""
+    """The pod has a node and devices; its containers do not run yet."""
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -39,7 +39,7 @@ FINISHED: Final = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class StatusCondition:
-    """One condition of a status, as Kubernetes' own objects have them."""
+    """One condition of a status, with the fields of Kubernetes' own conditions."""
 
     type: str
     status: str
@@ -47,12 +47,12 @@ class StatusCondition:
     message: str
     observed_generation: int
     since: str = ""
-    """When `status` last changed (RFC 3339); empty until `dated`."""
+    """When `status` last changed (RFC 3339); empty until `dated` fills it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadStatus:
-    """What is told of a workload."""
+    """A workload's status."""
 
     phase: Phase = Phase.PENDING
     node: str = ""
@@ -60,7 +60,7 @@ class WorkloadStatus:
     uuids: tuple[str, ...] = ()
     pod: str = ""
     attempts: int = 0
-    """How many pods were made for it."""
+    """Number of pods that were created for the workload."""
     reason: str = ""
     message: str = ""
     started_at: str = ""
@@ -71,18 +71,18 @@ class WorkloadStatus:
 
 @dataclass(frozen=True, slots=True)
 class GpuWorkload:
-    """A GPUWorkload; its pod template is read when its pod is made, and kept by nobody."""
+    """A GPUWorkload without its pod template: the template is read only while a pod is created, and is not kept."""
 
     namespace: str
     name: str
     uid: str
     version: str
-    """Its resourceVersion: a status is written only over the one that was read."""
+    """Its resourceVersion: a status is written only over the version that was read."""
     generation: int
     request: CountRequest
     retries: int
     excess: Excess | None = None
-    """Of its template, where no pod is made of it."""
+    """Set if the template is too long; then no pod is created from it."""
     deleting: bool = False
     status: WorkloadStatus | None = None
 
@@ -94,7 +94,7 @@ class GpuWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A pod that was made for a workload of this name; whether it is this very workload's, its owner's uid tells."""
+    """A pod that was created for a workload of this name; `owner_uid` tells that workload from others of the name."""
 
     ref: PodRef
     owner: str
@@ -108,31 +108,34 @@ class Attempt:
     started_at: str = ""
     finished_at: str = ""
     fault: str = ""
-    """Why it failed: one word, as the kubelet or whoever ended it tells."""
+    """Why it failed, in one word: the pod's or the failed container's `reason`."""
     details: str = ""
 
     @property
     def key(self) -> str:
-        """The key of its workload."""
+        """NAMESPACE/NAME of its workload."""
         return f"{self.ref.namespace}/{self.owner}"
 
     @property
     def number(self) -> int:
-        """Which try it is, from 0."""
+        """The number of the attempt, from 0; 0 also if the pod's name does not end with a number."""
         digits = self.ref.name.rpartition("-")[2]
         return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedPod:
-    """A pod as placement sees it, and as the workload sees it that it was made for, if any."""
+    """A pod as the core reads it, and as an attempt if it was created for a workload."""
 
     pod: Pod
     attempt: Attempt | None
 
 
 def short(name: str) -> str:
-    """A workload's name as it fits into a pod's name and a label: a long one is cut, and told apart by a digest."""
+    """Return a workload's name for use in a pod's name and in a label.
+
+    A name of more than 52 characters is cut, and a digest keeps it distinct.
+    """
     if len(name) <= _LONGEST:
         return name
     digest = sha256(name.encode()).hexdigest()[:_DIGEST]
@@ -140,12 +143,15 @@ def short(name: str) -> str:
 
 
 def pod_name(workload: str, number: int) -> str:
-    """Always the same for the same try, so that an answer that got lost can't make two pods."""
+    """Return the name of the pod of attempt `number`.
+
+    The same attempt always has the same name, so that a repeated create after a lost answer cannot make a second pod.
+    """
     return f"{short(workload)}-{number}"
 
 
 def annotations_of(request: CountRequest) -> dict[str, str]:
-    """A request as a pod writes it: the count, and whatever is not as it would be anyway."""
+    """Return a request as a pod's annotations: the count, and every other value that is not the default."""
     given = {
         names.COUNT: str(request.count),
         names.MEMORY: str(request.memory) if request.memory else "",
@@ -160,13 +166,16 @@ def annotations_of(request: CountRequest) -> dict[str, str]:
 def dated(
     conditions: Iterable[StatusCondition], before: Iterable[StatusCondition], now: str
 ) -> tuple[StatusCondition, ...]:
-    """Give each the time of its last change: the one it had, where its status is the same, else `now`."""
+    """Set `since` of each condition: the time in `before` if its status has not changed, else `now` (RFC 3339)."""
     since = {(each.type, each.status): each.since for each in before}
     return tuple(replace(each, since=since.get((each.type, each.status)) or now) for each in conditions)
 
 
 def own(workload: GpuWorkload, attempts: Iterable[Attempt]) -> Iterator[Attempt]:
-    """The pods that were made for this very workload: not for one before it that had its name, and not by others."""
+    """List the pods that this controller created for this workload, by owner uid and pod name.
+
+    Pods of an earlier workload with the same name are left out.
+    """
     for attempt in attempts:
         if attempt.owner_uid == workload.uid and attempt.ref.name == pod_name(workload.name, attempt.number):
             yield attempt

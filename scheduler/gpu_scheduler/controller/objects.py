@@ -1,6 +1,6 @@
 """GPUWorkload of agentaflow.io/v1, field for field.
 
-Role crds says the same to the API server, as schemas; a contract test holds the two against each other.
+Role crds installs the same fields as schemas in the API server. A contract test compares the two.
 """
 
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ GoDuration = Annotated[str, Meta(pattern=r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|
 
 
 class GpuRequirements(WrittenStruct, kw_only=True):
-    """Which cards, and how many of them, on one node."""
+    """Which devices, and how many of them, on one node."""
 
     gpu_count: Annotated[int, Meta(ge=1, le=1024)] = 1
     min_gpu_memory: Memory = msgspec.field(name="minGPUMemory", default=0)
@@ -32,21 +32,21 @@ class RetryPolicy(WrittenStruct, kw_only=True):
 
 
 class TemplateMeta(WrittenStruct, kw_only=True):
-    """What the pod's metadata gets beside our own."""
+    """Labels and annotations that the pod gets in addition to the controller's own."""
 
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
 class PodTemplate(WrittenStruct, kw_only=True):
-    """The pod as it is to be made; what stands in its `spec` is a PodSpec of Kubernetes."""
+    """The pod to create; `spec` is a PodSpec of Kubernetes."""
 
     metadata: TemplateMeta | None = None
     spec: dict[str, Any]
 
 
 class WorkloadSpec(WrittenStruct, kw_only=True):
-    """What is asked for; all that reaches the pod is fixed once it is written."""
+    """The request. The fields that the pod depends on cannot be changed after creation."""
 
     priority: Annotated[int, Meta(ge=-1_000_000_000, le=1_000_000_000)] = 0
     gpu_memory_required: Memory = 0
@@ -58,7 +58,7 @@ class WorkloadSpec(WrittenStruct, kw_only=True):
 
 
 class WorkloadStatusObject(WrittenStruct, kw_only=True):
-    """What the controller tells of a workload."""
+    """The status that the controller writes on a workload."""
 
     phase: Phase | None = None
     node: str | None = None
@@ -75,7 +75,7 @@ class WorkloadStatusObject(WrittenStruct, kw_only=True):
 
 
 class GpuWorkloadObject(WrittenStruct, kw_only=True):
-    """One pod that wants GPUs, and what became of it."""
+    """A request for one pod with GPUs, and its status."""
 
     metadata: ObjectMeta
     spec: WorkloadSpec

@@ -1,4 +1,4 @@
-"""What the reconcilers need of the outside, as Protocols of one method; the tests' fakes fit them and can refuse."""
+"""The writers that the reconcilers use, as Protocols with one method each."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ if TYPE_CHECKING:
 
 
 class PodMaker(Protocol):
-    """Makes the pods of workloads."""
+    """Creates the pods of workloads."""
 
     async def make(self, workload: GpuWorkload, number: int) -> CreateFailure | None:
-        """Have this try's pod, made now or before; None: it is there. One bounded try, which never raises for it."""
+        """Create the pod of attempt `number` in one try with a time-out.
+
+        Return None if the pod exists, created now or before, else the reason. A failed request raises nothing.
+        """
 
 
 class WorkloadWriter(Protocol):
-    """Tells workloads' owners."""
+    """Writes the status of workloads."""
 
     async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
-        """Write over the status that was read; the workload as it is then, None where it did not come to that."""
+        """Replace the status that was read. Return the workload after the write, or None if it failed."""
 
 
 class NodeWriter(Protocol):
-    """Tells what of a node is taken."""
+    """Writes which devices of a node are held."""
 
     async def write(self, name: str, occupied: Allocations) -> bool:
-        """Write this part of a GPUNode's status and no other; whether that was done."""
+        """Write only this part of a GPUNode's status. Return whether the write succeeded."""

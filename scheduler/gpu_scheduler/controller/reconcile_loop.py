@@ -1,6 +1,6 @@
-"""Looks at keys as they come due, several at a time, and never lets one that fails hold up the others.
+"""Reconciles keys when they are due, several at a time. A key that fails does not delay the others.
 
-LAW: what a look does is its reconciler's business; a look that raises is one that failed, and is repeated later.
+LAW: this module does not depend on what a reconciler does. If a reconcile raises, it is repeated after a back-off.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 WORKERS = 8
 BACKOFF_FIRST = 0.2
 BACKOFF_LONGEST = 30.0
-# The loop comes round at least so often, so that its heartbeat tells whether it is alive.
-REST = 1.0
+# Seconds. The loop runs at least this often, so that its heartbeat shows that it works.
+LONGEST_WAIT = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -29,74 +29,77 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 
 
 class ReconcileError(Exception):
-    """The look came to nothing and is worth another; the text says why."""
+    """The reconcile failed and must be repeated; the text says why."""
 
 
 class ReconcileLoop:
-    """A queue of (kind, name); it may be added to at any time."""
+    """A queue of (kind, name) and the workers that reconcile its keys; keys may be added at any time."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, workers: int = WORKERS) -> None:
-        """Nothing is looked at before `run`; `workers` is how many looks there may be at once."""
+        """Start nothing: reconciling begins with `run`. At most `workers` keys are reconciled at once."""
         self._clock = clock
         self._workers = workers
         self._queue: WorkQueue[Key] = WorkQueue(BACKOFF_FIRST, BACKOFF_LONGEST)
-        self._looks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._wakeup = asyncio.Event()
         self._stopping = False
         self._heartbeat: float | None = None
 
     def add(self, kind: str, name: str) -> None:
-        """Something changed about it."""
+        """Queue a key, because its object or an object that it depends on changed."""
         self._queue.add((kind, name))
         self._wakeup.set()
 
     @property
     def waiting(self) -> int:
-        """How many keys wait for a look, are looked at, or have a time at which they want to be."""
+        """Number of keys that wait, are being reconciled, or have a time at which they are due again."""
         return len(self._queue)
 
     @property
     def heartbeat_age(self) -> float:
-        """Seconds by which the loop's next turn is late; 0 before it runs."""
-        return 0.0 if self._heartbeat is None else max(0.0, self._clock() - self._heartbeat - REST)
+        """Seconds by which the next iteration of the loop is late; 0 before `run`."""
+        return 0.0 if self._heartbeat is None else max(0.0, self._clock() - self._heartbeat - LONGEST_WAIT)
 
     async def run(self, reconcilers: Mapping[str, Reconcile]) -> None:
-        """Look until `drain`; `reconcilers` look at a name of their kind, and answer when they want to see it again."""
+        """Reconcile until `drain`.
+
+        `reconcilers` are by kind. Each returns the seconds after which the name is due again, or None.
+        """
         while not self._stopping:
             self._heartbeat = now = self._clock()
             self._wakeup.clear()
-            while len(self._looks) < self._workers and (key := self._queue.pop(now)) is not None:
-                look = asyncio.create_task(self._look(key, reconcilers[key[0]]))
-                self._looks.add(look)
-                look.add_done_callback(self._looked)
-            due = self._queue.next_due(now) if len(self._looks) < self._workers else None
+            while len(self._tasks) < self._workers and (key := self._queue.pop(now)) is not None:
+                task = asyncio.create_task(self._reconcile(key, reconcilers[key[0]]))
+                self._tasks.add(task)
+                task.add_done_callback(self._on_end)
+            due = self._queue.next_due(now) if len(self._tasks) < self._workers else None
             try:
-                async with asyncio.timeout(REST if due is None else min(REST, due - now)):
+                async with asyncio.timeout(LONGEST_WAIT if due is None else min(LONGEST_WAIT, due - now)):
                     await self._wakeup.wait()
             except TimeoutError:
                 pass
 
     async def drain(self, seconds: float) -> bool:
-        """Begin no more looks and let those under way end, at most so long; whether they did."""
+        """Start no more reconciles and wait at most `seconds` for those that run. Return whether all have ended."""
         self._stopping = True
         self._wakeup.set()
-        if self._looks:
-            await asyncio.wait(self._looks, timeout=seconds)
-        return not self._looks
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        return not self._tasks
 
-    async def _look(self, key: Key, reconcile: Reconcile) -> None:
+    async def _reconcile(self, key: Key, reconcile: Reconcile) -> None:
         kind, name = key
         try:
             again = await reconcile(name)
         except ReconcileError as error:
-            log.info("%s %s is looked at again: %s", kind, name, error)
+            log.info("%s %s is requeued: %s", kind, name, error)
             self._queue.failed(key, self._clock())
         except Exception:
-            log.exception("Looking ended in an error of our own", extra={"kind": kind, "key": name})
+            log.exception("Reconciling failed with an internal error", extra={"kind": kind, "key": name})
             self._queue.failed(key, self._clock())
         else:
             self._queue.done(key, self._clock(), again)
 
-    def _looked(self, look: asyncio.Task[None]) -> None:
-        self._looks.discard(look)
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         self._wakeup.set()

@@ -1,4 +1,4 @@
-"""GPUWorkloads, their pods and GPUNodes become core values here, and what is told of them becomes JSON again; pure."""
+"""Translates GPUWorkloads, their pods and GPUNodes from JSON to core values, and statuses to JSON objects; pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _WorkloadMeta(Identity):
-    """Which workload it is, and in which state: labels and annotations may be thousands, and say nothing."""
+    """Identity and state of a workload. Its labels and annotations may be thousands; none is used, so none is read."""
 
     generation: int | None = None
     deletion_timestamp: str | None = None
@@ -49,7 +49,7 @@ class _Workload(msgspec.Struct, gc=False):
 
 
 class Template(msgspec.Struct, gc=False):
-    """A pod template; of its spec no more is read than which fields it has."""
+    """A pod template; only the names of its spec's fields are decoded, their values stay raw."""
 
     spec: dict[str, msgspec.Raw]
     metadata: TemplateMeta | None = None
@@ -81,7 +81,7 @@ class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class _End(msgspec.Struct, rename="camel", gc=False):
-    """What a pod's status tells of its life."""
+    """The part of a pod's status that says when it started and why it ended."""
 
     reason: str | None = None
     message: str | None = None
@@ -90,7 +90,7 @@ class _End(msgspec.Struct, rename="camel", gc=False):
     container_statuses: msgspec.Raw = msgspec.Raw()
 
 
-class _Lived(msgspec.Struct, gc=False):
+class _TerminatedPod(msgspec.Struct, gc=False):
     status: _End | None = None
 
 
@@ -99,11 +99,11 @@ _templated = msgspec.json.Decoder(_Templated)
 _container_statuses = msgspec.json.Decoder(list[_ContainerStatus] | None)
 _nodes = msgspec.json.Decoder(GpuNodeObject)
 _pods = msgspec.json.Decoder(PodObject)
-_lives = msgspec.json.Decoder(_Lived)
+_terminated_pods = msgspec.json.Decoder(_TerminatedPod)
 
 
 def read_workload(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, GpuWorkload]:
-    """JSON of a GPUWorkload to (key, Workload). msgspec.ValidationError when it is none."""
+    """Read the JSON of a GPUWorkload; return (key, GpuWorkload). msgspec.ValidationError if it is no GPUWorkload."""
     found = decode_object(_workloads, raw)
     meta, spec = found.metadata, found.spec
     asked = spec.gpu_requirements
@@ -131,20 +131,23 @@ def read_workload(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, GpuWorkloa
 
 
 def read_template(raw: bytes | bytearray) -> tuple[str, int, Template]:
-    """JSON of a GPUWorkload to (uid, generation, its pod template). msgspec.ValidationError when it is none."""
+    """Read the JSON of a GPUWorkload; return (uid, generation, its pod template).
+
+    msgspec.ValidationError if it is no GPUWorkload.
+    """
     found = decode_object(_templated, raw)
     return found.metadata.uid or "", found.metadata.generation or 0, found.spec.pod_template
 
 
-def read_seen_pod(raw: bytes | msgspec.Raw) -> tuple[str, WatchedPod]:
-    """JSON of a pod to (uid, SeenPod). msgspec.ValidationError when it is no pod."""
+def read_watched_pod(raw: bytes | msgspec.Raw) -> tuple[str, WatchedPod]:
+    """Read the JSON of a pod; return (uid, WatchedPod). msgspec.ValidationError if it is no pod."""
     found = decode_object(_pods, raw)
     owner = next((each for each in owners_of(found.metadata)[0] if each.controller), None)
     pod = pod_value(found, all_containers=False)
     if owner is None or owner.kind != names.WORKLOAD_KIND:
         return pod.ref.uid, WatchedPod(pod, None)
     given = found.metadata.annotations or {}
-    end = decode_object(_lives, raw).status or _End()
+    end = decode_object(_terminated_pods, raw).status or _End()
     fault, details = _fault(end) if pod.phase == "Failed" else ("", "")
     attempt = Attempt(
         ref=pod.ref,
@@ -164,7 +167,7 @@ def read_seen_pod(raw: bytes | msgspec.Raw) -> tuple[str, WatchedPod]:
 
 
 def read_gpu_node(raw: bytes | msgspec.Raw) -> tuple[str, GpuNode]:
-    """JSON of a GPUNode to (name, GpuNode). msgspec.ValidationError when it is none."""
+    """Read the JSON of a GPUNode; return (name, GpuNode). msgspec.ValidationError if it is no GPUNode."""
     found = decode_object(_nodes, raw)
     status = found.status
     name = found.metadata.name or ""
@@ -174,7 +177,7 @@ def read_gpu_node(raw: bytes | msgspec.Raw) -> tuple[str, GpuNode]:
         Allocation(each.pod, each.device or "", each.unnamed or 0, each.memory_mib or 0)
         for each in status.allocations or ()
     )
-    # Others may have conditions of their own there.
+    # Other writers may add conditions of other types.
     ready = [each for each in status.conditions or () if each.type == names.CONDITION_READY]
     return name, GpuNode(
         name, found.metadata.generation or 0, Allocations(status.allocated, allocations, _condition_values(ready))
@@ -182,7 +185,7 @@ def read_gpu_node(raw: bytes | msgspec.Raw) -> tuple[str, GpuNode]:
 
 
 def status_object(status: WorkloadStatus) -> WorkloadStatusObject:
-    """What is told of a workload, as the API has it."""
+    """Return a workload's status as its API object."""
     return WorkloadStatusObject(
         phase=status.phase,
         node=status.node or None,
@@ -200,7 +203,7 @@ def status_object(status: WorkloadStatus) -> WorkloadStatusObject:
 
 
 def occupied_object(occupied: Allocations) -> GpuNodeStatus:
-    """The part of a GPUNode's status that the controller tells, as the API has it."""
+    """Return the controller's part of a GPUNode's status as its API object."""
     return GpuNodeStatus(
         allocated=occupied.allocated,
         allocations=[
@@ -274,11 +277,14 @@ def _terminated(end: _End) -> Iterable[tuple[str, _Terminated]]:
 
 
 def _fault(end: _End) -> tuple[str, str]:
-    """Why a pod failed: what whoever ended it says, else how its first failed container ended."""
+    """Return why a pod failed, as (reason, details): the pod's own, else those of its first failed container.
+
+    The pod has a reason of its own if Kubernetes ended it, for example by eviction.
+    """
     if end.reason or end.message:
         return (end.reason or "")[:MAX_MESSAGE], (end.message or "")[:MAX_MESSAGE]
     for name, each in _terminated(end):
         if each.exit_code:
-            said = f": {each.message[:MAX_MESSAGE].strip()}" if each.message else ""
-            return (each.reason or "")[:MAX_MESSAGE], f"container {name} ended with exit code {each.exit_code}{said}"
+            detail = f": {each.message[:MAX_MESSAGE].strip()}" if each.message else ""
+            return (each.reason or "")[:MAX_MESSAGE], f"container {name} ended with exit code {each.exit_code}{detail}"
     return "", ""

@@ -1,7 +1,7 @@
-"""Which key is looked at next: each by one at a time, at once when it changed, later and later when it failed.
+"""The work queue: which key is reconciled next. A changed key is due at once, a failed key after a growing back-off.
 
-LAW: holds keys and times only; time comes in as `now`, monotonic seconds that never go back. What rests for good is
-forgotten.
+LAW: holds keys and times only. The caller gives the time as `now`, in monotonic seconds. A key that is being reconciled
+is not returned again before it is done. A key without a due time is not kept.
 """
 
 from collections.abc import Hashable
@@ -11,34 +11,34 @@ from typing import Final, Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 _SLACK: Final = 64
-"""How many outdated timers there may be, beside one for each key, before they are cleaned out."""
+"""Outdated timers are removed when there are more timers than twice the keys with a due time, plus this number."""
 
 
 class WorkQueue(Generic[Key]):
-    """Keys that wait for a look, are looked at, or have a time at which they want to be."""
+    """Keys that wait for a reconcile, are being reconciled, or have a time at which they are due."""
 
     __slots__ = ("_busy", "_due", "_failures", "_first", "_longest", "_order", "_timers", "_waiting")
 
     def __init__(self, first: float, longest: float) -> None:
-        """Seconds: the first back-off after a failure, and the longest."""
+        """`first` and `longest` are the first and the longest back-off after a failure, in seconds."""
         self._first = first
         self._longest = longest
-        # In the order in which they came; the values mean nothing.
+        # An ordered set: keys in the order in which they were added; the values have no meaning.
         self._waiting: dict[Key, None] = {}
         self._busy: set[Key] = set()
         self._due: dict[Key, int] = {}
         self._failures: dict[Key, int] = {}
-        # Each has a number of its own; some may be outdated, the number in `_due` is the one that counts.
+        # A heap of (time, number, key). A timer is outdated unless its number is the key's number in `_due`.
         self._timers: list[tuple[float, int, Key]] = []
         self._order = 0
 
     def add(self, key: Key) -> None:
-        """Something changed: look at it, after those that came before."""
+        """Queue a changed key behind those that already wait."""
         self._due.pop(key, None)
         self._waiting[key] = None
 
     def pop(self, now: float) -> Key | None:
-        """Hand a key out; until it is `done`, nobody else gets it."""
+        """Return the next key, or None. It is not returned again before `done` or `failed`."""
         self._fire(now)
         for key in self._waiting:
             if key not in self._busy:
@@ -48,26 +48,26 @@ class WorkQueue(Generic[Key]):
         return None
 
     def done(self, key: Key, now: float, again: float | None = None) -> None:
-        """It was looked at; `again` is after how many seconds it wants another look though nothing changes."""
+        """Record a reconcile that succeeded. `again`: seconds until the key is due again, even if nothing changes."""
         self._busy.discard(key)
         self._failures.pop(key, None)
         self._later(key, now, again)
 
     def failed(self, key: Key, now: float) -> None:
-        """The look came to nothing: another one when the back-off is over, or when something changes."""
+        """Record a reconcile that failed. The key is due when the back-off is over, or as soon as it changes."""
         self._busy.discard(key)
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self._later(key, now, min(self._longest, self._first * 2 ** min(failures - 1, 32)))
 
     def next_due(self, now: float) -> float | None:
-        """When `pop` will next have something: `now` if it has already, None if nobody waits."""
+        """Return when `pop` will next return a key: `now` if it can already, None if no key waits or has a time."""
         self._fire(now)
         if any(key not in self._busy for key in self._waiting):
             return now
         return self._timers[0][0] if self._timers else None
 
     def __len__(self) -> int:
-        """How many wait, are looked at, or have a time."""
+        """Number of keys that wait, are being reconciled, or have a due time."""
         return len(self._waiting.keys() | self._busy | self._due.keys())
 
     def _later(self, key: Key, now: float, seconds: float | None) -> None:
@@ -81,7 +81,7 @@ class WorkQueue(Generic[Key]):
             heapify(self._timers)
 
     def _fire(self, now: float) -> None:
-        """Let those wait whose time has come, and leave a timer in front that counts, or none."""
+        """Move the keys that are due to the waiting keys. Then the first timer, if any, is not outdated."""
         while self._timers:
             due, number, key = self._timers[0]
             valid = self._due.get(key) == number

@@ -1,7 +1,7 @@
-"""Keeps every workload at one pod, and its status at what is the case: gather what the watches show, judge, apply.
+"""Reconciles GPUWorkloads: one pod for each, and a status that is derived from that pod.
 
-LAW: level-triggered; a look derives everything from the caches, so that a lost event, a lost answer or a lost process
-changes nothing in the end. What a pod is to be, and what is told, core and adapters know.
+LAW: level-triggered. A reconcile derives everything from the caches, so that a lost event, a lost answer or a crash
+does not change the final result.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from gpu_scheduler.controller.ports import PodMaker, WorkloadWriter
     from gpu_scheduler.controller.workload_status import Reconciliation
 
-# Between two tries to make one pod; also how long a failed workload rests before its next pod.
+# Seconds between two tries to create one pod, and between a failed pod and the next attempt. The pause doubles.
 PAUSE_FIRST = 1.0
 PAUSE_LONGEST = 60.0
-# A pod that was made shows in the watch within moments; after so long it is asked for again, which does no harm.
+# Seconds. The watch shows a created pod within moments. After this time the create is repeated; it is idempotent.
 SHOWN_WITHIN = 5.0
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
-    """What is known of the making of one pod: not to be tried before `due`, and why the last try failed."""
+class _Creation:
+    """The creation of one pod: the time before which it is not tried (`due`), and why the last try failed."""
 
     target: tuple[str, int, int]
-    """The workload's uid and generation, and the pod's number: for another target all begins anew."""
+    """The workload's uid and generation, and the attempt's number. A new target starts with no tries and no failure."""
     due: float
     tries: int = 0
-    trouble: CreateFailure | None = None
+    failure: CreateFailure | None = None
 
 
 class WorkloadReconciler:
-    """Its feeds may be filled at any time; `reconcile` looks at one workload."""
+    """Its event handlers may be called at any time; `reconcile` reconciles one workload."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class WorkloadReconciler:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`add` is told the key of every workload that is worth a look."""
+        """`add` is called with the key of every workload to reconcile."""
         self._maker = maker
         self._writer = writer
         self._add = add
@@ -63,67 +63,73 @@ class WorkloadReconciler:
         self._wall = wall
         self._known: dict[str, GpuWorkload] = {}
         self._attempts: dict[str, dict[str, Attempt]] = {}
-        self._made_for: dict[str, str] = {}
-        self._makings: dict[str, _Making] = {}
+        self._owners: dict[str, str] = {}
+        self._creations: dict[str, _Creation] = {}
         self.workloads = EventHandlerFuncs(self._applied, self._forgotten)
         self.pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
 
     def in_phase(self, phase: Phase) -> int:
-        """How many workloads are in this phase, as far as they were told."""
+        """Return the number of workloads in this phase, by the status last written."""
         statuses = (workload.status for workload in self._known.values())
         return sum(status is not None and status.phase is phase for status in statuses)
 
     async def reconcile(self, key: str) -> float | None:
-        """Look at one workload; answers the seconds after which it wants to be looked at though nothing changes."""
+        """Reconcile one workload. Return the seconds until it is due again even if nothing changes, or None.
+
+        ReconcileError if its status cannot be written.
+        """
         workload = self._known.get(key)
         if workload is None or workload.deleting:
-            # Its pods go with it: the garbage collector follows their owner references.
-            self._makings.pop(key, None)
+            # The garbage collector deletes its pods by their owner references.
+            self._creations.pop(key, None)
             return None
-        verdict, again = self._judge(workload), None
-        if verdict.missing is None:
-            self._makings.pop(key, None)
+        result, again = self._derive_status(workload), None
+        if result.missing is None:
+            self._creations.pop(key, None)
         else:
-            again = self._rest(workload, verdict.missing)
+            again = self._seconds_until_due(workload, result.missing)
             if again <= 0:
-                again, trouble = await self._make(workload, verdict.missing)
-                if trouble is None:
-                    # The watch is about to show it, and then there is more to tell.
+                again, failure = await self._create_pod(workload, result.missing)
+                if failure is None:
+                    # The watch will soon show the pod; the status is written then.
                     return again
-                verdict = self._judge(workload)
-        if verdict.status != workload.status:
-            await self._write(workload, verdict)
+                result = self._derive_status(workload)
+        if result.status != workload.status:
+            await self._write(workload, result)
         return again
 
-    def _judge(self, workload: GpuWorkload) -> Reconciliation:
-        making = self._makings.get(workload.key)
+    def _derive_status(self, workload: GpuWorkload) -> Reconciliation:
+        creation = self._creations.get(workload.key)
         now = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         attempts = self._attempts.get(workload.key, {}).values()
-        return reconcile_status(workload, attempts, None if making is None else making.trouble, now)
+        return reconcile_status(workload, attempts, None if creation is None else creation.failure, now)
 
-    def _rest(self, workload: GpuWorkload, number: int) -> float:
-        """For how long that pod is not to be tried; a failed workload's next pod is in no hurry either."""
+    def _seconds_until_due(self, workload: GpuWorkload, number: int) -> float:
+        """Return the seconds before the pod of attempt `number` may be created; 0 or less means now.
+
+        An attempt after a failed one also waits before its first try.
+        """
         target = (workload.uid, workload.generation, number)
-        making = self._makings.get(workload.key)
-        if making is None or making.target != target:
+        creation = self._creations.get(workload.key)
+        if creation is None or creation.target != target:
             due = self._clock() + (_pause(number) if number else 0.0)
-            making = self._makings[workload.key] = _Making(target, due)
-        return making.due - self._clock()
+            creation = self._creations[workload.key] = _Creation(target, due)
+        return creation.due - self._clock()
 
-    async def _make(self, workload: GpuWorkload, number: int) -> tuple[float, CreateFailure | None]:
-        """One try; answers for how long there is to be no other, and what it met."""
-        making = self._makings[workload.key]
-        trouble = await self._maker.make(workload, number)
-        tries = making.tries + 1
-        pause = SHOWN_WITHIN if trouble is None else _pause(tries)
-        self._makings[workload.key] = replace(making, due=self._clock() + pause, tries=tries, trouble=trouble)
-        return pause, trouble
+    async def _create_pod(self, workload: GpuWorkload, number: int) -> tuple[float, CreateFailure | None]:
+        """Try once to create the pod. Return the seconds until the next try, and why this one failed, if it did."""
+        creation = self._creations[workload.key]
+        failure = await self._maker.make(workload, number)
+        tries = creation.tries + 1
+        pause = SHOWN_WITHIN if failure is None else _pause(tries)
+        self._creations[workload.key] = replace(creation, due=self._clock() + pause, tries=tries, failure=failure)
+        return pause, failure
 
-    async def _write(self, workload: GpuWorkload, verdict: Reconciliation) -> None:
-        fresh = await self._writer.write(workload, verdict.status)
+    async def _write(self, workload: GpuWorkload, result: Reconciliation) -> None:
+        fresh = await self._writer.write(workload, result.status)
         if fresh is None:
             raise ReconcileError("its status could not be written")
-        log.info("%s is %s", workload.key, verdict.status.phase, extra={"reason": verdict.status.reason})
+        log.info("%s is %s", workload.key, result.status.phase, extra={"reason": result.status.reason})
         if self._known.get(workload.key) is workload:
             self._known[workload.key] = fresh
 
@@ -135,30 +141,30 @@ class WorkloadReconciler:
         self._known.pop(workload.key, None)
         self._add(workload.key)
 
-    def _pod_applied(self, seen: WatchedPod) -> None:
-        uid, attempt = seen.pod.ref.uid, seen.attempt
-        owner = self._made_for.get(uid)
+    def _pod_applied(self, watched: WatchedPod) -> None:
+        uid, attempt = watched.pod.ref.uid, watched.attempt
+        owner = self._owners.get(uid)
         if owner is not None and (attempt is None or attempt.key != owner):
-            # Somebody has taken its owner reference away: it is no longer the workload's.
+            # The owner reference was removed or changed, so the pod no longer belongs to that workload.
             self._drop(uid, owner)
         if attempt is not None:
-            self._made_for[uid] = attempt.key
+            self._owners[uid] = attempt.key
             self._attempts.setdefault(attempt.key, {})[uid] = attempt
             self._add(attempt.key)
 
-    def _pod_forgotten(self, seen: WatchedPod) -> None:
-        owner = self._made_for.get(seen.pod.ref.uid)
+    def _pod_forgotten(self, watched: WatchedPod) -> None:
+        owner = self._owners.get(watched.pod.ref.uid)
         if owner is not None:
-            self._drop(seen.pod.ref.uid, owner)
+            self._drop(watched.pod.ref.uid, owner)
 
     def _drop(self, uid: str, key: str) -> None:
-        del self._made_for[uid]
+        del self._owners[uid]
         there = self._attempts[key]
         del there[uid]
         if not there:
             del self._attempts[key]
-        # Its name may be free again, whoever waited for that.
-        self._makings.pop(key, None)
+        # The pod's name may be free again, so a create that waits for the name may be tried at once.
+        self._creations.pop(key, None)
         self._add(key)
 
 

@@ -1,4 +1,5 @@
-"""Decides: which device of which node a pod gets, or why it waits.
+"""The decision: which device of which node a pod gets, or why it waits.
 
-LAW: standard library only; no I/O, clock, logging or environment. Time is an argument. Values in, a decision out.
+LAW: standard library only; no I/O, clock, logging or environment. Time is an argument. Functions take values and return
+a decision.
 """

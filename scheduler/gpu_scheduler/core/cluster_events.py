@@ -1,26 +1,27 @@
-"""What can change in a cluster so that a waiting pod may be placed.
+"""Cluster events: changes of the cluster after which a waiting pod may be placed.
 
-LAW: an event names what changed and nothing of who waits for it.
+LAW: an event names what changed. It never names a pod that waits for it.
 """
 
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from gpu_scheduler.core.refs import WorkloadKey
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceChanged:
-    """Who holds a card of a real node changed; an empty `card` stands for the node's cards as a whole."""
+    """The holders of a device changed. `node` is the real name. An empty `device` means all devices of the node."""
 
     node: str
-    card: str
+    device: str
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChanged:
-    """An index of a workload became free, or what holds it changed."""
+    """An index of a workload became free, or the pod that holds it changed."""
 
     workload: WorkloadKey
     index: int
@@ -28,16 +29,16 @@ class IndexChanged:
 
 @dataclass(frozen=True, slots=True)
 class AnyIndexFreed:
-    """Some index of a workload became free: a pod that takes any may have it."""
+    """An index of a workload became free. A pod without an index of its own may take it."""
 
     workload: WorkloadKey
 
 
 class Aspect(Enum):
-    """What a placement asks about a node."""
+    """The properties of a node that a decision reads."""
 
     IDENTITY = auto()
-    """That it exists, and which node its name or alias means."""
+    """Whether the node exists, and which node its name or alias means."""
     READY = auto()
     UNSCHEDULABLE = auto()
     TAINTS = auto()
@@ -45,9 +46,9 @@ class Aspect(Enum):
     ALLOCATABLE = auto()
     INVENTORY = auto()
     HEALTH = auto()
-    """What its monitor says of its cards' health, and whether it still says anything."""
+    """The health of its devices as its monitor reports it, and whether the monitor's Lease is current."""
     LOAD = auto()
-    """How much of its cards is in use."""
+    """Used memory and utilization of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ class NodeChanged:
 
 @dataclass(frozen=True, slots=True)
 class ResourceFreed:
-    """A pod left a node and gave back some of a resource; `resource` is its name, or `ports`."""
+    """A pod released an amount of a resource on a node. `resource` is the resource's name, or `ports`."""
 
     node: str
     resource: str
 
 
 class Storage(Enum):
-    """The kinds of storage object that a placement asks about."""
+    """The kinds of storage object that a decision reads."""
 
     CLAIM = auto()
     VOLUME = auto()
@@ -84,17 +85,18 @@ class StorageChanged:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class ClassChanged:
-    """A node begins to fit pods of one shape, or something else than before keeps them from all nodes.
+    """A node begins to fit pods of one equivalence class, or the reason why no node fits them has changed.
 
-    `shape` is what they ask for, and equal for all of them. As long as somebody has the value, somebody waits.
+    `Ranking` has a weak reference to this value: it treats pods of the class as waiting while any other reference
+    exists.
     """
 
-    shape: Hashable
+    equivalence_class: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaChanged:
-    """A pod of the namespace gave back devices, or the namespace's limit changed."""
+    """A pod of the namespace released devices, or the namespace's limit changed."""
 
     namespace: str
 
@@ -109,4 +111,6 @@ ClusterEvent = (
     | ClassChanged
     | StorageChanged
 )
-"""What can cure a wait. That a change of the pod itself can goes without saying."""
+"""Everything that can end a wait, except a change of the pod itself."""
+
+NO_EVENTS: Final[frozenset[ClusterEvent]] = frozenset()

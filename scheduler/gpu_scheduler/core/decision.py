@@ -1,6 +1,6 @@
-"""The decision as a value: bind, wait or refuse; and whether a pod awaits one.
+"""The decision as a value: bind, wait or refuse. Also: whether a pod needs a decision.
 
-LAW: event, condition, log line, metric and journal are made from this value; nothing computes it again.
+LAW: event, condition, log line, metric and journal are made from this value. No other code computes it again.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gpu_scheduler.core.refs import PodRef, WorkloadKey
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """The pod can go there now. `message` is the text of its `Scheduled` event."""
+    """The pod can be bound to `placement` now. `message` is the text of its `Scheduled` event."""
 
     pod: PodRef
     placement: Placement
@@ -25,10 +25,10 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The cluster is not ready for this pod; any of `cured_by` may change that.
+    """The pod cannot be placed now. Any cluster event of `cured_by` may change that.
 
-    Waits with one `topic` say the same. `selection` is what to write into the pod's claims meanwhile, `reserve` the
-    line that is to be kept for it while its volumes are made.
+    Two waits with the same `topic` have the same meaning. `selection` is the node to write into the pod's volume
+    claims. `reserve` is the line (workload, index) that stays reserved for the pod while its volumes are provisioned.
     """
 
     pod: PodRef
@@ -42,7 +42,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The pod's own text is at fault; only a change of the pod cures it."""
+    """The pod's own text is at fault. Only a change of the pod is a remedy."""
 
     pod: PodRef
     reason: Reason
@@ -54,7 +54,10 @@ Decision = Bind | Wait | Refuse
 
 
 def awaits_placement(pod: Pod, policy: Policy) -> bool:
-    """Whether `pod` is ours to place now: our scheduler's name, and neither bound, finished, deleting nor gated."""
+    """Whether this scheduler must place `pod` now.
+
+    The pod has our schedulerName, and is not bound, finished, deleting or gated.
+    """
     return (
         pod.scheduler_name == policy.scheduler_name
         and pod.node is None

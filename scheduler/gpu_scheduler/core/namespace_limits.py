@@ -1,6 +1,6 @@
-"""How many devices the pods of a namespace may hold, and up to which priority they count: as an operator wrote it.
+"""The operator's limits of a namespace: how many devices its pods may hold, and their highest priority.
 
-LAW: reads text and answers with values; which text holds when one is wrong is for the caller to say.
+LAW: this module reads text and returns values. If a text has faults, the caller decides which limits apply.
 """
 
 import re
@@ -13,7 +13,7 @@ from gpu_scheduler.core.text import quote
 
 EXAMPLE: Final = "team-a: devices=8 priority=1000"
 EVERY_OTHER: Final = "*"
-"""The namespace of the line that is for all namespaces without a line of their own."""
+"""The namespace of the line that holds for all namespaces without a line of their own."""
 
 _UNLIMITED: Final = "unlimited"
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -23,12 +23,12 @@ _PRIORITY: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What one namespace may have; None is as much as it likes."""
+    """The limits of one namespace. None means no limit."""
 
     devices: int | None = None
     priority: int | None = None
     readable: bool = True
-    """False where its line cannot be read: then it may hold nothing more."""
+    """False if its line cannot be read. Then its pods get no further devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class NamespaceLimits:
     """The limits of all namespaces."""
 
     lines: Mapping[str, Limit] = field(default_factory=dict, hash=False)
-    """By namespace; what a line leaves out is already taken from the line `*`."""
+    """By namespace. A limit that a line leaves out is already taken from the line `*`."""
     others: Limit = Limit()
-    """Of all namespaces without a line."""
+    """The limits of all namespaces without a line."""
 
     def of(self, namespace: str) -> Limit:
-        """What holds for this namespace."""
+        """Return the limits of this namespace."""
         return self.lines.get(namespace, self.others)
 
     def priority(self, namespace: str, asked: int) -> int:
-        """What a priority that a pod asks for counts as there."""
+        """Return the priority `asked` of a pod of this namespace, but at most the namespace's limit."""
         most = self.of(namespace).priority
         return asked if most is None else min(asked, most)
 
@@ -54,14 +54,14 @@ NO_LIMITS: Final = NamespaceLimits()
 
 
 class _LineError(ValueError):
-    """A line cannot be read; the text says why."""
+    """A line cannot be read. `str()` says why."""
 
 
 def parse_limits(text: str) -> tuple[NamespaceLimits, tuple[str, ...]]:
-    """Read a line per namespace, and every fault with the number of its line.
+    """Parse one line for each namespace. Return the limits, and every fault with the number of its line.
 
-    Where there are faults, the limits are what the other lines say: a namespace whose own line cannot be read may hold
-    nothing more, and a line `*` or one of an unknown namespace that cannot be read counts as not written.
+    If there are faults, the other lines still apply. A namespace whose own line cannot be read gets no further devices.
+    A line that cannot be read is ignored if it is the line `*` or has no valid name of a namespace.
     """
     written: dict[str, dict[str, int | None]] = {}
     seen: set[str] = set()
@@ -75,9 +75,9 @@ def parse_limits(text: str) -> tuple[NamespaceLimits, tuple[str, ...]]:
             faults.append(f"line {number}: {error} (example: {EXAMPLE})")
             unreadable.add(namespace)
         seen.add(namespace)
-    sound = {namespace: said for namespace, said in written.items() if namespace not in unreadable}
+    sound = {namespace: limits for namespace, limits in written.items() if namespace not in unreadable}
     others = sound.pop(EVERY_OTHER, {})
-    lines = {namespace: _limit({**others, **said}) for namespace, said in sound.items()}
+    lines = {namespace: _limit({**others, **limits}) for namespace, limits in sound.items()}
     closed = {name: Limit(0, 0, readable=False) for name in unreadable if _NAMESPACE.fullmatch(name)}
     return NamespaceLimits({**lines, **closed}, _limit(others)), tuple(faults)
 
@@ -90,8 +90,11 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _read(line: str, seen: Container[str]) -> dict[str, int | None]:
-    """What one line says, by word; no namespace that was `seen` has another."""
-    namespace, colon, said = (part.strip() for part in line.partition(":"))
+    """Return the limits of one line by word.
+
+    Raise _LineError if it cannot be read, or if its namespace is in `seen`.
+    """
+    namespace, colon, limits = (part.strip() for part in line.partition(":"))
     if not colon:
         raise _LineError(f"cannot read {quote(line)}: it must begin with a namespace, or *, and a colon")
     if namespace != EVERY_OTHER and not _NAMESPACE.fullmatch(namespace):
@@ -100,10 +103,10 @@ def _read(line: str, seen: Container[str]) -> dict[str, int | None]:
     if namespace in seen:
         raise _LineError(f"cannot read {quote(line)}: {namespace} has a line already, and each has one")
     found: dict[str, int | None] = {}
-    for part in said.split():
+    for part in limits.split():
         word, _, value = part.partition("=")
         if word in found:
-            raise _LineError(f"cannot read {quote(part)}: {word} is said twice")
+            raise _LineError(f"cannot read {quote(part)}: {word} occurs twice")
         found[word] = _number(part, word, value)
     if not found:
         raise _LineError(f"cannot read {quote(line)}: it must say devices=NUMBER, priority=NUMBER, or both")
@@ -125,5 +128,5 @@ def _number(part: str, word: str, value: str) -> int | None:
     return int(value)
 
 
-def _limit(said: Mapping[str, int | None]) -> Limit:
-    return Limit(said.get("devices"), said.get("priority"))
+def _limit(limits: Mapping[str, int | None]) -> Limit:
+    return Limit(limits.get("devices"), limits.get("priority"))

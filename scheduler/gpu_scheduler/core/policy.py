@@ -1,4 +1,4 @@
-"""What the operator chose, for all pods."""
+"""The operator's settings that hold for all pods."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,17 +10,17 @@ class Sharing(StrEnum):
     """When two pods may hold one device (`GPU_SHARING`)."""
 
     SAME_WORKLOAD = "same-workload"
-    """Where two different lines of their common map name it, or both pods say `agentaflow.gpu/sharing: any`."""
+    """If two different lines of their common map name it, or if both pods have `agentaflow.gpu/sharing: any`."""
     ANY = "any"
     NONE = "none"
-    """Never, whatever the pods say: the operator's word is the last."""
+    """Never, even if both pods have `agentaflow.gpu/sharing: any`: the operator's setting has precedence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator chose."""
+    """The operator's settings that a decision reads."""
 
     scheduler_name: str = names.SCHEDULER_NAME
     sharing: Sharing = Sharing.SAME_WORKLOAD
     utilization_goal: int = 80
-    """Percent: a card that is busier gets no pod by strategy."""
+    """Percent. A strategy gives no pod to a device whose utilization is higher."""

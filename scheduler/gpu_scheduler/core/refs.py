@@ -1,18 +1,18 @@
-"""Names only: which pod, which controller, which workload."""
+"""Names of pods, controllers and workloads."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """Which pod. `str()` gives `default/train-0`; `uid` is empty for a pod under admission."""
+    """The name of a pod. `str()` gives `default/train-0`. `uid` is empty for a pod under admission."""
 
     namespace: str
     name: str
     uid: str
 
     def __str__(self) -> str:
-        """As kubectl's users write it."""
+        """Return NAMESPACE/NAME."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -26,9 +26,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKey:
-    """The pods that divide a map's lines among them.
+    """The name of a workload: the pods that share the lines of one map.
 
-    They have one namespace, one top controller (empty for bare pods) and one parsed map, whose digest this is.
+    They have the same namespace, the same top controller (empty for bare pods) and the same parsed map. `map` is the
+    digest of that map.
     """
 
     namespace: str
@@ -37,5 +38,5 @@ class WorkloadKey:
     map: str
 
     def __str__(self) -> str:
-        """The controller as kubectl's users write it; empty for bare pods."""
+        """Return the controller as KIND/NAME; empty for bare pods."""
         return f"{self.owner_kind}/{self.owner_name}" if self.owner_kind else ""

@@ -1,7 +1,7 @@
-"""Which pod is looked at next, and which change wakes which pod.
+"""The scheduling queue: which pod is tried next, and which cluster event requeues which pod.
 
-LAW: holds uids and times, nothing of pods; time comes in as `now`, monotonic seconds that never go back. A wake touches
-only those who wait for it.
+LAW: the queue keeps uids and times, and no pod objects. Time is the argument `now`, in monotonic seconds. The cost of
+an event depends only on the number of pods that wait for it.
 """
 
 from collections.abc import Iterable
@@ -13,47 +13,52 @@ from typing import Final
 from gpu_scheduler.core.cluster_events import ClassChanged, ClusterEvent, QuotaChanged
 
 _SHARED: Final = (QuotaChanged, ClassChanged)
-"""The changes that many pods wait for of which the first may take all."""
+"""Events that many pods wait for together. The first of these pods may take everything that became free."""
 
 _SLACK: Final = 64
-"""How many outdated timers or places there may be, beside one for each pod, before they are cleaned out."""
+"""A heap may have twice as many entries as there are pods, and this many more, before outdated entries are removed."""
 
-_PROMPT: Final = 3
-"""How many wake-ups of a waiting pod are answered at once before they serve the back-off. A node that flaps, or where
-others come and go, is soon slowed down."""
+_REQUEUES_WITHOUT_BACKOFF: Final = 3
+"""How many times in a row an unschedulable pod is requeued without back-off. After that, a node that flaps, or on which
+pods often start and end, does not cause an attempt for each event."""
 
 
 class _State(Enum):
     ACTIVE = auto()
     BACKOFF = auto()
     UNSCHEDULABLE = auto()
-    HANDED_OUT = auto()
+    POPPED = auto()
+
+
+_Order = tuple[int, str, int]
+"""Negative priority, creation and arrival: the order of pods."""
 
 
 @dataclass(slots=True)
 class _QueuedPod:
-    """What is known of one pending pod."""
+    """The queue's state of one pending pod."""
 
+    created: str
+    """`creationTimestamp` as read (RFC 3339, UTC, seconds): such texts are in the order of time."""
     arrival: int
-    """Its place in the order in which pods came."""
-    state: _State
+    """The pod's number in the order in which pods were added first. It decides between pods of one second."""
+    state: _State = _State.POPPED
     priority: int = 0
-    position: int = 0
-    """Its place in the order in which pods became active."""
     attempts: int = 0
     """How many attempts in a row ended in waiting."""
     backoff: float = 0.0
-    """Seconds it had to leave alone after its last attempt."""
-    resting_until: float = 0.0
+    """Seconds of back-off after its last attempt."""
+    backoff_until: float = 0.0
     due: float = 0.0
-    """When it becomes active by itself, unless something does earlier."""
+    """When it becomes active without an event."""
     events: tuple[ClusterEvent, ...] = ()
-    shapes: tuple[ClusterEvent, ...] = ()
-    """Those of them that many have in common who may all have the same GPUs, or quota; known until it is placed."""
+    shared: tuple[ClusterEvent, ...] = ()
+    """The events of `_SHARED` among `events`: several pods wait for the same devices or quota. Kept until it is
+    placed."""
 
 
 class SchedulingQueue:
-    """Pending pods by uid: active, in back-off, or unschedulable until something wakes them."""
+    """Pending pods by uid: active, in back-off, or unschedulable until an event requeues them."""
 
     __slots__ = (
         "_active",
@@ -61,183 +66,200 @@ class SchedulingQueue:
         "_entries",
         "_initial",
         "_maximum",
-        "_positions",
         "_resync",
         "_timers",
         "_waiting",
     )
 
     def __init__(self, initial: float = 1.0, maximum: float = 10.0, resync: float = 300.0) -> None:
-        """Seconds: the first back-off, the longest, and how long a pod stays unschedulable without any change."""
+        """Start empty.
+
+        All arguments are seconds: first and longest back-off, longest time in unschedulable without an event.
+        """
         self._initial = initial
         self._maximum = maximum
         self._resync = resync
         self._arrivals = 0
-        self._positions = 0
         self._entries: dict[str, _QueuedPod] = {}
         self._waiting: dict[ClusterEvent, dict[str, None]] = {}
-        # In both some may be outdated; what an _Entry says now is what counts. Of one rank, whoever became active first
-        # stands first: whoever is woken often must not keep others from their turn.
-        self._active: list[tuple[int, int, str]] = []
+        # Both heaps may have outdated entries: only the values in _QueuedPod are valid.
+        self._active: list[tuple[_Order, str]] = []
         self._timers: list[tuple[float, int, str]] = []
 
-    def add(self, uid: str) -> None:
-        """A pod that is new or has changed itself: it is looked at when its turn comes, back-off or not."""
-        self._activate(uid, self._entry(uid))
+    def add(self, uid: str, created: str = "") -> None:
+        """Make a pod active because it is new or has changed. A running back-off ends.
+
+        `created` is its `creationTimestamp`. It is read only from a pod that the queue does not know yet.
+        """
+        self._activate(uid, self._entry(uid, created))
 
     def set_priority(self, uid: str, priority: int) -> None:
-        """Put the pod before all of lower rank; among equals it keeps its place. An unknown uid is fine."""
+        """Set the pod's priority. An unknown uid is ignored."""
         entry = self._entries.get(uid)
         if entry is not None and entry.priority != priority:
             entry.priority = priority
             if entry.state is _State.ACTIVE:
-                self._push_active(uid, entry)
+                self._push_active(uid)
 
     def pop(self, now: float) -> str | None:
-        """Hand out the pod of the highest rank that has been active for longest; it stays known until it is removed."""
+        """Return the uid of the next pod, or None: highest priority first, then the oldest by creation.
+
+        A restart keeps this order: only of pods of one second, the one that was added first goes first. The queue still
+        knows the pod.
+        """
         self._activate_due(now)
         if not self.any_active():
             return None
-        _, _, uid = heappop(self._active)
-        self._entries[uid].state = _State.HANDED_OUT
+        _, uid = heappop(self._active)
+        self._entries[uid].state = _State.POPPED
         return uid
 
     def add_unschedulable(self, uid: str, events: Iterable[ClusterEvent], now: float) -> None:
-        """After a Wait or Refuse: unschedulable until one of `events`, a change of its own (`add`), or the resync."""
+        """Put a pod after a Wait or Refuse into unschedulable.
+
+        It stays there until one of `events`, a change of the pod (`add`), or the resync.
+        """
         entry = self._entry(uid)
         if self._long_ago(entry, now):
             entry.attempts = 0
         entry.attempts += 1
-        if entry.attempts > _PROMPT:
+        if entry.attempts > _REQUEUES_WITHOUT_BACKOFF:
             self._wait(uid, entry, now)
         else:
             self._stop_waiting(uid, entry)
-            entry.resting_until = now
+            entry.backoff_until = now
         entry.state = _State.UNSCHEDULABLE
         entry.events = tuple(dict.fromkeys(events))
-        entry.shapes = tuple(wake for wake in entry.events if isinstance(wake, _SHARED))
-        for wake in entry.events:
-            self._waiting.setdefault(wake, {})[uid] = None
+        entry.shared = tuple(event for event in entry.events if isinstance(event, _SHARED))
+        for event in entry.events:
+            self._waiting.setdefault(event, {})[uid] = None
         self._set_timer(uid, entry, now + self._resync)
 
-    def back_off(self, uid: str, now: float, patience: float = 0.0) -> None:
-        """After an error: active again by itself when its back-off is over, and not within `patience` seconds."""
+    def back_off(self, uid: str, now: float, at_least: float = 0.0) -> None:
+        """Put a pod after an error into back-off.
+
+        It becomes active when the back-off and `at_least` seconds have passed.
+        """
         entry = self._entry(uid)
         self._wait(uid, entry, now)
-        entry.resting_until = max(entry.resting_until, now + patience)
+        entry.backoff_until = max(entry.backoff_until, now + at_least)
         entry.state = _State.BACKOFF
-        self._set_timer(uid, entry, entry.resting_until)
+        self._set_timer(uid, entry, entry.backoff_until)
 
     def on_events(self, events: Iterable[ClusterEvent], now: float) -> None:
-        """Something changed: who waits for it becomes active, or serves out its back-off first."""
+        """Requeue all pods that wait for one of `events`: active at once, or after their back-off."""
         events = tuple(events)
         self._activate_first(events)
-        woken = {uid: self._entries[uid] for wake in events for uid in self._waiting.get(wake, ())}
-        # Of those who wait for one thing, who came first has the first turn.
-        for uid, entry in sorted(woken.items(), key=lambda item: item[1].arrival):
-            if now >= entry.resting_until:
+        requeued = {uid: self._entries[uid] for event in events for uid in self._waiting.get(event, ())}
+        for uid, entry in requeued.items():
+            if now >= entry.backoff_until:
                 self._activate(uid, entry)
             elif entry.state is not _State.BACKOFF:
                 entry.state = _State.BACKOFF
-                self._set_timer(uid, entry, entry.resting_until)
+                self._set_timer(uid, entry, entry.backoff_until)
 
     def assumed(self, uid: str) -> None:
-        """What the pod waited for came: there may be some left for the next in line."""
+        """The pod was assumed.
+
+        Activate the next pod that waits for the same shared events: something may be left for it.
+        """
         entry = self._entries.get(uid)
         if entry is not None:
-            shapes, entry.shapes = entry.shapes, ()
-            self._activate_first(shapes)
+            shared, entry.shared = entry.shared, ()
+            self._activate_first(shared)
 
     def requeue_soon(self, events: Iterable[ClusterEvent], now: float) -> None:
-        """Something changed that frees nothing: who waits for it is looked at soon, to be told another story."""
-        for wake in events:
-            for uid in self._waiting.get(wake, ()):
+        """Requeue pods after events that freed nothing, after the first back-off: their reason may have changed."""
+        for event in events:
+            for uid in self._waiting.get(event, ()):
                 entry = self._entries[uid]
-                soon = max(now + self._initial, entry.resting_until)
+                soon = max(now + self._initial, entry.backoff_until)
                 if soon < entry.due:
                     self._set_timer(uid, entry, soon)
 
     def remove(self, uid: str) -> None:
-        """The pod is bound, gone, or no longer ours; an unknown uid is fine."""
+        """Forget a pod that is bound, gone, or no longer ours. An unknown uid is ignored."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
             self._stop_waiting(uid, entry)
 
     def next_due(self, now: float) -> float | None:
-        """When `pop` will next have something: `now` if it has already, None if nobody waits."""
+        """Return when `pop` will next return a pod: `now` if one is active, None if no pod has a timer."""
         self._activate_due(now)
         if self.any_active():
             return now
         return self._timers[0][0] if self._timers else None
 
     def any_active(self) -> bool:
-        """Whether `pop` has somebody without a timer's help."""
+        """Whether a pod is active now, before any further timer is due."""
         while self._active and not self._is_current(*self._active[0]):
             heappop(self._active)
         return bool(self._active)
 
     def counts(self) -> dict[str, int]:
-        """How many are `active`, in `backoff`, and `unschedulable`; those handed out are in none."""
-        states = [entry.state for entry in self._entries.values()]
-        return {state.name.lower(): states.count(state) for state in _State if state is not _State.HANDED_OUT}
+        """Return the number of pods by `active`, `backoff` and `unschedulable`.
 
-    def _entry(self, uid: str) -> _QueuedPod:
+        Pods that `pop` returned are not counted.
+        """
+        states = [entry.state for entry in self._entries.values()]
+        return {state.name.lower(): states.count(state) for state in _State if state is not _State.POPPED}
+
+    def _entry(self, uid: str, created: str = "") -> _QueuedPod:
         entry = self._entries.get(uid)
         if entry is None:
             self._arrivals += 1
-            entry = self._entries[uid] = _QueuedPod(self._arrivals, _State.HANDED_OUT)
+            entry = self._entries[uid] = _QueuedPod(created, self._arrivals)
         return entry
 
     def _activate(self, uid: str, entry: _QueuedPod) -> None:
         self._stop_waiting(uid, entry)
         if entry.state is not _State.ACTIVE:
             entry.state = _State.ACTIVE
-            self._positions += 1
-            entry.position = self._positions
-            self._push_active(uid, entry)
+            self._push_active(uid)
 
     def _activate_first(self, events: Iterable[ClusterEvent]) -> None:
-        """The first in line does not rest: where many wait for any GPU, none is left idle because all came in vain."""
-        lines = (self._waiting.get(wake) for wake in events if isinstance(wake, _SHARED))
+        """For each shared event, activate the first pod that waits for it, even during its back-off.
+
+        Otherwise devices could stay idle while all pods that wait for them are in back-off.
+        """
+        lines = (self._waiting.get(event) for event in events if isinstance(event, _SHARED))
         firsts = {min(waiting, key=self._order) for waiting in lines if waiting}
-        # Wakes come in no order: of those who wait for different things, too, who came first has the first turn.
-        for first in sorted(firsts, key=self._order):
+        for first in firsts:
             self._activate(first, self._entries[first])
 
-    def _order(self, uid: str) -> tuple[int, int]:
+    def _order(self, uid: str) -> _Order:
         entry = self._entries[uid]
-        return -entry.priority, entry.arrival
+        return -entry.priority, entry.created, entry.arrival
 
-    def _push_active(self, uid: str, entry: _QueuedPod) -> None:
-        heappush(self._active, (-entry.priority, entry.position, uid))
+    def _push_active(self, uid: str) -> None:
+        heappush(self._active, (self._order(uid), uid))
         if len(self._active) > 2 * len(self._entries) + _SLACK:
             self._active = sorted({item for item in self._active if self._is_current(*item)})
 
-    def _is_current(self, priority: int, position: int, uid: str) -> bool:
+    def _is_current(self, order: _Order, uid: str) -> bool:
         entry = self._entries.get(uid)
-        return entry is not None and (entry.state, -entry.priority, entry.position) == (
-            _State.ACTIVE,
-            priority,
-            position,
-        )
+        return entry is not None and entry.state is _State.ACTIVE and self._order(uid) == order
 
     def _wait(self, uid: str, entry: _QueuedPod, now: float) -> None:
-        """Each time in a row doubles the back-off, until the pod has been left alone for long."""
+        """Start the back-off.
+
+        It doubles with each attempt in a row, and starts anew after a long time without an attempt.
+        """
         self._stop_waiting(uid, entry)
         again = entry.backoff and not self._long_ago(entry, now)
         entry.backoff = min(2 * entry.backoff, self._maximum) if again else self._initial
-        entry.resting_until = now + entry.backoff
+        entry.backoff_until = now + entry.backoff
 
     def _long_ago(self, entry: _QueuedPod, now: float) -> bool:
-        """Whether nothing has been tried for so long that what was tried before counts no more."""
-        return now >= entry.resting_until + self._maximum
+        """Whether the last back-off ended so long ago (the longest back-off) that earlier attempts do not count."""
+        return now >= entry.backoff_until + self._maximum
 
     def _stop_waiting(self, uid: str, entry: _QueuedPod) -> None:
-        for wake in entry.events:
-            waiting = self._waiting[wake]
+        for event in entry.events:
+            waiting = self._waiting[event]
             del waiting[uid]
             if not waiting:
-                del self._waiting[wake]
+                del self._waiting[event]
         entry.events = ()
 
     def _set_timer(self, uid: str, entry: _QueuedPod, due: float) -> None:
@@ -247,7 +269,7 @@ class SchedulingQueue:
             self._timers = sorted({item for item in self._timers if self._is_due(*item)})
 
     def _activate_due(self, now: float) -> None:
-        """Activate whose time has come, and leave a timer in front that counts, or none."""
+        """Activate all pods whose timer is due. Afterwards the first timer is a valid one, or there is none."""
         while self._timers:
             due, arrival, uid = self._timers[0]
             valid = self._is_due(due, arrival, uid)

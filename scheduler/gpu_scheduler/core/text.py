@@ -1,6 +1,6 @@
-"""Sentences for users: whatever a pod's author wrote, what we answer is printable and short.
+"""Sentences for users. They are printable and short, whatever a pod's author wrote.
 
-LAW: texts are quoted by `quote` and cut by `sentence`, and nowhere else.
+LAW: only `quote` quotes a text, and only `sentence` shortens a message.
 """
 
 import re
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 MAX_BYTES: Final = 1000
-"""Longest message. The API refuses events whose note exceeds 1,024 bytes; the rest is for who repeats a message."""
+"""Longest message. The API refuses events whose note exceeds 1,024 bytes. The rest is for callers that add a prefix."""
 
 _MAX_QUOTED: Final = 60
 _ELLIPSIS: Final = "…"
@@ -16,7 +16,7 @@ _DIGITS: Final = re.compile(r"0*([0-9]+)")
 
 
 def quote(text: str) -> str:
-    """`text` in double quotes, at most 60 characters of it, with all that is not printable escaped."""
+    """Return `text` in double quotes, at most 60 characters of it. Characters that are not printable are escaped."""
     shown = text[:_MAX_QUOTED]
     if not shown.isprintable() or '"' in shown or "\\" in shown:
         shown = "".join(map(_escape, shown))
@@ -24,10 +24,15 @@ def quote(text: str) -> str:
     return f'"{shown[:_MAX_QUOTED]}{_ELLIPSIS if cut else ""}"'
 
 
-def sentence(word: str, what: str, remedy: str) -> str:
-    """`WORD: WHAT; CURE` in at most 1,000 bytes of UTF-8.
+def printable(text: str) -> str:
+    """Return `text` with every character escaped that is not printable. Line breaks are escaped too."""
+    return text if text.isprintable() else "".join(map(_printable, text))
 
-    Where that is too long, WHAT is cut first, so that word and cure survive.
+
+def sentence(word: str, what: str, remedy: str) -> str:
+    """Return `WORD: WHAT; REMEDY` in at most 1,000 bytes of UTF-8.
+
+    If that is too long, WHAT is shortened first, so that word and remedy stay whole.
     """
     head, tail = f"{word}: ", f"; {remedy}" if remedy else ""
     whole = f"{head}{what}{tail}"
@@ -39,13 +44,13 @@ def sentence(word: str, what: str, remedy: str) -> str:
 
 
 def number_of(number: int, thing: str) -> str:
-    """`1 GPU`, `2 GPUs`."""
+    """Return a number with its noun: `1 GPU`, `2 GPUs`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 @lru_cache(maxsize=8192)
 def natural(name: str) -> str:
-    """What names sort by so that numbers in them count as numbers: node2 before node10."""
+    """Return a sort key for `name` that compares numbers as numbers: node2 before node10."""
     return _DIGITS.sub(lambda match: f"{len(match[1]):03}{match[1]}", name)
 
 
@@ -57,6 +62,8 @@ def _cut(text: str, size: int) -> str:
 
 
 def _escape(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
+    return f"\\{character}" if character in '"\\' else _printable(character)
+
+
+def _printable(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()

@@ -1,4 +1,4 @@
-"""The API server: lists, watches, leader election, requests.
+"""Talks to the API server: lists, watches, leader election, requests.
 
-LAW: decides nothing; logs with the standard library.
+LAW: makes no scheduling decision; logs with the standard library.
 """

@@ -1,22 +1,22 @@
-"""One leader among the replicas, by a Lease; own code, as the client's elector trusts the wall clock and can hang.
+"""Leader election among the replicas by a Lease.
 
-Only the monotonic clock counts. Any exception is a failed renewal; a leader that cannot renew in time ends its process.
+It is our own code, because the Kubernetes client's elector trusts the wall clock and can hang. Here only elapsed time
+counts, suspends included. Any exception is a failed renewal. A leader that cannot renew in time ends its process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
+from gpu_scheduler.kube.elapsed import read_elapsed
 from gpu_scheduler.kube.http.client import NoResponseError, segment
-from gpu_scheduler.kube.objects.leases import Lease, LeaseMeta, LeaseSpec
+from gpu_scheduler.kube.objects.leases import Lease, LeaseMeta, LeaseSpec, merge_lease, read_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 404
 CONFLICT = 409
-# What Kubernetes' own electors write as the duration of a lease that they give up, with no holder.
-GIVEN_UP = 1
-# The API's own type ends there; a Lease that was spoilt may say so already.
+# Seconds that Kubernetes' own electors write as the duration of a Lease that they release, with no holder.
+RELEASED_DURATION = 1
+# The API's type is a 32-bit integer. A corrupted Lease may already have the maximum.
 MOST_TRANSITIONS = 2**31 - 1
 
 log = logging.getLogger(__name__)
 
 
 class LeaseLostError(Exception):
-    """This replica led and no longer may: the process has to end, its successor starts from a fresh list."""
+    """This replica led and may lead no longer. The process must end; its successor starts from a new list."""
 
 
 class LeaseStore(Protocol):
-    """Where the Lease is kept. Both raise on anything but success."""
+    """Storage of the Lease. Both methods raise an exception unless they succeed."""
 
     async def read(self) -> Lease | None:
-        """The Lease as it is; None when there is none yet."""
+        """Return the Lease; None if it does not exist."""
 
     async def write(self, lease: Lease) -> Lease:
-        """Create or replace, only if nobody else wrote since it was read."""
+        """Create or replace the Lease, only if no other client wrote it since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimings:
-    """Seconds: how long a lease lasts, when its holder gives up renewing, and how often everybody looks."""
+    """Seconds: how long a Lease lasts, when its holder stops trying to renew, and how often replicas try."""
 
     duration: float = 15.0
     renew_deadline: float = 10.0
@@ -57,7 +57,7 @@ class LeaseTimings:
 
 
 class LeaderElector:
-    """Competes for the Lease until told to stop; `may_bind` is asked right before every write that places a pod."""
+    """Competes for the Lease until it is stopped. Callers ask `may_write` right before every write of a placement."""
 
     def __init__(  # noqa: PLR0913 - the two clocks and the heartbeat are what tests turn
         self,
@@ -68,10 +68,10 @@ class LeaderElector:
         identity: str,
         timing: LeaseTimings,
         heartbeat_age: Callable[[], float],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = read_elapsed,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`heartbeat_age` gives the seconds by which the decider is late to show a sign of life."""
+        """`heartbeat_age` returns the seconds by which the scheduling loop's heartbeat is late."""
         self._leases = leases
         self._name = name
         self._namespace = namespace
@@ -87,10 +87,10 @@ class LeaderElector:
         self._ends = self._seen_at
         self.elected = asyncio.Event()
         self.tried = asyncio.Event()
-        """Set after the first try, however it ended; who waits for the election hears of that before."""
+        """Set after the first try, whether it succeeded or not. If it succeeded, `elected` is set first."""
 
-    def may_bind(self) -> bool:
-        """True while nobody else can have become leader: inside our own window, counted from a renewal's start."""
+    def may_write(self) -> bool:
+        """Return True while no other replica can lead: up to the renew deadline after the start of the last renewal."""
         return self._renewed is not None and self._clock() < self._renewed + self._timing.renew_deadline
 
     def _window_left(self) -> float:
@@ -102,7 +102,7 @@ class LeaderElector:
         return self._renewed is not None
 
     async def run(self) -> None:
-        """Acquire, then renew for ever; LeaseLostError when the deadline passes or the decider's heartbeat stops."""
+        """Acquire the Lease, then renew it for ever; LeaseLostError if the deadline passes or the heartbeat stops."""
         await self._acquire()
         self.elected.set()
         self.tried.set()
@@ -112,15 +112,15 @@ class LeaderElector:
             await self._renew()
 
     async def release(self) -> None:
-        """Clear the holder so that the other replica need not wait; only when no bind of ours is unsettled."""
-        if not self.may_bind():
+        """Clear the holder so that the other replica need not wait. Call it only when no bind of ours is unsettled."""
+        if not self.may_write():
             return
         self._renewed = None
         for last in (False, True):
             try:
                 await self._clear()
             except Exception as error:  # noqa: BLE001 - stopping goes on, the lease then ends by itself
-                # A renewal that was under way when the process was told to stop may have come in between.
+                # A renewal that was in progress at the stop may have changed the Lease: try once more.
                 if last:
                     log.warning("The lease could not be released and will expire", extra={"error": str(error)})
             else:
@@ -132,9 +132,9 @@ class LeaderElector:
             lease = await self._leases.read()
         if lease is None or lease.spec.holder_identity != self.identity:
             return
-        # Kubernetes' own electors write one second and no holder, so that anybody may take over at once.
+        # As Kubernetes' own electors do: one second and no holder, so that any replica may take over at once.
         lease.spec.holder_identity = ""
-        lease.spec.lease_duration_seconds = GIVEN_UP
+        lease.spec.lease_duration_seconds = RELEASED_DURATION
         lease.spec.renew_time = self._timestamp()
         await self._leases.write(lease)
         log.info("Released the lease", extra={"identity": self.identity})
@@ -143,7 +143,7 @@ class LeaderElector:
         while True:
             started = self._clock()
             try:
-                if await self._try(started):
+                if await self._try_acquire(started):
                     return
             except Exception as error:  # noqa: BLE001 - any fault is a failed try
                 log.warning("Trying for the lease failed", extra={"error": str(error)})
@@ -151,29 +151,30 @@ class LeaderElector:
             await asyncio.sleep(self._pause())
 
     def _pause(self) -> float:
-        """Until the next try for the lease: a quarter of a period, to see soon that it was given up, and at its end.
+        """Return the seconds until the next try: a quarter of a retry period, or less if the Lease expires earlier.
 
-        Where it has ended and could not be taken all the same, trying at once would not help.
+        A quarter, to notice a release soon. If the Lease has expired and the try still failed, an immediate retry
+        would not help.
         """
         usual = self._timing.retry_period / 4 * random.uniform(1.0, 1.2)  # noqa: S311 - spreads load
         left = self._ends - self._clock()
         return min(usual, left) if left > 0 else usual
 
     async def _renew(self) -> None:
-        """Renew within what is left of the window, trying again and again; past it, leadership is lost."""
+        """Renew within the rest of the window, with retries; raise LeaseLostError after it."""
         while True:
             if self._heartbeat_age() > self._timing.renew_deadline:
-                # Not released but left to expire: a bind of the dead decider may still be in the air.
+                # Do not release the Lease, let it expire: a bind of the stopped loop may still be in progress.
                 self._renewed = None
-                raise LeaseLostError(f"the decider has shown no sign of life for {self._heartbeat_age():.1f} s")
-            if not self.may_bind():
-                # A renewal so late would only make the successor wait anew for one who ends.
+                raise LeaseLostError(f"the scheduling loop has not run for {self._heartbeat_age():.1f} s")
+            if not self.may_write():
+                # This process ends: a renewal so late would only make its successor wait longer.
                 self._renewed = None
                 raise LeaseLostError(f"the lease could not be renewed for {self._timing.renew_deadline:g} s")
             started = self._clock()
             try:
                 async with asyncio.timeout(self._window_left()):
-                    if await self._try(started):
+                    if await self._try_acquire(started):
                         return
             except Exception as error:  # noqa: BLE001 - any fault is a failed renewal
                 log.warning("Renewing the lease failed", extra={"error": str(error)})
@@ -182,15 +183,15 @@ class LeaderElector:
                 raise LeaseLostError("another replica holds the lease")
             await asyncio.sleep(min(self._timing.retry_period / 4, self._window_left()))
 
-    async def _try(self, started: float) -> bool:
-        """One look and, where allowed, one write: True when the Lease is ours from `started` on.
+    async def _try_acquire(self, started: float) -> bool:
+        """Read the Lease and, if allowed, write it. Return True if this replica holds it from `started` on.
 
-        A holder writes over what it wrote last without looking: the resourceVersion tells whether that still stands.
+        A holder does not read: it overwrites its last write, and the resourceVersion detects a write by another client.
         """
         lease, self._held = self._held, None
         if lease is None:
             lease = await self._leases.read()
-        if not self._free(None if lease is None else lease.spec):
+        if not self._may_take(None if lease is None else lease.spec):
             return False
         if lease is None:
             lease = Lease(LeaseMeta(self._name, self._namespace), LeaseSpec())
@@ -199,27 +200,29 @@ class LeaderElector:
             spec.holder_identity = self.identity
             spec.acquire_time = self._timestamp()
             spec.lease_transitions = min((spec.lease_transitions or 0) + 1, MOST_TRANSITIONS)
-        spec.lease_duration_seconds = max(1, round(self._timing.duration))
+        # Rounded up: a replica with a shorter duration waits for what the Lease says.
+        spec.lease_duration_seconds = math.ceil(self._timing.duration)
         spec.renew_time = self._timestamp()
         self._held = await self._leases.write(lease)
         self._renewed = started
         return True
 
-    def _free(self, spec: LeaseSpec | None) -> bool:
-        """May we take it: ours, given up, or unchanged for its whole duration by our own clock, never by its stamps.
+    def _may_take(self, spec: LeaseSpec | None) -> bool:
+        """Return whether we may take the Lease: it is ours, released, or unchanged for its whole duration.
 
-        One that is gone, or that has no holder though none gave it up, was taken from somebody who may still lead.
+        Our own clock measures the duration, never the Lease's timestamps. If the Lease was deleted, or lost its holder
+        without a release, its last holder may still lead: its duration must pass too.
         """
         if spec is None:
-            if self._seen is None or self.may_bind():
+            if self._seen is None or self.may_write():
                 return True
             spec = LeaseSpec()
-        if spec.holder_identity == self.identity or (not spec.holder_identity and self.may_bind()):
+        if spec.holder_identity == self.identity or (not spec.holder_identity and self.may_write()):
             return True
         record = (spec.holder_identity, spec.renew_time, spec.acquire_time, spec.lease_transitions)
         if record != self._seen:
             self._seen, self._seen_at = record, self._clock()
-        if not spec.holder_identity and spec.lease_duration_seconds == GIVEN_UP:
+        if not spec.holder_identity and spec.lease_duration_seconds == RELEASED_DURATION:
             return True
         lasts = max(self._timing.duration, float(spec.lease_duration_seconds or 0))
         self._ends = self._seen_at + lasts
@@ -233,21 +236,23 @@ class LeaseLock:
     """The Lease in the API server; compare-and-set by resourceVersion."""
 
     def __init__(self, api: ApiClient, *, namespace: str, name: str) -> None:
-        """One Lease of one namespace."""
+        """Use the Lease `name` of `namespace`."""
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases"
         self._path = f"{self._collection}/{segment(name)}"
+        self._last = b""
+        """The Lease's JSON when it was last read or written."""
 
     async def read(self) -> Lease | None:
-        """See Leases; NoResponseError when refused."""
+        """See LeaseStore; NoResponseError if refused."""
         answer = await self._api.call("GET", self._path)
         if answer.status == NOT_FOUND:
             return None
         return self._decode(answer.status, bytes(answer.body))
 
     async def write(self, lease: Lease) -> Lease:
-        """See Leases; a 409 means that somebody else was first."""
-        body = msgspec.json.encode(lease)
+        """See LeaseStore; NoResponseError if refused, and for a 409: another client wrote first."""
+        body = merge_lease(lease, self._last)
         if lease.metadata.resource_version is None:
             answer = await self._api.call("POST", self._collection, body=body)
         else:
@@ -256,14 +261,16 @@ class LeaseLock:
 
     def _decode(self, status: int, body: bytes) -> Lease:
         if status == CONFLICT:
-            raise NoResponseError("somebody else wrote the lease first")
+            raise NoResponseError("another client wrote the Lease first")
         if not 200 <= status < 300:  # noqa: PLR2004 - the HTTP standard's own numbers
             raise NoResponseError(f"HTTP {status}: {body[:200].decode(errors='replace')}")
-        return msgspec.json.decode(body, type=Lease)
+        lease = read_lease(body)
+        self._last = body
+        return lease
 
 
 class Fence(Protocol):
-    """Whether this replica may write a placement at this moment."""
+    """Tells whether this replica may write a placement now."""
 
-    def may_bind(self) -> bool:
-        """Asked right before each write."""
+    def may_write(self) -> bool:
+        """Return whether the caller may write; called right before each write."""

@@ -1,8 +1,8 @@
-"""A list page by page, or one object by its name, for reflector and command line.
+"""Reads a list page by page, or one object by its name.
 
-The API limits a page by objects alone, and an object may have megabytes: the sizes of the pages so far say how many
-objects the next one may have, and one that grows too long nevertheless is not read to its end, but asked for in less.
-While one page is read, the API server works on the next.
+The API limits a page only by its number of objects, and an object may have megabytes. The size of the last page
+determines how many objects the next one may have. A page that is too long nevertheless is not read to its end, but
+requested again with fewer objects. While one page is processed, the API server prepares the next.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 GONE: Final = 410
 PAGE: Final = 500
 """Most objects of a page."""
-FIRST: Final = 50
-"""Objects of the first page, of whose size nobody knows anything."""
+FIRST_PAGE: Final = 50
+"""Objects of the first page, when their size is still unknown."""
 GROWTH: Final = 4
-"""How many times as many objects as a page had the next may have."""
+"""The next page may have at most this many times as many objects as were requested for the last."""
 SHRINKAGE: Final = 8
-LONGEST: Final = 3 * 2**20
-"""Bytes of a page that are read, unless it has one object only."""
-USUAL: Final = 2**20
-"""Bytes that the next page is to have."""
+MAX_PAGE_BYTES: Final = 3 * 2**20
+"""Most bytes of a page, unless it has a single object."""
+TARGET_PAGE_BYTES: Final = 2**20
+"""Bytes that the next page should have."""
 LIST_TIMEOUT: Final = 30.0
 
 _pages = msgspec.json.Decoder(ObjectList)
 
 
 async def pages(api: ApiClient, path: str, which: Mapping[str, str], large: asyncio.Lock) -> AsyncGenerator[ObjectList]:
-    """Every page; ExpiredError or RefusedError instead of one that the API server does not give.
+    """Yield every page; raise ExpiredError or RefusedError if the API server refuses one.
 
-    Close it where not all of them are taken, and keep none of them. `large` is held while there is an object here that
-    is longer than a page.
+    A caller that stops early must close the generator. It must keep no page. `large` is held while an object that is
+    longer than a page is in memory.
     """
-    query, objects_asked = dict(which), FIRST
+    query, objects_asked = dict(which), FIRST_PAGE
     asked = _ask(api, path, query, objects_asked)
     try:
         while True:
@@ -72,7 +72,7 @@ async def pages(api: ApiClient, path: str, which: Mapping[str, str], large: asyn
                     query["continue"] = more
                     if objects_asked > 1:
                         asked = _ask(api, path, query, objects_asked)
-                        # It leaves now, before the page is read.
+                        # Lets the request be sent now, before the caller processes this page.
                         await asyncio.sleep(0)
                 yield page
                 del page
@@ -85,12 +85,12 @@ async def pages(api: ApiClient, path: str, which: Mapping[str, str], large: asyn
 
 
 def _next(asked: int, found: int, size: int) -> int:
-    """How many objects of the size of those that were found make a page of the usual size."""
-    return max(1, min(PAGE, asked * GROWTH, USUAL * found // size))
+    """Return how many objects make a page of the usual size, if `found` objects have `size` bytes."""
+    return max(1, min(PAGE, asked * GROWTH, TARGET_PAGE_BYTES * found // size))
 
 
 def _ask(
-    api: ApiClient, path: str, query: Mapping[str, str], limit: int, most: int = LONGEST
+    api: ApiClient, path: str, query: Mapping[str, str], limit: int, most: int = MAX_PAGE_BYTES
 ) -> asyncio.Task[ApiResponse]:
     asking = api.call("GET", path, query={**query, "limit": str(limit)}, timeout=LIST_TIMEOUT, most=most)
     return asyncio.create_task(asking)
@@ -111,11 +111,12 @@ log = logging.getLogger(__name__)
 
 
 class UnlistedError(Exception):
-    """The API server refuses a list; the text says which, and why."""
+    """The API server refuses a list, or one object; the text says which, and why."""
 
-    def __init__(self, what: str, refused: RefusedError | ExpiredError) -> None:
-        """Keep both."""
-        super().__init__(f"cannot list {what}: {refused}")
+    def __init__(self, what: str, refused: RefusedError | ExpiredError, verb: str = "list") -> None:
+        """`what` names the list or the object. `forbidden`: the user lacks the right."""
+        super().__init__(f"cannot {verb} {what}: {refused}")
+        self.forbidden = isinstance(refused, RefusedError) and refused.status == FORBIDDEN
 
 
 async def list_all(  # noqa: PLR0913 - the parts of a list
@@ -127,9 +128,9 @@ async def list_all(  # noqa: PLR0913 - the parts of a list
     selector: str = "",
     empty: Collection[int] = (),
 ) -> list[T]:
-    """Every object, page by page; an answer with a status of `empty` means that there is none.
+    """Return every object, read page by page; none if the API server answers with a status in `empty`.
 
-    An object that cannot be read is told and left out. UnlistedError where the API server refuses.
+    An object that cannot be decoded is logged and left out. Raise UnlistedError if the API server refuses.
     """
     which = {"fieldSelector": selector} if selector else {}
     found: list[T] = []
@@ -154,26 +155,25 @@ def _readable(items: Iterable[msgspec.Raw], what: str, read: Callable[[msgspec.R
             log.warning("An object cannot be read", extra={"resource": what, "error": str(error)})
 
 
-async def get_one(
-    api: ApiClient, what: str, path: str, read: Callable[[bytes], T], *, or_none: bool = False
-) -> T | None:
-    """One object; None when there is none, with `or_none` also when it is not ours to see."""
+async def get_one(api: ApiClient, what: str, path: str, read: Callable[[bytes], T]) -> T | None:
+    """Return one object, or None if it does not exist. Raise UnlistedError if the API server refuses."""
     answer = await api.call("GET", path, query={})
-    if answer.status == NOT_FOUND or (answer.status == FORBIDDEN and or_none):
+    if answer.status == NOT_FOUND:
         return None
     if not answer.ok:
-        raise UnlistedError(what, RefusedError(answer))
+        raise UnlistedError(what, RefusedError(answer), "read")
     return read(bytes(answer.body))
 
 
 USUAL_OBJECT: Final = 2**18
-"""Bytes of an object of which many may be here at once."""
+"""Most bytes of an object of which many may be in memory at once."""
 
 
 async def read_object(api: ApiClient, path: str, large: asyncio.Lock) -> ApiResponse:
-    """The answer to a GET; NoResponseError when there is none. Whoever takes it must not wait while it is here.
+    """Return the response to a GET; raise NoResponseError if there is none.
 
-    `large` is held while a longer object than usual comes.
+    `large` is held while an object of more than USUAL_OBJECT bytes is received. The caller must not await anything
+    while it keeps the response.
     """
     try:
         return await api.call("GET", path, most=USUAL_OBJECT)

@@ -1,6 +1,7 @@
-"""List and watch of one resource: an observer sees every object as it is, and every one that has gone.
+"""Lists and watches one resource: an event handler receives every object as it is now, and every deleted object.
 
-The contract: pages, bookmarks, resumption, a list with a diff after 410, back-off with jitter, silence that shows.
+It covers pages, bookmarks, resumption, a list with a diff after 410, back-off with jitter, and the age of the last
+response.
 """
 
 from __future__ import annotations
@@ -40,103 +41,111 @@ _statuses = msgspec.json.Decoder(Status)
 
 
 class Reflector(Generic[T]):
-    """Keeps `observer` level with the API server; `run` never returns by itself."""
+    """Keeps `handler` up to date with the API server; `run` never returns by itself."""
 
     def __init__(  # noqa: PLR0913 - what it reads, and what tests turn
         self,
         api: ApiClient,
         resource: Resource[T],
-        observer: EventHandler[T],
+        handler: EventHandler[T],
         *,
-        pace: ReflectorTimings | None = None,
+        timings: ReflectorTimings | None = None,
         clock: Callable[[], float] = time.monotonic,
         large: asyncio.Lock | None = None,
     ) -> None:
-        """Nothing is asked before `run`. Reflectors with the same `large` read objects of megabytes one at a time."""
+        """No request is sent before `run`. Reflectors with the same `large` read objects of megabytes one at a time."""
         self._api = api
         self._resource = resource
         self._which = {"fieldSelector": resource.field_selector} if resource.field_selector else {}
-        self._observer = observer
-        self._pace = pace or ReflectorTimings()
+        self._handler = handler
+        self._timings = timings or ReflectorTimings()
         self._clock = clock
         self._large = large or asyncio.Lock()
         self._known: dict[str, T] = {}
         self._version: str | None = None
-        self._heard = clock()
-        # Whether the present watch has brought anything, or at least lasted; and whether there is nothing to see.
-        self._moved = self._denied = False
-        # Lists are numbered as they begin, so that whoever asks for one can tell it from one already under way.
-        self._begun = self._finished = self._wanted = 0
+        self._last_response = clock()
+        # Whether the current watch delivered an event or at least lasted; and whether the API server denies access.
+        self._progressed = self._denied = False
+        # Lists are numbered as they begin, so that a caller can distinguish its own from one already in progress.
+        self._begun_lists = self._finished_lists = self._wanted_list = 0
         self._interrupt = asyncio.Event()
         self._listed = asyncio.Condition()
         self.synced = asyncio.Event()
 
     @property
     def silence(self) -> float:
-        """Seconds since the API server last said anything about this resource."""
-        return self._clock() - self._heard
+        """Seconds since the API server last sent anything about this resource."""
+        return self._clock() - self._last_response
 
     def relist(self) -> Coroutine[None, None, None]:
-        """What this gives ends when a list that began after this call has been applied."""
-        self._wanted = self._begun + 1
+        """Request a list. The coroutine returned ends when a list that began after this call has been applied."""
+        self._wanted_list = self._begun_lists + 1
         self._interrupt.set()
-        return self._reached(self._wanted)
+        return self._reached(self._wanted_list)
 
     async def _reached(self, number: int) -> None:
         async with self._listed:
-            await self._listed.wait_for(lambda: self._finished >= number)
+            await self._listed.wait_for(lambda: self._finished_lists >= number)
 
     async def run(self) -> None:
         """List, watch, and begin again for ever; ends only by cancellation."""
         failures = expirations = 0
         while True:
-            expirations = 0 if self._moved else expirations
-            self._moved = False
+            expirations = 0 if self._progressed else expirations
+            self._progressed = False
             asked: float | None = None
             try:
-                if self._version is None or self._wanted > self._finished:
+                if self._version is None or self._wanted_list > self._finished_lists:
                     await self._list()
                 await self._watch_until_interrupted()
             except ExpiredError:
-                log.info("The version has expired: listing anew", extra=self._resource.log_fields())
+                log.info("The resource version has expired: listing again", extra=self._resource.log_fields())
                 self._version = None
-                # The server answers, so earlier silence no longer counts; only 410 after 410 is a reason to slow down.
-                failures = expirations = 1 if self._moved else expirations + 1
+                # The server answers, so earlier failures no longer count. Only repeated 410s are a reason to back off.
+                failures = expirations = 1 if self._progressed else expirations + 1
             except (NoResponseError, RefusedError, *UNREADABLE) as error:
                 asked = getattr(error, "retry_after", None)
-                failures = 1 if self._moved else failures + 1
+                failures = 1 if self._progressed else failures + 1
                 if self._resource.optional and getattr(error, "status", 0) in DENIED:
-                    await self._do_without(error)
+                    await self._treat_as_empty(error)
                 else:
                     log.warning("Watching failed", extra=self._resource.log_fields(error=str(error), failures=failures))
             else:
-                failures = 0 if self._moved or self._interrupt.is_set() else failures + 1
+                failures = 0 if self._progressed or self._interrupt.is_set() else failures + 1
             if failures:
                 await self._pause(self._delay(failures, asked), asked)
 
     def _delay(self, failures: int, asked: float | None) -> float:
-        """Doubling with jitter up to what counts as silence; never sooner than a Retry-After asked, however long."""
-        longest = min(self._pace.backoff_longest, self._pace.idle_limit)
-        ceiling: float = min(longest, self._pace.backoff_first * 2 ** min(failures - 1, 16))
+        """Return the seconds to back off: doubled at each failure, with jitter, at least those of a Retry-After.
+
+        Without a Retry-After they are at most `backoff_longest`, and never more than `idle_limit`.
+        """
+        longest = min(self._timings.backoff_longest, self._timings.idle_limit)
+        ceiling: float = min(longest, self._timings.backoff_first * 2 ** min(failures - 1, 16))
         return max(asked or 0.0, ceiling * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, guards nothing
 
     async def _pause(self, seconds: float, asked: float | None) -> None:
-        """Leave the server alone; but a new leader waits for its list only as long as the server itself asks for."""
+        """Wait before the next request. `relist` of a new leader ends the wait, unless a Retry-After asked for it.
+
+        While access is denied, `relist` always ends the wait.
+        """
         waking = self._interrupt if self._denied or asked is None else asyncio.Event()
         with suppress(TimeoutError):
             await asyncio.wait_for(waking.wait(), seconds)
 
-    async def _do_without(self, error: Exception) -> None:
-        """There is nothing to see; told once, and asked again and again."""
-        self._heard = self._clock()
+    async def _treat_as_empty(self, error: Exception) -> None:
+        """Treat a resource without access as empty. Log it once; requests for it continue."""
+        self._last_response = self._clock()
         if not self._denied:
-            log.info("Doing without what cannot be seen", extra=self._resource.log_fields(error=str(error)))
-        await self._settle({}, None, self._begun)
+            log.info(
+                "The resource cannot be listed: it counts as empty", extra=self._resource.log_fields(error=str(error))
+            )
+        await self._settle({}, None, self._begun_lists)
 
     async def _list(self) -> None:
-        """Read all pages, then apply them; the very first, before which nobody decides, as they come."""
+        """Read all pages, then apply them. Apply the first list page by page: no decision is made before its end."""
         self._interrupt.clear()
-        number = self._begun = self._begun + 1
+        number = self._begun_lists = self._begun_lists + 1
         found: dict[str, T] = {}
         first = not self._known and not self.synced.is_set()
         version = await self._read_pages(found, _number(self._version), self._apply if first else None)
@@ -144,34 +153,35 @@ class Reflector(Generic[T]):
         log.info("Listed", extra=self._resource.log_fields(objects=len(found), version=version))
 
     async def _settle(self, found: dict[str, T], version: str | None, number: int) -> None:
-        """Apply what there is as one difference: gone first, so that what they held is free."""
+        """Apply `found` as one difference: deletions first, so that their holds are released."""
         known, self._known, self._version, self._denied = self._known, found, version, version is None
         for key, value in known.items():
             if key not in found:
-                self._hand_over(self._observer.forgotten, value)
+                self._deliver(self._handler.forgotten, value)
         for key, value in found.items():
             if known.get(key) is not value:
-                self._hand_over(self._observer.applied, value)
-        self._finished = number
+                self._deliver(self._handler.applied, value)
+        self._finished_lists = number
         self.synced.set()
         async with self._listed:
             self._listed.notify_all()
 
     async def _read_pages(self, found: dict[str, T], level: int, take: Callable[[dict[str, T]], None] | None) -> str:
-        """Of what the watch has brought already, up to version `level`, no more than that it is still there.
+        """Read all pages into `found`, and return the version of the list.
 
-        `take` has each page as it comes.
+        Objects whose version is at most `level` are known from the watch: keep the known value. `take` receives each
+        page's other objects as the page comes.
         """
         version = ""
         async with aclosing(pages(self._api, self._resource.path, self._which, self._large)) as read:
             async for page in read:
-                self._heard = self._clock()
+                self._last_response = self._clock()
                 fresh = self._read_page(page, level)
                 found |= fresh
                 if take is not None:
                     take(fresh)
                 version = page.metadata.resource_version or ""
-                del page  # its bytes must not be here beside those of the next
+                del page  # its bytes must be released before the next page is received
         return version
 
     def _read_page(self, page: ObjectList, level: int) -> dict[str, T]:
@@ -184,10 +194,13 @@ class Reflector(Generic[T]):
     def _apply(self, fresh: dict[str, T]) -> None:
         self._known |= fresh
         for value in fresh.values():
-            self._hand_over(self._observer.applied, value)
+            self._deliver(self._handler.applied, value)
 
     def _is_known(self, found: dict[str, T], raw: msgspec.Raw, level: int) -> bool:
-        """Reading an identity costs a tenth of reading an object, and a new leader reads everything again."""
+        """If the watch delivered this version already, put the known value into `found` and return True.
+
+        Decoding an identity costs a tenth of decoding an object, and a new leader lists everything again.
+        """
         if not level:
             return False
         try:
@@ -201,7 +214,7 @@ class Reflector(Generic[T]):
         return True
 
     async def _watch_until_interrupted(self) -> None:
-        """Watch; a wish for a list ends the watch at once."""
+        """Watch; a call of `relist` ends the watch at once."""
         watching = asyncio.ensure_future(self._watch())
         wanting = asyncio.ensure_future(self._interrupt.wait())
         try:
@@ -214,7 +227,7 @@ class Reflector(Generic[T]):
             await asyncio.gather(watching, wanting, return_exceptions=True)
 
     async def _watch(self) -> None:
-        seconds = random.uniform(self._pace.watch_shortest, self._pace.watch_longest)  # noqa: S311 - spreads load
+        seconds = random.uniform(self._timings.watch_shortest, self._timings.watch_longest)  # noqa: S311 - spreads load
         query = {
             **self._which,
             "watch": "true",
@@ -227,7 +240,7 @@ class Reflector(Generic[T]):
             self._resource.path,
             query=query,
             limit=seconds + 30,
-            idle_limit=self._pace.idle_limit,
+            idle_limit=self._timings.idle_limit,
             pause=self._resource.pause,
         )
         async with stream as (answer, chunks):
@@ -235,16 +248,16 @@ class Reflector(Generic[T]):
                 raise ExpiredError
             if not answer.ok:
                 raise RefusedError(answer)
-            opened = self._heard = self._clock()
+            opened = self._last_response = self._clock()
             try:
                 async for line in lines(chunks, self._large):
-                    self._heard = self._clock()
+                    self._last_response = self._clock()
                     self._take(_events.decode(line))
-                    self._moved = True
-                    # The next event may come in an hour, and this one may have megabytes.
+                    self._progressed = True
+                    # Release it: the next event may come in an hour, and this one may have megabytes.
                     del line
             finally:
-                self._moved = self._moved or self._clock() - opened > self._pace.quick
+                self._progressed = self._progressed or self._clock() - opened > self._timings.quick
 
     def _take(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
@@ -262,20 +275,22 @@ class Reflector(Generic[T]):
         for key, value in seen.items():
             if event.type == "DELETED":
                 self._known.pop(key, None)
-                self._hand_over(self._observer.forgotten, value)
+                self._deliver(self._handler.forgotten, value)
             else:
                 self._known[key] = value
-                self._hand_over(self._observer.applied, value)
+                self._deliver(self._handler.applied, value)
 
-    def _hand_over(self, take: Callable[[T], None], value: T) -> None:
-        """An error of our own over one object must not cost everybody the watch."""
+    def _deliver(self, take: Callable[[T], None], value: T) -> None:
+        """Call the handler. Our own error over one object must not end the watch for all objects."""
         try:
             take(value)
         except Exception:
-            log.exception("An object could not be taken in", extra=self._resource.log_fields(object=str(value)[:200]))
+            log.exception(
+                "The event handler failed on an object", extra=self._resource.log_fields(object=str(value)[:200])
+            )
 
     def _read_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
-        """One object; one that cannot be read is told and stays as it was known, it must not stop all others."""
+        """Decode one object. If it cannot be decoded, log it and keep its known value, so that the others go on."""
         try:
             key, value = self._resource.read(raw)
         except UNREADABLE as error:
@@ -286,7 +301,7 @@ class Reflector(Generic[T]):
             found[key] = value
 
     def _keep(self, found: dict[str, T], raw: msgspec.Raw) -> None:
-        """What was known of it before is nearer to the truth than that it is gone: it may hold a GPU."""
+        """Keep the known value. It is safer than to treat the object as deleted: the object may hold a GPU."""
         try:
             key = self._resource.key(_identified.decode(raw).metadata)
         except UNREADABLE:
@@ -296,5 +311,8 @@ class Reflector(Generic[T]):
 
 
 def _number(version: str | None) -> int:
-    """Versions are numbers that grow, as Kubernetes 1.35 has it; 0, which is none, for a server where they are not."""
+    """Return the version as a number; 0, which is no version, for a server whose versions are not numbers.
+
+    Kubernetes 1.35 defines versions as numbers that grow.
+    """
     return int(version) if version and version.isascii() and version.isdigit() else 0

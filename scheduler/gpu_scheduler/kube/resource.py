@@ -1,4 +1,4 @@
-"""What is watched, how it is read, and to whom it is delivered."""
+"""A watched resource, how its objects are decoded, and the event handler that receives them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class ExpiredError(Exception):
-    """The version we would go on from has left the server's memory: only a full list helps."""
+    """The resource version is too old for the API server to resume from; only a full list helps."""
 
 
 class RefusedError(Exception):
-    """The API server answered with an error; `retry_after` in seconds where it asked for patience."""
+    """The API server answered with an error. `retry_after`: seconds of its Retry-After header, or None."""
 
     def __init__(self, answer: ApiResponse) -> None:
-        """Keep what the operator needs to see."""
+        """Keep status and Retry-After; the text has the status and the server's message for the operator."""
         super().__init__(f"HTTP {answer.status}: {status_message(answer)}")
         self.status = answer.status
         self.retry_after = answer.retry_after
@@ -34,10 +34,10 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """What to watch: where, which, and how its bytes become (key, value).
+    """A resource to watch: its path, its selector, and how the bytes of an object become (key, value).
 
-    `key` makes the same key from an object of which no more than its identity can be read. Of an `optional` resource
-    there is nothing while the API server denies that we may see it.
+    `key` makes the same key from an object's identity alone, for an object that cannot be decoded further. If the API
+    server denies access to an `optional` resource or does not know it (403, 404), it counts as empty.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Resource(Generic[T]):
     key: Callable[[Identity], str]
     optional: bool = False
     pause: float = 0.0
-    """Seconds for which its news may lie, so that many are read at once."""
+    """Seconds that its events may wait in the kernel, so that many are read at once."""
 
     def log_fields(self, **fields: object) -> dict[str, object]:
-        """What a log line about it carries beside its sentence."""
+        """Return the fields of a log line about this resource."""
         return {"resource": self.name, **fields}
 
 
@@ -63,13 +63,13 @@ class ReflectorTimings:
     watch_longest: float = 600.0
     backoff_first: float = 0.8
     backoff_longest: float = 30.0
-    # A watch that ends sooner than this without a word is not progress, however politely it ended.
+    # A watch that ends sooner than this without an event counts as a failure, even if the server ended it in order.
     quick: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class EventHandlerFuncs(Generic[T]):
-    """Where a watch delivers: fits ports.Observer."""
+    """An EventHandler made of two functions."""
 
     applied: Callable[[T], None]
     forgotten: Callable[[T], None]
@@ -79,10 +79,10 @@ Seen_contra = TypeVar("Seen_contra", contravariant=True)
 
 
 class EventHandler(Protocol[Seen_contra]):
-    """Is told of every object as it is now, in the order things happened."""
+    """Receives every object as it is now, in the order of the events."""
 
     def applied(self, value: Seen_contra) -> None:
-        """Take note that it is there, new or changed (or the same: a list tells of everything)."""
+        """Handle an object that exists: new, changed, or the same (a list has every object)."""
 
     def forgotten(self, value: Seen_contra) -> None:
-        """Take note that it is gone; `value` is the last that was seen of it."""
+        """Handle a deletion; `value` is the last known value of the object."""

@@ -1,4 +1,4 @@
 """`gpu-scheduler monitor`: reads the devices of one node and publishes them.
 
-LAW: writes its own node only.
+LAW: a monitor writes only the objects of its own node.
 """

@@ -1,4 +1,4 @@
-"""What a monitor last read of its GPUs, as gauges: made when they are scraped, so that what went is gone there too."""
+"""The last readings of a monitor as gauges. They are made at each scrape, so that a GPU that is gone has no gauge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 2**20
 _LABELS = ("node", "gpu", "uuid", "model")
 _WORSE = (Health.HEALTHY, Health.DEGRADED, Health.UNHEALTHY)
 
-# metric → its meaning, and what it is of a GPU.
+# metric → (help text, value of one GPU).
 _GAUGES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
     names.METRIC_GPU_UTILIZATION: ("Percent of the time that the GPU worked", lambda gpu: gpu.utilization),
     names.METRIC_GPU_MEMORY_TOTAL: ("Memory of the GPU", lambda gpu: None if gpu.total is None else gpu.total * MIB),
@@ -34,16 +34,16 @@ _GAUGES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
 
 
 class GpuCollector(Collector):
-    """One sample a GPU and metric; what could not be read has none."""
+    """Gives one sample for each GPU and metric; a value that could not be read has no sample."""
 
     def __init__(self, registry: CollectorRegistry, node: str, read: Callable[[], Iterable[GpuReading]]) -> None:
-        """`read` gives the GPUs as they were last seen."""
+        """Register with `registry`. `read` returns the GPUs as last read."""
         self._node = node
         self._read = read
         registry.register(self)
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """See Collector."""
+        """Return the samples of the last reading, one family per metric."""
         gpus = tuple(self._read())
         for name, (meaning, value_of) in _GAUGES.items():
             family = GaugeMetricFamily(name, meaning, labels=_LABELS)

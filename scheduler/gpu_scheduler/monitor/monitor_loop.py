@@ -1,7 +1,7 @@
 """The monitor's loop: reads the devices of its node, writes what changed, and renews the node's Lease.
 
-LAW: the Lease is renewed only after a reading that succeeded and with nothing left to write. Where it expires, nobody
-knows how the devices are. No failure ends the loop.
+LAW: the Lease is renewed only if the reading succeeded and every change is written. An expired Lease means that the
+state of the devices is unknown. No failure ends the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MonitorTimings:
-    """Seconds: between two looks, and until what stands written is written again, lest somebody else took it away."""
+    """Seconds between two readings, and seconds after which an unchanged reading is written again.
+
+    The second write restores what another writer may have removed.
+    """
 
     interval: float = 15.0
     resync: float = 60.0
@@ -34,19 +37,19 @@ class MonitorTimings:
 
 @dataclass(slots=True)
 class _Sink:
-    """Where readings are written, and what was written last."""
+    """A sink, and the reading that was last written to it."""
 
     name: str
     target: ReadingSink
     needed: bool
-    """Without it nothing of this node can be believed."""
+    """Whether a failed write to it prevents the renewal of the Lease."""
     last_written: tuple[GpuReading, ...] | None = None
     at: str = ""
     written: float = field(default=0.0)
 
 
 class Monitor:
-    """Looks at one node's GPUs for ever."""
+    """Reads and writes one node's GPUs until it is cancelled."""
 
     def __init__(  # noqa: PLR0913 - the ports, and the two clocks that tests turn
         self,
@@ -60,7 +63,10 @@ class Monitor:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`node` is where the scheduler reads; `mirror` is for people and may fail."""
+        """`node` is the sink that the scheduler reads. `mirror` is for people, and a write to it may fail.
+
+        `goal` is the utilization in percent that separates the tiers.
+        """
         self._source = source
         self._sinks = (_Sink("node", node, needed=True), _Sink("GPUNode", mirror, needed=False))
         self._node_lease = node_lease
@@ -70,29 +76,29 @@ class Monitor:
         self._wall = wall
         self._heartbeat = clock()
         self.gpus: tuple[GpuReading, ...] = ()
-        """As they were last read."""
+        """The last reading."""
         self.problem: str | None = "nothing has been read yet"
-        """Why nobody should believe what stands written of this node."""
+        """Why the values written for this node may be out of date; None if they are current."""
 
     @property
     def heartbeat_age(self) -> float:
-        """Seconds since the loop last came round."""
+        """Seconds since the last iteration of the loop began."""
         return self._clock() - self._heartbeat
 
     async def run(self) -> None:
-        """Look, wait out the interval, and again; ends only by cancellation."""
+        """Read and write once per interval; ends only by cancellation."""
         while True:
             self._heartbeat = began = self._clock()
             try:
-                problem = await self.look()
+                problem = await self.run_once()
             except Exception:
-                log.exception("Looking ended in an error of our own")
-                problem = "looking ended in an error of our own"
+                log.exception("Reading failed with an internal error")
+                problem = "looking failed with an internal error"
             self._note(problem)
             await asyncio.sleep(max(0.0, began + self._timings.interval - self._clock()))
 
-    async def look(self) -> str | None:
-        """Read once and write what is news; answers what went wrong."""
+    async def run_once(self) -> str | None:
+        """Read once and write what changed. Return what went wrong, or None."""
         try:
             self.gpus = gpus = await self._source.read()
         except UnreadableError as error:
@@ -102,17 +108,13 @@ class Monitor:
         return needed[0] if needed else await self._node_lease.renew()
 
     async def _write(self, sink: _Sink, gpus: tuple[GpuReading, ...]) -> str | None:
-        """Write where it is news, or long ago; answers why it could not."""
-        why = (
-            "nothing stands there yet"
-            if sink.last_written is None
-            else reason_to_write(sink.last_written, gpus, self._goal)
-        )
+        """Write if the reading changed enough or the last write is older than `resync`; return the error, if any."""
+        why = "first write" if sink.last_written is None else reason_to_write(sink.last_written, gpus, self._goal)
         if why is None and self._clock() < sink.written + self._timings.resync:
             return None
         if why is not None:
             sink.last_written, sink.at = gpus, self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
-        # What is written again unchanged, its time included, is no change for the API server.
+        # An unchanged reading is written with its old time, so that the API server sees no change.
         problem = await sink.target.report(Report(sink.last_written or (), sink.at))
         if problem is not None:
             sink.last_written = None
@@ -124,10 +126,10 @@ class Monitor:
         return None
 
     def _note(self, problem: str | None) -> None:
-        """Tell when it begins, changes and ends, not every time."""
+        """Keep the problem. Log it only when it begins, changes or ends."""
         if problem != self.problem:
             if problem is not None:
-                log.warning("What stands written of this node grows old", extra={"error": problem})
+                log.warning("The values written for this node are out of date", extra={"error": problem})
             else:
                 log.info("The node's GPUs are read and written", extra={"gpus": len(self.gpus)})
         self.problem = problem

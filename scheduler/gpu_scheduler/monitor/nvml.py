@@ -1,7 +1,7 @@
-"""The GPUs of this machine as NVIDIA's driver tells of them, through NVML.
+"""The GPUs of this machine, read from NVIDIA's driver through NVML.
 
-Its calls block, and on a driver that hangs they never return: they run in a thread of their own, which a look waits for
-no longer than its deadline. Every metric is optional: older cards, MIG and virtual GPUs tell less.
+NVML's calls block, and they never return if the driver hangs. So they run in a thread of their own, and a reading waits
+no longer than its deadline. Every metric is optional: older GPUs, MIG devices and virtual GPUs have fewer.
 """
 
 from __future__ import annotations
@@ -26,78 +26,78 @@ Handle = Any
 
 MIB = 2**20
 MILLIWATTS = 1000
-# What no metric is optional against: the whole card is gone.
+# These errors of a metric mean that the whole GPU is gone, so they are not treated as a missing metric.
 _GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 
 
 class NvmlSource(GpuSource):
-    """Looks through NVML; a card that was there once is listed as unhealthy when it can no longer be asked."""
+    """Reads GPUs through NVML. A GPU that was read once is listed as unhealthy when it can no longer be read."""
 
     def __init__(self, *, deadline: float, remember: Callable[[], Awaitable[tuple[GpuReading, ...] | None]]) -> None:
-        """`remember` gives what an earlier monitor wrote: it tells which card it is that can't be asked from the start.
+        """`deadline` is in seconds. `remember` returns the GPUs that an earlier monitor wrote, or None if unknown.
 
-        None when nobody can tell yet.
+        They give the identity of a GPU that could not be read since the monitor started.
         """
         self._deadline = deadline
         self._remember = remember
         self._last: dict[str, GpuReading] | None = None
         self._seen: dict[str, GpuReading] = {}
         self._open = False
-        self._looking: asyncio.Future[tuple[GpuReading, ...] | UnreadableError] | None = None
+        self._reading: asyncio.Future[tuple[GpuReading, ...] | UnreadableError] | None = None
 
     async def read(self) -> tuple[GpuReading, ...]:
-        """See GpuSource."""
+        """Implement GpuSource.read. UnreadableError also if the driver does not answer within the deadline."""
         if self._last is None:
             last = await self._remember()
             self._last = None if last is None else {gpu.bus: gpu for gpu in last if gpu.bus is not None}
         try:
             async with asyncio.timeout(self._deadline):
-                if self._looking is not None:
-                    # Too late for the look before; what it saw is old.
-                    await asyncio.wait({self._looking})
-                self._looking = looking = self._begin()
-                await asyncio.wait({looking})
+                if self._reading is not None:
+                    # The previous reading missed its deadline. Wait for its thread, and discard its old result.
+                    await asyncio.wait({self._reading})
+                self._reading = reading = self._begin()
+                await asyncio.wait({reading})
         except TimeoutError:
             raise UnreadableError(f"the driver has not answered for {self._deadline:g} s") from None
-        self._looking = None
-        result = looking.result()
+        self._reading = None
+        result = reading.result()
         if isinstance(result, UnreadableError):
             raise result
         return result
 
     def _begin(self) -> asyncio.Future[tuple[GpuReading, ...] | UnreadableError]:
-        """Look in a thread that the end of the process does not wait for."""
+        """Start a reading in a daemon thread, so that the process can end while the driver hangs."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[GpuReading, ...] | UnreadableError] = loop.create_future()
 
         def run() -> None:
-            result = self._look()
-            # The loop may have ended in the meantime.
+            result = self._read_all()
+            # The event loop may have been closed in the meantime.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(future.set_result, result)
 
         threading.Thread(target=run, name="nvml", daemon=True).start()
         return future
 
-    def _look(self) -> tuple[GpuReading, ...] | UnreadableError:
+    def _read_all(self) -> tuple[GpuReading, ...] | UnreadableError:
         try:
             if not self._open:
                 pynvml.nvmlInit()
                 self._open = True
-            answers = [_ask(number) for number in range(pynvml.nvmlDeviceGetCount())]
+            answers = [_read_gpu(number) for number in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             self._close()
-            return UnreadableError(f"cannot ask NVML: {error}")
+            return UnreadableError(f"cannot read GPUs from NVML: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it
-            return UnreadableError(f"cannot ask NVML: {error!r}")
+            return UnreadableError(f"cannot read GPUs from NVML: {error!r}")
         gpus = self._named(answers)
         if any(isinstance(answer, str) for answer in answers):
-            # A card that comes back is seen only by who begins anew.
+            # NVML lists a GPU that has recovered only after it is initialized again.
             self._close()
         return gpus
 
     def _named(self, answers: list[GpuReading | str]) -> tuple[GpuReading, ...]:
-        """Number the cards, those among them that can't be asked under the names they had."""
+        """Number the GPUs. A GPU that cannot be read keeps the identity (UUID, bus id, model) that it had before."""
         present = [answer for answer in answers if isinstance(answer, GpuReading)]
         self._seen |= {gpu.bus: gpu for gpu in present if gpu.bus is not None}
         buses = {gpu.bus for gpu in present}
@@ -112,7 +112,7 @@ class NvmlSource(GpuSource):
         gpus += [_lost(gpu, "it is no longer there") for gpu in names]
         if all(gpu.bus for gpu in gpus):
             gpus.sort(key=_bus)
-        # Else in NVML's own order, which is the same wherever somebody has looked.
+        # If a bus id is unknown, keep NVML's own order. On every machine checked so far it is the order of bus ids.
         return tuple(replace(gpu, index=index) for index, gpu in enumerate(gpus))
 
     def _close(self) -> None:
@@ -127,24 +127,26 @@ def _bus(gpu: GpuReading) -> str:
 
 
 def _lost(gpu: GpuReading, why: str) -> GpuReading:
-    return GpuReading(0, gpu.uuid, gpu.bus, gpu.model, gpu.total, health=Health.UNHEALTHY, why=why, slices=gpu.slices)
+    return GpuReading(
+        0, gpu.uuid, gpu.bus, gpu.model, gpu.total, health=Health.UNHEALTHY, why=why, mig_devices=gpu.mig_devices
+    )
 
 
-def _ask(number: int) -> GpuReading | str:
-    """The card of this number, or why it can't be asked."""
+def _read_gpu(number: int) -> GpuReading | str:
+    """Read the GPU of this NVML index; return the reading, or why the GPU cannot be read."""
     try:
-        return _card(pynvml.nvmlDeviceGetHandleByIndex(number))
+        return _read_device(pynvml.nvmlDeviceGetHandleByIndex(number))
     except pynvml.NVMLError as error:
         return f"it cannot be asked: {error}"
 
 
-def _card(handle: Handle) -> GpuReading:
+def _read_device(handle: Handle) -> GpuReading:
     pci = _metric(pynvml.nvmlDeviceGetPciInfo, handle)
     memory = _metric(pynvml.nvmlDeviceGetMemoryInfo, handle)
     rates = _metric(pynvml.nvmlDeviceGetUtilizationRates, handle)
     power = _metric(pynvml.nvmlDeviceGetPowerUsage, handle)
-    slices = _slices(handle)
-    health, why = _health(handle, sliced=bool(slices))
+    mig_devices = _mig_devices(handle)
+    health, why = _health(handle, mig=bool(mig_devices))
     return GpuReading(
         index=0,
         uuid=_metric(pynvml.nvmlDeviceGetUUID, handle),
@@ -157,46 +159,46 @@ def _card(handle: Handle) -> GpuReading:
         power=None if power is None else round(power / MILLIWATTS),
         health=health,
         why=why,
-        slices=slices,
+        mig_devices=mig_devices,
     )
 
 
 def _temperature(handle: Handle) -> int | None:
-    """Degrees Celsius; drivers before 560 know the older call only."""
+    """Return degrees Celsius. Drivers before 560 have only the older call."""
     for ask in (pynvml.nvmlDeviceGetTemperatureV, pynvml.nvmlDeviceGetTemperature):
-        told: int | None = _metric(ask, handle, pynvml.NVML_TEMPERATURE_GPU)
-        if told is not None:
-            return told
+        temperature: int | None = _metric(ask, handle, pynvml.NVML_TEMPERATURE_GPU)
+        if temperature is not None:
+            return temperature
     return None
 
 
-def _slices(handle: Handle) -> tuple[MigDevice, ...]:
-    """The MIG devices of a card, where it is in that mode."""
+def _mig_devices(handle: Handle) -> tuple[MigDevice, ...]:
+    """List the MIG devices of a GPU; none if it is not in MIG mode."""
     mode = _metric(pynvml.nvmlDeviceGetMigMode, handle)
     if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return ()
-    slices = []
+    mig_devices = []
     for number in range(_metric(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         device = _metric(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
         uuid = None if device is None else _metric(pynvml.nvmlDeviceGetUUID, device)
         if uuid is not None:
             memory = _metric(pynvml.nvmlDeviceGetMemoryInfo, device)
-            slices.append(MigDevice(uuid, None if memory is None else memory.total // MIB))
-    return tuple(slices)
+            mig_devices.append(MigDevice(uuid, None if memory is None else memory.total // MIB))
+    return tuple(mig_devices)
 
 
-def _health(handle: Handle, *, sliced: bool) -> tuple[Health, str]:
-    """How the card's memory does, by what NVML documents of it.
+def _health(handle: Handle, *, mig: bool) -> tuple[Health, str]:
+    """Return the health of a GPU's memory and what is wrong with it, by NVML's documentation.
 
-    - `nvmlDeviceGetRemappedRows`: `failureOccurred` says that a row could not be remapped, which is when NVIDIA takes a
-      card back: unhealthy. `isPending` says that rows wait for a reset, while "a pending remapping won't affect future
-      work on the GPU": degraded.
-    - `nvmlDeviceGetTotalEccErrors` of uncorrected, volatile errors (since the driver was loaded): cards that remap rows
-      contain them, and further work may start ("GPU Memory Error Management"): degraded. Older cards end everything
-      that runs there, and need a reset: unhealthy.
-    - `nvmlDeviceGetRetiredPagesPendingStatus`: pages of an older card wait for the driver to be loaded anew: degraded.
+    - `nvmlDeviceGetRemappedRows`: `failureOccurred` means that a row could not be remapped; NVIDIA then replaces the
+      GPU: unhealthy. `isPending` means that rows wait for a reset, and "a pending remapping won't affect future work on
+      the GPU": degraded.
+    - `nvmlDeviceGetTotalEccErrors` of uncorrected, volatile errors (since the driver was loaded): GPUs that remap rows
+      contain these errors, and new work may start ("GPU Memory Error Management"): degraded. Older GPUs abort all
+      work on the GPU and need a reset: unhealthy.
+    - `nvmlDeviceGetRetiredPagesPendingStatus`: pages of an older GPU wait until the driver is loaded again: degraded.
 
-    Under MIG the first is not supported, and only cards that remap rows know MIG.
+    In MIG mode the first call is not supported. All GPUs with MIG can remap rows, so `mig` replaces its answer.
     """
     rows = _metric(pynvml.nvmlDeviceGetRemappedRows, handle)
     errors = _metric(
@@ -209,7 +211,7 @@ def _health(handle: Handle, *, sliced: bool) -> tuple[Health, str]:
     if rows is not None and rows[3]:
         return Health.UNHEALTHY, "a row of its memory could not be remapped"
     wrong = f"uncorrected memory errors since the driver was loaded: {errors}"
-    if errors and rows is None and not sliced:
+    if errors and rows is None and not mig:
         return Health.UNHEALTHY, f"it needs a reset, {wrong}"
     worn = []
     if rows is not None and rows[2]:
@@ -222,7 +224,7 @@ def _health(handle: Handle, *, sliced: bool) -> tuple[Health, str]:
 
 
 def _metric(ask: Callable[..., T], *arguments: object) -> T | None:
-    """What NVML answers; None where it can't tell. That the card is gone is raised."""
+    """Return the value that NVML gives, or None if it gives none. pynvml.NVMLError if the GPU is gone."""
     try:
         return ask(*arguments)
     except pynvml.NVMLError as error:

@@ -1,4 +1,4 @@
-"""Where readings come from and where they go to, as Protocols of one method."""
+"""The source and the sinks of readings, as Protocols with one method each."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ if TYPE_CHECKING:
 
 
 class UnreadableError(Exception):
-    """The GPUs of this node could not be looked at; the text says why."""
+    """The GPUs of this node could not be read; the text says why."""
 
 
 class GpuSource(Protocol):
-    """Where a monitor's readings come from."""
+    """Reads the GPUs of the monitor's node."""
 
     async def read(self) -> tuple[GpuReading, ...]:
-        """One bounded look at every GPU of this node, in the order of their index; UnreadableError when it failed."""
+        """Read every GPU of this node once, within a deadline, in order of index. UnreadableError if that fails."""
 
 
 class ReadingSink(Protocol):
-    """Writes readings where others read them."""
+    """Writes readings to an object of the API."""
 
     async def report(self, report: Report) -> str | None:
-        """One bounded try; None: it stands there, else why not, for a retry; never raises for what the API said."""
+        """Write in one try with a time-out. Return None if it succeeded, else why not.
+
+        An error of the API is returned, not raised; the caller retries.
+        """
 
 
 class NodeLease(Protocol):
-    """Says that what stands written of this node is still so."""
+    """The Lease whose renewals show that the values written for this node are current."""
 
     async def renew(self) -> str | None:
-        """One bounded try; None: done, else why not."""
+        """Renew in one try with a time-out. Return None if it succeeded, else why not."""

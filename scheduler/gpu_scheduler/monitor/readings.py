@@ -1,8 +1,9 @@
-"""What a monitor reads of its node's GPUs, and which changes of it are worth a write.
+"""The readings of a node's GPUs, and which changes of them are written.
 
-LAW: a reading comes every few seconds on every node, so what only flickers is never written.
+LAW: every node is read every few seconds, so a small fluctuation must not cause a write.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,13 +12,15 @@ from typing import Final
 from gpu_scheduler.core.nodes.inventory import Health
 
 MEMORY_STEP: Final = 5
-"""Percent of a GPU's memory by which its use must differ from what was written."""
+"""Percent of a GPU's memory. A smaller difference from the written value is not written."""
 UTILIZATION_STEP: Final = 10
-"""Points by which a GPU's utilization must differ from what was written."""
+"""Percentage points. A smaller difference from the written value is written only if it crosses the goal."""
+
+_FAULT: Final = re.compile(r"; GPU ([0-9]{1,9}) is (?:degraded|unhealthy): ")
 
 
 class Tier(StrEnum):
-    """How busy a node's GPUs are, taken together."""
+    """The mean utilization of a node's GPUs, as one of three levels."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -35,18 +38,18 @@ class MigDevice:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU as it was read; what could not be read is None."""
+    """One GPU as it was read; a value that could not be read is None."""
 
     index: int
-    """As CUDA numbers it by PCI bus."""
+    """CUDA's number of it, in order of PCI bus id."""
     uuid: str | None = None
     bus: str | None = None
     """PCI bus id."""
     model: str | None = None
     total: int | None = None
-    """MiB in all."""
+    """Total memory in MiB."""
     used: int | None = None
-    """MiB, whoever uses it."""
+    """Used memory in MiB, of all processes together."""
     utilization: int | None = None
     """Percent."""
     temperature: int | None = None
@@ -55,27 +58,30 @@ class GpuReading:
     """Watts."""
     health: Health = Health.HEALTHY
     why: str = ""
-    """What is wrong with it, unless it is healthy."""
-    slices: tuple[MigDevice, ...] = ()
+    """What is wrong with it; empty if it is healthy."""
+    mig_devices: tuple[MigDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A reading that is to be written, and when it was made (RFC 3339)."""
+    """A reading to write, and when it was made (RFC 3339)."""
 
     gpus: tuple[GpuReading, ...]
     at: str
 
 
-def reason_to_write(told: Sequence[GpuReading], now: Sequence[GpuReading], goal: int) -> str | None:
-    """Why `now` is worth writing where `told` stands written; None when it is not."""
-    if [_identity(gpu) for gpu in told] != [_identity(gpu) for gpu in now]:
+def reason_to_write(published: Sequence[GpuReading], now: Sequence[GpuReading], goal: int) -> str | None:
+    """Return which change from `published` to `now` requires a write, in one word; None if no change does.
+
+    `goal` is in percent.
+    """
+    if [_identity(gpu) for gpu in published] != [_identity(gpu) for gpu in now]:
         return "membership"
-    if [(gpu.health, gpu.why) for gpu in told] != [(gpu.health, gpu.why) for gpu in now]:
+    if [(gpu.health, gpu.why) for gpu in published] != [(gpu.health, gpu.why) for gpu in now]:
         return "health"
-    if tier_of(told, goal) != tier_of(now, goal):
+    if tier_of(published, goal) != tier_of(now, goal):
         return "tier"
-    pairs = list(zip(told, now, strict=True))
+    pairs = list(zip(published, now, strict=True))
     if any(_other_memory(before, after) for before, after in pairs):
         return "memory"
     if any(_other_utilization(before.utilization, after.utilization, goal) for before, after in pairs):
@@ -84,7 +90,7 @@ def reason_to_write(told: Sequence[GpuReading], now: Sequence[GpuReading], goal:
 
 
 def tier_of(gpus: Iterable[GpuReading], goal: int) -> Tier:
-    """High above the goal, low below half of it; what tells no utilization does not count."""
+    """Return HIGH for a mean utilization above `goal` percent, LOW below half of it or if unknown, else MEDIUM."""
     mean = mean_utilization(gpus)
     if mean is None or mean * 2 < goal:
         return Tier.LOW
@@ -92,48 +98,55 @@ def tier_of(gpus: Iterable[GpuReading], goal: int) -> Tier:
 
 
 def mean_utilization(gpus: Iterable[GpuReading]) -> float | None:
-    """Percent, of those that tell it; None when none does."""
+    """Return the mean utilization in percent of the GPUs that have one; None if no GPU has one."""
     known = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
     return sum(known) / len(known) if known else None
 
 
 def schedulable(gpus: Iterable[GpuReading]) -> bool:
-    """Whether any of them can take work."""
+    """Return whether at least one GPU is not unhealthy."""
     return any(gpu.health is not Health.UNHEALTHY for gpu in gpus)
 
 
 def health_of(gpus: Sequence[GpuReading]) -> Health:
-    """A node's health in one word: unhealthy when none of its GPUs can take work."""
+    """Return a node's health: healthy if all GPUs are, unhealthy if all GPUs are unhealthy, else degraded."""
     if all(gpu.health is Health.HEALTHY for gpu in gpus):
         return Health.HEALTHY
     return Health.DEGRADED if schedulable(gpus) else Health.UNHEALTHY
 
 
 def status_of(gpus: Sequence[GpuReading]) -> str:
-    """A node's state in one line for people: health, how busy, how full, and what is wrong with which GPU."""
+    """Return a node's state in one line for people: health, utilization, memory, and the faults of each GPU."""
     mean = mean_utilization(gpus)
     total = sum(gpu.total or 0 for gpu in gpus)
-    told = [f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}"]
+    parts = [f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}"]
     if mean is not None:
-        told.append(f"utilization {mean:.0f} %")
+        parts.append(f"utilization {mean:.0f} %")
     if total:
-        told.append(f"memory {sum(gpu.used or 0 for gpu in gpus)} of {total} MiB")
+        parts.append(f"memory {sum(gpu.used or 0 for gpu in gpus)} of {total} MiB")
     wrong = [f"; GPU {gpu.index} is {gpu.health}: {gpu.why}" for gpu in gpus if gpu.health is not Health.HEALTHY]
-    return f"{health_of(gpus)}: {', '.join(told)}{''.join(wrong)}"
+    return f"{health_of(gpus)}: {', '.join(parts)}{''.join(wrong)}"
+
+
+def faults_of(status: str) -> dict[int, str]:
+    """Return what `status_of` says is wrong with each GPU, by its index."""
+    # At the odd places of the parts are the indices, and after each of them what is wrong with that GPU.
+    parts = _FAULT.split(status)
+    return {int(index): why for index, why in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def _identity(gpu: GpuReading) -> tuple[object, ...]:
-    return (gpu.index, gpu.uuid, gpu.bus, gpu.model, gpu.total, gpu.slices)
+    return (gpu.index, gpu.uuid, gpu.bus, gpu.model, gpu.total, gpu.mig_devices)
 
 
-def _other_memory(told: GpuReading, now: GpuReading) -> bool:
-    if told.used is None or now.used is None:
-        return told.used != now.used
-    whole = now.total or told.used
-    return told.used != now.used and abs(now.used - told.used) * 100 >= MEMORY_STEP * whole
+def _other_memory(published: GpuReading, now: GpuReading) -> bool:
+    if published.used is None or now.used is None:
+        return published.used != now.used
+    whole = now.total or published.used
+    return published.used != now.used and abs(now.used - published.used) * 100 >= MEMORY_STEP * whole
 
 
-def _other_utilization(told: int | None, now: int | None, goal: int) -> bool:
-    if told is None or now is None:
-        return told != now
-    return abs(now - told) >= UTILIZATION_STEP or (told > goal) != (now > goal)
+def _other_utilization(published: int | None, now: int | None, goal: int) -> bool:
+    if published is None or now is None:
+        return published != now
+    return abs(now - published) >= UTILIZATION_STEP or (published > goal) != (now > goal)

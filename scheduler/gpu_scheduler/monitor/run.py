@@ -1,8 +1,9 @@
-"""Wiring of `gpu-scheduler monitor`: one source of readings, three places to write them, and a loop that never ends."""
+"""Wiring of `gpu-scheduler monitor`: a source of readings, the objects that the monitor writes, and its loop."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
@@ -13,7 +14,6 @@ from gpu_scheduler.monitor.monitor_loop import Monitor, MonitorTimings
 from gpu_scheduler.monitor.sinks import ApiGpuNodeSink, ApiNodeLease, ApiNodeSink
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
-from gpu_scheduler.process.logs import get_logger
 from gpu_scheduler.process.metrics import new_registry, read_gauges
 
 if TYPE_CHECKING:
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from gpu_scheduler.monitor.ports import GpuSource
     from gpu_scheduler.settings import MonitorSettings
 
-# A look ends sooner than the next one is due; a driver that wakes up its cards takes a few seconds.
-LONGEST_LOOK = 10.0
-# A loop that has not come round for so long is not slow, it is stuck: every await in it has a time-out well below.
+# Seconds. A reading ends before the next one is due. A driver that has to initialize its devices takes a few seconds.
+LONGEST_READ = 10.0
+# Seconds. A loop without an iteration for this long is stuck, not slow: every await in it has a much shorter time-out.
 STUCK = 60.0
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class MonitorProcess:
     """One running monitor and its parts."""
 
     def __init__(self, settings: MonitorSettings, api: ApiClient) -> None:
-        """Wire everything; nothing is asked of anybody before `serve`."""
+        """Wire the parts; the first request and the first reading are made by `serve`."""
         self._settings = settings
         self._api = api
         name = settings.node_name
         self._node = ApiNodeSink(api, name, settings.gpu_utilization_goal)
-        source, self._feeds = self._source()
+        source, self._reflectors = self._source()
         self.monitor = Monitor(
             source,
             self._node,
@@ -59,16 +59,19 @@ class MonitorProcess:
         )
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Run until `stop`; what was written stays, and grows old with its Lease."""
+        """Run until `stop`. The values written for the node remain, and become stale when the Lease expires."""
         settings, monitor = self._settings, self.monitor
         registry = new_registry(own_version(), settings.gpu_scheduler_commit)
         GpuCollector(registry, settings.node_name, lambda: monitor.gpus)
-        current = ("1 while what stands written of the node is so", lambda: float(monitor.problem is None))
+        current = ("1 while the values written for the node are current", lambda: float(monitor.problem is None))
         read_gauges(registry, {names.METRIC_MONITOR_CURRENT: current})
         health = health_app(alive={"loop": self._stuck}, ready={"readings": lambda: monitor.problem}, registry=registry)
         listener = Listener(health, address=settings.bind_address, port=settings.http_port, variable="HTTP_PORT")
         async with listener:
-            parts = {**{name: handler.run() for name, handler in self._feeds.items()}, "monitor": monitor.run()}
+            parts = {
+                **{name: reflector.run() for name, reflector in self._reflectors.items()},
+                "monitor": monitor.run(),
+            }
             tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
             try:
                 await until_stopped(stop, tasks)
@@ -77,9 +80,12 @@ class MonitorProcess:
                 await cancel(tasks)
 
     def _source(self) -> tuple[GpuSource, dict[str, Reflector[Pod]]]:
-        """The source that the settings name, and the watch that feeds it. Each is imported only where it is used."""
+        """Return the source that the settings name, and the reflectors that it needs.
+
+        Each source is imported only if it is used.
+        """
         settings, node = self._settings, self._settings.node_name
-        deadline = min(LONGEST_LOOK, settings.monitor_interval)
+        deadline = min(LONGEST_READ, settings.monitor_interval)
         if settings.monitor_source == "nvml":
             from gpu_scheduler.monitor.nvml import NvmlSource
 
@@ -98,7 +104,7 @@ class MonitorProcess:
     def _stuck(self) -> str | None:
         heartbeat_age = self.monitor.heartbeat_age
         limit = STUCK + self._settings.monitor_interval
-        return f"the loop has shown no sign of life for {heartbeat_age:.0f} s" if heartbeat_age > limit else None
+        return f"the loop has not run for {heartbeat_age:.0f} s" if heartbeat_age > limit else None
 
 
 def _uid(identity: Identity) -> str:

@@ -1,6 +1,6 @@
-"""GPUs that are only declared, so that strategies can be tried on a cluster that has none.
+"""Simulated GPUs, declared in a file, so that strategies can be tried on a cluster without GPUs.
 
-Their load follows the pods that are bound to the node; their health and more can be changed in the file while all runs.
+Their load is derived from the pods that are bound to the node. The file may be changed while the monitor runs.
 """
 
 from __future__ import annotations
@@ -26,52 +26,64 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import Pod
 
 BUSY = 70
-"""Percent at which a GPU runs that somebody has alone."""
+"""Utilization in percent of a GPU that one pod holds exclusively."""
+TEMPERATURE = (30, 80)
+"""Degrees Celsius of a GPU with a utilization of 0 %, and of 100 %."""
+POWER = (50, 300)
+"""Watts of a GPU with a utilization of 0 %, and of 100 %."""
 MOST = 256
-"""GPUs of one node."""
+"""Most GPUs of one node."""
 EXAMPLE = '{"node1": [{"count": 4, "model": "A100-40GB", "memoryTotalMiB": 40960}]}'
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Celsius = Annotated[int, msgspec.Meta(ge=-100, le=1000)]
+Watts = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 class _Group(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """GPUs of one kind; what stands in the two maps overrides their load and their health, by index on the node."""
+    """GPUs of one kind. The maps override load and health by the GPU's index on the node."""
 
     count: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern="^[ -~]*$")]
     memory_total_mib: Annotated[int, msgspec.Meta(ge=1, le=2**40)] = msgspec.field(name="memoryTotalMiB")
     utilization: dict[int, Percent] = {}
+    temperature: dict[int, Celsius] = {}
+    power: dict[int, Watts] = {}
     health: dict[int, Health] = {}
 
 
 class Load(NamedTuple):
-    """What the pods of the node take of one GPU."""
+    """The part of one GPU that the node's pods use: memory in MiB, utilization in percent."""
 
     memory: int = 0
     utilization: int = 0
 
 
 class NodePods(EventHandler["Pod"]):
-    """The pods that are bound to the node, finished ones left out."""
+    """The pods that are bound to the node and have not finished."""
 
     def __init__(self, node: str) -> None:
-        """Nobody is known."""
+        """Start without pods; `node` is the node's name."""
         self._node = node
         self._holders: dict[str, Hold] = {}
 
     def applied(self, value: Pod) -> None:
-        """See Observer."""
+        """Store what the pod holds, or remove it if it has finished or is on another node."""
         if value.finished or value.node != self._node:
             self.forgotten(value)
         else:
             self._holders[value.ref.uid] = hold_of(value, self._node)
 
     def forgotten(self, value: Pod) -> None:
-        """See Observer."""
+        """Remove a pod that is gone."""
         self._holders.pop(value.ref.uid, None)
 
     def loads(self, gpus: Iterable[GpuReading]) -> dict[int, Load]:
-        """By index, what they take: what they say, else all of a GPU's memory; they work as much as they take."""
+        """Return the load of each GPU that a pod holds, by the GPU's index.
+
+        A pod uses the memory that it requests, or all of the GPU's if it requests none. The utilization of a pod that
+        shares a GPU is in proportion to its memory.
+        """
         known = {gpu.index: gpu for gpu in gpus}
         inventory = Inventory(tuple(Device(index, gpu.uuid) for index, gpu in known.items()))
         loads: dict[int, Load] = {}
@@ -79,7 +91,7 @@ class NodePods(EventHandler["Pod"]):
             for device in holder.devices:
                 part = inventory.find(device)
                 if part is not None:
-                    loads[part.card] = _more(loads.get(part.card, Load()), holder, known[part.card].total or 0)
+                    loads[part.index] = _more(loads.get(part.index, Load()), holder, known[part.index].total or 0)
         return loads
 
 
@@ -90,10 +102,10 @@ def _more(load: Load, holder: Hold, total: int) -> Load:
 
 
 class SimulatedSource(GpuSource):
-    """Reads the declared inventory anew at each look."""
+    """Reads the inventory file anew at each reading."""
 
     def __init__(self, file: Path, node: str, pods: NodePods, synced: asyncio.Event, *, deadline: float) -> None:
-        """`synced` is set when the node's pods are known."""
+        """`synced` is set when the node's pods have been listed; a reading waits for it at most `deadline` seconds."""
         self._file = file
         self._node = node
         self._pods = pods
@@ -101,7 +113,7 @@ class SimulatedSource(GpuSource):
         self._deadline = deadline
 
     async def read(self) -> tuple[GpuReading, ...]:
-        """See GpuSource."""
+        """Implement GpuSource.read. UnreadableError if the file cannot be used or the pods have not been listed."""
         try:
             text = self._file.read_bytes()
         except OSError as error:
@@ -116,45 +128,55 @@ class SimulatedSource(GpuSource):
 
 
 def _loaded(gpus: tuple[GpuReading, ...], loads: Mapping[int, Load]) -> tuple[GpuReading, ...]:
-    """What the file says of a GPU's utilization stands."""
+    """Return the GPUs with their load. Temperature and power follow it. What the file declares takes precedence."""
     found = []
     for gpu in gpus:
         load = loads.get(gpu.index, Load())
         utilization = load.utilization if gpu.utilization is None else gpu.utilization
-        found.append(replace(gpu, used=load.memory, utilization=utilization))
+        temperature = _at(utilization, TEMPERATURE) if gpu.temperature is None else gpu.temperature
+        power = _at(utilization, POWER) if gpu.power is None else gpu.power
+        found.append(replace(gpu, used=load.memory, utilization=utilization, temperature=temperature, power=power))
     return tuple(found)
 
 
+def _at(utilization: int, span: tuple[int, int]) -> int:
+    idle, busy = span
+    return idle + (busy - idle) * utilization // 100
+
+
 def declared(text: bytes, node: str) -> tuple[GpuReading, ...]:
-    """The GPUs of `node` as YAML or JSON declares them; UnreadableError with an example where it can't be read."""
+    """Return the GPUs that the YAML or JSON `text` declares for `node`. UnreadableError with an example if invalid."""
     try:
-        # Not strict: an index in quotes, as JSON writes it, is one too.
+        # Not strict, because JSON writes the index, a key, in quotes.
         groups = msgspec.yaml.decode(text, type=dict[str, list[_Group]], strict=False).get(node, [])
         return tuple(_gpus(groups, node))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise UnreadableError(f"cannot use the inventory: {said} (example: {EXAMPLE})") from error
+        message = " ".join(str(error).split())
+        raise UnreadableError(f"cannot use the inventory: {message} (example: {EXAMPLE})") from error
 
 
 def _gpus(groups: list[_Group], node: str) -> Iterable[GpuReading]:
     first = 0
     for group in groups:
         indices = range(first, first + group.count)
-        strange = sorted((group.utilization.keys() | group.health.keys()) - set(indices))
-        if strange:
+        overrides = (group.utilization, group.temperature, group.power, group.health)
+        unknown = sorted(set().union(*overrides) - set(indices))
+        if unknown:
             raise ValueError(
-                f"{node} has no GPU {strange[0]} in its group of {group.model}, which has {_words(indices)}"
+                f"{node} has no GPU {unknown[0]} in its group of {group.model}, which has {_words(indices)}"
             )
         for index in indices:
             health = group.health.get(index, Health.HEALTHY)
             yield GpuReading(
                 index=index,
-                # The same at each start: whoever was given one by its UUID still has it.
+                # The UUID must be the same after each restart, because pods hold GPUs by UUID.
                 uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{index}')}",
                 bus=f"{index >> 8:08X}:{index & 0xFF:02X}:00.0",
                 model=group.model,
                 total=group.memory_total_mib,
                 utilization=group.utilization.get(index),
+                temperature=group.temperature.get(index),
+                power=group.power.get(index),
                 health=health,
                 why="" if health is Health.HEALTHY else "the simulated inventory says so",
             )

@@ -1,11 +1,12 @@
-"""Where a monitor writes: labels and annotations of its node, its GPUNode, and the Lease that says they are true.
+"""The objects that a monitor writes: labels and annotations of its node, its GPUNode, and its Lease.
 
-All by server-side apply under one field manager: what others wrote on the node is never touched, and what is applied
-unchanged is no write at all.
+All are written by server-side apply under one field manager. This keeps the fields of other managers, and an apply
+without a change is no write in the API server.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -19,7 +20,6 @@ from gpu_scheduler.kube.objects.decoding import decode_part
 from gpu_scheduler.kube.objects.nodes import NodeObject
 from gpu_scheduler.monitor.ports import NodeLease, ReadingSink
 from gpu_scheduler.monitor.readings import GpuReading, MigDevice, Report, schedulable, status_of, tier_of
-from gpu_scheduler.process.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
 
 NOT_FOUND = 404
-# The scheduler calls a node's GPUs stale when its monitor has been silent for so many intervals.
-PATIENCE = 3
+# Intervals. The scheduler treats a node as stale when its monitor has not renewed its Lease for this long.
+LEASE_INTERVALS = 3
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 _nodes = msgspec.json.Decoder(NodeObject | None)
 _devices = msgspec.json.Decoder(list[GpuDevice] | None)
 
 
 class ApiNodeSink(ReadingSink):
-    """The monitor's own node; whoever depends on it has its uid from here."""
+    """Writes the monitor's own node. `uid` is the node's uid after a successful report, for owner references."""
 
     def __init__(self, api: ApiClient, node: str, goal: int) -> None:
-        """`goal` parts the tiers."""
+        """`goal` is the utilization in percent that separates the tiers."""
         self._api = api
         self._node = node
         self._goal = goal
@@ -48,7 +48,7 @@ class ApiNodeSink(ReadingSink):
         self.uid: str | None = None
 
     async def written(self) -> tuple[GpuReading, ...] | None:
-        """What stands written of its GPUs, of which only their identity is given; None when that can't be told."""
+        """Read the GPUs that are written on the node, without their metrics; None if the node cannot be read."""
         try:
             answer = await self._api.call("GET", self._path)
         except NoResponseError:
@@ -60,7 +60,7 @@ class ApiNodeSink(ReadingSink):
         return tuple(_identity(device) for device in decode_part(_devices, (listed or "").encode()) or ())
 
     async def report(self, report: Report) -> str | None:
-        """See Reporter."""
+        """Implement ReadingSink.report: apply labels and annotations of the node."""
         gpus = report.gpus
         metadata = {
             "name": self._node,
@@ -84,10 +84,10 @@ class ApiNodeSink(ReadingSink):
 
 
 class ApiGpuNodeSink(ReadingSink):
-    """The GPUNode of the monitor's node, gone with the node; where its kind is not installed, nothing is written."""
+    """Writes the GPUNode of the monitor's node. The node owns it. If the kind is not installed, nothing is written."""
 
     def __init__(self, api: ApiClient, node: ApiNodeSink, name: str) -> None:
-        """It is called as the node."""
+        """`name` is the node's name, and the GPUNode has the same name."""
         self._api = api
         self._node = node
         self._name = name
@@ -95,7 +95,7 @@ class ApiGpuNodeSink(ReadingSink):
         self._missing = False
 
     async def report(self, report: Report) -> str | None:
-        """See Reporter."""
+        """Implement ReadingSink.report: apply the GPUNode, then its status."""
         kind = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": names.NODE_KIND,
@@ -107,21 +107,24 @@ class ApiGpuNodeSink(ReadingSink):
         self._missing = False
         status = {"gpus": len(report.gpus), "devices": [_device(gpu) for gpu in report.gpus]}
         body = {**kind, "metadata": {"name": self._name}, "status": status}
-        told = await _apply(self._api, f"{self._path}/status", body)
-        return told if isinstance(told, str) else None
+        applied = await _apply(self._api, f"{self._path}/status", body)
+        return applied if isinstance(applied, str) else None
 
     def _unless_missing(self, problem: str) -> str | None:
-        """A cluster without our kinds is a cluster like others: told once, and tried again with the next writing."""
+        """Return `problem`, or None if the kind GPUNode is not installed.
+
+        That is no failure: it is logged once, and the next report tries again.
+        """
         if not problem.startswith(f"HTTP {NOT_FOUND}"):
             return problem
         if not self._missing:
-            log.info("Kind GPUNode is not installed: going on without", node=self._name)
+            log.info("Kind GPUNode is not installed: no GPUNode is written", extra={"node": self._name})
         self._missing = True
         return None
 
 
 class ApiNodeLease(NodeLease):
-    """A Lease, called as the node, in the monitors' namespace."""
+    """A Lease with the node's name in the monitors' namespace."""
 
     def __init__(  # noqa: PLR0913 - what a Lease says
         self,
@@ -134,17 +137,17 @@ class ApiNodeLease(NodeLease):
         interval: float,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`holder` is this pod's name, `interval` the seconds between two beats."""
+        """`holder` is this pod's name, `interval` the seconds between two renewals."""
         self._api = api
         self._node = node
         self._name = name
         self._namespace = namespace
         self._holder = holder
-        self._duration = math.ceil(PATIENCE * interval)
+        self._duration = math.ceil(LEASE_INTERVALS * interval)
         self._wall = wall
 
     async def renew(self) -> str | None:
-        """See Heart."""
+        """Implement NodeLease.renew with one server-side apply."""
         collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(self._namespace)}/leases"
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
@@ -161,7 +164,7 @@ class ApiNodeLease(NodeLease):
 
 
 async def _apply(api: ApiClient, path: str, body: Mapping[str, object]) -> ApiResponse | str:
-    """Apply; the answer, or the sentence why there is none that helps. A hand-made value of ours gives way."""
+    """Apply `body`. Return the response, or the error as a sentence. Our fields that others changed are overwritten."""
     query = {"fieldManager": names.MONITOR, "force": "true"}
     try:
         answer = await api.call("PATCH", path, query=query, body=msgspec.json.encode(body), content_type=APPLY)
@@ -171,7 +174,7 @@ async def _apply(api: ApiClient, path: str, body: Mapping[str, object]) -> ApiRe
 
 
 def _owned(name: str, uid: str | None) -> dict[str, object]:
-    """What belongs to a node goes with it."""
+    """Return the owner reference to the node as metadata, so that the object is deleted with the node."""
     if uid is None:
         return {}
     return {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}]}
@@ -189,7 +192,7 @@ def _device(gpu: GpuReading) -> GpuDevice:
         temperature=gpu.temperature,
         power=gpu.power,
         health=gpu.health,
-        mig_devices=[MigDeviceObject(uuid=each.uuid, memory_mib=each.memory) for each in gpu.slices] or None,
+        mig_devices=[MigDeviceObject(uuid=each.uuid, memory_mib=each.memory) for each in gpu.mig_devices] or None,
     )
 
 
@@ -200,5 +203,5 @@ def _identity(device: GpuDevice) -> GpuReading:
         bus=device.pci_bus_id,
         model=device.model,
         total=device.memory_total_mib,
-        slices=tuple(MigDevice(each.uuid, each.memory_mib) for each in device.mig_devices or ()),
+        mig_devices=tuple(MigDevice(each.uuid, each.memory_mib) for each in device.mig_devices or ()),
     )

@@ -1,4 +1,4 @@
-"""What every long-running command shares: settings, signals, watches, servers, logs.
+"""Common parts of every long-running command: settings, signals, watches, servers, logs.
 
-LAW: knows no program.
+LAW: depends on no program.
 """

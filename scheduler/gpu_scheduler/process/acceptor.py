@@ -1,22 +1,21 @@
-"""Which peers are served: so many in all, so many of each address, and nobody who is idle keeps another out.
+"""Accepts connections and limits their number, in total and per address, so that no peer can block the others.
 
-A peer that says nothing costs a socket. Its first byte brings it into a queue, whose addresses take turns. When no
-place is free, the connection that has gone longest without a complete request is closed.
+A peer that has sent nothing costs a socket only. Its first byte moves it into its address's queue; addresses are served
+in turn. When no slot is free, the connection that has gone longest without a complete request is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from asyncio.sslproto import SSLProtocol
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.process.logs import get_logger
-from gpu_scheduler.process.peer_connection import READ_AHEAD, Limits, PeerConnection, Phase
-from gpu_scheduler.process.waiting_peers import Waiting
+from gpu_scheduler.process.peer_connection import READ_AHEAD, ConnectionPhase, Limits, PeerConnection, WaitingPeers
 
 if TYPE_CHECKING:
     import ssl
@@ -25,30 +24,30 @@ if TYPE_CHECKING:
     from aiohttp.web_protocol import RequestHandler
 
 BACKLOG: Final = 1024
-"""Connections that the kernel keeps for us while the loop is busy; the kernel's own limit holds too."""
+"""Connections that the kernel queues while the event loop is busy; the kernel's own limit applies too."""
 ACCEPTS_A_TURN: Final = 32
-"""Connections accepted before others get the loop again."""
+"""Most connections accepted in one iteration of the event loop."""
 ADMISSIONS_A_TURN: Final = 2
-"""Handshakes that begin before others get the loop again: 1 to 2 ms each."""
-LOOK_AGAIN: Final = 0.05
-"""Seconds until peers in the queue are looked at again: by then another connection may give way."""
+"""Most handshakes begun in one iteration of the event loop: 1 to 2 ms each."""
+RETRY_AFTER: Final = 0.05
+"""Seconds until the queue is tried again: by then another connection may be evictable."""
 SWEEPS: Final = 20
-"""Looks at deadlines within the time that a request has."""
+"""How often deadlines are checked within one request timeout."""
 SHUTDOWN_TIMEOUT: Final = 1.0
-"""Seconds for a peer to agree to the end of TLS."""
-TOLD_EVERY: Final = 10.0
-"""Seconds between two log lines about peers that were sent away."""
+"""Seconds that a peer has to confirm the end of TLS."""
+LOG_EVERY: Final = 10.0
+"""Seconds between two log lines about evicted peers."""
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
-# All sockets of both fit under 1,024 descriptors, which is all that some container runtimes give.
+# The sockets of both servers together stay below 1,024 descriptors, the limit in some container runtimes.
 HEALTH_LIMITS: Final = Limits(served=128, served_per_address=64, handshakes=128, waiting=256)
-# Memory decides: one costs up to 0.2 MB. An API server keeps 25 idle connections to a webhook.
+# Memory sets these limits: a connection takes up to 0.2 MB. An API server keeps 25 idle connections to a webhook.
 WEBHOOK_LIMITS: Final = Limits(served=128, served_per_address=64, handshakes=16, waiting=384)
 
 
 class Acceptor:
-    """Accepts connections on one socket, and hands those that are served to aiohttp."""
+    """Accepts connections on one socket, and passes those that get a slot to aiohttp."""
 
     def __init__(
         self,
@@ -57,50 +56,52 @@ class Acceptor:
         limits: Limits,
         tls: ssl.SSLContext | None,
     ) -> None:
-        """Begin at once, in the running loop; `stop` closes the socket."""
+        """Start accepting at once, in the running loop; `stop` closes the socket."""
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self.make_handler = make_handler
         self._limits = limits
         self._tls = tls
-        self._waiting = Waiting()
+        self._waiting = WaitingPeers()
         self._served: dict[PeerConnection, None] = {}
         self._of_address: Counter[str] = Counter()
         self._by_handler: dict[object, PeerConnection] = {}
         self._admitting = False
-        self._look_again: asyncio.TimerHandle | None = None
-        self._sent_away: Counter[str] = Counter()
-        self._told_at = float("-inf")
+        self._retry: asyncio.TimerHandle | None = None
+        self._evicted: Counter[str] = Counter()
+        self._logged_at = float("-inf")
         if tls is not None:
-            # 256 KiB otherwise, of the 0.3 MB that a connection costs. Nothing documented makes it smaller.
+            # The default is 256 KiB, of the 0.3 MB that a connection takes. asyncio documents no way to change it.
             SSLProtocol.max_size = READ_AHEAD
-        # Inherited by what is accepted. What a socket holds unread counts as memory of the container.
+        # Accepted sockets inherit it. Unread bytes of a socket count as memory of the container.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_AHEAD)
         listening.setblocking(False)
         self._loop.add_reader(listening, self._accept)
         self._sweeper = self._loop.call_later(self._limits.request_timeout / SWEEPS, self._sweep)
 
     def connection_of(self, handler: object) -> PeerConnection:
-        """The connection that one of aiohttp's handlers answers."""
+        """Return the connection of one of aiohttp's handlers."""
         return self._by_handler[handler]
 
     def stop(self) -> None:
-        """Accept nobody any more, and close every connection that has no complete request to be answered."""
+        """Stop accepting, and close every connection without a complete request. Complete requests are answered."""
         self._loop.remove_reader(self._listening)
         self._listening.close()
         self._sweeper.cancel()
-        if self._look_again is not None:
-            self._look_again.cancel()
-        unfinished = [each for each in self._served if each.phase in {Phase.HANDSHAKE, Phase.RECEIVING}]
+        if self._retry is not None:
+            self._retry.cancel()
+        unfinished = [
+            each for each in self._served if each.phase in {ConnectionPhase.HANDSHAKE, ConnectionPhase.RECEIVING}
+        ]
         for connection in [*self._waiting, *unfinished]:
             self._close(connection)
 
     def opened(self, connection: PeerConnection) -> None:
-        """HTTP begins on a connection."""
+        """Register the handler of a connection on which HTTP begins."""
         self._by_handler[connection.handler] = connection
 
     def lost(self, connection: PeerConnection) -> None:
-        """A connection is gone; its place is free."""
+        """Forget a closed connection and free its slot."""
         self._by_handler.pop(connection.handler, None)
         if connection in self._served:
             self._free(connection)
@@ -111,14 +112,14 @@ class Acceptor:
             try:
                 sock, peer = self._listening.accept()
             except OSError as error:
-                # Mostly nobody else is there. Where descriptors run out, the loop would never rest.
+                # Usually no more connections wait. If descriptors run out, evict one: otherwise the loop would spin.
                 if error.errno in {errno.EMFILE, errno.ENFILE} and self._waiting:
-                    self._send_away(self._waiting.crowding())
+                    self._evict(self._waiting.first_to_evict())
                 break
             sock.setblocking(False)
             connection = PeerConnection(sock, str(peer[0]), self, self._limits)
             if len(self._waiting) >= self._limits.waiting:
-                self._send_away(self._waiting.crowding())
+                self._evict(self._waiting.first_to_evict())
             if connection.unread():
                 self._waiting.enqueue(connection)
             else:
@@ -140,7 +141,7 @@ class Acceptor:
             self._loop.call_soon(self._admit)
 
     def _admit(self) -> None:
-        """Serve who waits, a few in each turn of the loop: the begin of a handshake is its costly part."""
+        """Serve waiting peers, a few in each iteration of the loop, because the start of a handshake is expensive."""
         self._admitting = False
         now = self._loop.time()
         for _ in range(ADMISSIONS_A_TURN):
@@ -152,17 +153,17 @@ class Acceptor:
         else:
             self._admit_soon()
             return
-        if self._waiting.turns() and self._look_again is None:
-            self._look_again = self._loop.call_later(LOOK_AGAIN, self._look)
+        if self._waiting.next_of_each_address() and self._retry is None:
+            self._retry = self._loop.call_later(RETRY_AFTER, self._admit_again)
 
-    def _look(self) -> None:
-        self._look_again = None
+    def _admit_again(self) -> None:
+        self._retry = None
         self._admit()
 
     def _next(self, now: float) -> PeerConnection | None:
-        """Who is served next; where no place is free, another connection is closed for it, or nobody is next."""
+        """Return the peer to serve next, or None. If no slot is free, close another connection for it if possible."""
         limits, peers = self._limits, None
-        handshakes = [each for each in self._served if each.phase is Phase.HANDSHAKE]
+        handshakes = [each for each in self._served if each.phase is ConnectionPhase.HANDSHAKE]
         if len(handshakes) >= limits.handshakes:
             peers = handshakes
         elif len(self._served) >= limits.served:
@@ -170,23 +171,23 @@ class Acceptor:
         oldest = None if peers is None else _oldest(peers, now)
         if peers is not None and oldest is None:
             return None
-        for connection in self._waiting.turns():
+        for connection in self._waiting.next_of_each_address():
             if self._of_address[connection.address] >= limits.served_per_address:
                 own = _oldest((each for each in self._served if each.address == connection.address), now)
                 if own is None:
                     continue
-                self._send_away(own)
+                self._evict(own)
                 if peers is not handshakes or own in handshakes:
                     return connection
             if oldest is not None:
-                self._send_away(oldest)
+                self._evict(oldest)
             return connection
         return None
 
     def _serve(self, connection: PeerConnection) -> None:
         self._served[connection] = None
         self._of_address[connection.address] += 1
-        connection.enter(Phase.HANDSHAKE)
+        connection.enter(ConnectionPhase.HANDSHAKE)
         connection.task = self._loop.create_task(self._connect(connection))
         connection.task.add_done_callback(partial(self._connected, connection))
 
@@ -201,34 +202,32 @@ class Acceptor:
         )
 
     def _connected(self, connection: PeerConnection, task: asyncio.Task[None]) -> None:
-        """A handshake that failed, or was cancelled, frees the place; why it did is the peer's affair."""
+        """Free the slot if the handshake failed or was cancelled. The cause concerns only the peer: do not log it."""
         if task.cancelled() or task.exception():
             connection.sock.close()
             self.lost(connection)
 
     def _sweep(self) -> None:
-        """Close what is overdue."""
+        """Close overdue connections, and log all evictions at most every LOG_EVERY seconds."""
         now = self._loop.time()
         for connection in [each for each in (*self._waiting, *self._served) if each.is_overdue(now)]:
-            self._send_away(connection)
-        if self._sent_away and now - self._told_at >= TOLD_EVERY:
-            address, most = self._sent_away.most_common(1)[0]
+            self._evict(connection)
+        if self._evicted and now - self._logged_at >= LOG_EVERY:
+            address, most = self._evicted.most_common(1)[0]
             log.warning(
                 "Closing connections that send no complete request",
-                connections=self._sent_away.total(),
-                most_of=address,
-                of_that_address=most,
+                extra={"connections": self._evicted.total(), "most_of": address, "of_that_address": most},
             )
-            self._sent_away.clear()
-            self._told_at = now
+            self._evicted.clear()
+            self._logged_at = now
         self._sweeper = self._loop.call_later(self._limits.request_timeout / SWEEPS, self._sweep)
 
-    def _send_away(self, connection: PeerConnection) -> None:
-        self._sent_away[connection.address] += 1
+    def _evict(self, connection: PeerConnection) -> None:
+        self._evicted[connection.address] += 1
         self._close(connection)
 
     def _close(self, connection: PeerConnection) -> None:
-        """Its place is free at once; asyncio tells of its end later."""
+        """Close a connection. Its slot is free at once; asyncio reports its end later."""
         if connection in self._served:
             self._free(connection)
         else:
@@ -244,6 +243,6 @@ class Acceptor:
 
 
 def _oldest(among: Iterable[PeerConnection], now: float) -> PeerConnection | None:
-    """The connection that has gone longest without a complete request; None when none may be closed yet."""
+    """Return the connection that has gone longest without a complete request; None if none may be closed yet."""
     evictable = (each for each in among if each.is_evictable(now))
     return min(evictable, key=lambda each: each.without_request_since, default=None)

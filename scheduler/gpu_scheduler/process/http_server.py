@@ -1,6 +1,6 @@
-"""The HTTP servers: health, readiness and metrics for every command, and a listener that stops in good order.
+"""HTTP servers: health, readiness and metrics for every command, and a listener with a graceful stop.
 
-Readiness tells the truth: each check is a function that answers None, or the sentence why not.
+Each check is a function that returns None, or a sentence that says why the check fails.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -17,7 +18,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gpu_scheduler.process.acceptor import BACKLOG, HEALTH_LIMITS, Acceptor
 from gpu_scheduler.process.peer_connection import READ_AHEAD, PeerConnection
-from gpu_scheduler.process.turns import sparingly
 
 if TYPE_CHECKING:
     import ssl
@@ -31,22 +31,26 @@ if TYPE_CHECKING:
     Checks = Mapping[str, Callable[[], str | None]]
     Dumps = Mapping[str, Callable[[], object]]
 
+T = TypeVar("T")
+
 SERVICE = "gpu-scheduler"
 OK = 200
 UNAVAILABLE = 503
-# API servers keep idle webhook connections for 90 s: whoever waits longer never closes one that is about to be used.
+# Seconds. API servers keep idle webhook connections for 90 s: a longer time never closes one that is about to be used.
 KEEPALIVE = 120.0
-# Health and metrics are answered at once: a client that is slower than that must not hold up the end of the process.
-BRIEFLY = 0.2
-# Nobody who asks us sends more: a service account's token has 1.5 KB, and a proxy adds some headers.
+# Seconds. Health and metrics are answered at once: a slower client must not delay the end of the process.
+DEFAULT_SHUTDOWN_TIMEOUT = 0.2
+# No legitimate client sends more: a service account's token has 1.5 KB, and a proxy adds some headers.
 LONGEST_LINE: Final = 4096
 MOST_HEADERS: Final = 32
-# Where a request has the connection that it came over.
+# How long `throttled` reuses a result, in multiples of the time that it took to make.
+PAUSE: Final = 4
+# The key of a request's connection.
 CONNECTION: Final = web.RequestKey("connection", PeerConnection)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """A peer that sends no HTTP writes no log of ours."""
+    """Return False for the error of a peer that does not send HTTP: no peer may cause our log lines."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -61,9 +65,10 @@ class ListenError(Exception):
 def health_app(
     *, alive: Checks, ready: Checks, registry: CollectorRegistry, dumps: Dumps | None = None
 ) -> web.Application:
-    """`alive` fails when only a restart helps, `ready` when traffic should wait; /ready and /readyz ask both.
+    """Return the application with the health, readiness and metrics paths.
 
-    `dumps` are further paths, and the functions that give the JSON they answer.
+    `alive` checks fail if only a restart helps, `ready` checks if traffic should wait; /ready and /readyz run both.
+    `dumps` maps further paths to functions, whose results are answered as JSON.
     """
     everything = {**alive, **ready}
 
@@ -78,7 +83,7 @@ def health_app(
     async def readiness(request: web.Request) -> web.Response:
         return _report(request, everything)
 
-    exposition = sparingly(lambda: generate_latest(registry))
+    exposition = throttled(lambda: generate_latest(registry))
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -96,7 +101,7 @@ def health_app(
 
 
 def _dump(read: Callable[[], object]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    text = sparingly(lambda: json.dumps(read()))
+    text = throttled(lambda: json.dumps(read()))
 
     async def dump(_: web.Request) -> web.Response:
         return web.json_response(text=text())
@@ -104,15 +109,32 @@ def _dump(read: Callable[[], object]) -> Callable[[web.Request], Awaitable[web.R
     return dump
 
 
+def throttled(make: Callable[[], T]) -> Callable[[], T]:
+    """Return a function that calls `make` or returns its last result, so that `make` runs at most 1/5 of the time."""
+    made: list[T] = []
+    not_before = 0.0
+
+    def give() -> T:
+        nonlocal not_before
+        began = time.perf_counter()
+        if began >= not_before:
+            made[:] = [make()]
+            ended = time.perf_counter()
+            not_before = ended + PAUSE * (ended - began)
+        return made[0]
+
+    return give
+
+
 def _report(request: web.Request, checks: Checks) -> web.Response:
-    """Answer as Kubernetes' own components do: `ok`, or every check with + or - when asked or when one fails."""
+    """Answer as Kubernetes' own components do: `ok`, or every check with + or - if `verbose` is set or one fails."""
     results = {name: check() for name, check in checks.items()}
     well = not any(results.values())
     if well and "verbose" not in request.query:
         return web.Response(text="ok")
-    told = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in results.items()]
-    told.append(f"{request.path.removeprefix('/')} check {'passed' if well else 'failed'}")
-    return web.Response(text="\n".join(told) + "\n", status=OK if well else UNAVAILABLE)
+    lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in results.items()]
+    lines.append(f"{request.path.removeprefix('/')} check {'passed' if well else 'failed'}")
+    return web.Response(text="\n".join(lines) + "\n", status=OK if well else UNAVAILABLE)
 
 
 class Listener:
@@ -126,17 +148,17 @@ class Listener:
         port: int,
         variable: str,
         tls: ssl.SSLContext | None = None,
-        patience: float = BRIEFLY,
+        shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT,
         limits: Limits = HEALTH_LIMITS,
     ) -> None:
-        """`variable` is the setting an error names; `patience` the seconds that open requests get at the end."""
+        """Errors name `variable`, a setting. Open requests get `shutdown_timeout` seconds at the end."""
         app.middlewares.insert(0, self._follow)
         self._runner = web.AppRunner(
             app,
             access_log=None,
             keepalive_timeout=KEEPALIVE,
-            shutdown_timeout=patience,
-            # A peer that is gone needs no answer, and one that goes on sending after its answer gets no ear.
+            shutdown_timeout=shutdown_timeout,
+            # Cancel the handler if the peer disconnects, and do not read what a peer sends after its answer.
             handler_cancellation=True,
             lingering_time=0,
             auto_decompress=False,
@@ -154,7 +176,7 @@ class Listener:
         self._acceptor: Acceptor
 
     async def __aenter__(self) -> Self:
-        """Listen; ListenError when the port is taken."""
+        """Listen; raise ListenError if the port is taken."""
         await self._runner.setup()
         try:
             listening = _listen(self._address, self._port)
@@ -169,13 +191,13 @@ class Listener:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the socket, let open requests finish, then cut."""
+        """Close the listening socket, wait `shutdown_timeout` seconds for open requests, then close all connections."""
         self._acceptor.stop()
         await self._runner.cleanup()
 
     @web.middleware
     async def _follow(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Tell a connection how far its request has come; who reads a body tells of its end."""
+        """Set the phase of the request's connection. If the request has a body, its reader reports it complete."""
         connection = self._acceptor.connection_of(request.protocol)
         request[CONNECTION] = connection
         if not request.body_exists:
@@ -187,7 +209,7 @@ class Listener:
 
 
 def _listen(address: str, port: int) -> socket.socket:
-    """All addresses are one socket, where the host has IPv6."""
+    """Return a listening socket. An empty address means all addresses: one dual-stack socket if the host has IPv6."""
     if not address and socket.has_dualstack_ipv6():
         with suppress(OSError):
             return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)

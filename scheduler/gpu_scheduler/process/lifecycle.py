@@ -1,4 +1,4 @@
-"""What every long-running command shares: version, settings, clocks, first log line, signals, exit codes."""
+"""Common parts of every long-running command: version, settings, clocks, first log line, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import gc
 import logging
 import signal
 import sys
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from gpu_scheduler.kube.elapsed import read_elapsed
 from gpu_scheduler.names import SCHEDULER_NAME
 from gpu_scheduler.settings import CommonSettings, SettingsError, read_settings
 
@@ -22,25 +22,25 @@ SettingsKind = TypeVar("SettingsKind", bound=CommonSettings)
 
 FAILED = 1
 USAGE = 2
-# Seconds that tasks have to end when they are cancelled; the loop's own end cancels all that is left once more.
-LISTENING = 2.0
-# New objects that call for a collection. What is kept of the cluster has no cycles; with Python's own 700, a tenth of
-# all CPU under load went into looking for some.
-COLLECTED = 20_000
-# The API server takes JSON that is nested 10,000 deep; a pod of that kind must cost nobody his watch.
-DEPTH = 25_000
+# Seconds that cancelled tasks have to end. When the loop ends, it cancels the remaining tasks once more.
+CANCEL_TIMEOUT = 2.0
+# New objects that start a garbage collection. The cached objects have no cycles. With Python's default, 700, the search
+# for cycles took a tenth of all CPU under load.
+GC_THRESHOLD = 20_000
+# Recursion limit. The API server accepts JSON that is nested 10,000 deep; such a pod must not break the watch.
+RECURSION_LIMIT = 25_000
 
 
 class UsageError(Exception):
-    """The process cannot start as it was called; the text says what to change."""
+    """The process cannot start with its settings and arguments; the text says what to change."""
 
 
 class FatalError(Exception):
-    """The process has to end now, and its successor should start from scratch; the text says why."""
+    """The process must end now, and its successor should start from scratch; the text says why."""
 
 
 def own_version() -> str:
-    """The package's version, as its metadata tells; `0+unknown` when it was never installed."""
+    """Return the package's version, from its metadata; `0+unknown` if it was never installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -50,7 +50,7 @@ def own_version() -> str:
 
 
 def own_name(settings: CommonSettings) -> str:
-    """Name, version and commit, as `--version` and the first log line tell them."""
+    """Return name, version and commit, as `--version` and the first log line show them."""
     return f"{SCHEDULER_NAME} {own_version()} (commit {settings.gpu_scheduler_commit})"
 
 
@@ -60,38 +60,38 @@ def main_loop(kind: type[SettingsKind], command: Callable[[SettingsKind], Awaita
         settings = read_settings(kind)
     except SettingsError as error:
         _refuse(error)
-    from gpu_scheduler.process.logs import get_logger, set_up_logging
+    from gpu_scheduler.process.logs import set_up_logging
 
     set_up_logging(settings.log_level)
-    log = get_logger(__name__)
-    log.info(own_name(settings), version=own_version(), commit=settings.gpu_scheduler_commit)
-    sys.setrecursionlimit(DEPTH)
+    log = logging.getLogger(__name__)
+    log.info(own_name(settings), extra={"version": own_version(), "commit": settings.gpu_scheduler_commit})
+    sys.setrecursionlimit(RECURSION_LIMIT)
     try:
-        asyncio.run(_frozen(command(settings)))
+        asyncio.run(_run_with_frozen_heap(command(settings)))
     except UsageError as error:
         _refuse(error)
     except FatalError as error:
-        log.critical("Ending", why=str(error))
+        log.critical("Ending", extra={"why": str(error)})
         sys.exit(FAILED)
     log.info("Stopped")
 
 
 def _refuse(error: Exception) -> NoReturn:
-    """Whoever called this reads standard error; a log line would bury the sentence."""
+    """Print the error to standard error and exit with status 2. In a log line, users would overlook the sentence."""
     print(error, file=sys.stderr)  # noqa: T201 - see above
     sys.exit(USAGE)
 
 
-async def _frozen(command: Awaitable[None]) -> None:
-    """Run `command` with all that start-up built exempt from garbage collection: it lives as long as the process."""
-    gc.set_threshold(COLLECTED)
+async def _run_with_frozen_heap(command: Awaitable[None]) -> None:
+    """Run `command`. Exempt all objects of the start-up from garbage collection: they live as long as the process."""
+    gc.set_threshold(GC_THRESHOLD)
     gc.collect()
     gc.freeze()
     await command
 
 
 async def until_stopped(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Return when `stop` is set. A task that ends before is fatal, however it ended: all are to run for ever."""
+    """Return when `stop` is set. Raise FatalError if a task ends earlier, however it ends: all must run for ever."""
     stopping = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,19 +103,19 @@ async def until_stopped(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]]
 
 
 async def cancel(tasks: Collection[asyncio.Task[None]]) -> None:
-    """End these tasks and wait for it, but not for ever: one may be deaf. How they ended is nobody's business."""
+    """Cancel these tasks and wait for LISTENING seconds: a task may ignore it. How the tasks end does not matter."""
     for task in tasks:
         task.cancel()
-    ended, deaf = await asyncio.wait(tasks, timeout=LISTENING)
+    ended, pending = await asyncio.wait(tasks, timeout=CANCEL_TIMEOUT)
     for task in ended:
         task.cancelled() or task.exception()
-    if deaf:
+    if pending:
         log = logging.getLogger(__name__)
-        log.error("Ending without tasks that do not end", extra={"tasks": sorted(task.get_name() for task in deaf)})
+        log.error("Ending although tasks did not stop", extra={"tasks": sorted(task.get_name() for task in pending)})
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Make an event that SIGTERM and SIGINT set."""
+    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -129,7 +129,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clock that never goes back, and the one that people set."""
+    """The clock of elapsed time, and the wall clock, which people can set."""
 
-    monotonic: Callable[[], float] = time.monotonic
+    elapsed: Callable[[], float] = read_elapsed
     wall: Callable[[], datetime] = _now

@@ -1,141 +1,95 @@
-"""Log lines: JSON on a pipe, coloured lines on a terminal; the standard library's own loggers come out the same way.
+"""Log lines: JSON on a pipe, coloured lines on a terminal.
 
-Nothing here decides what is worth a line; it only decides what a line looks like.
+Every module logs with the standard library: `logging.getLogger(__name__)`, and fields in `extra`. A field cannot have
+the name of an attribute of `logging.LogRecord` (`name`, `args`, `message`).
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+# Not structlog: it imports rich if that is installed, which takes 3 MB, 6 to 9 % of each program's memory.
+from pythonjsonlogger.core import RESERVED_ATTRS, merge_record_extra
+from pythonjsonlogger.msgspec import MsgspecFormatter
+
+from gpu_scheduler.core.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pythonjsonlogger.core import LogData
 
-    from structlog.typing import EventDict, Processor, ProcessorReturnValue
-
-if "rich" not in sys.modules:
-    # structlog imports rich wherever it is installed, for tracebacks we do not use: 10 MB and 0.1 s in every process.
-    sys.modules["rich"] = None  # type: ignore[assignment]
-    import structlog
-
-    del sys.modules["rich"]
-else:
-    import structlog
-
-Logger = structlog.stdlib.BoundLogger
-
-_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-# What every record has; all else came as `extra`.
-_OWN = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
-# Third parties that speak on INFO of things which are ordinary here.
-_QUIET = ("aiohttp", "asyncio", "kubernetes")
-
-
-def get_logger(name: str) -> Logger:
-    """The logger of one module; `name` becomes the field `logger`."""
-    logger: Logger = structlog.stdlib.get_logger(name)
-    return logger
+# Libraries that log ordinary events at INFO.
+_QUIET: Final = ("aiohttp", "asyncio", "kubernetes")
+# ANSI colour codes.
+_GREEN: Final = 32
+_COLOURS: Final = {"WARNING": 33, "ERROR": 31, "CRITICAL": 31}
 
 
 def set_up_logging(level: str, *, terminal: bool | None = None) -> None:
-    """Make every logger of this process write to standard error; `terminal` None asks whether that is one."""
-    shared: list[Processor] = [
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        _stamp,
-        structlog.processors.StackInfoRenderer(),
-    ]
-    handler = _Lines(sys.stderr)
-    factory: Callable[[str], Any] = structlog.stdlib.LoggerFactory()
-    formatter = structlog.stdlib.ProcessorFormatter
-    hand_over: Processor = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
-    if sys.stderr.isatty() if terminal is None else terminal:
-        last: list[Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
-    else:
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_json)]
-        factory, hand_over, formatter = handler.logger, _hand_over, _Records
-    handler.setFormatter(
-        formatter(
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
-            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
-        ),
-    )
+    """Make every logger of this process write to standard error. If `terminal` is None, ask whether that is one."""
+    if terminal is None:
+        terminal = sys.stderr.isatty()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_TerminalFormatter() if terminal else _JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # Nobody reads them, and finding them costs a third of a line (logging's own page on optimization).
+    # No format shows source file, thread or process. To find them takes a third of the cost of a line (logging's own
+    # page on optimization).
     logging._srcfile = None  # noqa: SLF001 - the documented way
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            hand_over,
-        ],
-        logger_factory=factory,
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
 
 
-class _Lines(logging.StreamHandler[TextIO]):
-    """Writes records, and what is ordinary without one: there is a line for each pod, and a record doubles its cost."""
+class _JsonFormatter(MsgspecFormatter):
+    """Writes one JSON object a line; a value that JSON lacks is written as its repr.
 
-    def logger(self, name: str) -> _Logger:
-        """The logger that structlog hands its events to."""
-        return _Logger(logging.getLogger(name), self)
+    Every character that is not printable is escaped, because people read these lines on a terminal (`kubectl logs`).
+    """
 
-    def write(self, event: EventDict) -> None:
-        """Write the event as JSON; like a record that cannot be written, it disturbs nobody."""
-        try:
-            line = _json(structlog.processors.format_exc_info(None, "info", event))
-            self.acquire()
-            try:
-                self.stream.write(f"{line}{self.terminator}")
-                self.flush()
-            finally:
-                self.release()
-        except Exception:  # noqa: BLE001 - whatever a record's own would be
-            self.handleError(logging.makeLogRecord({"msg": event}))
+    def __init__(self) -> None:
+        super().__init__(
+            ["message", "name", "levelname"],
+            rename_fields={"message": "event", "name": "logger", "levelname": "level", "exc_info": "exception"},
+            timestamp=True,
+            json_default=repr,
+        )
 
+    def process_log_record(self, log_data: LogData) -> LogData:
+        """Write levels in lower case."""
+        log_data["level"] = log_data["level"].lower()
+        return log_data
 
-class _Records(structlog.stdlib.ProcessorFormatter):
-    """Writes the standard library's records; those that hold nothing odd without a chain of processors."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Give the same line either way."""
-        if record.exc_info or record.stack_info or isinstance(record.msg, dict):
-            return super().format(record)
-        event: EventDict = {"event": record.getMessage()}
-        event.update({name: value for name, value in record.__dict__.items() if name not in _OWN})
-        event["logger"], event["level"] = record.name, record.levelname.lower()
-        return _json(_stamp(None, "", event))
+    def jsonify_log_record(self, log_data: LogData) -> str:
+        """Escape what JSON may contain as it is: C1 control codes, and characters that turn text around."""
+        line = super().jsonify_log_record(log_data)
+        return line if line.isprintable() else "".join(map(_json_escape, line))
 
 
-class _Logger:
-    """The standard library's own, but for what is ordinary."""
+class _TerminalFormatter(logging.Formatter):
+    """Writes time, level, event and fields, and an exception's traceback below.
 
-    def __init__(self, logger: logging.Logger, lines: _Lines) -> None:
-        self._logger = logger
-        self.name = logger.name
-        self.info = lines.write
+    What users wrote is escaped. No part of it begins a line, so that it cannot look like a line of ours.
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._logger, name)
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s \x1b[%(colour)dm%(levelname)-8s\x1b[0m %(message)s%(fields)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+        """Write one line."""
+        extra: dict[str, Any] = merge_record_extra(record, {}, RESERVED_ATTRS)
+        record.message = printable(record.message)
+        record.fields = "".join(f" \x1b[36m{name}\x1b[0m={printable(str(value))}" for name, value in extra.items())
+        record.colour = _COLOURS.get(record.levelname, _GREEN)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
+        """Write the traceback, indented."""
+        return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).split("\n"))
 
 
-def _hand_over(logger: Any, method: str, event: EventDict) -> ProcessorReturnValue:
-    """An event as `_Logger` takes it."""
-    if method == "info":
-        return (event,), {}
-    return structlog.stdlib.ProcessorFormatter.wrap_for_formatter(logger, method, event)
-
-
-def _json(event: EventDict, **_: Any) -> str:
-    """One line; what JSON does not know is shown as Python shows it."""
-    return msgspec.json.encode(event, enc_hook=repr).decode()
+def _json_escape(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]

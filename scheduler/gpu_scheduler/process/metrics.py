@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def new_registry(version: str, commit: str) -> CollectorRegistry:
-    """Make a registry that already tells what was built, and what the process uses."""
+    """Return a registry that has the build information and the process' metrics."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -24,7 +24,7 @@ def new_registry(version: str, commit: str) -> CollectorRegistry:
 
 
 def read_gauges(registry: CollectorRegistry, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
-    """Add gauges by name: what they mean, and the function that a scrape asks."""
+    """Add gauges. `gauges` maps each name to its meaning and the function that a scrape calls."""
     for name, (meaning, read) in gauges.items():
         Gauge(name, meaning, registry=registry).set_function(read)
 
@@ -36,7 +36,7 @@ def read_labelled_gauge(
     label: str,
     reads: Mapping[str, Callable[[], float]],
 ) -> None:
-    """Add one gauge with one label: its values, and the function that a scrape asks for each."""
+    """Add one gauge with one label. `reads` maps each label value to the function that a scrape calls."""
     gauge = Gauge(name, meaning, [label], registry=registry)
     for value, read in reads.items():
         gauge.labels(value).set_function(read)

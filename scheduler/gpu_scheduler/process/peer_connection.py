@@ -1,61 +1,65 @@
-"""One connection that a peer opened: what it waits for, until when it may, and whether it may be closed for another.
+"""One connection that a peer opened, and the peers that wait for a slot.
 
-It stands between asyncio's transport and aiohttp's handler, which bounds neither how many connections there are nor how
-long a request takes to arrive.
+A connection knows its phase, its deadline, and whether another connection may take its slot. It is a layer between
+asyncio's transport and aiohttp's handler, because aiohttp limits neither the number of connections nor the time that a
+request takes to arrive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aiohttp.web_protocol import RequestHandler
 
 READ_AHEAD: Final = 32 * 1024
-"""Bytes that one connection may have read ahead, under TLS and again under HTTP; most reviews are smaller."""
+"""Bytes that one connection may read ahead, in TLS and again in HTTP; most reviews are smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many connections a server has at once, and how long one may take."""
+    """How many connections a server may have at once, and the time limits of a connection."""
 
     served: int
     served_per_address: int
     handshakes: int
-    # Those that have said nothing yet, or have no place: a socket each.
+    # Connections that have sent nothing yet or have no slot: each costs a socket.
     waiting: int
     # Seconds from accept, later from a request's first byte, until the request is complete; then until it is answered.
     request_timeout: float = 10.0
-    # Seconds for each step until the place may go to another: a hundred times what an API server needs.
+    # Seconds in a phase until another connection may take the slot: a hundred times what an API server needs.
     evictable_after: float = 1.0
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """What a connection waits for."""
 
     SILENT = auto()  # its first byte
-    QUEUED = auto()  # a place among those that are served
+    QUEUED = auto()  # a slot
     HANDSHAKE = auto()  # the end of the TLS handshake
     IDLE = auto()  # the first byte of a request
     RECEIVING = auto()  # the rest of the request
     ANSWERING = auto()  # the answer
 
 
-class Owner(Protocol):
-    """Who keeps count of connections."""
+class ConnectionOwner(Protocol):
+    """The methods of the acceptor that a connection calls."""
 
     def make_handler(self) -> RequestHandler:
-        """Make aiohttp's half of a connection."""
+        """Return a new aiohttp handler for one connection."""
 
     def opened(self, connection: PeerConnection) -> None:
-        """HTTP begins."""
+        """Handle the start of HTTP on the connection."""
 
     def lost(self, connection: PeerConnection) -> None:
-        """The connection is gone."""
+        """Handle the end of the connection."""
 
 
 class PeerConnection(asyncio.Protocol):
@@ -65,13 +69,13 @@ class PeerConnection(asyncio.Protocol):
         self,
         sock: socket.socket,
         address: str,
-        owner: Owner,
+        owner: ConnectionOwner,
         limits: Limits,
     ) -> None:
         """`address` is the peer's, without its port."""
         self._clock = asyncio.get_running_loop().time
         self.address = address
-        self.phase = Phase.SILENT
+        self.phase = ConnectionPhase.SILENT
         self.without_request_since = self._clock()
         self.handler: RequestHandler | None = None
         self.task: asyncio.Task[None] | None = None
@@ -83,37 +87,37 @@ class PeerConnection(asyncio.Protocol):
         self._deadline = self.without_request_since + self._limits.request_timeout
         self._has_been_answered = False
 
-    def enter(self, phase: Phase) -> None:
-        """Wait for something else from now on."""
+    def enter(self, phase: ConnectionPhase) -> None:
+        """Change to `phase` now."""
         self.phase, self._phase_since = phase, self._clock()
 
     def request_completed(self) -> None:
-        """All of a request has arrived."""
-        self.enter(Phase.ANSWERING)
+        """Record that a whole request has arrived."""
+        self.enter(ConnectionPhase.ANSWERING)
         self.without_request_since = self._phase_since
         self._deadline = self._phase_since + self._limits.request_timeout
 
     def request_answered(self) -> None:
-        """Nothing is owed to the peer; a request that never was complete stays so."""
-        if self.phase is Phase.ANSWERING:
-            self.enter(Phase.IDLE)
+        """Record that the request was answered. If it was never complete, the phase stays unchanged."""
+        if self.phase is ConnectionPhase.ANSWERING:
+            self.enter(ConnectionPhase.IDLE)
             self._has_been_answered = True
 
     def is_overdue(self, now: float) -> bool:
-        """Whether it took too long. Idle between two requests is no fault, as long as the last answer was read."""
+        """Whether the deadline has passed. A peer that took its last answer may idle between two requests."""
         if now < self._deadline:
             return False
-        kept = self.phase is Phase.IDLE and self._has_been_answered
+        kept = self.phase is ConnectionPhase.IDLE and self._has_been_answered
         return not (kept and self._transport is not None and self._transport.get_write_buffer_size() == 0)
 
     def is_evictable(self, now: float) -> bool:
-        """Whether its place may go to another. A request that is here already, unread, is not made to fail."""
-        if self.phase is Phase.ANSWERING or now - self._phase_since < self._limits.evictable_after:
+        """Whether another connection may take its slot. An idle connection with an unread request keeps the slot."""
+        if self.phase is ConnectionPhase.ANSWERING or now - self._phase_since < self._limits.evictable_after:
             return False
-        return self.phase is not Phase.IDLE or not self.unread()
+        return self.phase is not ConnectionPhase.IDLE or not self.unread()
 
     def unread(self) -> bytes | None:
-        """The first byte that waits in the socket; empty at its end, None when there is nothing."""
+        """Return the first unread byte in the socket; b"" at the end of the stream, None if no data is there."""
         try:
             return self.sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -122,7 +126,7 @@ class PeerConnection(asyncio.Protocol):
             return b""
 
     def close(self) -> None:
-        """Close at once, whatever is under way."""
+        """Close at once, in any phase."""
         if self._transport is not None:
             self._transport.abort()
         elif self.task is not None:
@@ -131,46 +135,107 @@ class PeerConnection(asyncio.Protocol):
             self.sock.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin HTTP: TLS, where there is any, is agreed on."""
+        """Begin HTTP. If TLS is used, its handshake is complete."""
         self._transport = cast("asyncio.Transport", transport)
-        # asyncio's TLS transport has it, its documentation does not; 256 KiB are read ahead otherwise.
+        # asyncio's TLS transport has this method but does not document it. The default reads 256 KiB ahead.
         limit = getattr(transport, "set_read_buffer_limits", None)
         if limit is not None:
             limit(high=READ_AHEAD)
         self.handler = self._owner.make_handler()
-        self.enter(Phase.IDLE)
+        self.enter(ConnectionPhase.IDLE)
         self._owner.opened(self)
         self.handler.connection_made(self._transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what belongs to one request at a time: nobody who asks us sends the next before the answer."""
-        if self.phase is Phase.ANSWERING:
+        """Pass on one request at a time. Close if the next comes before the answer: no legitimate client does so."""
+        if self.phase is ConnectionPhase.ANSWERING:
             self.close()
             return
-        if self.phase is Phase.IDLE:
-            self.enter(Phase.RECEIVING)
+        if self.phase is ConnectionPhase.IDLE:
+            self.enter(ConnectionPhase.RECEIVING)
             if self._has_been_answered:
                 self._deadline = self._phase_since + self._limits.request_timeout
         if self.handler is not None:
             self.handler.data_received(data)
 
     def eof_received(self) -> None:
-        """Hand on."""
+        """Pass the call to the handler."""
         if self.handler is not None:
             self.handler.eof_received()
 
     def pause_writing(self) -> None:
-        """Hand on."""
+        """Pass the call to the handler."""
         if self.handler is not None:
             self.handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand on."""
+        """Pass the call to the handler."""
         if self.handler is not None:
             self.handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hand on, and free the place."""
+        """Free the slot, and pass the call to the handler."""
         self._owner.lost(self)
         if self.handler is not None:
             self.handler.connection_lost(exc)
+
+
+class WaitingPeers:
+    """Peers without a slot: those that have sent nothing, and one queue per address for the others."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._silent: dict[PeerConnection, None] = {}
+        self._queues: dict[str, deque[PeerConnection]] = {}
+
+    def __iter__(self) -> Iterator[PeerConnection]:
+        """Yield all waiting peers."""
+        yield from self._silent
+        for queue in self._queues.values():
+            yield from queue
+
+    def __len__(self) -> int:
+        """Return the number of waiting peers."""
+        return len(self._silent) + sum(len(queue) for queue in self._queues.values())
+
+    def add(self, connection: PeerConnection) -> None:
+        """Keep a connection until its first byte."""
+        self._silent[connection] = None
+
+    def enqueue(self, connection: PeerConnection) -> None:
+        """Put a connection that sent its first byte into its address's queue."""
+        self._silent.pop(connection, None)
+        connection.enter(ConnectionPhase.QUEUED)
+        self._queues.setdefault(connection.address, deque()).append(connection)
+
+    def remove(self, connection: PeerConnection) -> None:
+        """Remove a connection that no longer waits."""
+        self._silent.pop(connection, None)
+        queue = self._queues.get(connection.address)
+        if queue is not None and connection in queue:
+            queue.remove(connection)
+            if not queue:
+                del self._queues[connection.address]
+
+    def next_of_each_address(self) -> list[PeerConnection]:
+        """Return the next connection of each address, beginning with the address that was served least recently.
+
+        The next connection is the newest. Evicted peers connect again and again, and a peer that connects once must not
+        wait behind all of them.
+        """
+        return [queue[-1] for queue in self._queues.values()]
+
+    def take(self, connection: PeerConnection) -> None:
+        """Remove a connection that is the next of its address, and put the address behind all others."""
+        queue = self._queues.pop(connection.address)
+        queue.pop()
+        if queue:
+            self._queues[connection.address] = queue
+
+    def first_to_evict(self) -> PeerConnection:
+        """Return the connection to evict if too many wait: the oldest of the larger of two groups.
+
+        The groups are the connections that have sent nothing, and the longest queue.
+        """
+        longest = max(self._queues.values(), key=len, default=deque[PeerConnection]())
+        return longest[0] if len(longest) > len(self._silent) else next(iter(self._silent))

@@ -1,4 +1,4 @@
-"""What every command that watches shares: its reflectors, and whether what they say can be trusted."""
+"""The reflectors of a command, and whether their caches are complete and current."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Readiness allows a watch twice the silence after which it is opened anew.
-PATIENCE = 2
-# Seconds. What the first list waits for saves it from being read twice; where it takes longer, twice is sooner.
-COURTESY = 1.0
+# A watch without data is reopened after `idle_limit`. Readiness fails after this multiple of it.
+STALE_FACTOR = 2
+# Seconds. A first list that waits for the election is read once. After this time it is faster to list twice.
+FIRST_LIST_WAIT = 1.0
 
 
 class Reflectors:
-    """One reflector a resource, by the resource's name."""
+    """One reflector per resource, by the resource's name."""
 
     def __init__(self, api: ApiClient, idle_limit: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is asked before `parts` run; a watch that is silent for `idle_limit` seconds is opened anew."""
-        self._limit = PATIENCE * idle_limit
-        self._pace = ReflectorTimings(idle_limit=idle_limit)
+        """No request is sent before `parts` run. A watch without data for `idle_limit` seconds is reopened."""
+        self._limit = STALE_FACTOR * idle_limit
+        self._timings = ReflectorTimings(idle_limit=idle_limit)
         self._api = api
         self._clock = clock
         self._large = asyncio.Lock()
         self._all: dict[str, Reflector[Any]] = {}
 
-    def watch(self, resource: Resource[T], observer: EventHandler[T]) -> None:
-        """Keep `observer` level with this resource."""
+    def watch(self, resource: Resource[T], handler: EventHandler[T]) -> None:
+        """Keep `handler` up to date with this resource."""
         self._all[resource.name] = Reflector(
-            self._api, resource, observer, pace=self._pace, clock=self._clock, large=self._large
+            self._api, resource, handler, timings=self._timings, clock=self._clock, large=self._large
         )
 
     def parts(self, after: asyncio.Event | None = None) -> dict[str, Coroutine[Any, Any, None]]:
-        """Every watch as something to run, by what it is; nothing is asked before `after`, unless that is late."""
+        """Return one coroutine per watch, by a description. Each first waits for `after`, at most COURTESY seconds."""
         return {f"watch of {name}": _run(watch, after) for name, watch in self._all.items()}
 
     async def relist(self) -> None:
@@ -53,41 +53,41 @@ class Reflectors:
         await asyncio.gather(*(watch.relist() for watch in self._all.values()))
 
     def silences(self) -> dict[str, Callable[[], float]]:
-        """By resource, the seconds since the API server last said anything about it."""
+        """Return one function per resource: it returns the seconds since the API server last sent data about it."""
         return {name: partial(_silence, watch) for name, watch in self._all.items()}
 
     def unlisted(self) -> str | None:
-        """What has not been listed yet."""
+        """Return a sentence with the resources that have not been listed yet, or None."""
         missing = [name for name, watch in self._all.items() if not watch.synced.is_set()]
         return f"not listed yet: {', '.join(missing)}" if missing else None
 
     def silent(self) -> str | None:
-        """What has been silent for too long."""
+        """Return a sentence with the resources whose watch has been without data for too long, or None."""
         silent = [
             f"{name} for {watch.silence:.0f} s" for name, watch in self._all.items() if watch.silence > self._limit
         ]
-        return f"the API server says nothing of {', '.join(silent)}" if silent else None
+        return f"no data from the API server about {', '.join(silent)}" if silent else None
 
 
 def by_uid(identity: Identity) -> str:
-    """The key of what is known by its uid."""
+    """Return the key of an object that is identified by its uid."""
     return identity.uid or ""
 
 
 def by_name(identity: Identity) -> str:
-    """The key of what the whole cluster knows by its name."""
+    """Return the key of a cluster-scoped object: its name."""
     return identity.name or ""
 
 
 def by_path(identity: Identity) -> str:
-    """The key of what its namespace knows by its name."""
+    """Return the key of a namespaced object: NAMESPACE/NAME."""
     return f"{identity.namespace}/{identity.name}"
 
 
 async def _run(watch: Reflector[Any], after: asyncio.Event | None) -> None:
     if after is not None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(COURTESY):
+            async with asyncio.timeout(FIRST_LIST_WAIT):
                 await after.wait()
     await watch.run()
 

@@ -1,4 +1,4 @@
-"""Request bodies: so many bytes at once, each within its time, and none in memory before it has arrived."""
+"""Limits request bodies: the bytes in memory at once, and the time within which each body must arrive."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from gpu_scheduler.process.peer_connection import PeerConnection
 
 SMALL: Final = 64 * 1024
-"""Bytes of a body that always find room: their sum is bounded by the number of connections."""
+"""Largest body, in bytes, that need not wait for room: the number of connections limits the sum of such bodies."""
 IN_FLIGHT: Final = 16 * 1024 * 1024
-"""Bytes of larger bodies at once: two of the largest, or sixteen pods as large as etcd takes them."""
-PATIENCE: Final = 1.0
-"""Seconds that a body may take to arrive while another waits for its room; 8 MiB need a tenth in a cluster."""
-LOOK_AGAIN: Final = 0.1
-"""Seconds between looks at who takes too long."""
+"""Bytes of larger bodies at once: two of the largest, or sixteen pods as large as etcd accepts them."""
+ARRIVAL_TIMEOUT: Final = 1.0
+"""Seconds that a body may take to arrive while another waits for room; in a cluster 8 MiB need a tenth of that."""
+CHECK_EVERY: Final = 0.1
+"""Seconds between checks for bodies that take too long."""
 
 
 class BodyError(Exception):
-    """The body is not read; `status` is HTTP's, the text says why."""
+    """The body is not read. `status` is the HTTP status to answer with; the text says why."""
 
     def __init__(self, status: int, text: str) -> None:
-        """Keep both."""
+        """`text` is the error's text."""
         super().__init__(text)
         self.status = status
 
 
 @dataclass(slots=True, eq=False)
-class _Room:
-    """What one body takes of the bytes in flight, from its announcement until it has been dealt with."""
+class _Reservation:
+    """The part of the bytes in flight that one body takes, from its announcement until it has been processed."""
 
     size: int
     connection: PeerConnection
@@ -53,32 +53,32 @@ class _Waiter:
 
 
 class BodyBudget:
-    """Reads bodies of one server."""
+    """Reads the bodies of one server within a limit of memory."""
 
     def __init__(self, largest: int, in_flight: int = IN_FLIGHT) -> None:
-        """`largest` body that is read at all, and how many bytes of those over 64 KiB are held at once."""
+        """`largest`: bytes of the largest body that is read. `in_flight`: bytes of bodies over 64 KiB held at once."""
         self._largest = largest
         self._free = in_flight
-        self._rooms: dict[_Room, None] = {}
+        self._rooms: dict[_Reservation, None] = {}
         self._waiters: list[_Waiter] = []
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def body(self, request: web.Request, connection: PeerConnection) -> AsyncIterator[bytearray]:
-        """All of the body, whose room is kept until the block ends. BodyError when it is not read."""
+        """Yield the whole body, and keep its room until the block ends. Raise BodyError if it is not read."""
         size = request.content_length
         if size is None:
             raise BodyError(411, "no Content-Length")
         if size > self._largest:
             raise BodyError(413, f"over {self._largest} bytes")
-        room = _Room(size, connection)
+        room = _Reservation(size, connection)
         if size > SMALL:
             await self._take(room)
         try:
             body = bytearray()
             while len(body) < size:
-                # Not `read`, which keeps a second copy.
+                # Not `read`, which would keep a second copy.
                 chunk = await request.content.readany()
                 if not chunk:
                     raise BodyError(400, "its body is cut short")
@@ -92,8 +92,8 @@ class BodyBudget:
                 self._free += size
                 self._grant()
 
-    async def _take(self, room: _Room) -> None:
-        """Wait for room; of those that wait the smallest is next."""
+    async def _take(self, room: _Reservation) -> None:
+        """Wait for room. The smallest of the waiting bodies is next."""
         loop = asyncio.get_running_loop()
         if room.size <= self._free and not self._waiters:
             self._free -= room.size
@@ -110,7 +110,7 @@ class BodyBudget:
         self._rooms[room] = None
 
     def _withdraw(self, waiter: _Waiter) -> None:
-        """Whoever waited is gone, perhaps just after its room was granted."""
+        """Remove a cancelled waiter, and release its room if that was just granted."""
         if not waiter.granted.cancelled():
             self._free += waiter.size
         self._grant()
@@ -128,14 +128,14 @@ class BodyBudget:
     def _close_late(self) -> None:
         """While others wait, close the connections whose bodies take too long to arrive."""
         loop = asyncio.get_running_loop()
-        late = loop.time() - PATIENCE
+        late = loop.time() - ARRIVAL_TIMEOUT
         for room in self._rooms:
             if not room.arrived and room.since <= late:
                 room.connection.close()
         if self._waiters and self._timer is None:
-            self._timer = loop.call_later(LOOK_AGAIN, self._look_again)
+            self._timer = loop.call_later(CHECK_EVERY, self._check_again)
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         self._timer = None
         if self._waiters:
             self._close_late()

@@ -1,4 +1,4 @@
-"""`gpu-scheduler run`: watches pods, decides, binds.
+"""`gpu-scheduler run`: watches pods, decides where they run, and binds them.
 
-LAW: one task decides; a write leaves only behind the fence.
+LAW: one task decides. A placement is written only while the Lease lets this replica write.
 """

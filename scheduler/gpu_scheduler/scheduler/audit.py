@@ -1,6 +1,6 @@
-"""Looks after what should never happen: a GPU held twice, and a ledger that differs from the objects it is made of.
+"""Checks for errors that should never occur: a GPU held twice, and a ledger that differs from the API objects.
 
-LAW: says it, counts it and puts it right; never stops the loop.
+LAW: reports a conflict; logs, counts and repairs wrong ledger entries. Never stops the loop.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ log = logging.getLogger(__name__)
 
 
 class LedgerAudit:
-    """Two looks, each at its own interval in seconds; who runs the loop asks when they are due."""
+    """Two checks, each at its own interval in seconds; the loop calls `run`, which does what is due."""
 
     def __init__(
-        self, event_recorder: EventRecorder, recorder: RepairMetrics, *, now: float, look: float, rebuild: float
+        self, event_recorder: EventRecorder, recorder: RepairMetrics, *, now: float, interval: float, rebuild: float
     ) -> None:
-        """`look` is how often conflicts are told, `rebuild` how often the ledger is held against a new one."""
+        """Report conflicts every `interval` seconds, and compare the ledger with a new one every `rebuild` seconds."""
         self._event_recorder = event_recorder
         self._recorder = recorder
-        self._look = look
+        self._interval = interval
         self._rebuild = rebuild
-        self._look_due = now
+        self._due = now
         self._rebuild_due = now + rebuild
-        self._told: frozenset[Conflict] = frozenset()
+        self._reported: frozenset[Conflict] = frozenset()
 
-    def run(self, now: float, ledger: Ledger, rebuilt: Callable[[], Ledger]) -> Ledger:
-        """Do what is due; answers the ledger to go on with."""
+    def run(self, now: float, ledger: Ledger, rebuild_ledger: Callable[[], Ledger]) -> Ledger:
+        """Run the checks that are due. Return the ledger to use from now on."""
         if now >= self._rebuild_due:
             self._rebuild_due = now + self._rebuild
-            ledger = self._compared(ledger, rebuilt())
-        if now >= self._look_due:
-            self._look_due = now + self._look
-            self._tell_conflicts(ledger)
+            ledger = self._verify(ledger, rebuild_ledger())
+        if now >= self._due:
+            self._due = now + self._interval
+            self._report_conflicts(ledger)
         return ledger
 
-    def _compared(self, ledger: Ledger, rebuilt: Ledger) -> Ledger:
+    def _verify(self, ledger: Ledger, rebuilt: Ledger) -> Ledger:
         wrong = ledger.differences(rebuilt)
         if not wrong:
             return ledger
-        log.error("The ledger differed from the cluster and was made anew", extra={"entries": wrong})
+        log.error("The ledger differed from the API objects and was rebuilt", extra={"entries": wrong})
         self._recorder.repaired(wrong)
         return rebuilt
 
-    def _tell_conflicts(self, ledger: Ledger) -> None:
-        """Tell both pods' owners, once, of a GPU held twice against the rules."""
+    def _report_conflicts(self, ledger: Ledger) -> None:
+        """Record an event on both pods of each new conflict: a GPU held twice against the rules."""
         found = frozenset(ledger.conflicts())
-        for conflict in found - self._told:
+        for conflict in found - self._reported:
             for holder, other in ((conflict.first, conflict.second), (conflict.second, conflict.first)):
                 self._event_recorder.record(holder.ref, conflict_notice(conflict, holder, other))
-        self._told = found
+        self._reported = found

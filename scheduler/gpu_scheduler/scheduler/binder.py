@@ -1,4 +1,4 @@
-"""The fenced writes: a Binding, and the selected node of a claim."""
+"""The writes that only the leader may send: a Binding, and the selected node of a claim."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLAIN: Final[dict[int, BindResult]] = {
 
 
 class ApiBinder(Binder):
-    """Writes Bindings, only while the fence is open."""
+    """Writes Bindings, but only while the fence lets this replica write."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ApiBinder(Binder):
         identity: str,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`identity` is the lease holder's, which the pod will carry as assigned-by."""
+        """`identity` is this replica's name in the Lease; each Binding writes it into the annotation assigned-by."""
         self._api = api
         self._fence = fence
         self._identity = identity
@@ -55,46 +55,47 @@ class ApiBinder(Binder):
         self._large = asyncio.Lock()
 
     async def bind(self, bind: Bind) -> BindResult:
-        """See Binder. At most one POST and two GETs, each with the API's time-out."""
+        """Try once to bind, see Binder: at most one POST and two GETs, each with the API client's time-out."""
         body = msgspec.json.encode(self._binding(bind))
         try:
-            answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, guard=self._fence.may_bind)
+            answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, guard=self._fence.may_write)
         except NotSentError:
-            return NotSent("the time in which this replica may bind is over")
+            return NotSent("this replica's Lease no longer allows a bind")
         except NoResponseError as error:
-            return await self._look(bind, unbound=Unknown(str(error)))
+            return await self._resolve_by_get(bind, unbound=Unknown(str(error)))
         if answer.ok:
             return Bound()
         if answer.status in _PLAIN:
             return _PLAIN[answer.status]
         if answer.status >= SERVER_FAULTS:
-            return await self._look(bind, unbound=Unknown(_told(answer), answer.retry_after or 0.0))
+            return await self._resolve_by_get(bind, unbound=Unknown(_described(answer), answer.retry_after or 0.0))
         failed = Failed(
             sentence(
                 Reason.BIND_FAILED,
-                f"cannot bind to {bind.placement.node}: {_told(answer)}",
+                f"cannot bind to {bind.placement.node}: {_described(answer)}",
                 "trying again by itself",
             ),
             answer.retry_after or 0.0,
         )
-        # A conflict has many causes: bound by our own lost request, by others, another pod of that name, deleting.
-        # That something was not found may be said by anybody on the way, and an earlier request may yet arrive.
-        return await self._look(bind, unbound=failed) if answer.status in {NOT_FOUND, CONFLICT} else failed
+        # A 409 has many causes: our own earlier request or another client has bound the pod, the pod is being deleted,
+        # or another pod has its name. A 404 may come from a server on the way, and an earlier request may still arrive.
+        # So the pod itself must show what is true.
+        return await self._resolve_by_get(bind, unbound=failed) if answer.status in {NOT_FOUND, CONFLICT} else failed
 
-    async def _look(self, bind: Bind, *, unbound: Failed | Unknown) -> BindResult:
-        """What became of the pod; `unbound` is the answer when it is still alive and without a node."""
+    async def _resolve_by_get(self, bind: Bind, *, unbound: Failed | Unknown) -> BindResult:
+        """Read the pod to learn the outcome. Return `unbound` if the pod is alive and has no node."""
         try:
             answer = await read_object(self._api, _path(bind.pod), self._large)
         except NoResponseError as error:
-            return Unknown(str(error), unbound.patience)
+            return Unknown(str(error), unbound.retry_after)
         if answer.status == NOT_FOUND:
             return _GONE
         if not answer.ok:
-            return Unknown(_told(answer), max(unbound.patience, answer.retry_after or 0.0))
+            return Unknown(_described(answer), max(unbound.retry_after, answer.retry_after or 0.0))
         try:
             pod = _pods.decode(answer.body)
         except UNREADABLE as error:
-            return Unknown(f"cannot read the pod: {error}", unbound.patience)
+            return Unknown(f"cannot read the pod: {error}", unbound.retry_after)
         return _verdict(pod, bind) or unbound
 
     def _binding(self, bind: Bind) -> dict[str, object]:
@@ -116,7 +117,7 @@ class ApiBinder(Binder):
 
 
 def _verdict(pod: PodObject, bind: Bind) -> BindResult | None:
-    """What the pod itself proves; None when it is alive and without a node."""
+    """Return the outcome that the pod itself proves; None if it is alive and has no node."""
     if pod.metadata.uid != bind.pod.uid:
         return Dropped("another pod has taken its name")
     if pod.spec.node_name:
@@ -136,26 +137,26 @@ def _path(pod: PodRef) -> str:
     return f"/api/v1/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
 
 
-def _told(answer: ApiResponse) -> str:
+def _described(answer: ApiResponse) -> str:
     return f"HTTP {answer.status}: {status_message(answer)}"
 
 
 class ApiVolumeBinder(VolumeBinder):
-    """Writes selected nodes, only while the fence is open."""
+    """Writes the selected nodes of claims, but only while the fence lets this replica write."""
 
     def __init__(self, api: ApiClient, fence: Fence) -> None:
-        """Nothing is written before `select`."""
+        """Create the binder; it writes nothing before `select`."""
         self._api = api
         self._fence = fence
 
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
-        """See VolumeBinder. At most one PATCH, with the API's time-out; writing the same twice is harmless."""
+        """Send one PATCH, see VolumeBinder, with the API client's time-out. To write the same twice is harmless."""
         path = f"/api/v1/namespaces/{segment(namespace)}/persistentvolumeclaims/{segment(claim)}"
         body = msgspec.json.encode({"metadata": {"annotations": {names.SELECTED_NODE: node}}})
         try:
-            answer = await self._api.call("PATCH", path, body=body, content_type=MERGE, guard=self._fence.may_bind)
+            answer = await self._api.call("PATCH", path, body=body, content_type=MERGE, guard=self._fence.may_write)
         except NotSentError:
-            return "the time in which this replica may bind is over"
+            return "this replica's Lease no longer allows a bind"
         except NoResponseError as error:
             return str(error)
         return None if answer.ok else f"HTTP {answer.status}: {status_message(answer)}"

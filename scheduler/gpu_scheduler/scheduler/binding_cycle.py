@@ -1,12 +1,14 @@
-"""A bind from its start to its end: sent beside the decisions, then confirmed, released, or kept as unknown.
+"""The binding cycle: sends a bind while the loop decides, then confirms it, releases it, or keeps it as unknown.
 
-LAW: what is assumed for a pod is released only by a definite answer, or by the pod itself.
+LAW: an assumed placement is released only after a definite answer, or when the pod itself proves that no bind can
+succeed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.decision import Wait, awaits_placement
@@ -25,17 +27,17 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.scheduling_queue import SchedulingQueue
     from gpu_scheduler.scheduler.cluster_cache import ClusterCache
     from gpu_scheduler.scheduler.pod_states import PodState, PodStates
-    from gpu_scheduler.scheduler.ports import BindResult, Ports, VolumeBinder
+    from gpu_scheduler.scheduler.ports import BindResult, Ports
     from gpu_scheduler.scheduler.status_writer import StatusWriter
 
 BINDERS = 64
-"""Writes that may be under way at once."""
+"""Writes that may be in flight at once."""
 
 log = logging.getLogger(__name__)
 
 
 class BindingCycle:
-    """The writes that are under way, and what becomes of each."""
+    """The writes in flight, and the handling of their results."""
 
     def __init__(  # noqa: PLR0913 - what the loop shares with it
         self,
@@ -45,10 +47,15 @@ class BindingCycle:
         *,
         cache: ClusterCache,
         queue: SchedulingQueue,
+        on_events: Callable[[frozenset[ClusterEvent]], None],
+        on_end: Callable[[], None],
         clock: Callable[[], float],
         binders: int = BINDERS,
     ) -> None:
-        """At most `binders` writes are under way at once."""
+        """Start at most `binders` writes at once.
+
+        `on_events` gets the cluster events of a release. `on_end` is called after each write.
+        """
         self._ports = ports
         self._status_writer = status_writer
         self._states = states
@@ -57,43 +64,48 @@ class BindingCycle:
         self._clock = clock
         self._slots = asyncio.Semaphore(binders)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._on_events: Callable[[frozenset[ClusterEvent]], None] = lambda _: None
-        self._on_end: Callable[[], None] = lambda: None
-
-    def subscribe(self, on_events: Callable[[frozenset[ClusterEvent]], None], on_end: Callable[[], None]) -> None:
-        """Say what becomes free to `on_events`, and call `on_end` at the end of each write."""
-        self._on_events, self._on_end = on_events, on_end
+        self._on_events = on_events
+        self._on_end = on_end
 
     @property
     def full(self) -> bool:
-        """No other write may start now."""
+        """Whether all slots are taken, so that no other write may start."""
         return self._slots.locked()
 
     @property
     def busy(self) -> bool:
-        """Some write is under way."""
+        """Whether a write is in flight."""
         return bool(self._tasks)
 
-    async def take_slot(self) -> None:
-        """Wait until one more write may start; whoever starts none gives the slot back."""
-        await self._slots.acquire()
+    async def take_slot(self, seconds: float) -> bool:
+        """Wait at most `seconds` for a free slot; return whether one was taken.
+
+        A caller that starts no write must call `return_slot`.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self._slots.acquire()
+        return False
 
     def return_slot(self) -> None:
-        """Let another write have it."""
+        """Give back a slot for which no write was started."""
         self._slots.release()
 
     async def drain(self, seconds: float) -> None:
-        """Wait for the writes that are under way, at most so long."""
+        """Wait for the writes in flight, at most `seconds`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     def start(self, state: PodState, bind: Bind, began: float) -> None:
-        """Send the bind; its slot is given back at its end."""
+        """Send the bind. It gives its slot back when it ends."""
         state.in_flight = True
         self._start(self._bind(state, bind, began))
 
     def start_volumes(self, pod: Pod, selection: Selection) -> None:
-        """Tell the provisioners of a waiting pod's claims its node; the watch of claims tells how that went."""
+        """Write the selected node into the claims of a waiting pod, for their provisioners.
+
+        The watch of claims reports when the volumes exist.
+        """
         self._start(self._select_volumes(pod, selection))
 
     def _start(self, write: Coroutine[None, None, None]) -> None:
@@ -102,27 +114,29 @@ class BindingCycle:
         task.add_done_callback(self._tasks.discard)
 
     async def _bind(self, state: PodState, bind: Bind, began: float) -> None:
-        result: BindResult = Unknown("the bind was cut short")
+        result: BindResult = Unknown("the bind was cancelled")
         try:
             await self._status_writer.withdraw_condition(state)
             result = await self._ports.binder.bind(bind)
         except Exception:
-            log.exception("A bind ended in an error of our own: its outcome is unknown", extra={"pod": str(bind.pod)})
+            log.exception("A bind failed with an internal error: its outcome is unknown", extra={"pod": str(bind.pod)})
         finally:
             state.in_flight = False
             self._slots.release()
-            # Gone meanwhile, its hold went with it.
+            # If the pod is gone meanwhile, the ledger has already released its hold.
             if self._states.get(bind.pod.uid) is state:
                 self.finish_bind(state, bind, result, began=began, now=self._clock())
             self._on_end()
 
     async def _select_volumes(self, pod: Pod, selection: Selection) -> None:
-        failure: str | None = "it was cut short"
+        failure: str | None = "it was cancelled"
         try:
-            failure = await select_claims(self._ports.claims, pod, selection)
+            failure = await self._select_claims(pod, selection)
         finally:
             if failure is not None:
-                log.warning("A claim could not be given its node", extra={"pod": str(pod.ref), "error": failure})
+                log.warning(
+                    "The selected node of a claim could not be written", extra={"pod": str(pod.ref), "error": failure}
+                )
                 state = self._states.get(pod.ref.uid)
                 if (
                     state is not None
@@ -133,8 +147,16 @@ class BindingCycle:
             self._slots.release()
             self._on_end()
 
+    async def _select_claims(self, pod: Pod, selection: Selection) -> str | None:
+        """Write the selected node into one claim after the other. Return the first failure, or None."""
+        for claim in selection.claims:
+            failure = await self._ports.claims.select(pod.ref.namespace, claim, selection.node)
+            if failure is not None:
+                return failure
+        return None
+
     def finish_bind(self, state: PodState, bind: Bind, result: BindResult, *, began: float, now: float) -> None:
-        """Confirm, release or keep what was assumed for a pod that is still there."""
+        """Confirm, release or keep the assumed placement of a pod that still exists."""
         again, state.bind_unknown_since = state.bind_unknown_since is not None, None
         result = _settled(state, bind, result, again=again)
         details = {"pod": str(bind.pod), "node": bind.placement.node, "devices": bind.placement.value}
@@ -144,9 +166,9 @@ class BindingCycle:
                 self._ports.event_recorder.record(bind.pod, notice_of(bind))
                 self._ports.recorder.attempted(Result.SCHEDULED, now - began)
                 self._ports.recorder.placed(now - state.first_seen)
-            case Failed(message, patience):
+            case Failed(message, retry_after):
                 log.warning("Binding failed", extra={**details, "error": message})
-                self.release(state, now, patience)
+                self.release(state, now, retry_after)
                 self._status_writer.write(
                     state, Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=message)
                 )
@@ -154,62 +176,59 @@ class BindingCycle:
             case Dropped(why) | NotSent(why):
                 log.info("A bind was dropped", extra={**details, "why": why})
                 self.release(state, now)
-            case Unknown(why, patience):
+            case Unknown(why, retry_after):
                 log.warning("A bind's outcome is unknown: its devices stay held", extra={**details, "why": why})
                 state.bind_unknown_since = began
-                self._queue.back_off(bind.pod.uid, now, patience)
+                self._queue.back_off(bind.pod.uid, now, retry_after)
                 if again:
-                    # One lost answer settles itself before anybody could read of it.
+                    # After one lost answer, the retry resolves it before a user could read the condition.
                     self._status_writer.write(state, _unknown(bind, why))
                 self._ports.recorder.attempted(Result.ERROR, now - began)
 
     def confirm(self, state: PodState, now: float) -> None:
-        """The watch shows where the pod runs, or its end: that confirms a bind whose answer was lost."""
+        """Clear the assumption of a pod that the watch shows as bound or finished.
+
+        If the pod is bound, this also finishes a bind whose answer was lost.
+        """
         bind, began = state.assumed, state.bind_unknown_since
         state.assumed = state.bind_unknown_since = None
         if bind is not None and began is not None and state.pod.bound and not state.in_flight:
             self.finish_bind(state, bind, Bound(), began=began, now=now)
 
-    def release(self, state: PodState, now: float, patience: float = 0.0) -> None:
-        """Take the assumption back; a pod that still waits is looked at again when back-off and patience are over."""
+    def release(self, state: PodState, now: float, retry_after: float = 0.0) -> None:
+        """Withdraw the assumption, unless the pod is bound.
+
+        A pod that still awaits placement is requeued after its back-off, and not within `retry_after` seconds.
+        """
         if state.pod.bound:
             return
         state.assumed = state.bind_unknown_since = None
         self._cache.journal.received(InputKind.RELEASED, state.pod.ref)
         ledger = self._cache.cluster.ledger
-        # Told again of the pod as it is, the ledger knows which index it still waits for.
+        # Apply the pod again, so that the ledger keeps the index that it still waits for.
         self._on_events(ledger.forget(state.pod.ref.uid) | ledger.apply(state.pod))
         if awaits_placement(state.pod, self._cache.cluster.policy):
-            self._queue.back_off(state.pod.ref.uid, now, patience)
+            self._queue.back_off(state.pod.ref.uid, now, retry_after)
 
 
 def _settled(state: PodState, bind: Bind, result: BindResult, *, again: bool) -> BindResult:
-    """What the answer means beside what the watch has shown."""
+    """Return the outcome, from the answer and from what the watch has shown."""
     pod = state.pod
     if pod.bound:
-        # The watch was quicker than the answer, and the ledger already has what it showed.
+        # The watch event came before the answer, and the ledger has already applied it.
         return Bound() if pod.node == bind.placement.node else Dropped(f"bound to {pod.node}, not by us")
     if isinstance(result, Bound):
         return result
     if pod.finished or pod.deleting_since is not None:
-        # The API server binds no such pod, so no earlier try can land any more.
+        # The API server does not bind such a pod, so no earlier try can still succeed.
         return Dropped("the pod has ended or is being deleted")
     if again and isinstance(result, Failed | NotSent):
-        # This write did nothing, but the one before it may still land: only the pod itself can settle that.
-        return Unknown(f"still, after {result}", result.patience if isinstance(result, Failed) else 0.0)
+        # This write did nothing, but the one before it may still succeed: only the pod itself can show that.
+        return Unknown(f"still, after {result}", result.retry_after if isinstance(result, Failed) else 0.0)
     return result
 
 
 def _unknown(bind: Bind, why: str) -> Wait:
-    what = f"cannot tell whether the pod was bound to {bind.placement.node}: {why}"
-    message = sentence(Reason.BIND_FAILED, what, "asking again by itself; its GPUs stay held meanwhile")
-    return Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic="BindFailed: unknown")
-
-
-async def select_claims(claims: VolumeBinder, pod: Pod, selection: Selection) -> str | None:
-    """One after the other, until one fails: then the answer says why."""
-    for claim in selection.claims:
-        failure = await claims.select(pod.ref.namespace, claim, selection.node)
-        if failure is not None:
-            return failure
-    return None
+    what = f"cannot tell whether the pod was bound to {bind.placement.node}"
+    message = sentence(Reason.BIND_FAILED, f"{what}: {why}", "asking again by itself; its GPUs stay held meanwhile")
+    return Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=f"{Reason.BIND_FAILED}: {what}")

@@ -1,6 +1,6 @@
-"""What the watches have shown beside our own pods: nodes, monitors, others' pods, storage; all that decisions read.
+"""The cluster cache: nodes, monitors, foreign pods and storage, as the watches deliver them.
 
-LAW: takes what is shown and tells what it may cure; decides nothing and asks nobody.
+LAW: applies what is delivered and returns the cluster events that follow; decides nothing and sends no request.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ log = logging.getLogger(__name__)
 
 
 class ClusterCache:
-    """The cluster as the watches show it, and a feed for each watch but that of our own pods."""
+    """The cluster as the watches show it, with an event handler for each watch except that of our own pods."""
 
     def __init__(
         self,
         policy: Policy,
-        wake: Callable[[ClusterEvents], None],
+        on_events: Callable[[ClusterEvents], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         journal: Journal | None = None,
     ) -> None:
-        """`wake` is told what each change may cure, `journal` everything by which is decided."""
+        """Start empty. `on_events` gets the cluster events of each change, `journal` each value that decisions read."""
         self.journal = journal or NoJournal()
-        self._wake = wake
+        self._on_events = on_events
         self._clock = clock
         self._wall = wall
         self._foreign_pods: dict[str, ForeignPod] = {}
@@ -60,72 +60,79 @@ class ClusterCache:
         self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy)
         self.nodes = self._handler(self._node_applied, self._node_forgotten)
         self.monitors = self._handler(self._monitor_applied, self._monitor_forgotten)
-        self.foreign_pods = self._journaled(InputKind.RESIDENT, self._foreign_pod_applied, self._foreign_pod_forgotten)
+        self.foreign_pods = self._journaled(
+            InputKind.FOREIGN_POD, self._foreign_pod_applied, self._foreign_pod_forgotten
+        )
         self.claims = self._journaled(InputKind.CLAIM, volumes.claim_applied, volumes.claim_forgotten)
         self.volumes = self._journaled(InputKind.VOLUME, volumes.volume_applied, volumes.volume_forgotten)
         self.classes = self._journaled(InputKind.STORAGE_CLASS, volumes.class_applied, volumes.class_forgotten)
 
-    def rebuild_ledger(self, tracker: PodStates) -> Ledger:
-        """Make the ledger anew from the objects alone, and from what is assumed and not confirmed yet."""
+    def rebuild_ledger(self, states: PodStates) -> Ledger:
+        """Build a new ledger from the objects, and from the placements that are assumed and not confirmed yet."""
         ledger = Ledger(self.cluster.policy)
         for node in self.cluster.nodes:
             ledger.apply_node(node)
         for foreign_pod in self._foreign_pods.values():
             ledger.apply_foreign_pod(foreign_pod)
-        for tracked in tracker.values():
-            ledger.apply(tracked.pod)
-        for uid, workload, index in tracker.nominated():
+        for state in states.values():
+            ledger.apply(state.pod)
+        for uid, workload, index in states.nominated():
             ledger.nominate(uid, (workload, index))
-        for pod, placement in tracker.assumed():
+        for pod, placement in states.assumed():
             ledger.assume(pod, placement)
         return ledger
 
     def replace(self, ledger: Ledger) -> None:
-        """Decide by this ledger from now on."""
+        """Use `ledger` for all decisions from now on."""
         self.journal.received(InputKind.REPAIRED, None)
         self.cluster = replace(self.cluster, ledger=ledger)
 
     def set_strategy(self, strategy: Strategy) -> None:
-        """Place who names no strategy by this one from now on."""
+        """Use `strategy` from now on for pods that name none."""
         self.journal.received(InputKind.STRATEGY, strategy)
         self.cluster = replace(self.cluster, strategy=strategy)
 
     def set_limits(self, limits: NamespaceLimits, namespaces: Iterable[str] = ()) -> None:
-        """Let no namespace have more than this from now on; who waits in `namespaces` may have more now."""
+        """Apply `limits` from now on. Pods of `namespaces` that wait for quota are requeued: they may have more now."""
         self.journal.received(InputKind.LIMITS, limits)
         self.cluster = self.cluster.limited(limits)
-        self._wake(frozenset(map(QuotaChanged, namespaces)))
+        self._on_events(frozenset(map(QuotaChanged, namespaces)))
 
     def expire_monitors(self) -> None:
-        """Notice which monitors have fallen silent since the last time."""
+        """Mark as stale the nodes of monitors whose Leases have expired since the last call."""
         silent = list(self._monitor_leases.expired(self._clock()))
         for name in silent:
-            self._wake(self._refresh_node(name))
+            self._on_events(self._refresh_node(name))
         if silent:
-            told = {"count": len(silent), "first": silent[0]}
-            log.warning("Monitors are silent: the GPUs of their nodes get no pod by strategy", extra=told)
+            details = {"count": len(silent), "first": silent[0]}
+            log.warning("Monitors have not renewed their Leases: strategies place no pod on their nodes", extra=details)
 
     @property
     def next_due(self) -> float | None:
-        """When to listen again."""
+        """When `expire_monitors` is due again, by the monotonic clock; None if no Lease can expire."""
         return self._monitor_leases.next_due()
 
     def _handler(
         self, applied: Callable[[T], ClusterEvents], forgotten: Callable[[T], ClusterEvents]
     ) -> EventHandlerFuncs[T]:
-        return EventHandlerFuncs(lambda value: self._wake(applied(value)), lambda value: self._wake(forgotten(value)))
+        return EventHandlerFuncs(
+            lambda value: self._on_events(applied(value)), lambda value: self._on_events(forgotten(value))
+        )
 
     def _journaled(
-        self, news: InputKind, applied: Callable[[T], ClusterEvents], forgotten: Callable[[T], ClusterEvents]
+        self, kind: InputKind, applied: Callable[[T], ClusterEvents], forgotten: Callable[[T], ClusterEvents]
     ) -> EventHandlerFuncs[T]:
-        """One whose values are decided by as they are: what becomes of a node or a monitor is kept further on."""
+        """Make an event handler that journals each value as it is received.
+
+        It is not for nodes and monitors: `_node_applied` journals a node together with whether it is stale.
+        """
 
         def take(value: T) -> ClusterEvents:
-            self.journal.received(news, value)
+            self.journal.received(kind, value)
             return applied(value)
 
         def drop(value: T) -> ClusterEvents:
-            self.journal.received(news, value, gone=True)
+            self.journal.received(kind, value, gone=True)
             return forgotten(value)
 
         return self._handler(take, drop)
@@ -140,15 +147,15 @@ class ClusterCache:
         self.journal.received(InputKind.NODE, node, gone=True)
         return self.cluster.nodes.forget(node.name) | self.cluster.ledger.forget_node(node.name)
 
-    def _monitor_applied(self, sighting: MonitorLease) -> ClusterEvents:
-        changed = self._monitor_leases.seen(sighting, now=self._clock(), wall=self._wall())
-        return self._refresh_node(sighting.node) if changed else frozenset()
+    def _monitor_applied(self, lease: MonitorLease) -> ClusterEvents:
+        changed = self._monitor_leases.seen(lease, now=self._clock(), wall=self._wall())
+        return self._refresh_node(lease.node) if changed else frozenset()
 
-    def _monitor_forgotten(self, sighting: MonitorLease) -> ClusterEvents:
-        return self._refresh_node(sighting.node) if self._monitor_leases.gone(sighting.node) else frozenset()
+    def _monitor_forgotten(self, lease: MonitorLease) -> ClusterEvents:
+        return self._refresh_node(lease.node) if self._monitor_leases.gone(lease.node) else frozenset()
 
     def _refresh_node(self, name: str) -> ClusterEvents:
-        """The node as it was shown, with what its monitor's silence or speech makes of it."""
+        """Apply the node again, after its monitor's Lease has made it stale or current."""
         node = self.cluster.nodes.resolve(name)
         return self._node_applied(node) if isinstance(node, Node) and node.name == name else frozenset()
 

@@ -1,4 +1,4 @@
-"""The two ConfigMaps that a running scheduler follows become text: the strategy, and the limits of namespaces."""
+"""Reads the two ConfigMaps that a running scheduler follows: the strategy, and the limits of namespaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpu_scheduler.kube.objects.meta import Named
 
 
 class _ConfigMap(msgspec.Struct, gc=False):
-    """Settings or limits, as text."""
+    """The ConfigMap of the settings or of the limits."""
 
     metadata: Named
     data: dict[str, str] | None = None
@@ -20,12 +20,12 @@ _config_maps = msgspec.json.Decoder(_ConfigMap)
 
 
 def read_strategy(raw: bytes | msgspec.Raw) -> tuple[str, str | None]:
-    """JSON of the settings to (name, the strategy as written, if any). msgspec.ValidationError when it is no map."""
+    """Return (name, strategy as written or None) of the settings. msgspec.ValidationError if they are no ConfigMap."""
     settings = decode_object(_config_maps, raw)
     return settings.metadata.name, (settings.data or {}).get(names.SETTINGS_STRATEGY)
 
 
 def read_limits(raw: bytes | msgspec.Raw) -> tuple[str, str | None]:
-    """JSON of the limits to (name, their text, if any). msgspec.ValidationError when it is no map."""
+    """Return (name, text of the limits or None) of the limits. msgspec.ValidationError if they are no ConfigMap."""
     limits = decode_object(_config_maps, raw)
     return limits.metadata.name, (limits.data or {}).get(names.LIMITS_TEXT)

@@ -1,6 +1,6 @@
-"""Which strategy holds for pods that name none: as the process was started, until somebody says otherwise.
+"""The strategy of pods that name none: the process's setting, until a ConfigMap names another.
 
-LAW: a word that is no strategy is told and changes nothing.
+LAW: a word that is no strategy is logged and changes nothing.
 """
 
 from __future__ import annotations
@@ -23,48 +23,51 @@ log = logging.getLogger(__name__)
 
 
 class DynamicConfig:
-    """Is told of the settings that may change while the scheduler runs: fits ports.Observer."""
+    """Applies the settings that may change while the scheduler runs; an EventHandler."""
 
     def __init__(
         self, usual: Strategy, turn: Callable[[], None], limits: Callable[[], NamespaceLimits] = lambda: NO_LIMITS
     ) -> None:
-        """`usual` holds where the settings name none; `turn` is told after each change; `limits` bound priorities."""
+        """`usual` applies while the settings name none; `turn` is called on each change; `limits` bound priorities."""
         self._usual = usual
         self._changed = turn
         self._limits = limits
-        self._odd: str | None = None
+        self._last_unknown: str | None = None
         self.strategy = usual
 
     def applied(self, written: str | None) -> None:
-        """Take the strategy as the settings have it now; None where they have none."""
+        """Apply the strategy that the settings name now; None if they name none."""
         word = None if written is None else written.strip()
         try:
             strategy = self._usual if word is None else Strategy(word)
         except ValueError:
-            self._tell(word or "")
+            self._log_unknown(word or "")
             return
-        self._odd = None
+        self._last_unknown = None
         if strategy is not self.strategy:
             log.info("The strategy is %s", strategy, extra={"strategy": strategy, "before": self.strategy})
             self.strategy = strategy
             self._changed()
 
     def forgotten(self, _: str | None) -> None:
-        """The settings are gone: as the process was started."""
+        """Return to the strategy of the process, because the ConfigMap is gone."""
         self.applied(None)
 
     def priority_of(self, pod: Pod) -> int:
-        """How far before the others the pod is looked at: its priority, where the strategy goes by it."""
+        """Return the pod's priority in the scheduling queue; 0 if its strategy ignores priorities.
+
+        It is at most the maximum of the pod's namespace.
+        """
         count = pod.request.count
         if count.count and pod.request.fault is None and (count.strategy or self.strategy) is Strategy.PRIORITY:
             return self._limits().priority(pod.ref.namespace, count.priority)
         return 0
 
-    def _tell(self, word: str) -> None:
-        """Once, however often the same settings are listed again."""
-        if word != self._odd:
-            self._odd = word
-            told = (
+    def _log_unknown(self, word: str) -> None:
+        """Log the word once, however often the same settings are listed again."""
+        if word != self._last_unknown:
+            self._last_unknown = word
+            problem = (
                 f"cannot use strategy {quote(word)} of ConfigMap {names.SETTINGS}: must be one of {', '.join(Strategy)}"
             )
-            log.error("%s; %s stays (example: gpu-scheduler strategy best_fit)", told, self.strategy)
+            log.error("%s; %s stays (example: gpu-scheduler strategy best_fit)", problem, self.strategy)

@@ -1,22 +1,35 @@
-"""Events and conditions: what pods' owners read, written from a queue of its own so that no bind ever waits for it.
+"""Writes events and conditions of pods, from its own queues.
 
-A condition is tried until it is written or no longer true; an event is news, and dropped after a few failures.
+A bind waits for one of their requests at most: for a condition of the same pod that is already sent. It waits until
+that is answered, at most CALL_TIMEOUT (3 s): a condition that the API server stores after the bind is untrue.
+
+A condition is retried until it is written or no longer true. An event is dropped after a few failures. Only the
+leader sends conditions, and none after it has begun to stop: its successor may have bound the pod.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from gpu_scheduler import names
-from gpu_scheduler.kube.http.client import STRATEGIC_MERGE, NoResponseError, TooLongError, segment, status_message
-from gpu_scheduler.process.logs import get_logger
+from gpu_scheduler.kube.http.client import (
+    JSON,
+    STRATEGIC_MERGE,
+    UNAUTHORIZED,
+    NoResponseError,
+    NotSentError,
+    TooLongError,
+    segment,
+    status_message,
+)
 from gpu_scheduler.scheduler.ports import EventRecorder
 
 if TYPE_CHECKING:
@@ -27,37 +40,39 @@ if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
     from gpu_scheduler.scheduler.ports import Notice
 
-TOO_MANY = 429
 SERVER_FAULTS = 500
+# After 401 the API client has read the credentials again, after 429 the API server has too many requests.
+_TRY_AGAIN = frozenset({UNAUTHORIZED, 429})
 QUEUE = 50_000
-REASONS_AT_ONCE = 16
-"""Pods that are told at once why they wait,"""
-NEWS_AT_ONCE = 64
-"""and that they are bound: as many as binds at once, whose connections are there; 16 made a backlog a tenth longer."""
-REASONS_YIELD = 5.0
-"""Seconds for which why a pod waits gives way to binds at most,"""
-NEWS_YIELD = 15.0
-"""and for which the news of a bind does: that its pod runs everybody sees."""
-LOOK = 0.05
-"""Seconds between two looks whether they still need all there is."""
+WAITING_WORKERS = 16
+"""Workers that write notices of waiting pods: the condition and its event."""
+BOUND_WORKERS = 64
+"""Workers that write the events of bound pods: as many as there are binds at once, whose connections they use. With 16,
+a backlog took a tenth longer until its last event."""
+WAITING_YIELD = 5.0
+"""Seconds for which a notice of a waiting pod waits for binds at most."""
+BOUND_YIELD = 15.0
+"""Seconds for which the event of a bound pod waits for binds at most. Longer, as the pod itself shows that it runs."""
+POLL = 0.05
+"""Seconds between two checks whether the binds are still busy."""
 EVENT_TRIES = 3
-LONGEST = 2**17
-"""Bytes of an answer that are read: to a write it is the pod itself, which may have megabytes."""
+MAX_ANSWER_BYTES = 2**17
+"""Bytes of an answer that are read. The answer to a write is the pod, which may have megabytes."""
 BACKOFF_FIRST = 0.5
 BACKOFF_LONGEST = 10.0
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 
 
 class _Queue:
-    """Notices that wait alike, first come first served."""
+    """Notices of one kind, first in, first out."""
 
     __slots__ = ("at_once", "turn", "waiting", "yielding")
 
     def __init__(self, at_once: int, yielding: float) -> None:
-        """So many are delivered at once, and each gives way to binds for so many seconds at most."""
+        """Deliver `at_once` notices at once; each waits for binds for at most `yielding` seconds."""
         self.at_once = at_once
         self.yielding = yielding
         self.waiting: asyncio.Queue[Key] = asyncio.Queue(QUEUE)
@@ -66,9 +81,11 @@ class _Queue:
 
 @dataclass(slots=True)
 class _PendingNotice:
-    """A notice on its way; `writing` is held while its condition is written, and handed on to what replaces it.
+    """A notice that is not written yet.
 
-    Its `event` has one name, however often it is tried: of two tries whose answers were lost both may have arrived.
+    `event` is the name of its event, the same for each try. If the answers to two tries are lost and both have arrived,
+    the API server still has one event only. `answered` is set unless a request with the condition is in flight; a
+    later notice with the same key takes it over.
     """
 
     pod: PodRef
@@ -76,16 +93,26 @@ class _PendingNotice:
     event: str
     at: datetime
     condition_due: bool
-    writing: asyncio.Lock
+    answered: asyncio.Event
     since: float
     event_due: bool = True
     tries: int = 0
 
+    @property
+    def key(self) -> Key:
+        """Notices with the same key replace each other."""
+        return self.pod.uid, self.notice.reason
+
+    @property
+    def due(self) -> bool:
+        """Whether anything is left to write."""
+        return self.condition_due or self.event_due
+
 
 class ApiEventRecorder(EventRecorder):
-    """Delivers notices through events.k8s.io/v1 and pods/status."""
+    """Writes notices through events.k8s.io/v1 and pods/status."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tests turn has defaults
         self,
         api: ApiClient,
         *,
@@ -93,129 +120,182 @@ class ApiEventRecorder(EventRecorder):
         instance: str,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         busy: Callable[[], bool] = lambda: False,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         """`controller` is the scheduler's name and `instance` this replica, as events report them.
 
-        While the binds are `busy` with all the requests that they may have in flight, notices wait: a pod that runs
-        sooner is worth more than one that is told of sooner.
+        `may_write` tells whether this replica leads for certain. It is called right before a condition is sent.
+        While the binds are `busy` with all the requests that they may have in flight, notices wait: it is worth more
+        that a pod runs sooner than that an event comes sooner.
         """
         self._api = api
         self._busy = busy
+        self._may_write = may_write
+        self._stopping = False
         self._controller = controller
         self._instance = instance
         self._wall = wall
-        self._letters: dict[Key, _PendingNotice] = {}
-        self._reasons, self._news = _Queue(REASONS_AT_ONCE, REASONS_YIELD), _Queue(NEWS_AT_ONCE, NEWS_YIELD)
+        self._undelivered: dict[Key, _PendingNotice] = {}
+        self._waiting_queue, self._bound_queue = (
+            _Queue(WAITING_WORKERS, WAITING_YIELD),
+            _Queue(BOUND_WORKERS, BOUND_YIELD),
+        )
 
     def record(self, pod: PodRef, notice: Notice) -> bool:
-        """See Announcer."""
+        """Queue the notice, see EventRecorder. False if its queue is full, or if no condition may be written."""
+        if self._stopping and notice.condition is not None:
+            return False
         key = (pod.uid, notice.reason)
-        earlier = self._letters.get(key)
+        earlier = self._undelivered.get(key)
         if earlier is None:
-            queue = self._news if notice.condition is None else self._reasons
+            queue = self._bound_queue if notice.condition is None else self._waiting_queue
             try:
                 queue.waiting.put_nowait(key)
             except asyncio.QueueFull:
                 return False
-        writing = earlier.writing if earlier else asyncio.Lock()
+        answered = earlier.answered if earlier else _set_event()
         now = asyncio.get_running_loop().time()
-        # As client-go names them: the object, then a number that never repeats.
+        # Named as client-go names events: the object's name, then a number that never repeats.
         event = f"{pod.name[:200]}.{time.time_ns():x}"
-        self._letters[key] = _PendingNotice(
-            pod, notice, event, self._wall(), notice.condition is not None, writing, now
+        self._undelivered[key] = _PendingNotice(
+            pod, notice, event, self._wall(), notice.condition is not None, answered, now
         )
         return True
 
     async def withdraw(self, pod: PodRef) -> bool:
-        """See Announcer."""
-        pending = self._letters.get((pod.uid, names.EVENT_FAILED))
-        if pending is None:
-            return False
-        # Whoever is writing it finishes first; after that nobody begins any more.
-        async with pending.writing:
-            unwritten, pending.condition_due = pending.condition_due, False
+        """Withdraw the pod's condition, see EventRecorder. True if it was not written yet."""
+        pending = self._undelivered.get((pod.uid, names.EVENT_FAILED))
+        return pending is not None and await self._withdraw(pending)
+
+    async def withdraw_all(self) -> None:
+        """Withdraw all conditions, with the events that say the same, and record no more of them.
+
+        Return when no write of one is in flight, after at most CALL_TIMEOUT.
+        """
+        self._stopping = True
+        for pending in tuple(self._undelivered.values()):
+            if pending.condition_due and await self._withdraw(pending):
+                pending.event_due = False
+
+    @staticmethod
+    async def _withdraw(pending: _PendingNotice) -> bool:
+        """Withdraw the condition, and wait until a write of it is answered. True if it was not written yet."""
+        await pending.answered.wait()
+        # A request that is not sent yet is not waited for: from now on `_may_send` does not allow it.
+        unwritten, pending.condition_due = pending.condition_due, False
         return unwritten
 
     async def run(self) -> None:
-        """Deliver for ever."""
+        """Deliver notices until cancelled."""
         async with asyncio.TaskGroup() as workers:
-            for queue in (self._reasons, self._news):
+            for queue in (self._waiting_queue, self._bound_queue):
                 for _ in range(queue.at_once):
                     workers.create_task(self._work(queue))
 
     async def flush(self, seconds: float) -> None:
-        """Wait until everything is delivered, at most so long."""
+        """Wait until everything is delivered, at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
-                while self._letters:  # noqa: ASYNC110 - asked once, at the end of the process
+                while any(pending.due for pending in self._undelivered.values()):  # noqa: ASYNC110 - once, at the end
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            log.warning("Stopping with announcements unwritten", left=len(self._letters))
+            left = sum(pending.due for pending in self._undelivered.values())
+            log.warning("Stopping with unwritten notices", extra={"left": left})
 
     async def _work(self, queue: _Queue) -> None:
-        """Deliver what is newest under each key; what fails comes back later and keeps no worker meanwhile."""
+        """Deliver the newest notice of each key. A failed one is queued again later and keeps no worker meanwhile."""
         while True:
             key = await queue.waiting.get()
-            await self._give_way(queue, key)
-            pending = self._letters[key]
+            await self._wait_for_binds(queue, key)
+            pending = self._undelivered[key]
             delay = await self._deliver(pending)
-            if pending is self._letters[key] and not pending.condition_due and not pending.event_due:
-                del self._letters[key]
+            if pending is self._undelivered[key] and not pending.due:
+                del self._undelivered[key]
             else:
-                asyncio.get_running_loop().call_later(delay, self._come_back, queue, key)
+                asyncio.get_running_loop().call_later(delay, self._requeue, queue, key)
 
-    async def _give_way(self, queue: _Queue, key: Key) -> None:
-        """One looks, and those behind wait for him."""
+    async def _wait_for_binds(self, queue: _Queue, key: Key) -> None:
+        """Wait while the binds are busy, within the notice's time. One worker of a queue polls; the rest wait."""
         loop = asyncio.get_running_loop()
         async with queue.turn:
-            until = self._letters[key].since + queue.yielding
-            while self._busy() and loop.time() < until:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(LOOK)
+            until = self._undelivered[key].since + queue.yielding
+            while self._busy() and loop.time() < until:  # noqa: ASYNC110 - nothing signals it
+                await asyncio.sleep(POLL)
 
-    def _come_back(self, queue: _Queue, key: Key) -> None:
+    def _requeue(self, queue: _Queue, key: Key) -> None:
         try:
             queue.waiting.put_nowait(key)
         except asyncio.QueueFull:
-            asyncio.get_running_loop().call_later(BACKOFF_LONGEST, self._come_back, queue, key)
+            asyncio.get_running_loop().call_later(BACKOFF_LONGEST, self._requeue, queue, key)
 
     async def _deliver(self, pending: _PendingNotice) -> float:
-        """One try; answers the seconds to wait before the next, 0 when there is nothing to wait for."""
+        """Try once to write the notice. Return the seconds to wait before the next try, 0 if no wait is necessary."""
         delay = 0.0
         pending.tries += 1
-        condition = pending.notice.condition
-        if condition is not None:
-            async with pending.writing:
-                if pending.condition_due:
-                    body = self._status(pending.pod, condition)
-                    delay = await self._send("PATCH", _status_path(pending.pod), body, pending.tries)
-                    pending.condition_due = delay > 0
+        if pending.condition_due and pending.notice.condition is not None:
+            delay = await self._write_condition(pending, pending.notice.condition)
         if pending.event_due and not delay:
             delay = await self._send("POST", _events_path(pending.pod), self._event(pending), pending.tries)
             pending.event_due = delay > 0 and pending.tries < EVENT_TRIES
         return delay
 
-    async def _send(self, method: str, path: str, body: dict[str, object], tries: int) -> float:
-        """0 when done or hopeless, else the seconds to wait."""
-        data = msgspec.json.encode(body)
+    async def _write_condition(self, pending: _PendingNotice, condition: ScheduledCondition) -> float:
+        """Try once to write the condition. Return as `_deliver`."""
+        path, body = _status_path(pending.pod), self._status(pending.pod, condition)
         try:
-            if method == "PATCH":
-                answer = await self._api.call("PATCH", path, body=data, content_type=STRATEGIC_MERGE, most=LONGEST)
-            else:
-                answer = await self._api.call("POST", path, body=data, most=LONGEST)
+            delay = await self._send("PATCH", path, body, pending.tries, lambda: self._may_send(pending))
+            pending.condition_due = delay > 0
+        except NotSentError:
+            # The event of a withdrawn condition is still due. Without the Lease, or if there is a later notice, nothing
+            # of this one is.
+            pending.event_due = pending.event_due and not pending.condition_due
+            pending.condition_due = False
+            return 0.0
+        finally:
+            pending.answered.set()
+        return delay
+
+    def _may_send(self, pending: _PendingNotice) -> bool:
+        """Whether the condition may be sent now. If so, it counts as in flight."""
+        newest = self._undelivered.get(pending.key) is pending
+        allowed = newest and pending.condition_due and not self._stopping and self._may_write()
+        if allowed:
+            pending.answered.clear()
+        return allowed
+
+    async def _send(
+        self,
+        method: Literal["PATCH", "POST"],
+        path: str,
+        body: dict[str, object],
+        tries: int,
+        guard: Callable[[], bool] | None = None,
+    ) -> float:
+        """Send one request. Return 0 if it succeeded or a retry cannot help, else the seconds before a retry.
+
+        Raise NotSentError if `guard` did not allow it.
+        """
+        data, content_type = msgspec.json.encode(body), STRATEGIC_MERGE if method == "PATCH" else JSON
+        try:
+            answer = await self._api.call(
+                method, path, body=data, content_type=content_type, guard=guard, most=MAX_ANSWER_BYTES
+            )
+        except NotSentError:
+            raise
         except TooLongError:
-            # No refusal is so long: it is the pod, with what was written.
+            # No error answer is longer than LONGEST: the body is the written pod.
             return 0.0
         except NoResponseError as error:
-            log.warning("An announcement had no answer", path=path, error=str(error))
+            log.warning("Writing a notice got no answer", extra={"path": path, "error": str(error)})
             return _backoff(tries, None)
-        if answer.status == TOO_MANY or answer.status >= SERVER_FAULTS:
+        if answer.status in _TRY_AGAIN or answer.status >= SERVER_FAULTS:
             return _backoff(tries, answer.retry_after)
         if not answer.ok:
             _log_refusal(path, answer)
         return 0.0
 
     def _status(self, pod: PodRef, condition: ScheduledCondition) -> dict[str, object]:
-        """The uid makes this a patch of exactly that pod; conditions merge by their type."""
+        """Make the patch. The uid limits it to exactly that pod; conditions are merged by their type."""
         return {
             "metadata": {"uid": pod.uid},
             "status": {
@@ -254,6 +334,12 @@ class ApiEventRecorder(EventRecorder):
         }
 
 
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 def _backoff(tries: int, asked: float | None) -> float:
     ceiling = min(BACKOFF_LONGEST, BACKOFF_FIRST * 2 ** min(tries, 16))
     jittered: float = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
@@ -261,9 +347,12 @@ def _backoff(tries: int, asked: float | None) -> float:
 
 
 def _log_refusal(path: str, answer: ApiResponse) -> None:
-    """A pod or namespace that went meanwhile is no fault."""
+    """Log a refused write, unless the pod or its namespace is gone meanwhile (404 or 409): this is no fault."""
     if answer.status not in {404, 409}:
-        log.error("An announcement was refused", path=path, status=answer.status, error=status_message(answer))
+        log.error(
+            "The API server refused a notice",
+            extra={"path": path, "status": answer.status, "error": status_message(answer)},
+        )
 
 
 def _status_path(pod: PodRef) -> str:

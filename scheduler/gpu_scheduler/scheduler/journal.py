@@ -1,11 +1,13 @@
-"""The journal of decisions: a file with a JSON line for each thing that was taken in, and for each decision.
+"""The journal of decisions: a file with a JSON line for each value that was received, and for each decision.
 
-A line holds what core saw, so that whoever reads them in order can decide again. Each line is written at once: a crash
-loses none. A file that has reached its limit, or that cannot be written, ends; the scheduler goes on.
+The lines hold what the core read, in order, so that every decision can be reproduced. Each line is written at once: a
+crash loses none. When the file reaches its limit or cannot be written, the journal ends, and the scheduler continues
+without it.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,7 +16,6 @@ import msgspec
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import Bookmark
-from gpu_scheduler.process.logs import get_logger
 from gpu_scheduler.scheduler.ports import Journal
 
 if TYPE_CHECKING:
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIMIT: Final = 2**28
-"""Bytes of one journal; the one before is kept beside it."""
+"""Longest journal in bytes. The journal of the previous process is kept beside it."""
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 _bookmarks = msgspec.json.Decoder(Bookmark)
-# The one value that is no dataclass is a map: it is written as its text.
+# The only value that is no dataclass is a placement map. It is written as its text.
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 class JournalError(Exception):
-    """The journal's file cannot be opened; the text names it."""
+    """The journal's file cannot be opened; the message names it."""
 
 
 class FileJournal(Journal):
-    """One process' journal; that of the process before is renamed to end in `.1`."""
+    """The journal of one process. The file of the previous process is renamed to end in `.1`."""
 
     def __init__(
         self, path: Path, policy: Policy, *, limit: int = LIMIT, wall: Callable[[], float] = time.time
     ) -> None:
-        """Begin it, with what the operator chose."""
+        """Open the file and write the policy, which the operator chose. JournalError if the file cannot be opened."""
         self._wall = wall
         self._room = limit
         self._versions: dict[str, str] = {}
@@ -62,7 +63,7 @@ class FileJournal(Journal):
         self._write({"began": policy.scheduler_name, "policy": policy})
 
     def reading(self, resource: str, read: Callable[[msgspec.Raw], tuple[str, T]]) -> Callable[..., tuple[str, T]]:
-        """Read in this way, and remember which version of the resource was read last."""
+        """Return a function that reads by `read`, and records which version of the resource was read last."""
 
         def noted(raw: msgspec.Raw) -> tuple[str, T]:
             self._versions[resource] = decode_object(_bookmarks, raw).metadata.resource_version or ""
@@ -70,16 +71,16 @@ class FileJournal(Journal):
 
         return noted
 
-    def received(self, news: InputKind, value: object, *, gone: bool = False) -> None:
-        """See Journal."""
-        self._write({"took": news, "gone": gone, "value": value})
+    def received(self, kind: InputKind, value: object, *, gone: bool = False) -> None:
+        """Write a line for a received value, see Journal."""
+        self._write({"received": kind, "gone": gone, "value": value})
 
     def decided(self, pod: PodRef, decision: Decision | None) -> None:
-        """See Journal."""
+        """Write a line for a decision, with the versions that were read last, see Journal."""
         self._write({"decided": str(pod), "uid": pod.uid, "versions": self._versions, **verdict(decision)})
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Close the file. Later calls write nothing."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -98,24 +99,24 @@ class FileJournal(Journal):
             self._end(str(error))
 
     def _end(self, why: str) -> None:
-        """With a line missing, nobody could decide again by those that follow."""
-        log.warning("The journal of decisions ends", why=why)
+        """End the journal. Once a line is missing, the decisions that follow cannot be reproduced."""
+        log.warning("The journal of decisions ends", extra={"why": why})
         self.close()
 
 
 def verdict(decision: Decision | None) -> dict[str, Any]:
-    """What a decision says, without what it waits for."""
+    """Return the fields of a decision for its line, without the cluster events that it waits for."""
     if decision is None:
         return {"verdict": "nothing"}
     if isinstance(decision, Bind):
         return {"verdict": "bind", "placement": decision.placement, "message": decision.message}
-    told = {"reason": decision.reason, "message": decision.message}
+    details = {"reason": decision.reason, "message": decision.message}
     if not isinstance(decision, Wait):
-        return {"verdict": "refuse", **told}
+        return {"verdict": "refuse", **details}
     selection = decision.selection
     return {
         "verdict": "wait",
-        **told,
+        **details,
         "reserve": decision.reserve,
         "selection": None if selection is None else (selection.node, selection.claims),
     }

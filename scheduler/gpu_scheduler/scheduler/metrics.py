@@ -12,17 +12,17 @@ from gpu_scheduler.scheduler.ports import AttemptMetrics, RepairMetrics
 if TYPE_CHECKING:
     from gpu_scheduler.scheduler.ports import Result
 
-# As upstream: 1 ms doubling 15 times, up to 16 s.
+# As in kube-scheduler: 15 buckets, from 1 ms to 16 s, each twice the one before.
 _ATTEMPT_BUCKETS = tuple(0.001 * 2**power for power in range(15))
 # A pod may wait for hours for its GPU.
 _WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 
 
 class SchedulerMetrics(AttemptMetrics, RepairMetrics):
-    """What the loop counts."""
+    """The counters and histograms of the scheduling loop."""
 
     def __init__(self, registry: CollectorRegistry, profile: str) -> None:
-        """`profile` is upstream's word for the scheduler's name."""
+        """Register the metrics. `profile` is the scheduler's name, as kube-scheduler labels it."""
         labels = ["result", "profile"]
         self._profile = profile
         self._attempts = Counter(
@@ -38,7 +38,7 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics):
             buckets=_ATTEMPT_BUCKETS,
             registry=registry,
         )
-        # The library takes two locks to find a child, each time.
+        # Each lookup of a child takes two locks in the library, so children are kept here.
         self._children: dict[Result, tuple[Counter, Histogram]] = {}
         self._placed = Histogram(
             names.METRIC_DURATION,
@@ -49,12 +49,12 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics):
 
         self._repairs = Counter(
             names.METRIC_REPAIRS,
-            "Entries of the ledger that differed from the cluster and were made anew",
+            "Entries of the ledger that differed from the API objects and were rebuilt",
             registry=registry,
         )
 
     def attempted(self, result: Result, seconds: float) -> None:
-        """See Recorder."""
+        """Count one attempt, see AttemptMetrics."""
         known = self._children.get(result)
         if known is None:
             labels = (result.value, self._profile)
@@ -64,9 +64,9 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics):
         duration.observe(seconds)
 
     def placed(self, seconds: float) -> None:
-        """See Recorder."""
+        """Count a pod that was bound, see AttemptMetrics."""
         self._placed.observe(seconds)
 
     def repaired(self, entries: int) -> None:
-        """See RepairMetrics."""
+        """Count repaired entries of the ledger, see RepairMetrics."""
         self._repairs.inc(entries)

@@ -1,6 +1,6 @@
-"""What the loop remembers of each of our pods beside what the ledger has.
+"""What the loop remembers of each of our pods beside the ledger.
 
-LAW: when it came, what its owner was told last, and the bind that is on its way; nothing of pods that are gone.
+LAW: keeps when a pod was first seen, its last condition, and its bind in flight; keeps nothing of pods that are gone.
 """
 
 from __future__ import annotations
@@ -22,58 +22,72 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PodState:
-    """One pod."""
+    """The state of one pod. Times are in seconds of the monotonic clock."""
 
     pod: Pod
     first_seen: float
-    last_condition: ScheduledCondition | None
-    # What the last telling was about: the same again, with other numbers, is not told again.
+    # The condition that this replica recorded last, its topic, and whether the watch has shown it since.
+    last_condition: ScheduledCondition | None = None
     last_topic: str | None = None
-    # What it was promised: from the decision until the watch shows it, or a definite failure takes it back.
+    last_shown: bool = True
+    # Set from the decision until the watch shows the bind, or a definite failure releases it.
     assumed: Bind | None = None
     in_flight: bool = False
-    # The line that a pod which takes any line has its volumes made for.
+    # For a pod that takes any line of its map: the line where its volumes are made.
     nominated: tuple[WorkloadKey, int] | None = None
-    # When the last try of a bind began of which the API has not told what became: it is sent again as it is, never
-    # decided anew.
+    # When the last try of a bind began whose outcome is unknown. The same bind is sent again, without a new decision.
     bind_unknown_since: float | None = None
+
+    @property
+    def condition(self) -> ScheduledCondition | None:
+        """The pod's condition: the one recorded last until the watch shows it, then the one that the watch shows."""
+        return self.pod.scheduled_condition if self.last_shown else self.last_condition
+
+    def see(self, pod: Pod) -> None:
+        """Store the pod as the watch shows it."""
+        self.pod = pod
+        self.last_shown = self.last_shown or pod.scheduled_condition == self.last_condition
+
+    def set_condition(self, condition: ScheduledCondition | None = None, topic: str | None = None) -> None:
+        """Store the condition that was recorded, or that the one recorded last was withdrawn unwritten."""
+        self.last_condition, self.last_topic, self.last_shown = condition, topic, condition is None
 
 
 class PodStates(dict[str, PodState]):
     """All of our pods, by uid."""
 
     def pending(self) -> int:
-        """How many have no node yet and are not finished."""
+        """Count the pods that have no node yet and are not finished."""
         return sum(not (state.pod.bound or state.pod.finished) for state in self.values())
 
     def running(self) -> int:
-        """How many have a node and are not finished."""
+        """Count the pods that have a node and are not finished."""
         return sum(state.pod.bound and not state.pod.finished for state in self.values())
 
     def namespaces(self) -> set[str]:
-        """Those that they are in."""
+        """Return the namespaces of all pods."""
         return {state.pod.ref.namespace for state in self.values()}
 
     def awaiting(self, policy: Policy) -> Iterator[tuple[str, Pod]]:
-        """Who is not bound yet, as far as the watch has shown."""
+        """List the pods, with their uids, that await placement as far as the watch has shown."""
         for uid, state in self.items():
             if awaits_placement(state.pod, policy):
                 yield uid, state.pod
 
     def waiting(self, policy: Policy) -> Iterator[str]:
-        """Who awaits a decision, and has no bind on its way."""
+        """List the uids of pods that await a decision, and have no assumed placement."""
         for uid, _ in self.awaiting(policy):
             if self[uid].assumed is None:
                 yield uid
 
     def assumed(self) -> Iterator[tuple[Pod, Placement]]:
-        """Who was promised a place that the watch has not shown yet."""
+        """List the pods whose assumed placement the watch has not confirmed yet, with that placement."""
         for state in self.values():
             if state.assumed is not None:
                 yield state.pod, state.assumed.placement
 
     def nominated(self) -> Iterator[tuple[str, WorkloadKey, int]]:
-        """Who waits for volumes on a line that is kept for it."""
+        """List the pods for which a line is kept while their volumes are made: uid, workload and index."""
         for uid, state in self.items():
             if state.nominated is not None:
                 yield uid, *state.nominated

@@ -1,6 +1,6 @@
-"""What the scheduling loop needs of the outside, as Protocols of two methods or fewer, and their values.
+"""The interfaces that the scheduling loop needs, as Protocols of two methods or fewer, and their values.
 
-LAW: shapes only. Whoever fits them does not import the loop, and the loop imports none of them.
+LAW: types only. An implementation does not import the loop, and the loop imports no implementation.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The API has the pod on our node, with our devices."""
+    """The API server has bound the pod to our node, with our devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """This write certainly did nothing; `message` tells the pod's owner why. `patience`: seconds the API asked for."""
+    """This write certainly did nothing; `message` says why, for users. The server asked for `retry_after` seconds."""
 
     message: str
-    patience: float = 0.0
+    retry_after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Not bound by us and never will be, as the pod itself proves: it is gone, going, or bound elsewhere."""
+    """Not bound by us and never will be, as the pod itself proves: it is gone, terminating, or bound elsewhere."""
 
     why: str
 
@@ -44,31 +44,34 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may be bound, now or a moment from now: whatever it was to get must stay held. `patience` as for Failed."""
+    """The pod may be bound now or soon, so its assumed placement must stay held. `retry_after` as for Failed."""
 
     why: str
-    patience: float = 0.0
+    retry_after: float = 0.0
 
 
 BindResult = Bound | Failed | Dropped | NotSent | Unknown
 
 
 class Binder(Protocol):
-    """Makes a placement durable."""
+    """Writes a placement to the API server."""
 
     async def bind(self, bind: Bind) -> BindResult:
-        """One bounded try; never raises for what the API did or did not say."""
+        """Try once, in bounded time. It never raises because of an answer or a missing answer of the API server."""
 
 
 class VolumeBinder(Protocol):
-    """Tells a claim's provisioner where the pod will run."""
+    """Writes into a claim the node where the pod will run, for the claim's provisioner."""
 
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
-        """One bounded try; None: done, else why not, for a retry; never raises for what the API did or did not say."""
+        """Try once, in bounded time. Return None on success, else the cause of the failure; the caller may retry.
+
+        It never raises because of an answer or a missing answer of the API server.
+        """
 
 
 class EventType(StrEnum):
-    """Kubernetes' two kinds of event."""
+    """Kubernetes' two types of event."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -76,7 +79,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell a pod's owner: as an event, and as the pod's PodScheduled condition where there is one."""
+    """A notice for a pod's owner: an event and, if set, the pod's PodScheduled condition."""
 
     type: EventType
     reason: str
@@ -86,17 +89,24 @@ class Notice:
 
 
 class EventRecorder(Protocol):
-    """Tells pods' owners, some time later and never in the way of a bind."""
+    """Records events and conditions for pods' owners. Binds take precedence over them."""
 
     def record(self, pod: PodRef, notice: Notice) -> bool:
-        """Take it for delivery, in place of one of the same reason still waiting. False: no room, ask again later."""
+        """Queue the notice. It replaces a queued notice of the same pod and reason.
+
+        Return False if the queue is full, or if this replica writes no condition because it stops; the caller tries
+        again later.
+        """
 
     async def withdraw(self, pod: PodRef) -> bool:
-        """Before a bind: its condition is soon untrue. Return when it is not being written; True when it never was."""
+        """Withdraw the pod's queued condition before a bind, which will make it untrue.
+
+        Return when no write of it is in flight, after at most one time-out of a request: True if it was never written.
+        """
 
 
 class Result(StrEnum):
-    """How an attempt ended, in upstream's words."""
+    """How an attempt ended, with kube-scheduler's label values."""
 
     SCHEDULED = "scheduled"
     UNSCHEDULABLE = "unschedulable"
@@ -104,52 +114,52 @@ class Result(StrEnum):
 
 
 class AttemptMetrics(Protocol):
-    """Counts what the loop does."""
+    """Counts the attempts and binds of the loop."""
 
     def attempted(self, result: Result, seconds: float) -> None:
-        """Count one pod that was decided on (and, where that was the decision, bound) in so many seconds."""
+        """Count one attempt: the decision, and the bind if there was one, took `seconds`."""
 
     def placed(self, seconds: float) -> None:
-        """Count a pod that was bound so many seconds after it was first seen."""
+        """Count a pod that was bound `seconds` after it was first seen."""
 
 
 class RepairMetrics(Protocol):
-    """Counts what should never happen."""
+    """Counts repairs of the ledger, which should never be necessary."""
 
     def repaired(self, entries: int) -> None:
-        """Count entries of the ledger that were found wrong and made anew."""
+        """Count the ledger entries that were wrong and have been rebuilt."""
 
 
 class InputKind(StrEnum):
-    """What there is to take in."""
+    """The kinds of input that the journal records."""
 
     NODE = "node"
     POD = "pod"
-    RESIDENT = "resident"
+    FOREIGN_POD = "foreign_pod"
     CLAIM = "claim"
     VOLUME = "volume"
     STORAGE_CLASS = "class"
     STRATEGY = "strategy"
     LIMITS = "limits"
     RELEASED = "released"
-    """What a pod had been promised is taken back."""
+    """The assumed placement of a pod is released."""
     REPAIRED = "repaired"
-    """The ledger was made anew."""
+    """The ledger was rebuilt."""
 
 
 class Journal(Protocol):
-    """Keeps what is taken in and what is decided by it, in order, so that it can be decided again."""
+    """Records inputs and decisions in order, so that the decisions can be reproduced."""
 
-    def received(self, news: InputKind, value: object, *, gone: bool = False) -> None:
-        """Keep that this is so from now on or, where it is `gone`, no longer."""
+    def received(self, kind: InputKind, value: object, *, gone: bool = False) -> None:
+        """Record that `value` applies from now on or, if `gone`, no longer."""
 
     def decided(self, pod: PodRef, decision: Decision | None) -> None:
-        """Keep what all that was taken in before came to."""
+        """Record the decision that follows from all inputs recorded before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The loop's ways out."""
+    """The implementations that the loop uses."""
 
     binder: Binder
     claims: VolumeBinder
@@ -160,10 +170,10 @@ class Ports:
 
 
 class NoJournal(Journal):
-    """Keeps nothing."""
+    """Records nothing."""
 
-    def received(self, news: InputKind, value: object, *, gone: bool = False) -> None:
-        """See Journal."""
+    def received(self, kind: InputKind, value: object, *, gone: bool = False) -> None:
+        """Do nothing."""
 
     def decided(self, pod: PodRef, decision: Decision | None) -> None:
-        """See Journal."""
+        """Do nothing."""

@@ -1,9 +1,9 @@
-"""Workloads whose pods a kubelet rejects: there, their next pods are bound ever more slowly.
+"""Back-off for workloads whose pods a kubelet rejects: each rejection delays the next bind to that node for longer.
 
-A ReplicaSet replaces a rejected pod at once, and a pinned pod has no other node to go to: undamped the two turn as fast
-as both can write, and leave a failed pod behind each time.
+A ReplicaSet replaces a rejected pod at once, and a pinned pod has no other node. Without a back-off, ReplicaSet and
+scheduler would make failed pods as fast as both can write.
 
-LAW: takes nothing from a pod that another workload, or another node, could run; forgets by itself.
+LAW: delays no other workload and no other node; entries expire by themselves.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 FIRST: Final = 1.0
 LONGEST: Final = 60.0
-"""Seconds of rest. Failed pods stay until the cluster has 12,500 of them (kube-controller-manager's default): at one a
-minute that takes more than a week, and a repaired node is tried within the minute."""
+"""Seconds of back-off. Failed pods stay until the cluster has 12,500 of them (kube-controller-manager's default). At
+one a minute this takes more than a week, and a repaired node is tried within a minute."""
 
 _Key = tuple[str, "Owner | str", str]
-"""Namespace, controller (of a bare pod its name) and node."""
+"""Namespace, controller (for a bare pod, its name) and node."""
 
 
 @dataclass(slots=True)
 class _Streak:
-    """Rejections in a row."""
+    """Consecutive rejections of a workload on a node."""
 
     why: str
     rest: float
@@ -39,15 +39,15 @@ class _Streak:
 
 
 class RejectionBackoff:
-    """Knows which workloads rest on which nodes."""
+    """The back-offs of all workloads, by node."""
 
     def __init__(self) -> None:
-        """Nothing rests."""
-        # In the order of the last rejection: what is long over stands in front.
+        """Start without back-offs."""
+        # In the order of the last rejection, so that expired entries come first.
         self._streaks: dict[_Key, _Streak] = {}
 
     def pod_changed(self, before: Pod, pod: Pod, now: float) -> None:
-        """Take note of a pod that has changed: its kubelet rejected it, or runs it, which ends the matter."""
+        """Apply a changed pod: a rejection by its kubelet starts or doubles the back-off, a pod that runs ends it."""
         if pod.node is None or (not pod.rejected and not self._streaks):
             return
         key = _key(pod, pod.node)
@@ -57,7 +57,7 @@ class RejectionBackoff:
             self._streaks.pop(key, None)
 
     def delay(self, pod: Pod, bind: Bind, now: float) -> tuple[Wait, float] | None:
-        """What its owner is told and for how many seconds it has to wait; None where the bind may go."""
+        """Return the message for the pod's owner and the seconds to wait; None if the pod may be bound now."""
         node = bind.placement.node
         streak = self._streaks.get(_key(pod, node)) if self._streaks else None
         if streak is None or streak.until <= now:
@@ -66,12 +66,12 @@ class RejectionBackoff:
         remedy = (
             f"trying again by itself, at most {streak.rest:.0f} s after that; kubectl describe node {node} may tell why"
         )
-        topic = f"{Reason.BIND_FAILED}: rejected by {node}"
+        topic = f"{Reason.BIND_FAILED}: cannot bind to {node} yet"
         wait = Wait(bind.pod, Reason.BIND_FAILED, sentence(Reason.BIND_FAILED, what, remedy), frozenset(), topic=topic)
         return wait, streak.until - now
 
     def _rejected(self, key: _Key, why: str, now: float) -> None:
-        """Replicas that are rejected together count once."""
+        """Start or double the back-off. Replicas that are rejected together count once."""
         streak = self._streaks.pop(key, None)
         if streak is None or streak.until + LONGEST <= now:
             streak = _Streak(why, FIRST, now + FIRST)

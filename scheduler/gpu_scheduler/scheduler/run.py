@@ -1,11 +1,13 @@
-"""Wiring of `gpu-scheduler run`: watches feed the loop, the lease gates the binds, and everything stops in order.
+"""Wiring of `gpu-scheduler run`: watches feed the loop, the Lease permits the binds, and all parts stop in order.
 
-A standby keeps its caches warm and is Ready: it can take over at once, and a rollout that waits for readiness goes on.
+A standby keeps its caches current and is Ready: it can take over at once, and it does not block a rollout that waits
+for readiness.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,6 @@ from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
-from gpu_scheduler.process.logs import get_logger
 from gpu_scheduler.process.metrics import new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.scheduler.binder import ApiBinder, ApiVolumeBinder
 from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
@@ -36,14 +37,14 @@ if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.settings import RunSettings
 
-# Seconds: a stop may take 5, and what its parts leave of them is for notices that binds have kept waiting.
+# Seconds. A stop may take 5. The time that drain and release leave is for notices that had to wait for binds.
 DRAIN = 3.0
 RELEASE = 1.0
 STOP = 4.5
-# A loop that has not come round for so long is not slow, it is stuck: every await in it has a time-out well below.
+# Seconds. A loop that is late by more is stuck, not slow: every await in it has a much shorter time-out.
 STUCK = 60.0
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class SchedulerProcess:
@@ -52,7 +53,7 @@ class SchedulerProcess:
     def __init__(
         self, settings: RunSettings, api: ApiClient, *, clocks: Clocks | None = None, identity: str | None = None
     ) -> None:
-        """Wire everything; nothing is asked of the API server before `serve`. No two replicas may have one identity."""
+        """Wire all parts; they send no request before `serve`. Each replica must have its own `identity`."""
         self._settings = settings
         self._api = api
         clocks = clocks or Clocks()
@@ -68,7 +69,7 @@ class SchedulerProcess:
             identity=identity,
             timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
             heartbeat_age=lambda: self.scheduler.heartbeat_age,
-            clock=clocks.monotonic,
+            clock=clocks.elapsed,
             wall=clocks.wall,
         )
         self.event_recorder = ApiEventRecorder(
@@ -77,6 +78,7 @@ class SchedulerProcess:
             instance=identity,
             wall=clocks.wall,
             busy=lambda: self.scheduler.busy,
+            may_write=self.leadership.may_write,
         )
         metrics = SchedulerMetrics(self.registry, settings.scheduler_name)
         self.scheduler = Scheduler(
@@ -97,17 +99,17 @@ class SchedulerProcess:
                 settings.pod_max_backoff,
                 settings.pod_resync,
             ),
-            clock=clocks.monotonic,
+            clock=clocks.elapsed,
             wall=lambda: clocks.wall().timestamp(),
             poll_watches=api.poll_watches,
         )
-        self.watches = Watches(api, self.scheduler, settings, clocks.monotonic, self._journal)
+        self.watches = Watches(api, self.scheduler, settings, clocks.elapsed, self._journal)
         self._totals = GpuTotals()
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Run until `stop`; FatalError when a part ends by itself, ListenError when the port is taken."""
+        """Run until `stop`. FatalError if a part ends by itself, ListenError if the port is taken."""
         health = health_app(
-            alive={"decider": self._decider_problem},
+            alive={"scheduling loop": self._loop_problem},
             ready={"caches": self.watches.unlisted, "watches": self.watches.silent},
             registry=self._observed(),
             dumps={"/debug/ledger": self._dump} if self._settings.debug_endpoints else {},
@@ -119,12 +121,12 @@ class SchedulerProcess:
             await self.live(stop)
 
     async def live(self, stop: asyncio.Event) -> None:
-        """All of `serve` but its port."""
+        """Run all of `serve` except its HTTP port."""
         parts = {
-            # Who finds the Lease free lists once: what is listed after the election need not be listed anew.
+            # A replica that finds the Lease free lists only once: a list after the election need not be repeated.
             **self.watches.parts(after=self.leadership.tried),
-            "announcer": self.event_recorder.run(),
-            "decider": self._lead(),
+            "event recorder": self.event_recorder.run(),
+            "scheduling loop": self._lead(),
             "leadership": self.leadership.run(),
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
@@ -137,19 +139,23 @@ class SchedulerProcess:
                 self._journal.close()
 
     async def _lead(self) -> None:
-        """Wait for the election, list anew, because the last leader may have bound until a moment ago; then decide."""
+        """Wait for the election and list again, because the last leader may have bound pods until now. Then decide."""
         await self.leadership.elected.wait()
         await self.watches.relist()
-        tracked = self.scheduler.tracked
-        log.info("Deciding", pending=tracked.pending(), running=tracked.running())
+        states = self.scheduler.pod_states
+        log.info("Deciding", extra={"pending": states.pending(), "running": states.running()})
         await self.scheduler.run()
 
     async def _wind_down(self, leading: asyncio.Task[None]) -> None:
-        """No new decision, binds settled, then the lease given up: a successor must not start beside a bind of ours."""
+        """Stop deciding, wait for the binds and conditions in flight, release the Lease, and send what events are left.
+
+        A successor must not start while a bind of ours is in flight. So the Lease is kept if an outcome is unknown.
+        Conditions that are not sent yet are dropped, because the successor may have bound their pods.
+        """
         log.info("Stopping")
         loop = asyncio.get_running_loop()
         until = loop.time() + STOP
-        settled = await self.scheduler.drain(DRAIN)
+        settled, _ = await asyncio.gather(self.scheduler.drain(DRAIN), self.event_recorder.withdraw_all())
         await cancel([leading])
         if settled:
             try:
@@ -161,12 +167,12 @@ class SchedulerProcess:
             log.warning("A bind's outcome is unknown: the lease is kept and will expire")
         await self.event_recorder.flush(until - loop.time())
 
-    def _decider_problem(self) -> str | None:
+    def _loop_problem(self) -> str | None:
         age = self.scheduler.heartbeat_age
-        return f"the decider has shown no sign of life for {age:.0f} s" if age > STUCK else None
+        return f"the scheduling loop has not run for {age:.0f} s" if age > STUCK else None
 
     def _dump(self) -> object:
-        """Who holds what, for who debugs: as the ledger has it."""
+        """Return all holds of the ledger, for debugging."""
         devices = self.scheduler.ledger.devices
         return {
             "strategy": self.scheduler.settings.strategy,
@@ -187,18 +193,18 @@ class SchedulerProcess:
             ],
         }
 
-    def _cards(self) -> GpuCount:
-        # A standby's loop does not listen yet, and is asked all the same.
-        self.scheduler.world.expire_monitors()
-        cluster = self.scheduler.world.cluster
+    def _gpu_count(self) -> GpuCount:
+        # The loop of a standby does not run, so it does not mark expired monitors. Its metrics are read nevertheless.
+        self.scheduler.cache.expire_monitors()
+        cluster = self.scheduler.cache.cluster
         return self._totals.take(cluster.nodes, cluster.ledger)
 
     def _observed(self) -> CollectorRegistry:
-        """Give the registry a gauge for everything that a scrape can just look at."""
+        """Return the registry, with a gauge for each value that can be read when it is scraped."""
         scheduler, pending = self.scheduler, self.scheduler.queue
         gauges = {
-            names.METRIC_PENDING: ("Our pods that are not bound yet", scheduler.tracked.pending),
-            names.METRIC_RUNNING: ("Our pods that are bound and not finished", scheduler.tracked.running),
+            names.METRIC_PENDING: ("Our pods that are not bound yet", scheduler.pod_states.pending),
+            names.METRIC_RUNNING: ("Our pods that are bound and not finished", scheduler.pod_states.running),
             names.METRIC_CONFLICTS: (
                 "Pairs of pods that hold one GPU against the rules",
                 lambda: len(scheduler.ledger.conflicts()),
@@ -212,14 +218,14 @@ class SchedulerProcess:
                 lambda: len(scheduler.limits.faults),
             ),
             names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(self.leadership.leading)),
-            names.METRIC_GPUS: ("GPUs of all nodes, as far as they are known", lambda: self._cards().total),
+            names.METRIC_GPUS: ("GPUs of all nodes, as far as they are known", lambda: self._gpu_count().total),
             names.METRIC_GPUS_AVAILABLE: (
-                "GPUs that the next pod may have: healthy, held by nobody, on a node that takes pods",
-                lambda: self._cards().available,
+                "GPUs that the next pod may have: healthy, not held, on a node that takes pods",
+                lambda: self._gpu_count().available,
             ),
             names.METRIC_UTILIZATION: (
                 "Mean utilization of the GPUs that monitors read, in percent",
-                lambda: self._cards().mean,
+                lambda: self._gpu_count().mean,
             ),
         }
         read_gauges(self.registry, gauges)
@@ -230,16 +236,17 @@ class SchedulerProcess:
             queue: lambda queue=queue: pending.counts()[queue] for queue in ("active", "backoff", "unschedulable")
         }
         read_labelled_gauge(self.registry, names.METRIC_QUEUES, "Pending pods by queue", "queue", queues)
-        meaning = "Seconds since the API server last said anything about a resource"
+        meaning = "Seconds since the API server last sent anything about a resource"
         read_labelled_gauge(self.registry, names.METRIC_WATCH_SILENCE, meaning, "resource", self.watches.silences())
         return self.registry
 
 
 async def run_scheduler(settings: RunSettings, kubeconfig: str | None, context: str | None) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT. UsageError if the kubeconfig, the port or the journal cannot be used."""
     stop = stop_on_signals()
     try:
-        api = await connect(kubeconfig, context, user_agent=f"{names.SCHEDULER_NAME}/{own_version()}")
+        agent = f"{names.SCHEDULER_NAME}/{own_version()}"
+        api = await connect(kubeconfig, context, user_agent=agent, lease_gap=settings.lease_gap)
     except ClientConfigError as error:
         raise UsageError(str(error)) from error
     try:

@@ -1,7 +1,7 @@
-"""The scheduling loop: takes what the watches deliver, lets the core decide on one pod after the other, applies it.
+"""The scheduling loop: applies what the watches deliver, lets the core decide on each pod, and applies the decision.
 
-LAW: one task decides, one pod at a time; binds are sent beside it. What is assumed for a pod stays held until its bind
-is confirmed or released.
+LAW: one task decides, one pod at a time. Binds are sent concurrently. An assumed placement stays held until its bind is
+confirmed or released.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Its event handlers may be called at any time; nothing is decided before `run`."""
+    """The scheduling loop, its queue and its cache. Event handlers may be called at any time; only `run` decides."""
 
     def __init__(  # noqa: PLR0913 - what tests turn, each with its default
         self,
@@ -56,27 +56,43 @@ class Scheduler:
         binders: int = BINDERS,
         poll_watches: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`strategy` holds until settings name another; up to `binders` writes at once; `poll_watches` reads ahead."""
+        """Create the loop; it decides nothing before `run`.
+
+        `strategy` applies until the settings name another. At most `binders` writes run at once. `poll_watches` lets
+        watches that pause between reads read at once, and returns whether there was anything to read.
+        """
         self._policy = policy
         self._ports = ports
         self._timings = timings or Timings()
         self._clock = clock
-        self.world = ClusterCache(policy, self._wake, clock=clock, wall=wall, journal=ports.journal)
-        self.world.set_strategy(strategy)
+        self.cache = ClusterCache(policy, self._on_events, clock=clock, wall=wall, journal=ports.journal)
+        self.cache.set_strategy(strategy)
         self.limits = LimitsConfig(self._limits_changed)
         self.settings = DynamicConfig(strategy, self._strategy_changed, lambda: self.limits.limits)
         self.queue = SchedulingQueue(self._timings.backoff_first, self._timings.backoff_longest, self._timings.resync)
         self._audit = LedgerAudit(
-            ports.event_recorder, ports.repairs, now=clock(), look=self._timings.interval, rebuild=self._timings.audit
+            ports.event_recorder,
+            ports.repairs,
+            now=clock(),
+            interval=self._timings.interval,
+            rebuild=self._timings.audit,
         )
-        self.tracked = PodStates()
+        self.pod_states = PodStates()
         self._rejection_backoff = RejectionBackoff()
         self._status_writer = StatusWriter(ports.event_recorder)
         self._wakeup = asyncio.Event()
         self._binding_cycle = BindingCycle(
-            ports, self._status_writer, self.tracked, cache=self.world, queue=self.queue, clock=clock, binders=binders
+            ports,
+            self._status_writer,
+            self.pod_states,
+            cache=self.cache,
+            queue=self.queue,
+            on_events=self._on_events,
+            on_end=self._wakeup.set,
+            clock=clock,
+            binders=binders,
         )
-        self._binding_cycle.subscribe(self._wake, self._wakeup.set)
+
         self._poll_watches = poll_watches
         self._stopping = False
         self._heartbeat: float | None = None
@@ -84,28 +100,33 @@ class Scheduler:
 
     @property
     def ledger(self) -> Ledger:
-        """The one that decisions are made by."""
-        return self.world.cluster.ledger
+        """The ledger that decisions read."""
+        return self.cache.cluster.ledger
 
     @property
     def heartbeat_age(self) -> float:
-        """Seconds by which the loop's next turn is late; 0 before it runs. A rest that it chose is not late."""
+        """Seconds by which the loop's next iteration is late; 0 before `run`. A sleep that it chose does not count."""
         return 0.0 if self._heartbeat is None else max(0.0, self._clock() - self._heartbeat)
 
     @property
     def busy(self) -> bool:
-        """As many writes are under way as may be, or soon will: between two of them there is room for a moment."""
+        """Whether all slots for writes are taken, or will be soon.
+
+        Between two writes a slot is free for a moment. So writes in flight together with an active pod count as busy.
+        """
         return self._binding_cycle.full or (self._binding_cycle.busy and self.queue.any_active())
 
     async def run(self) -> None:
-        """Decide until `drain`; the heartbeat goes on whether or not there is work."""
+        """Decide until `drain`. The heartbeat is renewed whether or not there is work, or a slot for a write."""
         while not self._stopping:
-            self._heartbeat = self._clock()
-            await self._binding_cycle.take_slot()
+            self._heartbeat = self._clock() + self._timings.interval
+            has_slot = await self._binding_cycle.take_slot(self._timings.interval)
             if self._poll_watches():
-                await asyncio.sleep(0)  # the watches' next turn, in which they take it in, is before ours
+                await asyncio.sleep(0)  # the watch tasks apply what they have read before this task continues
             self._heartbeat = began = self._clock()
             self._run_audit(began)
+            if not has_slot:
+                continue
             uid = None if self._stopping else self.queue.pop(began)
             if uid is None:
                 self._binding_cycle.return_slot()
@@ -113,82 +134,84 @@ class Scheduler:
                 continue
             if not self._schedule_safely(uid, began):
                 self._binding_cycle.return_slot()
-            # Give the watches and the binds their turn between two decisions.
+            # Let the watch tasks and the binds run between two decisions.
             await asyncio.sleep(0)
 
     async def drain(self, seconds: float) -> bool:
-        """Decide nothing more, and wait for the binds under way, at most so long. True when all outcomes are known."""
+        """Stop deciding and wait at most `seconds` for the binds in flight. Return True if all outcomes are known."""
         self._stopping = True
         self._wakeup.set()
         await self._binding_cycle.drain(seconds)
-        return not any(tracked.in_flight or tracked.bind_unknown_since is not None for tracked in self.tracked.values())
+        return not any(state.in_flight or state.bind_unknown_since is not None for state in self.pod_states.values())
 
     def _pod_applied(self, pod: Pod) -> None:
         uid = pod.ref.uid
-        tracked = self.tracked.get(uid)
-        if tracked is None:
-            tracked = self.tracked[uid] = PodState(pod, self._clock(), pod.scheduled_condition)
-        elif tracked.pod == pod:
-            tracked.pod = pod
+        state = self.pod_states.get(uid)
+        if state is None:
+            state = self.pod_states[uid] = PodState(pod, self._clock())
+        elif state.pod == pod:
+            state.see(pod)
             return
-        # It holds what it held: that it is terminating, say, is news but no cure.
-        self._rejection_backoff.pod_changed(tracked.pod, pod, self._clock())
-        held, tracked.pod = tracked.pod.bound and not pod.finished, pod
-        self.world.journal.received(InputKind.POD, pod)
-        self._wake(self.ledger.apply(pod), self.queue.requeue_soon if held else self.queue.on_events)
+        self._rejection_backoff.pod_changed(state.pod, pod, self._clock())
+        # A bound pod that changes still holds its devices (while it terminates, say): only the reason of pods that wait
+        # for them may change. So these pods are not requeued at once.
+        held = state.pod.bound and not pod.finished
+        state.see(pod)
+        self.cache.journal.received(InputKind.POD, pod)
+        self._on_events(self.ledger.apply(pod), self.queue.requeue_soon if held else self.queue.on_events)
         if pod.bound or pod.finished:
-            self._binding_cycle.confirm(tracked, self._clock())
-        elif pod.deleting_since is not None and tracked.bind_unknown_since is not None and not tracked.in_flight:
-            # The API server binds no such pod, so no earlier try can land any more.
-            self._binding_cycle.release(tracked, self._clock())
+            self._binding_cycle.confirm(state, self._clock())
+        elif pod.deleting_since is not None and state.bind_unknown_since is not None and not state.in_flight:
+            # The API server does not bind a pod that is being deleted, so no earlier try can still succeed.
+            self._binding_cycle.release(state, self._clock())
         if not awaits_placement(pod, self._policy):
-            tracked.nominated = None
+            state.nominated = None
             self.queue.remove(uid)
-        elif tracked.assumed is None:
-            self.queue.add(uid)
+        elif state.assumed is None:
+            self.queue.add(uid, pod.created)
             self.queue.set_priority(uid, self.settings.priority_of(pod))
             self._wakeup.set()
 
     def _pod_forgotten(self, pod: Pod) -> None:
-        self.tracked.pop(pod.ref.uid, None)
+        self.pod_states.pop(pod.ref.uid, None)
         self.queue.remove(pod.ref.uid)
-        self.world.journal.received(InputKind.POD, pod, gone=True)
-        self._wake(self.ledger.forget(pod.ref.uid))
+        self.cache.journal.received(InputKind.POD, pod, gone=True)
+        self._on_events(self.ledger.forget(pod.ref.uid))
 
-    def _wake(
-        self, events: frozenset[ClusterEvent], how: Callable[[frozenset[ClusterEvent], float], None] | None = None
+    def _on_events(
+        self, events: frozenset[ClusterEvent], requeue: Callable[[frozenset[ClusterEvent], float], None] | None = None
     ) -> None:
-        now, news = self._clock(), self.world.cluster.candidates.news()
+        now, class_events = self._clock(), self.cache.cluster.candidates.pop_events()
         if events:
-            (how or self.queue.on_events)(events, now)
-        if news:
-            self.queue.on_events(news, now)
-        if events or news:
+            (requeue or self.queue.on_events)(events, now)
+        if class_events:
+            self.queue.on_events(class_events, now)
+        if events or class_events:
             self._wakeup.set()
 
     def _strategy_changed(self) -> None:
-        """The strategy is another one: whoever waits has another turn, in the order that it makes."""
-        self.world.set_strategy(self.settings.strategy)
+        """Apply the new strategy: order all pods by it, and requeue all waiting pods."""
+        self.cache.set_strategy(self.settings.strategy)
         self._reorder_all()
         self._requeue_all()
 
     def _limits_changed(self) -> None:
-        """The limits are others: whoever waits for quota has another turn, and priorities count as far as they may."""
+        """Apply the new limits: order all pods by their new priorities, and requeue pods that wait for quota."""
         self._reorder_all()
-        self.world.set_limits(self.limits.limits, self.tracked.namespaces())
+        self.cache.set_limits(self.limits.limits, self.pod_states.namespaces())
 
     def _reorder_all(self) -> None:
-        for uid, pod in self.tracked.awaiting(self._policy):
+        for uid, pod in self.pod_states.awaiting(self._policy):
             self.queue.set_priority(uid, self.settings.priority_of(pod))
 
     def _requeue_all(self) -> None:
-        for uid in self.tracked.waiting(self._policy):
+        for uid in self.pod_states.waiting(self._policy):
             self.queue.add(uid)
         self._wakeup.set()
 
     async def _wait_for_work(self, now: float) -> None:
-        """Sleep until there is something to do, or something is due."""
-        dues = [due for due in (self.queue.next_due(now), self.world.next_due) if due is not None]
+        """Sleep until there is work or a timer is due, at most `Timings.interval`."""
+        dues = [due for due in (self.queue.next_due(now), self.cache.next_due) if due is not None]
         seconds = min(max(min(dues, default=inf) - now, 0), self._timings.interval)
         self._heartbeat = now + seconds
         self._wakeup.clear()
@@ -197,70 +220,70 @@ class Scheduler:
                 await self._wakeup.wait()
 
     def _schedule_safely(self, uid: str, began: float) -> bool:
-        """An error of our own costs the pod that it happens with its turn, and nobody else."""
+        """Run `_schedule_one`. An unexpected exception costs this pod one attempt and affects no other pod."""
         try:
             return self._schedule_one(uid, began)
         except Exception:
-            log.exception("Deciding ended in an error of our own", extra={"uid": uid})
+            log.exception("Deciding failed with an internal error", extra={"uid": uid})
             self.queue.back_off(uid, self._clock())
             return False
 
     def _schedule_one(self, uid: str, began: float) -> bool:
-        """Decide on one pod and apply it; True when a write has started, which keeps its slot."""
-        tracked = self.tracked.get(uid)
-        if tracked is None:
+        """Decide on one pod and apply the decision. Return True if a write has started, which keeps its slot."""
+        state = self.pod_states.get(uid)
+        if state is None:
             self.queue.remove(uid)
             return False
-        if tracked.bind_unknown_since is not None and tracked.assumed is not None:
-            self._binding_cycle.start(tracked, tracked.assumed, began)
+        if state.bind_unknown_since is not None and state.assumed is not None:
+            self._binding_cycle.start(state, state.assumed, began)
             return True
-        decision = decide(tracked.pod, self.world.cluster)
-        damped = self._rejection_backoff.delay(tracked.pod, decision, began) if isinstance(decision, Bind) else None
-        if damped is not None:
-            wait, rest = damped
-            self._status_writer.write(tracked, wait)
+        decision = decide(state.pod, self.cache.cluster)
+        backoff = self._rejection_backoff.delay(state.pod, decision, began) if isinstance(decision, Bind) else None
+        if backoff is not None:
+            wait, rest = backoff
+            self._status_writer.write(state, wait)
             self.queue.back_off(uid, self._clock(), rest)
             self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
             return False
-        self.world.journal.decided(tracked.pod.ref, decision)
+        self.cache.journal.decided(state.pod.ref, decision)
         match decision:
             case None:
                 self.queue.remove(uid)
             case Bind():
-                self.ledger.assume(tracked.pod, decision.placement)
-                tracked.assumed, tracked.nominated = decision, None
+                self.ledger.assume(state.pod, decision.placement)
+                state.assumed, state.nominated = decision, None
                 self.queue.assumed(uid)
-                self._binding_cycle.start(tracked, decision, began)
+                self._binding_cycle.start(state, decision, began)
                 return True
             case Wait(selection=selection, cured_by=events):
-                self._mark_unschedulable(tracked, decision, events, began)
+                self._mark_unschedulable(state, decision, events, began)
                 if selection is not None and selection.claims:
-                    self._binding_cycle.start_volumes(tracked.pod, selection)
+                    self._binding_cycle.start_volumes(state.pod, selection)
                     return True
             case Refuse():
-                self._mark_unschedulable(tracked, decision, frozenset(), began)
+                self._mark_unschedulable(state, decision, frozenset(), began)
         return False
 
     def _mark_unschedulable(
-        self, tracked: PodState, decision: Wait | Refuse, events: frozenset[ClusterEvent], began: float
+        self, state: PodState, decision: Wait | Refuse, events: frozenset[ClusterEvent], began: float
     ) -> None:
-        self._status_writer.write(tracked, decision)
+        self._status_writer.write(state, decision)
         self.queue.add_unschedulable(decision.pod.uid, events, self._clock())
         reserve = decision.reserve if isinstance(decision, Wait) else None
-        if reserve != tracked.nominated:
-            tracked.nominated = reserve
-            self._wake(self.ledger.nominate(decision.pod.uid, reserve))
+        if reserve != state.nominated:
+            state.nominated = reserve
+            self._on_events(self.ledger.nominate(decision.pod.uid, reserve))
         self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
 
     def _run_audit(self, now: float) -> None:
-        """Silent monitors, conflicts and corruption are looked for also while there is work."""
+        """Check for expired monitor Leases, conflicts and wrong ledger entries. It runs also while there is work."""
         try:
-            self.world.expire_monitors()
-            ledger = self._audit.run(now, self.ledger, lambda: self.world.rebuild_ledger(self.tracked))
+            self.cache.expire_monitors()
+            ledger = self._audit.run(now, self.ledger, lambda: self.cache.rebuild_ledger(self.pod_states))
         except Exception:
-            log.exception("The audit ended in an error of our own")
+            log.exception("The audit failed with an internal error")
             return
         if ledger is not self.ledger:
-            self.world.replace(ledger)
-            # What the wrong entries kept waiting can't be told: everybody has another turn.
+            self.cache.replace(ledger)
+            # Any pod may have waited because of the wrong entries, so all waiting pods are requeued.
             self._requeue_all()

@@ -1,8 +1,13 @@
-"""The event and the condition of a decision, written once for each reason."""
+"""Writes the event and the condition of a decision, unless the pod's condition says the same.
+
+LAW: the pod's present condition counts, whoever wrote it. So a new leader writes nothing to pods whose reason to wait
+is still the one that an earlier leader wrote.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
@@ -22,38 +27,55 @@ log = logging.getLogger(__name__)
 
 
 class StatusWriter:
-    """Remembers on each pod what was told of it last."""
+    """Writes events and conditions. It stores on each pod's state which condition was recorded last."""
 
     def __init__(self, event_recorder: EventRecorder) -> None:
-        """It tells through `event_recorder`."""
+        """Create the writer; it writes through `event_recorder`."""
         self._event_recorder = event_recorder
 
     def write(self, state: PodState, decision: Wait | Refuse) -> None:
-        """The same reason again would only cost writes, whatever numbers in it have changed."""
+        """Write the decision, unless the pod's condition has its topic: other numbers are not worth a write."""
         notice = notice_of(decision, state.pod.scheduled_condition)
-        if decision.topic == state.last_topic or notice.condition == state.last_condition:
-            state.last_topic = decision.topic
+        if _is_reported(state, decision, notice.condition):
             return
         details = {"pod": str(decision.pod), "reason": decision.reason}
         log.info("%s waits: %s", decision.pod, decision.message, extra=details)
         if self._event_recorder.record(decision.pod, notice):
-            state.last_condition, state.last_topic = notice.condition, decision.topic
+            state.set_condition(notice.condition, decision.topic)
 
     async def withdraw_condition(self, state: PodState) -> None:
-        """Before a bind: what was told is soon untrue. Return when it is not being written any more."""
+        """Withdraw the condition before a bind, which will make it untrue. Return when no write of it is in flight."""
         if await self._event_recorder.withdraw(state.pod.ref):
-            state.last_condition = state.last_topic = None
+            state.set_condition()
 
 
-# The actions that kube-scheduler's own events carry.
+def _is_reported(state: PodState, decision: Wait | Refuse, wanted: ScheduledCondition | None) -> bool:
+    """Whether the pod's condition already has the decision's topic.
+
+    The topic of a condition that another replica wrote is not known. Its message tells: it begins with its topic.
+    """
+    present = state.condition
+    if present is None or wanted is None or (present.status, present.reason) != (wanted.status, wanted.reason):
+        return False
+    known = state.last_topic if present == state.last_condition else None
+    return decision.topic == known or present.message == wanted.message or _begins(present.message, decision.topic)
+
+
+def _begins(message: str, topic: str) -> bool:
+    """Whether the message begins with the topic, and not with a longer name: train-1 is not train-10."""
+    return message.startswith(topic) and _MORE_OF_A_NAME.match(message, len(topic)) is None
+
+
+# The values of `action` in kube-scheduler's own events.
 _BINDING: Final = "Binding"
 _SCHEDULING: Final = "Scheduling"
+_MORE_OF_A_NAME: Final = re.compile(r"[\w./-]")
 
 
 def notice_of(decision: Bind | Wait | Refuse, before: ScheduledCondition | None = None) -> Notice:
-    """Make the event of a decision and, where the pod is not placed, the condition with the same text.
+    """Make the event of a decision and, if the pod is not placed, the condition with the same text.
 
-    `before` is the condition that the pod has: another reason for the same status is no transition.
+    `before` is the pod's present condition. Another reason for the same status is no transition, so its time is kept.
     """
     if isinstance(decision, Bind):
         return Notice(EventType.NORMAL, names.EVENT_SCHEDULED, _BINDING, decision.message)
@@ -65,7 +87,7 @@ def notice_of(decision: Bind | Wait | Refuse, before: ScheduledCondition | None 
 
 
 def conflict_notice(conflict: Conflict, holder: Hold, other: Hold) -> Notice:
-    """Make what the owner of `holder` hears when `other` holds one of its devices too, against the rules."""
+    """Make the event on pod `holder` that `other` holds one of its devices too, against the rules."""
     note = sentence(
         names.EVENT_CONFLICT,
         f"GPU {conflict.device} of {conflict.node} is held by {holder.ref} and by {other.ref} at once",

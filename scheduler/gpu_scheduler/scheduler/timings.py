@@ -1,6 +1,6 @@
-"""The times by which the loop lives.
+"""The intervals and back-offs of the scheduling loop.
 
-LAW: a value; who reads the environment makes it.
+LAW: a value; it is made where the environment is read.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ class Timings:
     """The loop's times, in seconds."""
 
     interval: float = 5.0
-    """The longest sleep between two looks at what is due."""
+    """The longest sleep of the loop before it checks again what is due."""
     audit: float = 300.0
-    """How often the ledger is held against one made anew."""
+    """How often the ledger is compared with a new one."""
     backoff_first: float = 1.0
     backoff_longest: float = 10.0
     resync: float = 300.0
-    """How long a pod waits at most without being looked at."""
+    """The longest time that a pod stays unschedulable before it is tried again."""

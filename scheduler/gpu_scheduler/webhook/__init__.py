@@ -1,4 +1,4 @@
 """`gpu-scheduler webhook`: completes or refuses pods as they are created.
 
-LAW: asks no API server.
+LAW: sends no request to the API server.
 """

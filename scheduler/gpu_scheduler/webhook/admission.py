@@ -1,11 +1,12 @@
-"""The webhook's HTTP half: AdmissionReview in, AdmissionReview out. Whatever comes in gets a typed answer, never a 500.
+"""The webhook's HTTP half: AdmissionReview in, AdmissionReview out. Every request gets a typed answer, never a 500.
 
-`/mutate` injects; `/validate` looks at the final state with the same core function: what it would patch is missing.
-`/mutate-job` hands the annotations of Kubeflow's jobs to their templates.
+`/mutate` injects variables. `/validate` checks the final state with the same core function: what this function would
+still patch is missing. `/mutate-job` copies the annotations of Kubeflow's jobs into their templates.
 """
 
 from __future__ import annotations
 
+import logging
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,11 @@ from gpu_scheduler.kube.objects.pod_objects import PodObject
 from gpu_scheduler.kube.objects.pods import pod_value
 from gpu_scheduler.process.http_server import CONNECTION
 from gpu_scheduler.process.log_budget import LogBudget
-from gpu_scheduler.process.logs import get_logger
 from gpu_scheduler.process.request_bodies import BodyBudget, BodyError
-from gpu_scheduler.process.turns import Turns
-from gpu_scheduler.webhook.job_review import cautions, review_job
+from gpu_scheduler.webhook.job_review import cautions, job_key_cautions, review_job
 from gpu_scheduler.webhook.kubeflow_jobs import REPLICAS, read_annotations, read_job
-from gpu_scheduler.webhook.review import Admit, Deny, review_pod
+from gpu_scheduler.webhook.review import Admit, Deny, key_cautions, review_pod
+from gpu_scheduler.webhook.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -49,7 +49,7 @@ class AdmissionRequest(ReadStruct):
     sub_resource: str | None = None
     namespace: str | None = None
     name: str | None = None
-    # msgspec can't tell Raw from null: an absent object is empty, a null one is the word.
+    # Raw also accepts null: an absent object is b"", and a null one is b"null".
     object: msgspec.Raw = msgspec.Raw()
     old_object: msgspec.Raw = msgspec.Raw()
 
@@ -60,9 +60,10 @@ class AdmissionReview(ReadStruct):
 
 # The API server takes objects up to 3 MiB, and an update carries two of them.
 MAX_BODY = 8 * 1024 * 1024
-# Fields of a review that is answered at once: up to 3 ms. A pod has some hundreds.
+# Fields of a review that is answered at once, which takes up to 3 ms. A pod has a few hundred.
 FEW_FIELDS = 1_000
-# Fields of a review that is read at all: 50 ms. Nearly 900 containers with what the API server adds to each.
+# Fields of the largest review that is read, which takes 50 ms: nearly 900 containers with what the API server adds to
+# each.
 MOST_FIELDS = 40_000
 # An API server's uid has 36 characters, a name or a namespace at most 253.
 LONGEST_UID = 128
@@ -75,30 +76,31 @@ ALLOWED = "allowed"
 PATCHED = "patched"
 MALFORMED = "malformed"
 
-# A text at fault is a bad request; a pod that says clearly what we do not allow is forbidden.
+# A text with a fault is a bad request (400). A valid request for something that we do not allow is forbidden (403).
 _FORBIDDEN = frozenset({Reason.ENV_CONFLICT, Reason.UNSUPPORTED})
 
 _ABSENT = frozenset({b"", b"null"})
 
-log = LogBudget(get_logger(__name__))
+log = logging.getLogger(__name__)
+log.addFilter(LogBudget())
 
 _reviews = msgspec.json.Decoder(AdmissionReview)
 _pods = msgspec.json.Decoder(PodObject)
 
 
 class Webhook:
-    """Answers reviews of pods that carry our scheduler's name, and of Kubeflow's jobs; all others pass untouched."""
+    """Answers reviews of pods that name our scheduler, and of Kubeflow's jobs; all others are admitted unchanged."""
 
     def __init__(self, scheduler_name: str, metrics: WebhookMetrics) -> None:
-        """It keeps no state of pods."""
+        """Create the webhook. It keeps no state of pods."""
         self._scheduler_name = scheduler_name
         self._metrics = metrics
         self._bodies = BodyBudget(MAX_BODY)
-        self._costly = Turns()
+        self._costly = Throttle()
         self.draining = False
 
     def app(self) -> web.Application:
-        """The three paths."""
+        """Return the application with the three paths."""
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_post("/mutate", self._handler(self._mutate))
         app.router.add_post("/mutate-job", self._handler(self._mutate_job))
@@ -120,15 +122,15 @@ class Webhook:
                 response = web.Response(status=BAD_REQUEST, text=f"cannot read AdmissionReview: {error}")
             self._metrics.reviewed(request.path, outcome)
             if self.draining:
-                # The API server opens its next connection to a replica that stays.
+                # The API server then opens its next connection to a replica that is not stopping.
                 response.force_close()
             return response
 
         return handle
 
     async def _answer(self, answer: _Answer, body: bytearray) -> tuple[str, web.Response]:
-        """Answer a review; one of many fields waits for its turn, so that no other review waits long for it."""
-        # A field of an object has a colon, and nothing is built of what has none.
+        """Answer a review. A review with many fields waits for its turn, so that no other review waits long for it."""
+        # Each field of an object has a colon, and decoding builds nothing from a text without fields.
         fields = body.count(b":")
         if fields <= FEW_FIELDS:
             return _decoded(answer, body, fields)
@@ -136,7 +138,11 @@ class Webhook:
             return _decoded(answer, body, fields)
 
     def _mutate(self, request: AdmissionRequest) -> tuple[str, dict[str, object]]:
-        return _patched(request, self._review(request))
+        pod = self._our_pod(request)
+        if pod is None:
+            return ALLOWED, {"allowed": True}
+        warnings = () if request.sub_resource else key_cautions(pod)
+        return _warned(_patched(request, self._review(request, pod)), warnings)
 
     def _mutate_job(self, request: AdmissionRequest) -> tuple[str, dict[str, object]]:
         kind, ours = request.kind.kind, self._scheduler_name
@@ -146,12 +152,13 @@ class Webhook:
         job = read_job(request.object, kind, namespace, ours)
         if job is None:
             return ALLOWED, {"allowed": True}
-        outcome, said = _patched(request, review_job(job, ours))
-        warnings = cautions(job, read_annotations(request.old_object), ours) if said["allowed"] else ()
-        return outcome, {**said, "warnings": warnings} if warnings else said
+        outcome, reply = _patched(request, review_job(job, ours))
+        of_values = cautions(job, read_annotations(request.old_object), ours) if reply["allowed"] else ()
+        return _warned((outcome, reply), (*job_key_cautions(job), *of_values))
 
     def _validate(self, request: AdmissionRequest) -> tuple[str, dict[str, object]]:
-        verdict = self._review(request)
+        pod = self._our_pod(request)
+        verdict = Admit() if pod is None else self._review(request, pod)
         if isinstance(verdict, Admit) and verdict.patches:
             missing = ", ".join(operation.path.removeprefix("/spec/") for operation in verdict.patches)
             verdict = Deny(
@@ -166,31 +173,32 @@ class Webhook:
             return _deny(request, verdict)
         return ALLOWED, {"allowed": True}
 
-    def _review(self, request: AdmissionRequest) -> Admit | Deny:
-        """Ask core about a pod under creation or a debug container under way; anything else is not our business."""
-        subresource = request.sub_resource or ""
-        ours = (request.operation, subresource) in {("CREATE", ""), ("UPDATE", EPHEMERAL)}
-        pod = _pod(request, request.object) if request.kind.kind == "Pod" and ours else None
-        if pod is None or pod.scheduler_name != self._scheduler_name:
-            return Admit()
-        return review_pod(pod, subresource, self._scheduler_name, _pod(request, request.old_object))
+    def _our_pod(self, request: AdmissionRequest) -> Pod | None:
+        """Return a pod of ours at its creation or with a new debug container; None for anything else."""
+        reviewed = (request.operation, request.sub_resource or "") in {("CREATE", ""), ("UPDATE", EPHEMERAL)}
+        pod = _pod(request, request.object) if request.kind.kind == "Pod" and reviewed else None
+        return pod if pod is not None and pod.scheduler_name == self._scheduler_name else None
+
+    def _review(self, request: AdmissionRequest, pod: Pod) -> Admit | Deny:
+        old = _pod(request, request.old_object)
+        return review_pod(pod, request.sub_resource or "", self._scheduler_name, old)
 
 
 def _decoded(answer: _Answer, body: bytearray, fields: int) -> tuple[str, web.Response]:
-    """The outcome and the answer for a review; UNREADABLE when it is none."""
+    """Return the outcome and the response for a review. Raise one of UNREADABLE if `body` is no review."""
     request = _reviews.decode(body).request
     if len(request.uid) > LONGEST_UID:
         raise msgspec.ValidationError(f"its uid has more than {LONGEST_UID} characters")
     if fields > MOST_FIELDS:
         wrong = f"cannot review a {_kind(request)} of {fields} fields: at most {MOST_FIELDS} are read"
-        outcome, said = _invalid(request, wrong, "split it into several, each with fewer containers and variables")
+        outcome, reply = _invalid(request, wrong, "split it into several, each with fewer containers and variables")
     else:
-        outcome, said = _answered(answer, request)
-    return outcome, _respond(request.uid, said)
+        outcome, reply = _answered(answer, request)
+    return outcome, _respond(request.uid, reply)
 
 
 def _answered(answer: _Answer, request: AdmissionRequest) -> tuple[str, dict[str, object]]:
-    """What `answer` says; a pod or job that cannot be read is refused in its author's terms."""
+    """Return what `answer` returns. A pod or job that cannot be read is refused, with a message for its author."""
     try:
         return answer(request)
     except UNREADABLE as error:
@@ -204,7 +212,7 @@ def _kind(request: AdmissionRequest) -> str:
 
 
 def _name(given: str | None) -> str | None:
-    """For a log line: whoever sends a review of his own making chooses its length."""
+    """Cut a name for a log line. A client that makes up its own review may choose any length."""
     return given and given[:LONGEST_NAME]
 
 
@@ -213,11 +221,11 @@ def _invalid(request: AdmissionRequest, wrong: str, remedy: str) -> tuple[str, d
 
 
 def _patched(request: AdmissionRequest, verdict: Admit | Deny) -> tuple[str, dict[str, object]]:
-    """The verdict as the API server reads it."""
+    """Return the outcome and the response that the API server reads, for a verdict."""
     if isinstance(verdict, Deny):
         return _deny(request, verdict)
     if verdict.log:
-        log.info(verdict.log[:MAX_BYTES], namespace=_name(request.namespace))
+        log.info(verdict.log[:MAX_BYTES], extra={"namespace": _name(request.namespace)})
     if not verdict.patches:
         return ALLOWED, {"allowed": True}
     patch = [{"op": "add", "path": operation.path, "value": operation.value} for operation in verdict.patches]
@@ -228,23 +236,31 @@ def _patched(request: AdmissionRequest, verdict: Admit | Deny) -> tuple[str, dic
     }
 
 
+def _warned(answer: tuple[str, dict[str, object]], warnings: tuple[str, ...]) -> tuple[str, dict[str, object]]:
+    """Add warnings to an answer. `kubectl` prints each on a line, also if the object is refused."""
+    outcome, response = answer
+    return outcome, {**response, "warnings": warnings} if warnings else response
+
+
 def _pod(request: AdmissionRequest, raw: msgspec.Raw) -> Pod | None:
-    """Read the pod as placement sees it; None when the review carries none."""
-    # A look at its beginning: a copy of all costs as much as decoding it.
+    """Read the fields of the pod that placement needs; None if the review has no pod."""
+    # Only the first bytes: to copy the whole object costs as much as to decode it.
     if bytes(memoryview(raw)[:5]) in _ABSENT:
         return None
     return pod_value(_pods.decode(raw), request.namespace or "")
 
 
 def _deny(request: AdmissionRequest, verdict: Deny) -> tuple[str, dict[str, object]]:
-    """`kubectl` prints the message after the webhook's name; controllers put it into their own event."""
+    """Refuse. `kubectl` prints the message after the webhook's name; controllers copy it into their own event."""
     log.info(
         "Refusing an object",
-        kind=_name(request.kind.kind),
-        namespace=_name(request.namespace),
-        name=_name(request.name),
-        reason=verdict.reason,
-        message=verdict.message,
+        extra={
+            "kind": _name(request.kind.kind),
+            "namespace": _name(request.namespace),
+            "object": _name(request.name),
+            "reason": verdict.reason,
+            "error": verdict.message,
+        },
     )
     return verdict.reason, _refusal(FORBIDDEN if verdict.reason in _FORBIDDEN else BAD_REQUEST, verdict.message)
 

@@ -1,18 +1,17 @@
 """The webhook's certificate: read from a mounted directory, and swapped into the live TLS context when it changes.
 
-The directory is polled: a kubelet swaps a whole symlinked folder, and a poll sees that on every file system.
+The directory is polled: a kubelet replaces a whole symlinked folder, and polling detects this on every file system.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-
-from gpu_scheduler.process.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,40 +25,40 @@ _VERSION = 0xA0
 _UTC_TIME = 0x17
 _LONG_FORM = 0x80
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class CertificateError(Exception):
-    """The pair in the directory cannot be served; the text names the file and the cure."""
+    """The pair in the directory cannot be served; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """When a certificate holds, in seconds since the epoch."""
+    """When a certificate is valid, in seconds since the epoch."""
 
     begins: float
     ends: float
 
 
 class ServingCertificate:
-    """A TLS context that always serves the pair which the directory holds now."""
+    """A TLS context that serves the pair (certificate and key) which the directory has now."""
 
     def __init__(
         self, directory: Path, *, client_ca: Path | None = None, wall: Callable[[], float] = time.time
     ) -> None:
-        """Load the pair, and whose certificate a client must show; CertificateError when either cannot be used."""
+        """Load the pair and, if given, the CA of client certificates. CertificateError if either cannot be used."""
         self._certificate = directory / CERTIFICATE
         self._key = directory / KEY
         self._wall = wall
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         if client_ca is not None:
-            self._resource_request(client_ca)
+            self._require_client_certificate(client_ca)
         self._stamp: tuple[int, ...] = ()
         self.validity = Validity(0, 0)
         self.reload_if_changed()
 
-    def _resource_request(self, client_ca: Path) -> None:
+    def _require_client_certificate(self, client_ca: Path) -> None:
         try:
             self.context.load_verify_locations(client_ca)
         except (OSError, ValueError) as error:
@@ -70,12 +69,15 @@ class ServingCertificate:
         self.context.verify_mode = ssl.CERT_REQUIRED
 
     def reload_if_changed(self) -> bool:
-        """True when a new pair was loaded. A pair that cannot be loaded leaves the old one serving and raises."""
+        """Load the pair if its files have changed. Return True if a new pair was loaded.
+
+        CertificateError if it cannot be loaded; the old pair is then still served.
+        """
         stamp = self._read_stamp()
         if stamp == self._stamp:
             return False
         try:
-            # A context of its own first: a half-written pair must not end up in the live one.
+            # First into a separate context: a half-written pair must not get into the live one.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
             validity = read_validity(self._certificate.read_text(encoding="ascii"))
             self.context.load_cert_chain(self._certificate, self._key)
@@ -88,18 +90,20 @@ class ServingCertificate:
         return True
 
     async def keep_fresh(self, seconds: float) -> None:
-        """Look every `seconds` for ever; what cannot be loaded is told, and looked at again."""
+        """Check for a new pair every `seconds`, until cancelled. Log a pair that cannot be loaded, and try it again."""
         while True:
             await asyncio.sleep(seconds)
             try:
                 if self.reload_if_changed():
                     ends = datetime.fromtimestamp(self.validity.ends, UTC).isoformat()
-                    log.info("Serving a new certificate", certificate=str(self._certificate), valid_until=ends)
+                    log.info(
+                        "Serving a new certificate", extra={"certificate": str(self._certificate), "valid_until": ends}
+                    )
             except CertificateError as error:
-                log.error("The new certificate cannot be served, the old one stays", error=str(error))  # noqa: TRY400
+                log.error("The new certificate cannot be served, the old one stays", extra={"error": str(error)})  # noqa: TRY400
 
     def problem(self) -> str | None:
-        """Why the certificate that is served now is not valid; None when it is."""
+        """Return why the certificate that is served is not valid now; None if it is valid."""
         now = self._wall()
         if now < self.validity.begins:
             return "the certificate is not valid yet"
@@ -123,10 +127,10 @@ class ServingCertificate:
 
 
 def read_validity(pem: str) -> Validity:
-    """When the first certificate of `pem` holds; ValueError when it is none.
+    """Return when the first certificate of `pem` is valid. ValueError if there is none or it cannot be read.
 
-    The standard library tells a certificate's dates only of a peer, so this walks to them:
-    Certificate, TBSCertificate, then version (optional), serial number, signature and issuer are stepped over.
+    The standard library gives a certificate's dates only for a peer. So this parses the certificate as far as its
+    dates: it enters Certificate and TBSCertificate, then skips version (optional), serial number, signature and issuer.
     """
     end = "-----END CERTIFICATE-----"
     start = pem.find("-----BEGIN CERTIFICATE-----")
@@ -149,7 +153,7 @@ def read_validity(pem: str) -> Validity:
 
 
 def _element(der: bytes, position: int) -> tuple[int, int, int]:
-    """Tag, where the content begins, and where the next element begins."""
+    """Return the tag of an element, where its content begins, and where the next element begins."""
     tag, length, content = der[position], der[position + 1], position + 2
     if length & _LONG_FORM:
         octets = length & ~_LONG_FORM
@@ -159,7 +163,10 @@ def _element(der: bytes, position: int) -> tuple[int, int, int]:
 
 
 def _time(der: bytes, position: int) -> float:
-    """UTCTime has two digits for the year and turns the century in 1950; GeneralizedTime has four."""
+    """Return a time in seconds since the epoch.
+
+    UTCTime has two digits for the year: 50 to 99 are of the 20th century. GeneralizedTime has four digits.
+    """
     tag, content, end = _element(der, position)
     text = der[content:end].decode("ascii")
     if tag == _UTC_TIME:

@@ -1,23 +1,25 @@
-"""The webhook's pure half for Kubeflow's jobs: a job's annotations go into its templates, and so reach its pods.
+"""The webhook's pure half for Kubeflow's jobs: copies a job's annotations into its templates, and so to its pods.
 
-LAW: no API and no state. What a template says itself stands, so that a second review adds nothing to the first; a job
-is refused where its pods would be, in the same words.
+LAW: no API and no state. What a template sets itself is not changed, so that a second review adds nothing to the first.
+A job is refused if its pods would be refused, with the same message.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.request import PlacementRequest, read_request
+from gpu_scheduler.core.pods.unknown_keys import MOST_NAMED, unknown_key_message, unknown_keys
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.webhook.review import AddOp, Admit, Deny, review_pod
 
-HANDED: Final = (
+COPIED_ANNOTATIONS: Final = (
     names.MAP,
     names.COUNT,
     names.MEMORY,
@@ -29,9 +31,10 @@ HANDED: Final = (
     names.OBSERVER,
     names.KEEP_ENV,
 )
-"""What templates take from their job; no index, because replicas can't have one in common."""
+"""The annotations that templates get from their job. The index is not one, because replicas cannot share an index."""
 
-# A template that says one of these leaves its devices to a strategy: a map, which beats it on a pod, is not for it.
+# A template with one of these leaves its devices to a strategy. It does not get the map of its job, because on a pod a
+# map overrides them.
 _BY_STRATEGY: Final = frozenset({names.COUNT, names.STRATEGY})
 
 _LAUNCHER: Final = "launcher"
@@ -43,14 +46,14 @@ class Replicas:
 
     name: str
     template: PodText
-    """Its `scheduler_name` is empty where it names none."""
+    """Its `scheduler_name` is empty if the template names none."""
     annotated: bool | None
-    """Whether the template has annotations, be they none; None where it lacks even metadata."""
+    """Whether the template has the field `annotations`, even an empty one; None if it has no metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job of Kubeflow's; `field` is that of `spec` which holds its replicas."""
+    """A job of Kubeflow; `field` is the field of `spec` that holds its replicas."""
 
     kind: str
     name: str
@@ -58,11 +61,11 @@ class Job:
     annotations: Mapping[str, str]
     replicas: tuple[Replicas, ...]
     launcher_works: bool = False
-    """Its launcher is one of the workers (`runLauncherAsWorker`)."""
+    """Whether its launcher is one of the workers (`runLauncherAsWorker`)."""
 
 
 def review_job(job: Job, scheduler_name: str) -> Admit | Deny:
-    """Hand the job's annotations to the templates that are for us, and our scheduler's name where there is none."""
+    """Patch the templates of our replicas: add the job's annotations, and our scheduler's name if they name none."""
     patches: list[AddOp] = []
     reached: list[str] = []
     for replicas, text in _ours(job, scheduler_name):
@@ -78,33 +81,43 @@ def review_job(job: Job, scheduler_name: str) -> Admit | Deny:
 
 
 def cautions(job: Job, before: Mapping[str, str] | None, scheduler_name: str) -> tuple[str, ...]:
-    """What the author should know of a job that is let in; `before` are the annotations that an update replaces."""
-    said: list[str] = []
+    """Return warnings for the author of an admitted job; `before` are the annotations that an update replaces."""
+    warnings: list[str] = []
     ours = [replicas for replicas, _ in _ours(job, scheduler_name)]
     if names.INDEX in job.annotations:
-        said.append(
+        warnings.append(
             f"annotation {names.INDEX} of a job reaches no replica, because each needs an index of its own; "
             "write it into the template of a type that runs once"
         )
-    if not ours and _given(job):
-        said.append(
+    if not ours and _copied_annotations(job):
+        warnings.append(
             f"no replica of this job is placed by {scheduler_name}: each names another scheduler, or asks for no GPU; "
             f'write a map or a count (annotation {names.COUNT}, example: "1")'
         )
-    for key in HANDED:
+    for key in COPIED_ANNOTATIONS:
         now = job.annotations.get(key)
         if before is not None and now != before.get(key):
             kept = ", ".join(each.name for each in ours if each.template.annotations.get(key) not in {None, now})
             if kept:
-                said.append(f"annotation {key} stays as it was in the template of {quote(kept)}; change it there")
-    return tuple(said)
+                warnings.append(f"annotation {key} stays as it was in the template of {quote(kept)}; change it there")
+    return tuple(warnings)
+
+
+def job_key_cautions(job: Job) -> tuple[str, ...]:
+    """Return warnings for the author of a job: annotations of it or its templates whose keys are probably misspelt."""
+    of_templates = chain.from_iterable(each.template.unknown_keys for each in job.replicas)
+    keys = dict.fromkeys((*unknown_keys(job.annotations), *of_templates))
+    return tuple(map(unknown_key_message, islice(keys, MOST_NAMED)))
 
 
 def _ours(job: Job, scheduler_name: str) -> Iterator[tuple[Replicas, PodText]]:
-    """The replicas that are for us, each with what its operator would write on a pod once the job has handed over."""
-    given = _given(job)
+    """List the replicas that our scheduler places, each with the text of its pods.
+
+    This is the text that Kubeflow's operator writes on a pod once the job's annotations are in the template.
+    """
+    given = _copied_annotations(job)
     for replicas in job.replicas if given else ():
-        if _computes(job, replicas):
+        if _uses_gpus(job, replicas):
             template = replicas.template
             text = replace(
                 template,
@@ -113,12 +126,12 @@ def _ours(job: Job, scheduler_name: str) -> Iterator[tuple[Replicas, PodText]]:
                 annotations={**_without_map(given, template.annotations), **template.annotations},
                 labels={**template.labels, names.REPLICA_TYPE: replicas.name},
             )
-            if template.scheduler_name or _asks(read_request(text)):
+            if template.scheduler_name or _asks_for_gpus(read_request(text)):
                 yield replicas, text
 
 
 def _pod(text: PodText) -> Pod:
-    """What a review of such a pod looks at."""
+    """Make a pod with the fields that a review reads."""
     return Pod(
         PodRef(text.namespace, "", ""),
         read_request(text),
@@ -129,12 +142,15 @@ def _pod(text: PodText) -> Pod:
     )
 
 
-def _given(job: Job) -> dict[str, str]:
-    return {key: job.annotations[key] for key in HANDED if key in job.annotations}
+def _copied_annotations(job: Job) -> dict[str, str]:
+    return {key: job.annotations[key] for key in COPIED_ANNOTATIONS if key in job.annotations}
 
 
-def _computes(job: Job, replicas: Replicas) -> bool:
-    """MPI's launcher starts the others and is kept from GPUs by its operator, unless it is made to compute itself."""
+def _uses_gpus(job: Job, replicas: Replicas) -> bool:
+    """Whether the replicas use GPUs.
+
+    MPI's launcher starts the other replicas. Its operator hides GPUs from it, unless the job makes it compute itself.
+    """
     if job.kind != names.MPI_JOB or replicas.name.lower() != _LAUNCHER:
         return True
     return job.launcher_works or bool(replicas.template.gpu_limits) or bool(replicas.template.scheduler_name)
@@ -144,22 +160,25 @@ def _without_map(given: dict[str, str], own: Mapping[str, str]) -> dict[str, str
     return {key: value for key, value in given.items() if key != names.MAP or _BY_STRATEGY.isdisjoint(own)}
 
 
-def _asks(request: PlacementRequest) -> bool:
-    """Replicas that ask for no GPU (a parameter server, say) would wait for ever with our scheduler."""
+def _asks_for_gpus(request: PlacementRequest) -> bool:
+    """Whether the replicas ask for GPUs.
+
+    Those that do not (a parameter server, say) would wait for ever with our scheduler.
+    """
     return request.fault is None or request.fault.reason is not Reason.NOTHING_REQUESTED
 
 
 def _annotations(job: Job, replicas: Replicas, text: PodText) -> list[AddOp]:
-    """What the template lacks, at the deepest place that it has."""
-    lacking = {key: value for key, value in text.annotations.items() if key not in replicas.template.annotations}
+    """Make patches that add the annotations which the template lacks, at the deepest path that it has."""
+    missing = {key: value for key, value in text.annotations.items() if key not in replicas.template.annotations}
     path = f"{_template(job, replicas)}/metadata"
-    if not lacking:
+    if not missing:
         return []
     if replicas.annotated is None:
-        return [AddOp(path, {"annotations": lacking})]
+        return [AddOp(path, {"annotations": missing})]
     if not replicas.annotated:
-        return [AddOp(f"{path}/annotations", lacking)]
-    return [AddOp(f"{path}/annotations/{_escaped(key)}", value) for key, value in lacking.items()]
+        return [AddOp(f"{path}/annotations", missing)]
+    return [AddOp(f"{path}/annotations/{_escaped(key)}", value) for key, value in missing.items()]
 
 
 def _scheduler(job: Job, replicas: Replicas, scheduler_name: str) -> list[AddOp]:
@@ -173,5 +192,5 @@ def _template(job: Job, replicas: Replicas) -> str:
 
 
 def _escaped(key: str) -> str:
-    """A key as JSON pointers spell it."""
+    """Escape a key for a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")

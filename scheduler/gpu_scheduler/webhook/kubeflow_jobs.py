@@ -1,6 +1,6 @@
-"""Kubeflow's jobs become core values here; pure.
+"""Translates Kubeflow's jobs to the values of `job_review`; pure.
 
-A template of another scheduler is not read any further, so nothing in it can get in its way.
+A template that names another scheduler is not read further, so no fault in it can make the review fail.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ REPLICAS: Final = {
     names.MPI_JOB: "mpiReplicaSpecs",
     names.TF_JOB: "tfReplicaSpecs",
 }
-"""The field of `spec` in which a kind of job has its replicas, by type."""
+"""By kind of job, the field of `spec` that has its replicas by type."""
 
-_NOTHING: Final = frozenset({b"", b"null"})
+_ABSENT: Final = frozenset({b"", b"null"})
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -46,27 +46,27 @@ class _ReplicaSpec(msgspec.Struct, gc=False):
     template: msgspec.Raw = msgspec.Raw()
 
 
-class _Chosen(msgspec.Struct, rename="camel", gc=False):
-    """Which scheduler a template names."""
+class _SchedulerSpec(msgspec.Struct, rename="camel", gc=False):
+    """The scheduler that a template names."""
 
     scheduler_name: str | None = None
 
 
-class _Choice(msgspec.Struct, gc=False):
-    spec: _Chosen | None = None
+class _SchedulerTemplate(msgspec.Struct, gc=False):
+    spec: _SchedulerSpec | None = None
 
 
 _metas = msgspec.json.Decoder(_Metadata)
 _jobs = msgspec.json.Decoder(_Job)
 _replica_specs = msgspec.json.Decoder(dict[str, _ReplicaSpec | None])
-_choices = msgspec.json.Decoder(_Choice)
+_choices = msgspec.json.Decoder(_SchedulerTemplate)
 _templates = msgspec.json.Decoder(_Template)
 _pod_specs = msgspec.json.Decoder(PodSpec)
 
 
 def read_job(raw: msgspec.Raw, kind: str, namespace: str, scheduler_name: str) -> Job | None:
-    """A job as far as we look into it; None when there is none, msgspec.ValidationError when it can't be read."""
-    if bytes(raw) in _NOTHING:
+    """Read the fields of a job that a review needs; None if there is no job. msgspec.ValidationError on a fault."""
+    if bytes(raw) in _ABSENT:
         return None
     job = decode_object(_jobs, raw)
     meta, spec = job.metadata, job.spec or {}
@@ -83,14 +83,14 @@ def read_job(raw: msgspec.Raw, kind: str, namespace: str, scheduler_name: str) -
 
 
 def read_annotations(raw: msgspec.Raw) -> Mapping[str, str] | None:
-    """The annotations of a job whose specification, old as it is, no longer matters; None when there is no job."""
-    return None if bytes(raw) in _NOTHING else decode_object(_metas, raw).metadata.annotations or {}
+    """Read the annotations of the job before an update; None if there was none. Its old specification is not read."""
+    return None if bytes(raw) in _ABSENT else decode_object(_metas, raw).metadata.annotations or {}
 
 
 def _replicas(raw: msgspec.Raw, namespace: str, scheduler_name: str) -> Iterator[Replicas]:
-    specs = {} if bytes(raw) in _NOTHING else decode_object(_replica_specs, raw)
+    specs = {} if bytes(raw) in _ABSENT else decode_object(_replica_specs, raw)
     for name, spec in specs.items():
-        if spec is None or bytes(spec.template) in _NOTHING:
+        if spec is None or bytes(spec.template) in _ABSENT:
             continue
         chosen = decode_object(_choices, spec.template).spec
         if chosen is not None and (chosen.scheduler_name or scheduler_name) == scheduler_name:

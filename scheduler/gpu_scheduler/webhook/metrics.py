@@ -8,17 +8,17 @@ from gpu_scheduler import names
 
 
 class WebhookMetrics:
-    """What the webhook counts."""
+    """The counters of the webhook."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Zeroes."""
+        """Register the counters, which begin at 0."""
         self._reviews = Counter(
             names.METRIC_REVIEWS,
             "Admission reviews answered, by path and by outcome: patched, allowed, a reason, or malformed",
             ["path", "outcome"],
             registry=registry,
         )
-        # The library takes two locks to find a child, each time.
+        # Each lookup of a child takes two locks in the library, so children are kept here.
         self._children: dict[tuple[str, str], Counter] = {}
 
     def reviewed(self, path: str, outcome: str) -> None:

@@ -1,6 +1,6 @@
 """The webhook's pure half: pod in, patch operations or a refusal out.
 
-LAW: no API and no state. A pod that is right already is left alone, so that a second review adds nothing to the first.
+LAW: no API and no state. A pod that is already complete is not changed, so a second review adds nothing to the first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +12,7 @@ from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, 
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.request import excess_fault
+from gpu_scheduler.core.pods.unknown_keys import unknown_key_message
 from gpu_scheduler.core.pods.visible_devices import carried
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Reason
 from gpu_scheduler.core.text import quote
@@ -29,7 +30,7 @@ class AddOp:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Let the pod in, with these changes; `log` is the line to log, if any."""
+    """Admit the object with these patches; `log` is the line to log, if any."""
 
     patches: tuple[AddOp, ...] = ()
     log: str | None = None
@@ -37,14 +38,14 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Keep the pod out, saying why."""
+    """Refuse the object; `message` says why."""
 
     reason: Reason
     message: str
 
 
 def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None = None) -> Admit | Deny:
-    """Review a pod under creation, or (subresource `ephemeralcontainers`, with `old`) one to be debugged."""
+    """Review a pod at its creation, or (subresource `ephemeralcontainers`, with `old`) one that is to be debugged."""
     if pod.scheduler_name != scheduler_name:
         return Admit()
     if subresource == "ephemeralcontainers":
@@ -52,21 +53,29 @@ def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None 
     fault = pod.request.fault
     if fault is not None:
         return _deny(fault) if fault.reason in REFUSED_AT_ADMISSION else Admit()
-    needed = _needed(pod)
-    log = f"Injecting {_shown(needed)} for pod {_named(pod)} ({_known(pod)})"
+    needed = _needed_env(pod)
+    log = f"Injecting {_env_text(needed)} for pod {_name_for_log(pod)} ({_placement_text(pod)})"
     return _complete(pod, pod.environment.containers, needed, log)
 
 
-def _needed(pod: Pod) -> tuple[EnvVar, EnvVar]:
-    """The devices as the line names them; by our annotation where line or devices are decided later."""
+def key_cautions(pod: Pod) -> tuple[str, ...]:
+    """Return warnings for the author of a pod: annotations whose keys are probably misspelt."""
+    return tuple(map(unknown_key_message, pod.request.unknown_keys))
+
+
+def _needed_env(pod: Pod) -> tuple[EnvVar, EnvVar]:
+    """Return the variables that the containers of a new pod need.
+
+    They contain the devices of the pod's line. If line or devices are decided later, they refer to our annotation.
+    """
     line = pod.request.line
     if line is None or line.slot is None or pod.gpu_limits:
         return BY_FIELD
     return required_env(line.slot.value)
 
 
-def _known(pod: Pod) -> str:
-    """What is known of the pod's place, for a log line."""
+def _placement_text(pod: Pod) -> str:
+    """Return what is known of the pod's placement, for a log line."""
     line = pod.request.line
     if line is None:
         return "devices decided by strategy when it is placed"
@@ -74,29 +83,35 @@ def _known(pod: Pod) -> str:
 
 
 def _review_debugging(pod: Pod, old: Pod | None) -> Admit | Deny:
-    """A new ephemeral container sees what its pod sees."""
+    """Review new ephemeral containers: each must see the devices that its pod sees."""
     if pod.excess is not None:
         return _deny(excess_fault(pod.excess))
     known = {container.name for container in _ephemeral(old)} if old is not None else set()
     new = tuple(container for container in _ephemeral(pod) if container.name not in known)
-    needed = _seen(pod)
-    return _complete(pod, new, needed, f"Injecting {_shown(needed)} for ephemeral containers of pod {_named(pod)}")
+    needed = _ephemeral_env(pod)
+    return _complete(
+        pod, new, needed, f"Injecting {_env_text(needed)} for ephemeral containers of pod {_name_for_log(pod)}"
+    )
 
 
 def _ephemeral(pod: Pod) -> Iterator[Container]:
     return (container for container in pod.environment.containers if container.kind is ContainerKind.EPHEMERAL)
 
 
-def _seen(pod: Pod) -> tuple[EnvVar, EnvVar]:
-    """What the pod's own containers have, else what it asks for; where neither says, our empty annotation."""
+def _ephemeral_env(pod: Pod) -> tuple[EnvVar, EnvVar]:
+    """Return the variables that new ephemeral containers need.
+
+    They are as in the pod's own containers, else as its request needs them. If the request has a fault, they refer to
+    our annotation, which is then empty.
+    """
     own = carried(pod.environment.containers)
     if own is not None:
         return own, BY_FIELD[1]
-    return BY_FIELD if pod.request.fault is not None else _needed(pod)
+    return BY_FIELD if pod.request.fault is not None else _needed_env(pod)
 
 
 def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, ...], log: str) -> Admit | Deny:
-    """Add to each of `containers` what it lacks of `needed`, or refuse one that sets something else."""
+    """Add to each container the variables of `needed` that it lacks. Refuse the pod if one sets another value."""
     patches: list[AddOp] = []
     for container in containers:
         unschedulable = conflict(pod, container, needed)
@@ -107,7 +122,7 @@ def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, .
 
 
 def _additions(container: Container, entries: tuple[EnvVar, ...]) -> list[AddOp]:
-    """At the front, so that the container's own entries may refer to them as $(CUDA_VISIBLE_DEVICES)."""
+    """Make patches that add the entries at the front: later entries may refer to them as $(CUDA_VISIBLE_DEVICES)."""
     if not entries:
         return []
     path = f"/spec/{container.kind}/{container.position}/env"
@@ -117,13 +132,13 @@ def _additions(container: Container, entries: tuple[EnvVar, ...]) -> list[AddOp]
     return [AddOp(f"{path}/0", value) for value in reversed(values)]
 
 
-def _named(pod: Pod) -> str:
-    """For a log line; the API server looks at names only after us."""
+def _name_for_log(pod: Pod) -> str:
+    """Return the pod's name for a log line. It may be invalid: the API server checks names after admission."""
     name = pod.ref.name or f"{pod.generate_name or ''}?"
     return name if name.isprintable() and len(name) <= _MAX_NAME else quote(name)
 
 
-def _shown(needed: tuple[EnvVar, EnvVar]) -> str:
+def _env_text(needed: tuple[EnvVar, EnvVar]) -> str:
     value = needed[0].value
     return f"{names.VISIBLE_DEVICES}={f'(annotation {names.ASSIGNED_DEVICES})' if value is None else value}"
 

@@ -1,15 +1,15 @@
-"""Wiring of `gpu-scheduler webhook`: two listeners and a certificate that stays fresh. It asks the API nothing."""
+"""Wiring of `gpu-scheduler webhook`: two listeners, and a certificate that is reloaded. It sends no API requests."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
 from gpu_scheduler.process.acceptor import WEBHOOK_LIMITS
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
-from gpu_scheduler.process.logs import get_logger
 from gpu_scheduler.process.metrics import new_registry, read_gauges
 from gpu_scheduler.webhook.admission import Webhook
 from gpu_scheduler.webhook.certificates import CertificateError, ServingCertificate
@@ -18,15 +18,18 @@ from gpu_scheduler.webhook.metrics import WebhookMetrics
 if TYPE_CHECKING:
     from gpu_scheduler.settings import WebhookSettings
 
-# Seconds for requests that are still open after the drain, which aiohttp gives twice: with the drain's shipped time,
-# under the 5 that a stop may take.
+# Seconds for requests that are still open after the drain. aiohttp waits for them twice. With the default drain period
+# (3), this is less than the 5 that a stop may take.
 LAST_REQUESTS = 0.9
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 async def run_webhook(settings: WebhookSettings) -> None:
-    """Serve until SIGTERM or SIGINT, then go on answering while the endpoint is taken out of the Service."""
+    """Serve until SIGTERM or SIGINT, then for `drain_period` more, while the endpoint is removed from the Service.
+
+    UsageError if the certificate or a port cannot be used.
+    """
     stop = stop_on_signals()
     registry = new_registry(own_version(), settings.gpu_scheduler_commit)
     webhook = Webhook(settings.scheduler_name, WebhookMetrics(registry))
@@ -53,7 +56,7 @@ async def run_webhook(settings: WebhookSettings) -> None:
                 port=settings.webhook_port,
                 variable="WEBHOOK_PORT",
                 tls=certificate.context,
-                patience=LAST_REQUESTS,
+                shutdown_timeout=LAST_REQUESTS,
                 limits=WEBHOOK_LIMITS,
             ),
             Listener(health, address=address, port=settings.http_port, variable="HTTP_PORT"),

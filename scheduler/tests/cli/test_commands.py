@@ -1,4 +1,4 @@
-"""The commands as processes of their own: exit codes, sentences, and what they must not load."""
+"""The commands as processes of their own: exit codes, sentences, and modules that they must not load."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.world import kubeconfig
+from tests.cli.scripted_cluster import kubeconfig
 from tests.waiting import limit
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -21,6 +21,7 @@ COMMANDS = (
         "webhook",
         "controller",
         "monitor",
+        "renew",
         "status",
         "nodes",
         "workloads",
@@ -34,7 +35,7 @@ COMMANDS = (
 
 
 def environment(**env: str) -> dict[str, str]:
-    """Nothing but this, and what who measures coverage needs."""
+    """Return only these variables, and those that measure coverage."""
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), **measured, **env}
 
@@ -52,7 +53,7 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_version_names_version_and_commit() -> None:
-    """As the first log line and the metric do."""
+    """The first log line and the metric do too."""
     result = run("--version", GPU_SCHEDULER_COMMIT="0a1b2c3")
 
     assert result.returncode == 0
@@ -80,12 +81,15 @@ def test_the_first_log_line_names_version_and_commit() -> None:
         (("webhook",), {"CERTIFICATE_DIR": "/nowhere"}, "cannot read the serving certificate: "),
         (("monitor",), {}, 'cannot use NODE_NAME "": must be the name of the node'),
         (("monitor",), {"NODE_NAME": "node1"}, "cannot reach a cluster through a service account: "),
+        (("renew",), {}, "cannot reach a cluster through a service account: "),
+        (("renew",), {"SERVING_DAYS": "30"}, 'cannot use RENEW_DAYS, SERVING_DAYS "30, 30": the first must be less'),
+        (("renew",), {"RENEW_DAYS": "0"}, 'cannot use RENEW_DAYS "0": must be a number of days, 1 to 3650'),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
     command: tuple[str, ...], env: dict[str, str], sentence: str
 ) -> None:
-    """No traceback, and an example of what would do."""
+    """Without a traceback, and with an example of valid input."""
     result = run(*command, **env)
 
     assert result.returncode == 2
@@ -97,14 +101,20 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 @pytest.mark.parametrize(
     ("modules", "never"),
     [
-        ("gpu_scheduler.webhook.run", {"kubernetes", "pydantic", "rich"}),
-        ("gpu_scheduler.monitor.run", {"kubernetes", "pydantic", "rich", "pynvml", "yaml"}),
-        ("gpu_scheduler.controller.run", {"rich", "kubernetes"}),
-        ("gpu_scheduler.scheduler.run", {"rich", "kubernetes.aio.client.api", "kubernetes.aio.client.models.v1_pod"}),
-        ("gpu_scheduler.cli.main", {"kubernetes", "rich", "aiohttp", "structlog", "prometheus_client", "yaml"}),
+        ("gpu_scheduler.webhook.run", {"kubernetes", "pydantic", "rich", "cryptography"}),
+        ("gpu_scheduler.monitor.run", {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography"}),
+        ("gpu_scheduler.controller.run", {"rich", "kubernetes", "cryptography"}),
+        (
+            "gpu_scheduler.scheduler.run",
+            {"rich", "kubernetes.aio.client.api", "kubernetes.aio.client.models.v1_pod", "cryptography"},
+        ),
+        (
+            "gpu_scheduler.cli.main",
+            {"kubernetes", "rich", "aiohttp", "pythonjsonlogger", "prometheus_client", "yaml", "cryptography"},
+        ),
     ],
 )
-def test_what_is_not_needed_is_not_loaded(modules: str, never: set[str]) -> None:
+def test_unneeded_modules_are_not_loaded(modules: str, never: set[str]) -> None:
     """The client costs 50 MB, its typed classes 130, and rich 10, in every replica."""
     script = (
         f"import sys, {modules}, gpu_scheduler.process.lifecycle; import gpu_scheduler.settings; "
@@ -132,8 +142,8 @@ def test_help_lists_the_commands(word: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "nodes", "workloads", "submit", "strategy", "watch", "health"])
-def test_each_verb_has_the_options_of_all(verb: str) -> None:
-    """Whoever knows one knows all."""
+def test_all_verbs_share_their_options(verb: str) -> None:
+    """A user of one verb knows the options of all."""
     result = run(verb, "-h", TERM="dumb", COLUMNS="200")
 
     options = ["-n, --namespace", "-A, --all-namespaces", "--kubeconfig", "--context", "-o, --output", "--no-headers"]
@@ -143,7 +153,7 @@ def test_each_verb_has_the_options_of_all(verb: str) -> None:
 USAGE = {
     "an unknown command": (("nodse",), "cannot run gpu-scheduler: no such command 'nodse'. Did you mean 'nodes'?"),
     "an unknown option": (("nodes", "--quick"), "cannot run gpu-scheduler nodes: no such option: --quick"),
-    "a form that there is not": (
+    "an unknown output form": (
         ("nodes", "-o", "xml"),
         "cannot run gpu-scheduler nodes: invalid value for '--output' / '-o': 'xml' is not one of 'table', 'wide', ",
     ),
@@ -158,7 +168,7 @@ USAGE = {
 
 
 @pytest.mark.parametrize(("words", "sentence"), USAGE.values(), ids=USAGE)
-def test_odd_words_are_one_sentence_and_exit_code_2(words: tuple[str, ...], sentence: str) -> None:
+def test_wrong_usage_is_one_sentence_and_exit_code_2(words: tuple[str, ...], sentence: str) -> None:
     """With an example."""
     result = run(*words, HOME="/nowhere")
 
@@ -168,8 +178,8 @@ def test_odd_words_are_one_sentence_and_exit_code_2(words: tuple[str, ...], sent
     assert "example: " in result.stderr
 
 
-def test_a_cluster_that_is_not_there_is_told_within_5_seconds(tmp_path: Path) -> None:
-    """By address, with what to try; exit code 1."""
+def test_an_unreachable_cluster_is_reported_within_5_seconds(tmp_path: Path) -> None:
+    """With its address and what to try; exit code 1."""
     config = tmp_path / "config"
     config.write_text(json.dumps(kubeconfig("https://127.0.0.1:1")), encoding="utf-8")
 
@@ -182,16 +192,17 @@ def test_a_cluster_that_is_not_there_is_told_within_5_seconds(tmp_path: Path) ->
     assert result.stderr.count("\n") == 1
 
 
-def test_who_calls_without_a_command_is_shown_what_there_is() -> None:
-    """On standard error: it is no answer."""
+def test_a_call_without_a_command_shows_the_usage() -> None:
+    """On standard error, because it is no result."""
     result = run()
 
     assert result.returncode == 2
     assert result.stderr.startswith("Usage: gpu-scheduler [OPTIONS] COMMAND")
 
 
+@pytest.mark.promise("cli-8")
 def test_kubectl_calls_the_same_program() -> None:
-    """Under the name by which it was called."""
+    """Errors name the program as it was called."""
     script = (
         "import sys; sys.argv = ['kubectl-gpu_scheduler', 'nodse']; from gpu_scheduler.cli.main import plugin; plugin()"
     )
@@ -206,7 +217,7 @@ def test_kubectl_calls_the_same_program() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_can_complete_words(shell: str) -> None:
-    """The script that it reads asks the program."""
+    """The completion script calls the program."""
     result = run("completion", shell)
 
     assert result.returncode == 0
@@ -221,9 +232,10 @@ WORDS = {
 }
 
 
+@pytest.mark.promise("cli-8")
 @pytest.mark.parametrize(("words", "offered"), WORDS.values(), ids=WORDS)
 def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
-    """To bash by its own way, to kubectl by that of its plugins."""
+    """Bash and kubectl each get them in their own format."""
     line = shlex.join(("gpu-scheduler", *words))
     in_bash = run(COMP_WORDS=line, COMP_CWORD=str(len(words)), _GPU_SCHEDULER_COMPLETE="complete_bash")
     script = f"import sys; sys.argv = ['x', *{words!r}]; from gpu_scheduler.cli.main import complete; complete()"
@@ -236,7 +248,7 @@ def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
 
 
 def test_kubectl_offers_files_where_nothing_else_is_known() -> None:
-    """For `submit`."""
+    """`submit` takes a file."""
     script = "import sys; sys.argv = ['x', 'submit', '']; from gpu_scheduler.cli.main import complete; complete()"
     result = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True

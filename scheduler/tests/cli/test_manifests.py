@@ -11,7 +11,7 @@ ONE = f"{HEAD}metadata: {{name: a}}\n"
 
 
 def test_documents_are_numbered_as_people_count() -> None:
-    """Empty ones are none, and a List's items count."""
+    """Empty documents do not count, and a List's items do."""
     listed = "{apiVersion: agentaflow.io/v1, kind: GPUWorkload, metadata: {name: '7'}}"
     text = f"---\n{ONE}---\n---\nkind: List\nitems: [{listed}]\n"
 
@@ -22,7 +22,7 @@ def test_documents_are_numbered_as_people_count() -> None:
 
 
 def test_json_is_yaml() -> None:
-    """As kubectl takes it."""
+    """As for kubectl."""
     body = {"apiVersion": "agentaflow.io/v1", "kind": "GPUWorkload", "metadata": {"name": "a", "namespace": "ml"}}
 
     (found,) = read_documents(json.dumps(body), "work.json")
@@ -31,28 +31,29 @@ def test_json_is_yaml() -> None:
 
 
 def test_a_date_is_a_text() -> None:
-    """The API server knows no others."""
+    """The API server knows no type for dates."""
     (found,) = read_documents(f"{HEAD}metadata: {{name: a, labels: {{since: 2026-01-01}}}}\n", "work.yaml")
 
     assert json.loads(found.sent("ml"))["metadata"]["labels"] == {"since": "2026-01-01"}
 
 
 def test_anchors_are_written_out() -> None:
-    """And merged keys do not stand twice."""
+    """Merged keys are not duplicates."""
     text = f"{ONE}spec: {{base: &b {{x: 1}}, more: {{<<: *b, y: 2}}}}\n"
 
     assert json.loads(read_documents(text, "work.yaml")[0].sent("ml"))["spec"]["more"] == {"x": 1, "y": 2}
 
 
+@pytest.mark.promise("cli-6")
 def test_the_template_can_be_submitted() -> None:
-    """What generate-template writes."""
+    """It is the output of generate-template."""
     assert read_documents(TEMPLATE, "template.yaml")[0].name == "my-workload"
 
 
 FAULTS = {
     "no YAML": ("a: [", r"cannot read work.yaml: line 1: .*; correct it"),
     "a character that YAML does not take": ("a: \x01", r"cannot read work.yaml: "),
-    "a key that stands twice": (
+    "a duplicate key": (
         f"{ONE}spec:\n  a: 1\n  a: 2\n",
         r'cannot read work.yaml: line 6: key "a" stands twice',
     ),
@@ -79,7 +80,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(("text", "sentence"), FAULTS.values(), ids=FAULTS)
 def test_a_fault_is_one_sentence_that_names_the_document(text: str, sentence: str) -> None:
-    """With an example of what would do."""
+    """With a command that prints a valid example."""
     with pytest.raises(RefusedInputError, match=sentence) as raised:
         read_documents(text, "work.yaml")
 

@@ -27,8 +27,8 @@ LISTING = Listing(
 )
 
 
-def test_a_table_has_aligned_columns_and_dashes_for_nothing() -> None:
-    """As kubectl prints."""
+def test_a_table_has_aligned_columns_and_dashes_for_empty_cells() -> None:
+    """As in kubectl's tables."""
     assert render(LISTING, Options()).splitlines() == [
         "NAME     HEALTH      CARDS",
         "node2    unhealthy   0,1",
@@ -42,7 +42,7 @@ def test_titles_can_be_left_out() -> None:
 
 
 def test_wide_shows_more() -> None:
-    """Columns that most do not need."""
+    """It adds columns that most users do not need."""
     assert render(LISTING, Options(output=Output.WIDE)).splitlines()[0].endswith("CARDS   FREE")
 
 
@@ -51,34 +51,34 @@ def test_names_are_kubectls() -> None:
     assert render(LISTING, Options(output=Output.NAME)) == "node/node2\nnode/node10\n"
 
 
-def test_what_has_no_name_is_not_named() -> None:
-    """One sentence with a way out."""
+def test_a_listing_without_names_has_no_name_output() -> None:
+    """The error is one sentence with an alternative."""
     with pytest.raises(RefusedInputError, match=r'^cannot print "name": .*example: -o json'):
         render(Listing("Status", ITEMS, PrintedTable((), ()), PrintedTable((), ())), Options(output=Output.NAME))
 
 
 @pytest.mark.parametrize(("output", "read"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
 def test_data_is_a_list_of_all_facts(output: Output, read: Any) -> None:
-    """The same in both forms, and each item says what it is."""
+    """JSON and YAML have the same data, and each item has its kind."""
     found = read(render(LISTING, Options(output=output)))
 
     head = {"apiVersion": "cli.agentaflow.io/v1", "kind": "Node"}
     assert found == {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [{**head, **item} for item in ITEMS]}
 
 
-def test_yaml_has_texts_of_several_lines_as_people_write_them() -> None:
-    """A map can be read, and put into a template."""
+def test_yaml_writes_texts_of_several_lines_as_blocks() -> None:
+    """A placement map stays readable, and fits into a template."""
     assert "  map: |\n    0=node1:0\n    1=node2:1\n" in render(LISTING, Options(output=Output.YAML))
 
 
-def test_nothing_is_printed_of_nothing() -> None:
+def test_an_empty_table_prints_nothing() -> None:
     """No titles without rows."""
     assert tabled(PrintedTable(COLUMNS, ())) == ""
 
 
 CELLS = {
-    "nothing is a dash": (None, "-"),
-    "an empty text too": ("", "-"),
+    "None is a dash": (None, "-"),
+    "an empty text is a dash": ("", "-"),
     "zero is a number": (0, "0"),
     "yes": (True, "yes"),
     "no": (False, "no"),
@@ -89,16 +89,16 @@ CELLS = {
 
 @pytest.mark.parametrize(("value", "text"), CELLS.values(), ids=CELLS)
 def test_cells(value: object, text: str) -> None:
-    """What stands in a column."""
+    """The text of one cell."""
     assert cell(value) == text
 
 
 COLOURS: dict[str, tuple[bool, dict[str, str], bool]] = {
     "a terminal has colours": (True, {"TERM": "xterm"}, True),
-    "a pipe has none": (False, {"TERM": "xterm"}, False),
-    "NO_COLOR takes them away": (True, {"NO_COLOR": "1"}, False),
+    "a pipe has no colours": (False, {"TERM": "xterm"}, False),
+    "NO_COLOR removes them": (True, {"NO_COLOR": "1"}, False),
     "an empty NO_COLOR does not": (True, {"NO_COLOR": ""}, True),
-    "a dumb terminal has none": (True, {"TERM": "dumb"}, False),
+    "a dumb terminal has no colours": (True, {"TERM": "dumb"}, False),
 }
 
 
@@ -108,7 +108,7 @@ def test_colours(terminal: bool, environment: dict[str, str], coloured: bool) ->
     assert colours(terminal, environment) is coloured
 
 
-def test_colours_leave_the_columns_where_they_are() -> None:
+def test_colours_do_not_move_the_columns() -> None:
     """Escape sequences have no width."""
     plain = tabled(PrintedTable(COLUMNS, ITEMS)).splitlines()
     coloured = tabled(PrintedTable(COLUMNS, ITEMS), coloured=True).splitlines()

@@ -8,28 +8,28 @@ import pytest
 
 from gpu_scheduler.cli.options import FailedError, Options, Output
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
-from tests.cli.world import MISSING, card, cluster, deployment, items, lease, limits, node, pod, settings
+from tests.cli.scripted_cluster import MISSING, cluster, deployment, device, items, lease, limits, node, pod, settings
 from tests.kube.server import Reply
 
 Facts = dict[str, Any]
 FORBIDDEN = Reply(403, {"message": 'User "jane" cannot list resource "nodes"'})
 HELD = "GpuHeld: GPU 1 of node1 is held by ml/a-0; wait until it ends"
-TWO = items(node("node1", card(0), card(1)), node("node2"))
+TWO = items(node("node1", device(0), device(1)), node("node2"))
 
 
 def as_json(options: Options) -> Options:
     return replace(options, output=Output.JSON)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[Facts]:
-    """The items of what was printed, whatever was logged before."""
+def printed_items(capsys: pytest.CaptureFixture[str]) -> list[Facts]:
+    """Return the items of the printed JSON, without log lines before it."""
     printed = capsys.readouterr().out
     found: list[Facts] = json.loads(printed[printed.index("{\n") :])["items"]
     return found
 
 
 async def test_status_is_one_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What there is, what is taken, who leads, and who waits for what."""
+    """It shows the GPUs and how many are held, the leader, and the reason of each pending pod."""
     waiting = [pod("a-1", message=HELD), pod("a-2")]
     pods = items(pod("a-0", "node1", "0,1"), *waiting)
     async with cluster(tmp_path, nodes=TWO, pods=pods, settings=settings("best_fit")) as (server, options):
@@ -46,22 +46,22 @@ async def test_status_is_one_screen(tmp_path: Path, capsys: pytest.CaptureFixtur
         "",
         "NAMESPACE   NAME   REASON    MESSAGE",
         "ml          a-1    GpuHeld   GPU 1 of node1 is held by ml/a-0; wait until it ends",
-        "ml          a-2    -         not looked at yet",
+        "ml          a-2    -         not tried yet",
     ]
 
 
 async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same, for programs."""
-    cards = items(node("node1", card(0), card(1, health="unhealthy")))
+    """The same data, for programs."""
+    listed = items(node("node1", device(0), device(1, health="unhealthy")))
     pods = items(pod("a-0", "node1", "0"), pod("a-1", message=HELD))
     since = "2026-01-01T00:00:00.000000Z"
     leading = Reply(body=lease("gpu-scheduler", acquireTime=since))
-    async with cluster(tmp_path, nodes=cards, pods=pods, lease=leading) as (server, options):
+    async with cluster(tmp_path, nodes=listed, pods=pods, lease=leading) as (server, options):
         address = server.url
         assert await status(as_json(options)) == 0
 
     waiting = {"namespace": "ml", "name": "a-1", "observer": False, "reason": "GpuHeld", "message": HELD}
-    assert told(capsys) == [
+    assert printed_items(capsys) == [
         {
             "apiVersion": "cli.agentaflow.io/v1",
             "kind": "Status",
@@ -78,31 +78,32 @@ async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ]
 
 
+@pytest.mark.promise("share-8")
 async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It sees GPUs and holds none: nobody must think that they are held twice."""
+    """An observer sees GPUs and holds none. Readers must not think that its GPUs are held twice."""
     template = {"metadata": {"annotations": {"agentaflow.gpu/observer": "true"}}, "spec": {}}
-    wished: Facts = {
+    workload: Facts = {
         "metadata": {"namespace": "ml", "name": "look"},
         "spec": {"podTemplate": template},
         "status": {"phase": "Running", "node": "node1", "devices": ["1"]},
     }
-    looking = pod("o-0", "node1", "0", observer="true", count="1")
+    observer = pod("o-0", "node1", "0", observer="true", count="1")
     waiting = pod("o-1", message="GpuNotFound: none", observer="true", count="1")
-    found = items(pod("a-0", "node1", "0"), looking, waiting)
-    replies = {"nodes": TWO, "pods": found, "mine": found, "my_workloads": items(wished)}
+    found = items(pod("a-0", "node1", "0"), observer, waiting)
+    replies = {"nodes": TWO, "pods": found, "mine": found, "my_workloads": items(workload)}
     async with cluster(tmp_path, **replies) as (_, options):
         await workloads(options)
         rows = capsys.readouterr().out.splitlines()
         await workloads(replace(options, output=Output.WIDE))
         wide = capsys.readouterr().out.splitlines()
         await workloads(as_json(options))
-        data = {each["name"]: each["observer"] for each in told(capsys)}
+        data = {each["name"]: each["observer"] for each in printed_items(capsys)}
         await status(options)
         screen = capsys.readouterr().out
         await status(as_json(options))
-        (view,) = told(capsys)
+        (view,) = printed_items(capsys)
         await nodes(replace(options, output=Output.WIDE))
-        cards = capsys.readouterr().out
+        devices = capsys.readouterr().out
 
     gpus = rows[0].index("GPUS")
     assert [line[gpus:].split("   ")[0] for line in rows[1:]] == ["1 (observer)", "0", "0 (observer)", "(observer)"]
@@ -110,12 +111,12 @@ async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.Ca
     assert data == {"look": True, "a-0": False, "o-0": True, "o-1": True}
     assert "ml          o-1 (observer)   GpuNotFound   none" in screen
     assert [each["observer"] for each in view["workloads"]["waiting"]] == [True]
-    assert "ml/a-0" in cards
-    assert "ml/o-0" not in cards
+    assert "ml/a-0" in devices
+    assert "ml/o-0" not in devices
 
 
-async def test_status_tells_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What each namespace with a line holds and may hold, and which line cannot be read."""
+async def test_status_shows_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows the GPUs that each namespace with a line holds and may hold, and the line that cannot be read."""
     text = "ml: devices=2 priority=10\n*: devices=4\nlab: devices=unlimited\nodd: devices=x\n"
     pods = items(pod("a-0", "node1", "0,1"))
     async with cluster(tmp_path, nodes=TWO, pods=pods, limits=limits(text)) as (_, options):
@@ -125,8 +126,8 @@ async def test_status_tells_the_limits(tmp_path: Path, capsys: pytest.CaptureFix
 
     screen, _, rest = capsys.readouterr().out.partition("{\n")
     lines = [line for line in screen.splitlines() if line.startswith("Limits")]
-    said, wrong = lines
-    assert said == (
+    readable, wrong = lines
+    assert readable == (
         "Limits      lab: 0 of any number of GPUs; ml: 2 of 2 GPUs, priority up to 10; "
         "odd: 0 of 0 GPUs, priority up to 0; *: 4 GPUs"
     )
@@ -136,26 +137,25 @@ async def test_status_tells_the_limits(tmp_path: Path, capsys: pytest.CaptureFix
     assert second["items"][0]["limits"]["lines"] == [{"namespace": "other", "devices": 4, "held": 0, "priority": None}]
 
 
-NOBODY = {
-    "a Lease that nobody has renewed in time": Reply(body=lease("gpu-scheduler", age=16)),
-    "a Lease that was given back": Reply(body=lease("gpu-scheduler", holderIdentity="")),
-    "no Lease at all": MISSING,
+NO_LEADER = {
+    "a Lease that was not renewed in time": Reply(body=lease("gpu-scheduler", age=16)),
+    "a Lease that was released": Reply(body=lease("gpu-scheduler", holderIdentity="")),
+    "no Lease": MISSING,
 }
 
 
-@pytest.mark.parametrize("reply", NOBODY.values(), ids=NOBODY)
-async def test_status_fails_where_nobody_leads(
-    reply: Reply, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.promise("cli-2")
+@pytest.mark.parametrize("reply", NO_LEADER.values(), ids=NO_LEADER)
+async def test_status_fails_without_a_leader(reply: Reply, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 1, and the screen says so."""
     async with cluster(tmp_path, lease=reply) as (_, options):
         assert await status(options) == 1
 
-    assert "Leader      nobody: " in capsys.readouterr().out
+    assert "Leader      none: " in capsys.readouterr().out
 
 
 async def test_status_fails_where_a_gpu_is_held_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Against the rules: two workloads on one card."""
+    """Two workloads hold one device, against the rules."""
     pods = items(pod("a-0", "node1", "0"), pod("b-0", "node1", "0", count="1"))
     async with cluster(tmp_path, nodes=TWO, pods=pods) as (_, options):
         assert await status(options) == 1
@@ -164,18 +164,18 @@ async def test_status_fails_where_a_gpu_is_held_twice(tmp_path: Path, capsys: py
 
 
 async def test_the_rules_are_the_schedulers_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What its Deployment says of sharing and strategy is what counts."""
+    """The CLI reads sharing and strategy from the scheduler's Deployment."""
     pods = items(pod("a-0", "node1", "0"), pod("b-0", "node1", "0", count="1"))
     set_up = deployment(GPU_SHARING="any", SCHEDULING_STRATEGY="round_robin", SCHEDULER_NAME="second")
     async with cluster(tmp_path, nodes=TWO, pods=pods, deployment=set_up) as (server, options):
         assert await status(as_json(options)) == 0
 
-    assert told(capsys)[0]["strategy"] == {"name": "round_robin", "source": "Deployment gpu-scheduler"}
+    assert printed_items(capsys)[0]["strategy"] == {"name": "round_robin", "source": "Deployment gpu-scheduler"}
     assert server.asked("GET", "/api/v1/pods")[0].query["fieldSelector"] == "spec.schedulerName=second"
 
 
-async def test_status_tells_of_silent_monitors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Their nodes get no pod by strategy; and how long the leader has led."""
+async def test_status_lists_monitors_that_do_not_renew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their nodes get no pod by strategy. The status also says for how long the leader has led."""
     leading = Reply(body=lease("gpu-scheduler", acquireTime=(datetime.now(UTC) - timedelta(hours=3)).isoformat()))
     async with cluster(tmp_path, nodes=TWO, lease=leading, monitors=items(lease("node1", age=60))) as (_, options):
         await status(replace(options, output=Output.WIDE))
@@ -187,23 +187,23 @@ async def test_status_tells_of_silent_monitors(tmp_path: Path, capsys: pytest.Ca
 
 
 async def test_status_counts_the_workloads_of_one_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """GPUs are everybody's."""
+    """GPUs belong to no namespace."""
     async with cluster(tmp_path, nodes=TWO, pods=items(pod("a-0", "node1", "0"))) as (_, options):
         await status(replace(as_json(options), namespace="other"))
 
-    found = told(capsys)[0]
+    found = printed_items(capsys)[0]
     assert (found["workloads"]["running"], found["gpus"]["held"]) == (0, 1)
 
 
 async def test_nodes_are_one_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the order in which people count; a silent monitor and a cordon show."""
+    """Numbers in names sort as numbers. The status shows a cordon, and a monitor that does not renew."""
     listed = items(
-        node("node10", card(0)),
-        node("node2", card(0, utilization=30), card(1), spec={"unschedulable": True}),
+        node("node10", device(0)),
+        node("node2", device(0, utilization=30), device(1), spec={"unschedulable": True}),
         node("node3"),
     )
-    silent = items(lease("node10", age=60))
-    async with cluster(tmp_path, nodes=listed, monitors=silent, pods=items(pod("a-0", "node3", "7"))) as (_, options):
+    expired = items(lease("node10", age=60))
+    async with cluster(tmp_path, nodes=listed, monitors=expired, pods=items(pod("a-0", "node3", "7"))) as (_, options):
         assert await nodes(options) == 0
 
     assert capsys.readouterr().out.splitlines() == [
@@ -214,10 +214,10 @@ async def test_nodes_are_one_row_each(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
 
 
-async def test_wide_nodes_are_one_row_a_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And who holds it."""
+async def test_wide_nodes_are_one_row_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The row names the pods that hold it."""
     pods = items(pod("a-0", "node1", "0,1"), pod("a-1", "node1", "1"))
-    async with cluster(tmp_path, nodes=items(node("node1", card(0), card(1))), pods=pods) as (_, options):
+    async with cluster(tmp_path, nodes=items(node("node1", device(0), device(1))), pods=pods) as (_, options):
         await nodes(replace(options, output=Output.WIDE))
 
     assert [line.rpartition("   ")[0].rstrip() for line in capsys.readouterr().out.splitlines()] == [
@@ -227,22 +227,21 @@ async def test_wide_nodes_are_one_row_a_card(tmp_path: Path, capsys: pytest.Capt
     ]
 
 
-async def test_cards_of_a_device_plugin_are_taken_by_anybody(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """So all pods are looked at where there is one."""
+async def test_foreign_pods_hold_devices_of_a_device_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So the CLI lists all pods if a node has a device plugin."""
     plugin = {"nvidia.com/gpu": "4"}
-    stranger = pod("s", "node1")
-    stranger["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "3"}}
+    foreign_pod = pod("s", "node1")
+    foreign_pod["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "3"}}
     status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": plugin, "capacity": plugin}
     async with cluster(tmp_path, nodes=items(node("node1", status=status))) as (server, options):
-        server.on("GET", "/api/v1/pods", items(stranger))
+        server.on("GET", "/api/v1/pods", items(foreign_pod))
         await nodes(as_json(options))
 
-    assert told(capsys)[0]["gpus"] == {"total": 4, "held": 3, "available": 1, "unnamed": 3}
+    assert printed_items(capsys)[0]["gpus"] == {"total": 4, "held": 3, "available": 1, "unnamed": 3}
     assert server.asked("GET", "/api/v1/pods")[1].query["fieldSelector"].startswith("spec.schedulerName!=gpu-scheduler")
 
 
+@pytest.mark.promise("cli-7", "cli-1")
 async def test_workloads_of_the_contexts_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Pods that a map places and pods that a strategy places, finished ones too."""
     done, leaving, gated = pod("c-0", "node1", "0"), pod("d-0", "node1", "1"), pod("e-0")
@@ -267,8 +266,8 @@ async def test_workloads_of_the_contexts_namespace(tmp_path: Path, capsys: pytes
 
 
 async def test_workloads_of_all_namespaces_and_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """GPUWorkloads where the cluster knows them; the namespace is a column then."""
-    wished: Facts = {
+    """It lists GPUWorkloads if the cluster has the kind, and adds a column for the namespace."""
+    workload: Facts = {
         "metadata": {"namespace": "ml", "name": "train", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"priority": 3, "schedulingStrategy": "best_fit", "podTemplate": {"spec": {}}},
         "status": {"phase": "Running", "node": "node1", "devices": ["0", "1"]},
@@ -276,7 +275,7 @@ async def test_workloads_of_all_namespaces_and_kinds(tmp_path: Path, capsys: pyt
     fresh: Facts = {"metadata": {"namespace": "ml", "name": "zoo"}, "spec": {"podTemplate": {"spec": {}}}}
     made = pod("train-0", "node1", "0,1", count="2")
     made["metadata"]["ownerReferences"] = [{"kind": "GPUWorkload", "name": "train", "uid": "u", "controller": True}]
-    async with cluster(tmp_path, pods=items(made), workloads=items(wished, fresh)) as (_, options):
+    async with cluster(tmp_path, pods=items(made), workloads=items(workload, fresh)) as (_, options):
         await workloads(replace(options, all_namespaces=True, output=Output.WIDE))
         printed = capsys.readouterr().out
         await workloads(replace(options, all_namespaces=True, output=Output.NAME))
@@ -292,8 +291,10 @@ async def test_workloads_of_all_namespaces_and_kinds(tmp_path: Path, capsys: pyt
     assert names.split() == ["gpuworkload.agentaflow.io/train", "gpuworkload.agentaflow.io/zoo", "pod/train-0"]
 
 
-async def test_nothing_found_is_said_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On standard error, as kubectl does."""
+async def test_an_empty_listing_is_reported_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As kubectl does."""
     async with cluster(tmp_path) as (_, options):
         assert await workloads(options) == 0
         found = capsys.readouterr()
@@ -304,15 +305,16 @@ async def test_nothing_found_is_said_to_people(tmp_path: Path, capsys: pytest.Ca
 
 
 HEALTH = {
-    "all is well": (items(node("node1", card(0), card(1))), items(), 0),
-    "one is unhealthy": (items(node("node1", card(0), card(1, health="unhealthy"))), items(), 1),
-    "one wears": (items(node("node1", card(0, health="degraded"))), items(), 1),
-    "a monitor is silent": (items(node("node1", card(0))), items(lease("node1", age=60)), 1),
-    "nobody reads any": (items(node("node1")), items(), 0),
-    "we may not see who is silent": (items(node("node1", card(0))), FORBIDDEN, 0),
+    "all is well": (items(node("node1", device(0), device(1))), items(), 0),
+    "one device is unhealthy": (items(node("node1", device(0), device(1, health="unhealthy"))), items(), 1),
+    "one device is degraded": (items(node("node1", device(0, health="degraded"))), items(), 1),
+    "a monitor does not renew": (items(node("node1", device(0))), items(lease("node1", age=60)), 1),
+    "no monitor reads devices": (items(node("node1")), items(), 0),
+    "the monitors' Leases may not be listed": (items(node("node1", device(0))), FORBIDDEN, 1),
 }
 
 
+@pytest.mark.promise("cli-2")
 @pytest.mark.parametrize(("listed", "monitors", "code"), HEALTH.values(), ids=HEALTH)
 async def test_health_is_an_exit_code(listed: Reply, monitors: Reply, code: int, tmp_path: Path) -> None:
     """For scripts that ask whether all is well."""
@@ -320,21 +322,97 @@ async def test_health_is_an_exit_code(listed: Reply, monitors: Reply, code: int,
         assert await health(options) == code
 
 
-async def test_health_is_a_row_a_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is not read is a dash."""
-    cards = card(0, temperature=91, health="unhealthy"), card(1, temperature=None)
-    async with cluster(tmp_path, nodes=items(node("node1", *cards))) as (_, options):
+async def test_health_is_a_row_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A value that was not read is a dash."""
+    devices = device(0, temperature=91, health="unhealthy"), device(1, temperature=None)
+    async with cluster(tmp_path, nodes=items(node("node1", *devices))) as (_, options):
         await health(options)
 
     assert capsys.readouterr().out.splitlines() == [
-        "NODE    GPU   HEALTH      TEMP    UTIL   STALE",
-        "node1   0     unhealthy   91 °C   10%    no",
-        "node1   1     healthy     -       10%    no",
+        "NODE    GPU   HEALTH      TEMP    UTIL   STALE   WHY",
+        "node1   0     unhealthy   91 °C   10%    no      annotation agentaflow.gpu/devices of its node says unhealthy",
+        "node1   1     healthy     -       10%    no      -",
     ]
 
 
-async def test_what_may_not_be_listed_is_one_sentence(tmp_path: Path) -> None:
-    """The API server's own words, and what to do."""
+async def test_health_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the monitor wrote about each device that is not healthy, and since when a monitor is silent."""
+    status = (
+        "degraded: 3 GPUs, utilization 10 %; GPU 0 is unhealthy: a row of its memory could not be remapped; "
+        "GPU 2 is degraded: rows wait for a reset, uncorrected memory errors since the driver was loaded: 3"
+    )
+    devices = device(0, health="unhealthy"), device(1), device(2, health="degraded")
+    listed = node("node1", *devices)
+    listed["metadata"]["annotations"]["agentaflow.gpu/status"] = status
+    expired = lease("node2", age=60)
+    nodes_listed = items(listed, node("node2", device(0, health="unhealthy"), device(1)))
+    async with cluster(tmp_path, nodes=nodes_listed, monitors=items(expired)) as (_, options):
+        assert await health(options) == 1
+        table = capsys.readouterr().out.splitlines()
+        await health(as_json(options))
+
+    silent = f"its monitor has not renewed its Lease since {expired['spec']['renewTime']}"
+    unexplained = "annotation agentaflow.gpu/devices of its node says unhealthy"
+    expected = [
+        "a row of its memory could not be remapped",
+        None,
+        "rows wait for a reset, uncorrected memory errors since the driver was loaded: 3",
+        f"{unexplained}; {silent}",
+        silent,
+    ]
+    assert [each["why"] for each in printed_items(capsys)] == expected
+    why = table[0].index("WHY")
+    assert [line[why:] for line in table[1:]] == [each or "-" for each in expected]
+
+
+DENIED = Reply(403, {"message": 'User "jane" cannot get it'})
+BY_STRATEGY = items(pod("a-0", "node1", "0", count="1"))
+READS: dict[str, Facts] = {
+    "status": {"verb": status, "warned": ("Deployment", "ConfigMap gpu-scheduler-settings", "-limits", "Leases")},
+    "nodes": {"verb": nodes, "warned": ("Deployment", "Leases")},
+    "health": {"verb": health, "warned": ("Deployment", "Leases")},
+    "workloads": {"verb": workloads, "warned": ("Deployment", "ConfigMap gpu-scheduler-settings")},
+}
+# A user with rights on one namespace may use `workloads`; `nodes` shows what it can.
+UNREAD_CODES = {"status": 1, "nodes": 0, "health": 1, "workloads": 0}
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_what_may_not_be_read_is_not_shown_as_empty(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verb says so on standard error, with the right that is missing. Unknown values are null in its data."""
+    verb, warned = READS[name]["verb"], READS[name]["warned"]
+    denied = dict.fromkeys(("deployment", "settings", "limits", "monitors"), DENIED)
+    replies = {"nodes": TWO, "pods": BY_STRATEGY, "mine": BY_STRATEGY}
+    async with cluster(tmp_path, **replies, **denied) as (_, options):
+        assert await verb(as_json(options)) == UNREAD_CODES[name]
+        printed = capsys.readouterr()
+        await verb(options)
+        screen = capsys.readouterr().out
+
+    lines = [line for line in printed.err.splitlines() if line.startswith("Warning: ")]
+    assert len(lines) == len(warned)
+    assert all(
+        part in line and "; ask for the right (example: kubectl auth can-i" in line
+        for part, line in zip(warned, lines, strict=True)
+    )
+    first = json.loads(printed.out)["items"][0]
+    if name == "status":
+        assert (first["strategy"], first["limits"]) == ({"name": None, "source": None}, {"lines": None, "faults": []})
+        assert first["nodes"]["stale"] is None
+        shown = [line.split() for line in screen.splitlines()]
+        assert [each for each in shown if each[1:] == ["unknown"]] == [
+            [what, "unknown"] for what in ("Strategy", "Monitors", "Limits")
+        ]
+    elif name == "workloads":
+        assert first["strategy"] is None
+    else:
+        assert first["stale"] is None
+
+
+async def test_a_forbidden_list_is_one_sentence(tmp_path: Path) -> None:
+    """With the API server's message, and what to do."""
     async with cluster(tmp_path, nodes=FORBIDDEN) as (_, options):
         with pytest.raises(FailedError, match=r'^cannot list nodes: HTTP 403: User "jane" .*; ask for the right'):
             await nodes(options)
@@ -343,13 +421,13 @@ async def test_what_may_not_be_listed_is_one_sentence(tmp_path: Path) -> None:
 async def test_one_object_that_cannot_be_read_costs_only_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All pages, and all that is readable of them."""
+    """The CLI reads all pages, and every readable object of them."""
     pages = (
-        Reply(body={"metadata": {"continue": "more"}, "items": [{"metadata": 1}, node("node1", card(0))]}),
-        items(node("node2", card(0))),
+        Reply(body={"metadata": {"continue": "more"}, "items": [{"metadata": 1}, node("node1", device(0))]}),
+        items(node("node2", device(0))),
     )
     async with cluster(tmp_path, nodes=pages[0]) as (server, options):
         server.on("GET", "/api/v1/nodes", pages[1])
         await nodes(as_json(options))
 
-    assert [each["name"] for each in told(capsys)] == ["node1", "node2"]
+    assert [each["name"] for each in printed_items(capsys)] == ["node1", "node2"]

@@ -18,8 +18,8 @@ from gpu_scheduler.cli.verbs.watch import watch
 from gpu_scheduler.cli.verbs.watch_screen import live_screen, screen
 from gpu_scheduler.cli.verbs.watch_state import Key, View, WatchState, changes, line_of
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
-from gpu_scheduler.kube.objects.pods import read_resident
-from tests.cli.world import MONITORS, card, cluster, items, lease, node, pod
+from gpu_scheduler.kube.objects.pods import read_foreign_pod
+from tests.cli.scripted_cluster import MONITORS, cluster, device, items, lease, node, pod
 from tests.kube.server import Reply, Watch, until
 from tests.objects import Object
 
@@ -32,41 +32,42 @@ def encoded(body: Object) -> bytes:
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         """Begin at zero."""
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time in seconds."""
         return self.now
 
 
-def scene(clock: Clock | None = None, namespace: str | None = None) -> WatchState:
-    """One node with two cards, and a pod on the first."""
+def watch_state(clock: Clock | None = None, namespace: str | None = None) -> WatchState:
+    """Return a state of one node with two devices, and a pod on the first."""
     made = WatchState(Installation(), namespace, clock or Clock(), Clock())
-    made.nodes.handler.applied(read_node(encoded(node("node1", card(0), card(1)))))
+    made.nodes.handler.applied(read_node(encoded(node("node1", device(0), device(1)))))
     made.pods.handler.applied(read_pod(encoded(pod("a-0", "node1", "0"))))
     return made
 
 
 def lines(before: dict[Key, View], after: dict[Key, View]) -> list[str]:
-    """What is told of the difference."""
+    """Return the lines that report the difference."""
     return [" ".join(line_of(*each).split()) for each in changes(before, after)]
 
 
-def test_a_scene_tells_what_the_other_verbs_tell() -> None:
-    """Nodes first, each with who holds what."""
-    assert lines({}, scene().view()) == [
+def test_a_watch_shows_nodes_and_workloads() -> None:
+    """Nodes first, with their held devices, then workloads."""
+    assert lines({}, watch_state().view()) == [
         "node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy",
         "workload ml/a-0 Running on node1, GPU 0",
     ]
 
 
-def test_only_what_changed_is_told() -> None:
-    """A pod that waits, one that is gone, and the node that both change."""
-    made = scene()
+@pytest.mark.promise("cli-5")
+def test_only_changes_are_printed() -> None:
+    """A pod that waits, a pod that is gone, and the node that both change."""
+    made = watch_state()
     before = made.view()
     made.pods.handler.applied(read_pod(encoded(pod("b-0", message="GpuHeld: GPU 0 of node1 is held"))))
     made.pods.handler.applied(read_pod(encoded(pod("c-0"))))
@@ -75,14 +76,14 @@ def test_only_what_changed_is_told() -> None:
     assert lines(before, made.view()) == [
         "node node1 Ready, 2 GPUs, 0 held, 2 free, 10% busy, healthy",
         "workload ml/b-0 Pending: GpuHeld: GPU 0 of node1 is held",
-        "workload ml/c-0 Pending: not looked at yet",
+        "workload ml/c-0 Pending: not tried yet",
         "workload ml/a-0 gone",
     ]
 
 
 def test_an_observer_is_marked() -> None:
     """In the lines of a pipe and on the live screen."""
-    made = scene()
+    made = watch_state()
     made.pods.handler.applied(read_pod(encoded(pod("o-0", "node1", "0", observer="true", count="1"))))
     made.pods.handler.applied(read_pod(encoded(pod("o-1", message="GpuNotFound: none", observer="true", count="1"))))
     printed = io.StringIO()
@@ -97,10 +98,10 @@ def test_an_observer_is_marked() -> None:
     assert printed.getvalue().count("(observer)") == 2
 
 
-def test_a_monitor_that_falls_silent_is_noticed_by_the_clock() -> None:
-    """And its return too; a Lease that is taken away says nothing of the node."""
+def test_a_monitor_that_does_not_renew_is_noticed_by_the_clock() -> None:
+    """Its next renewal is noticed too. A deleted Lease says nothing about the node."""
     clock = Clock()
-    made = scene(clock)
+    made = watch_state(clock)
     made.monitors.applied(MonitorLease("node1", "1970-01-01T00:00:00Z", 15))
     made.changed.clear()
     clock.now = 14
@@ -110,7 +111,7 @@ def test_a_monitor_that_falls_silent_is_noticed_by_the_clock() -> None:
     clock.now = 16
     made.tick()
     assert made.changed.is_set()
-    assert lines({}, made.view())[0] == "node node1 Ready, monitor silent, 2 GPUs, 1 held, 0 free, 10% busy, healthy"
+    assert lines({}, made.view())[0] == "node node1 Ready, monitor stale, 2 GPUs, 1 held, 0 free, 10% busy, healthy"
 
     made.changed.clear()
     made.monitors.applied(MonitorLease("node1", "1970-01-01T00:00:16Z", 15))
@@ -126,20 +127,22 @@ def test_a_monitor_that_falls_silent_is_noticed_by_the_clock() -> None:
 
 
 def test_workloads_of_one_namespace_only() -> None:
-    """Cards are everybody's."""
-    assert lines({}, scene(namespace="other").view()) == ["node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy"]
+    """Devices belong to no namespace."""
+    assert lines({}, watch_state(namespace="other").view()) == [
+        "node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy"
+    ]
 
 
-def test_a_node_that_nobody_counts_and_nobody_may_use() -> None:
-    """Cards of a device plugin are counted with others' pods."""
-    made = scene()
+def test_a_cordoned_node_and_a_node_without_an_inventory() -> None:
+    """Devices of a device plugin are counted with foreign pods."""
+    made = watch_state()
     plugin = {"nvidia.com/gpu": "4"}
     status = {"conditions": [], "allocatable": plugin, "capacity": plugin}
     made.nodes.handler.applied(read_node(encoded(node("node2", status=status, spec={"unschedulable": True}))))
     made.nodes.handler.applied(read_node(encoded(node("node3"))))
-    stranger = pod("s", "node2")
-    stranger["spec"]["containers"][0]["resources"] = {"requests": plugin}
-    made.residents.handler.applied(read_resident(encoded(stranger))[1])
+    foreign_pod = pod("s", "node2")
+    foreign_pod["spec"]["containers"][0]["resources"] = {"requests": plugin}
+    made.foreign_pods.handler.applied(read_foreign_pod(encoded(foreign_pod))[1])
 
     assert lines({}, made.view())[1:3] == [
         "node node2 NotReady, cordoned, 4 GPUs, 4 held, 0 free",
@@ -149,9 +152,9 @@ def test_a_node_that_nobody_counts_and_nobody_may_use() -> None:
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_the_screen_shows_both_tables(*, wide: bool) -> None:
-    """Under a line of totals."""
+    """The tables follow a line of totals."""
     console = Console(width=200, force_terminal=False, record=True, file=io.StringIO())
-    console.print(screen(scene().view(), datetime(2026, 1, 1, tzinfo=UTC), wide=wide))
+    console.print(screen(watch_state().view(), datetime(2026, 1, 1, tzinfo=UTC), wide=wide))
 
     text = console.export_text()
     assert text.startswith("00:00:00  2 GPUs known, 1 held, 1 free; 1 workload, 0 pending; Ctrl-C ends")
@@ -160,9 +163,9 @@ def test_the_screen_shows_both_tables(*, wide: bool) -> None:
 
 
 def test_the_last_screen_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    """When the watch has ended."""
+    """After the watch has ended."""
     with live_screen(wide=False) as show:
-        show(scene().view())
+        show(watch_state().view())
 
     assert "node1" in capsys.readouterr().out
 
@@ -181,29 +184,29 @@ async def ended(task: asyncio.Task[int]) -> None:
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "_BREATH", 0.05)
-    monkeypatch.setattr(watch_module, "_TICK", 0.1)
+    monkeypatch.setattr(watch_module, "_BATCH_SECONDS", 0.05)
+    monkeypatch.setattr(watch_module, "_TICK_SECONDS", 0.1)
 
 
 async def test_a_pipe_gets_a_line_for_each_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First what there is, then what happens."""
+    """First the state of the cluster, then each change."""
     quick(monkeypatch)
     printed = ""
 
-    def said(text: str) -> bool:
+    def has_printed(text: str) -> bool:
         nonlocal printed
         printed += capsys.readouterr().out
         return text in printed
 
     plugin = {"nvidia.com/gpu": "4"}
     counted = node("node2", status={"conditions": [], "allocatable": plugin, "capacity": plugin})
-    async with cluster(tmp_path, nodes=listed("1", node("node1", card(0)), counted)) as (server, options):
+    async with cluster(tmp_path, nodes=listed("1", node("node1", device(0)), counted)) as (server, options):
         for path, events in ((NODES, ()), (PODS, (event("ADDED", pod("a-0", "node1", "0")),)), (MONITORS, ())):
             server.on("WATCH", path, Watch(events=events))
         task = asyncio.create_task(watch(options))
-        await until(lambda: said("Running on node1, GPU 0"), 10)
+        await until(lambda: has_printed("Running on node1, GPU 0"), 10)
         await ended(task)
 
     rows = [" ".join(line.split()[1:]) for line in printed.splitlines() if line[:4].isdigit() and "Z  " in line]
@@ -218,7 +221,7 @@ async def test_a_pipe_gets_a_line_for_each_change(
 async def test_a_pipe_may_get_objects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In kubectl's words: ADDED, MODIFIED, DELETED."""
+    """With kubectl's event types: ADDED, MODIFIED, DELETED."""
     quick(monkeypatch)
     found: list[Any] = []
 
@@ -226,7 +229,7 @@ async def test_a_pipe_may_get_objects(
         found.extend(json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{"))
         return bool(found)
 
-    async with cluster(tmp_path, nodes=listed("1", node("node1", card(0))), monitors=items(lease("node1"))) as (
+    async with cluster(tmp_path, nodes=listed("1", node("node1", device(0))), monitors=items(lease("node1"))) as (
         server,
         options,
     ):
@@ -239,13 +242,13 @@ async def test_a_pipe_may_get_objects(
     assert (found[0]["type"], found[0]["object"]["kind"], found[0]["object"]["name"]) == ("ADDED", "Node", "node1")
 
 
-async def test_a_reader_who_has_gone_ends_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `| head -1` does; nothing is wrong."""
+async def test_a_closed_pipe_ends_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`| head -1` closes it. The exit code is 0."""
     quick(monkeypatch)
     gone = (tmp_path / "gone").open("w", encoding="utf-8")
 
     class Closed:
-        """Standard output that nobody reads."""
+        """A standard output whose reader has closed it."""
 
         def isatty(self) -> bool:
             return False
@@ -260,7 +263,7 @@ async def test_a_reader_who_has_gone_ends_the_watch(tmp_path: Path, monkeypatch:
             return gone.fileno()
 
     monkeypatch.setattr(sys, "stdout", Closed())
-    async with cluster(tmp_path, nodes=listed("1", node("node1", card(0)))) as (server, options):
+    async with cluster(tmp_path, nodes=listed("1", node("node1", device(0)))) as (server, options):
         for path in (NODES, PODS, MONITORS):
             server.on("WATCH", path, Watch())
         assert await watch(options) == 0
@@ -270,10 +273,10 @@ async def test_a_reader_who_has_gone_ends_the_watch(tmp_path: Path, monkeypatch:
 async def test_a_terminal_gets_a_screen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which is drawn again when something changes."""
+    """The screen is redrawn after each change."""
     quick(monkeypatch)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    async with cluster(tmp_path, nodes=listed("1", node("node1", card(0)))) as (server, options):
+    async with cluster(tmp_path, nodes=listed("1", node("node1", device(0)))) as (server, options):
         for path in (NODES, PODS, MONITORS):
             server.on("WATCH", path, Watch())
         task = asyncio.create_task(watch(options))
@@ -284,15 +287,15 @@ async def test_a_terminal_gets_a_screen(
     assert "1 GPU known" in printed.getvalue()
 
 
-async def test_what_may_not_be_listed_is_told_at_once(tmp_path: Path) -> None:
-    """And not tried for ever."""
+async def test_a_forbidden_list_is_reported_at_once(tmp_path: Path) -> None:
+    """The watch does not retry it for ever."""
     async with cluster(tmp_path, nodes=Reply(403, {"message": "forbidden"})) as (_, options):
         with pytest.raises(FailedError, match=r"^cannot list nodes: HTTP 403"):
             await watch(options)
 
 
 @pytest.mark.parametrize("output", [Output.YAML, Output.NAME])
-async def test_what_has_no_end_is_no_document(output: Output) -> None:
-    """Lines or a screen."""
+async def test_a_watch_is_no_document(output: Output) -> None:
+    """A watch has no end: it prints lines or a screen."""
     with pytest.raises(RefusedInputError, match=f'^cannot watch as "{output}": it must be one of table, wide, json'):
         await watch(Options(output=output))

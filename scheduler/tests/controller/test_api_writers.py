@@ -1,4 +1,5 @@
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from gpu_scheduler.controller.api_writers import MAX_ANSWER, ApiGpuNodes, ApiPod
 from gpu_scheduler.controller.gpu_node_status import Allocations
 from gpu_scheduler.controller.gpu_workload import GpuWorkload, Phase, WorkloadStatus
 from gpu_scheduler.controller.translation import read_template
+from gpu_scheduler.controller.workload_status import CreateFailure
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.kube.http.client import ApiClient
@@ -30,36 +32,37 @@ class Gate:
 
     open: bool = True
 
-    def may_bind(self) -> bool:
-        """See Fence."""
+    def may_write(self) -> bool:
+        """Return whether the fence is open."""
         return self.open
 
 
 def workload(**others: Any) -> GpuWorkload:
-    """A workload that shares a card."""
+    """Return a workload that shares a device."""
     made = GpuWorkload("default", "train", "uid-1", "7", 2, CountRequest(1, 8192, exclusive=False), 0)
     return replace(made, **others)
 
 
 def body(template: object = None, uid: str = "uid-1", generation: int = 2) -> Object:
-    """The same, as the API server gives it."""
+    """Return the workload's JSON, as the API server sends it."""
     return {"metadata": {"uid": uid, "generation": generation}, "spec": {"podTemplate": template or {"spec": SPEC}}}
 
 
 def made(template: object) -> Any:
-    """The pod that is asked for by this template."""
+    """Return the pod that is created from this template."""
     read = read_template(json.dumps(body(template)).encode())[2]
     return json.loads(msgspec.json.encode(pod_of(workload(), read, 2, "gpu-scheduler")))
 
 
 def owned(uid: str, **meta: object) -> Reply:
-    """A pod that is there already."""
+    """Return a reply with an existing pod of this owner."""
     owner = {"kind": "GPUWorkload", "name": "train", "uid": uid, "controller": True}
     return Reply(body={"metadata": {"name": "train-0", "ownerReferences": [owner], **meta}, "spec": {}})
 
 
-def test_a_pod_as_it_is_asked_for() -> None:
-    """The template's, with our scheduler, the request, and who it belongs to."""
+@pytest.mark.promise("order-3")
+def test_a_pod_is_built_from_the_template() -> None:
+    """With our scheduler, the request, and the owner reference."""
     template = {
         "metadata": {"labels": {"app": "a"}, "annotations": {"note": "n", "agentaflow.gpu/count": "9"}},
         "spec": {**SPEC, "schedulerName": "another", "nodeSelector": {"zone": "a"}},
@@ -93,8 +96,8 @@ def test_a_pod_as_it_is_asked_for() -> None:
     }
 
 
-def test_what_a_template_says_of_restarts_and_of_a_map_stands() -> None:
-    """And each try of a pod with a map has the map's first line, unless the template names another."""
+def test_restart_policy_and_map_of_the_template_are_kept() -> None:
+    """Each attempt of a pod with a map has the map's first line, unless the template names another."""
     spec = {**SPEC, "restartPolicy": "OnFailure"}
     mapped = {"gpu-scheduling-map": "0=node1:0"}
     one = made({"spec": spec, "metadata": {"annotations": mapped}})
@@ -105,8 +108,8 @@ def test_what_a_template_says_of_restarts_and_of_a_map_stands() -> None:
     assert other["metadata"]["annotations"]["agentaflow.gpu/index"] == "4"
 
 
-async def test_a_pod_is_made() -> None:
-    """One GET, of its template, and one POST."""
+async def test_a_pod_is_created() -> None:
+    """With one GET, of its template, and one POST."""
     async with connected() as (server, api):
         server.on("GET", WORKLOAD, Reply(body=body()))
         server.on("POST", PODS, Reply(201, {}))
@@ -117,25 +120,26 @@ async def test_a_pod_is_made() -> None:
 
 
 TAKEN = {
-    "by a try whose answer was lost": (owned("uid-1"), None),
-    "by a pod of an earlier workload that is going": (owned("uid-0", deletionTimestamp="now"), ""),
+    "by an attempt whose response was lost": (owned("uid-1"), None),
+    "by a terminating pod of an earlier workload": (owned("uid-0", deletionTimestamp="now"), ""),
     "by a pod of another owner": (owned("uid-0"), "RequestInvalid"),
     "by a bare pod": (Reply(body={"metadata": {"name": "train-0"}, "spec": {}}), "RequestInvalid"),
-    "by a pod that has gone since": (Reply(404), "SchedulerError"),
-    "by one that nobody may see": (Reply(403, {"message": "forbidden"}), "SchedulerError"),
+    "by a pod that was deleted since": (Reply(404), "SchedulerError"),
+    "by a pod that may not be read": (Reply(403, {"message": "forbidden"}), "SchedulerError"),
 }
 
 
+@pytest.mark.promise("order-3")
 @pytest.mark.parametrize(("there", "reason"), TAKEN.values(), ids=TAKEN)
-async def test_the_name_is_taken(there: Reply, reason: str | None) -> None:
-    """A pod that is ours already is what was wanted."""
+async def test_a_taken_name_is_reported(there: Reply, reason: str | None) -> None:
+    """An existing pod of this workload counts as created."""
     async with connected() as (server, api):
         server.on("GET", WORKLOAD, Reply(body=body()))
         server.on("POST", PODS, Reply(409, {"message": "exists"}))
         server.on("GET", POD, there)
 
-        trouble = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
-        assert (trouble and trouble.reason) == reason
+        failure = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
+        assert (failure and failure.reason) == reason
 
 
 UNMADE = {
@@ -155,31 +159,31 @@ UNMADE = {
 
 
 @pytest.mark.parametrize(("others", "there", "message"), UNMADE.values(), ids=UNMADE)
-async def test_no_pod_is_made(others: dict[str, Any], there: Reply, message: str) -> None:
-    """Of what was judged alone; the watch is about to tell of another."""
+async def test_no_pod_is_created(others: dict[str, Any], there: Reply, message: str) -> None:
+    """Only the workload that was checked gets a pod. The watch will report a newer one."""
     async with connected() as (server, api):
         server.on("GET", WORKLOAD, there)
 
-        trouble = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(**others), 0)
+        failure = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(**others), 0)
 
-        assert trouble is not None
-        assert trouble.message.startswith(message)
+        assert failure is not None
+        assert failure.message.startswith(message)
         assert not server.asked("POST")
 
 
-async def test_a_refusal_is_told() -> None:
-    """As the API server says it."""
+async def test_a_refusal_is_reported() -> None:
+    """With the message of the API server."""
     async with connected() as (server, api):
         server.on("GET", WORKLOAD, Reply(body=body()))
         server.on("POST", PODS, Reply(422, {"message": "Pod is invalid: x"}))
 
-        trouble = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
-        assert trouble is not None
-        assert trouble.message.startswith("RequestInvalid: cannot make pod default/train-0: Pod is invalid: x")
+        failure = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
+        assert failure is not None
+        assert failure.message.startswith("RequestInvalid: cannot make pod default/train-0: Pod is invalid: x")
 
 
-async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the pod was made, the next try finds out; a status is written again."""
+async def test_a_timeout_is_reported_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt finds out whether the pod was created. A status is written again."""
     monkeypatch.setattr(
         ApiClient.call, "__kwdefaults__", {**(ApiClient.call.__kwdefaults__ or {}), "timeout": limit(0.2)}
     )
@@ -188,28 +192,73 @@ async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch)
         server.on("POST", PODS, Reply(after=9))
         server.on("PATCH", STATUS, Reply(after=9))
 
-        trouble = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
-        assert trouble is not None
-        assert trouble.reason == "SchedulerError"
+        failure = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
+        assert failure is not None
+        assert failure.reason == "SchedulerError"
         assert await ApiWorkloads(api, Gate()).write(workload(), WorkloadStatus()) is None
 
 
-async def test_nothing_is_written_by_a_replica_that_does_not_lead() -> None:
-    """The fence is asked right before each write."""
+async def test_a_replica_that_does_not_lead_writes_nothing() -> None:
+    """The fence is checked right before each write."""
     async with connected() as (server, api):
         server.on("GET", WORKLOAD, Reply(body=body()))
         shut = Gate(open=False)
-        trouble = await ApiPods(api, shut, "gpu-scheduler").make(workload(), 0)
+        failure = await ApiPods(api, shut, "gpu-scheduler").make(workload(), 0)
 
-        assert trouble is not None
-        assert "may not write now" in trouble.message
+        assert failure is not None
+        assert "may not write now" in failure.message
         assert await ApiWorkloads(api, shut).write(workload(), WorkloadStatus()) is None
         assert not await ApiGpuNodes(api, shut).write("node1", Allocations(0, (), ()))
         assert [each.method for each in server.requests] == ["GET"]
 
 
+WRITES: dict[str, Callable[[ApiClient, Gate], Awaitable[object]]] = {
+    "a pod": lambda api, gate: ApiPods(api, gate, "gpu-scheduler").make(workload(), 0),
+    "the status of a workload": lambda api, gate: ApiWorkloads(api, gate).write(workload(), WorkloadStatus()),
+    "the status of a GPUNode": lambda api, gate: ApiGpuNodes(api, gate).write("node1", Allocations(0, (), ())),
+}
+
+
+@pytest.mark.promise("order-8")
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_a_fence_that_closes_while_a_write_is_prepared_stops_it(
+    write: Callable[[ApiClient, Gate], Awaitable[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the token and opening a connection take time. Only the check at the send counts."""
+    async with connected() as (server, api):
+        server.on("GET", WORKLOAD, Reply(body=body()))
+        gate, healthy = Gate(), api._ask
+
+        async def slow(method: str, *others: Any) -> Any:
+            gate.open = method == "GET"
+            return await healthy(method, *others)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(api, "_ask", slow)
+        result = await write(api, gate)
+
+        assert "may not write now" in result.message if isinstance(result, CreateFailure) else not result
+        assert {each.method for each in server.requests} <= {"GET"}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_expired_credentials_cost_one_try(
+    write: Callable[[ApiClient, Gate], Awaitable[object]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fenced write is never sent twice. The next reconcile sends it with the credentials that were read again."""
+    async with connected("old", "new") as (server, api):
+        server.on("GET", WORKLOAD, Reply(body=body()))
+        for method, path in (("POST", PODS), ("PATCH", STATUS), ("PATCH", NODE)):
+            server.on(method, path, Reply(401))
+
+        result = await write(api, Gate())
+
+        assert result.reason == "SchedulerError" if isinstance(result, CreateFailure) else not result
+        assert len([each for each in server.requests if each.method != "GET"]) == 1
+        assert "A status was refused" not in caplog.text
+
+
 async def test_a_status_is_written_over_the_one_that_was_read() -> None:
-    """What is told no longer is taken away; uid and version say which workload was looked at."""
+    """Fields without a value are removed. Uid and version identify the workload that was reconciled."""
     async with connected() as (server, api):
         meta = {"name": "train", "namespace": "default", "uid": "uid-1", "resourceVersion": "8", "generation": 2}
         fresh = {"metadata": meta, "spec": {"podTemplate": {"spec": SPEC}}, "status": {"phase": "Running"}}
@@ -242,8 +291,8 @@ async def test_a_status_is_written_over_the_one_that_was_read() -> None:
 
 
 @pytest.mark.parametrize("reply", [Reply(409, {"message": "changed"}), Reply(404), Reply(403), Reply(500, "")])
-async def test_a_status_that_is_refused_is_told_as_not_written(reply: Reply) -> None:
-    """The next look finds the same difference."""
+async def test_a_refused_status_is_reported_as_not_written(reply: Reply) -> None:
+    """The next reconcile finds the same difference."""
     async with connected() as (server, api):
         server.on("PATCH", STATUS, reply)
         server.on("PATCH", NODE, reply)
@@ -252,8 +301,8 @@ async def test_a_status_that_is_refused_is_told_as_not_written(reply: Reply) -> 
         assert not await ApiGpuNodes(api, Gate()).write("node1", Allocations(0, (), ()))
 
 
-async def test_a_gpu_node_s_part_is_applied() -> None:
-    """By its own field manager: the monitor's part is the monitor's."""
+async def test_the_controllers_part_of_a_gpu_node_is_applied() -> None:
+    """With its own field manager: the monitor keeps its own part."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body={}))
 
@@ -269,8 +318,8 @@ async def test_a_gpu_node_s_part_is_applied() -> None:
         }
 
 
-async def test_an_answer_of_megabytes_is_not_read() -> None:
-    """Eight writes at once would have eight of them here; the watch shows what was written."""
+async def test_a_response_of_megabytes_is_not_read() -> None:
+    """Eight concurrent writes would hold eight of them in memory. The watch delivers what was written."""
     async with connected() as (server, api):
         long = Reply(body={"metadata": {"x": "x" * 2 * MAX_ANSWER}})
         server.on("PATCH", STATUS, long)

@@ -14,54 +14,69 @@ QUOTA = 'pods "a-0" is forbidden: exceeded quota: few, requested: pods=1, used: 
 SECURITY = 'pods "a-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
 INVALID = 'Pod "a-0" is invalid: spec.containers[0].image: Required value'
 RIGHTS = 'pods is forbidden: User "system:serviceaccount:x:y" cannot create resource "pods" in API group ""'
-AWAY = 'Internal error occurred: failed calling webhook "mutate": connection refused'
+DOWN = 'Internal error occurred: failed calling webhook "mutate": connection refused'
 
-# Status and message of the API server → word, and how the sentence goes on.
+# Status and message of the API server → reason, and the start of the message after it.
 ROWS = {
-    "the webhook says what is wrong": (400, WEBHOOK, "RequestInvalid", "cannot read annotation agentaflow.gpu/count"),
-    "a policy says what is wrong": (403, POLICY, "RequestInvalid", "cannot write annotation x; leave it as it is"),
+    "the webhook refuses the pod": (400, WEBHOOK, "RequestInvalid", "cannot read annotation agentaflow.gpu/count"),
+    "a policy refuses the pod": (403, POLICY, "RequestInvalid", "cannot write annotation x; leave it as it is"),
     "a bad map": (400, "denied the request: MapInvalid: line 2: bad", "MapInvalid", "line 2: bad"),
     "the quota is used up": (403, QUOTA, "InsufficientResources", f"cannot make pod d/a-0: {QUOTA}; make room"),
-    "Pod Security says no": (403, SECURITY, "RequestInvalid", f"cannot make pod d/a-0: {SECURITY}; correct it"),
-    "it is no valid pod": (422, INVALID, "RequestInvalid", f"cannot make pod d/a-0: {INVALID}; correct it"),
-    "the namespace has gone": (404, 'namespaces "d" not found', "RequestInvalid", "cannot make pod d/a-0: namespaces"),
-    "we lack a right": (403, RIGHTS, "SchedulerError", f"cannot make pod d/a-0: {RIGHTS}; trying again by itself"),
-    "the webhook is away": (500, AWAY, "SchedulerError", f"cannot make pod d/a-0: {AWAY}; trying again by itself"),
+    "Pod Security refuses the pod": (403, SECURITY, "RequestInvalid", f"cannot make pod d/a-0: {SECURITY}; correct it"),
+    "the pod is invalid": (422, INVALID, "RequestInvalid", f"cannot make pod d/a-0: {INVALID}; correct it"),
+    "the namespace is gone": (404, 'namespaces "d" not found', "RequestInvalid", "cannot make pod d/a-0: namespaces"),
+    "a right is missing": (
+        403,
+        RIGHTS,
+        "SchedulerError",
+        f"cannot make pod d/a-0: {RIGHTS}; trying again by itself",
+    ),
+    "the webhook is down": (
+        500,
+        DOWN,
+        "SchedulerError",
+        f"cannot make pod d/a-0: {DOWN}; trying again by itself",
+    ),
     "the server is busy": (429, "slow down", "SchedulerError", "cannot make pod d/a-0: slow down; trying again"),
-    "a word within another is none": (500, "NotMapInvalid: x", "SchedulerError", "cannot make pod d/a-0: NotMap"),
+    "a reason within a word": (
+        500,
+        "NotMapInvalid: x",
+        "SchedulerError",
+        "cannot make pod d/a-0: NotMap",
+    ),
 }
 
 
-@pytest.mark.parametrize(("status", "said", "word", "told"), ROWS.values(), ids=ROWS)
-def test_what_a_refusal_means(status: int, said: str, word: str, told: str) -> None:
-    """The closed list's word wherever the fault is the workload's own; the API server's sentence in any case."""
-    trouble = refused("d/a-0", status, said)
+@pytest.mark.parametrize(("status", "text", "reason", "start"), ROWS.values(), ids=ROWS)
+def test_a_refusal_has_a_reason(status: int, text: str, reason: str, start: str) -> None:
+    """A reason of the closed list if the workload is at fault, and always the message of the API server."""
+    failure = refused("d/a-0", status, text)
 
-    assert trouble.reason == word
-    assert trouble.message.startswith(f"{word}: {told}")
+    assert failure.reason == reason
+    assert failure.message.startswith(f"{reason}: {start}")
 
 
-def test_a_long_answer_is_cut_and_keeps_its_cure() -> None:
-    """A list of everything that is wrong with a pod may be long."""
+def test_a_long_message_is_cut_and_keeps_its_remedy() -> None:
+    """A pod may have a long list of errors."""
     message = refused("d/a-0", 422, "spec.volumes: " * 1000).message
 
     assert len(message.encode()) <= 1000
     assert message.endswith("trying again by itself")
 
 
-def test_silence_is_our_own_fault() -> None:
-    """Nobody knows what became of the request."""
-    trouble = unanswered("d/a-0", "time-out")
+def test_a_missing_response_is_a_scheduler_error() -> None:
+    """The result of the request is unknown."""
+    failure = unanswered("d/a-0", "time-out")
 
-    assert trouble.reason == "SchedulerError"
-    assert trouble.message == (
+    assert failure.reason == "SchedulerError"
+    assert failure.message == (
         "SchedulerError: cannot tell whether pod d/a-0 was made: time-out; trying again by itself"
     )
 
 
-def test_a_name_that_is_taken() -> None:
-    """By somebody who stays: then it is the workload's own name that does not do; by somebody who goes: it waits."""
-    stays, goes = taken("d/a-0", going=False), taken("d/a-0", going=True)
+def test_a_taken_name_is_invalid_unless_its_pod_terminates() -> None:
+    """A pod that stays makes the workload's name unusable. A terminating pod delays the creation."""
+    stays, goes = taken("d/a-0", deleting=False), taken("d/a-0", deleting=True)
 
     assert stays.reason == "RequestInvalid"
     assert "a pod of that name is there, and it is not this workload's" in stays.message

@@ -8,16 +8,16 @@ from gpu_scheduler.controller.gpu_node_status import Allocations, GpuNode
 from gpu_scheduler.controller.reconcile_loop import ReconcileError
 from tests.core.build import node, pod, running
 
-TOLD = GpuNode("node1", 1)
+GPU_NODE = GpuNode("node1", 1)
 OBSERVER = {"agentaflow.gpu/observer": "true"}
 
 
 @dataclass
 class Cluster:
-    """A GPUNode's status in memory."""
+    """Stores the status of a GPUNode in memory."""
 
-    deaf: bool = False
-    told: list[Allocations] = field(default_factory=list)
+    refuses: bool = False
+    written: list[Allocations] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     now: float = 0.0
 
@@ -27,80 +27,81 @@ class Cluster:
         )
 
     async def write(self, name: str, occupied: Allocations) -> bool:
-        """See NodeWriter."""
+        """Store the status, unless `refuses` is set."""
         assert name == "node1"
-        if not self.deaf:
-            self.told.append(occupied)
-            self.nodes.gpu_nodes.applied(replace(TOLD, occupied=occupied))
-        return not self.deaf
+        if not self.refuses:
+            self.written.append(occupied)
+            self.nodes.gpu_nodes.applied(replace(GPU_NODE, occupied=occupied))
+        return not self.refuses
 
-    async def look(self) -> int:
-        """Look at node1, some time after the last look; answers how many cards were told last."""
+    async def reconcile(self) -> int:
+        """Reconcile node1 a second after the last time; return the number of devices in the last status."""
         self.now += 1
         await self.nodes.reconcile("node1")
-        return self.told[-1].allocated
+        return self.written[-1].allocated
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """A node with its GPUNode."""
+    """Return a cluster with a node and its GPUNode."""
     made = Cluster()
     made.nodes.nodes.applied(node("node1"))
-    made.nodes.gpu_nodes.applied(TOLD)
+    made.nodes.gpu_nodes.applied(GPU_NODE)
     return made
 
 
-async def test_pods_come_and_go(cluster: Cluster) -> None:
-    """Bound pods hold, finished and forgotten ones do not, observers never did; each change is told once."""
+@pytest.mark.promise("order-9")
+async def test_allocations_follow_the_pods(cluster: Cluster) -> None:
+    """Bound pods hold devices; finished and deleted pods and observers do not. Each change is written once."""
     bound = running("train-0", "node1")
-    assert await cluster.look() == 0
+    assert await cluster.reconcile() == 0
     for shown in (pod("train-0"), bound, bound, running("watch-0", "node1", annotations=OBSERVER)):
         cluster.nodes.pods.applied(shown)
-        await cluster.look()
-    assert [each.allocated for each in cluster.told] == [0, 2]
+        await cluster.reconcile()
+    assert [each.allocated for each in cluster.written] == [0, 2]
 
     cluster.nodes.pods.applied(replace(bound, phase="Succeeded"))
-    assert await cluster.look() == 0
+    assert await cluster.reconcile() == 0
     cluster.nodes.pods.applied(bound)
-    assert await cluster.look() == 2
+    assert await cluster.reconcile() == 2
     cluster.nodes.pods.forgotten(bound)
     cluster.nodes.pods.forgotten(pod("train-1"))
-    assert await cluster.look() == 0
+    assert await cluster.reconcile() == 0
     assert set(cluster.added) == {"node1"}
 
 
-async def test_a_node_that_is_not_ready_or_gone_is_told(cluster: Cluster) -> None:
-    """And who still holds its cards."""
+async def test_a_node_that_is_not_ready_or_gone_is_reported(cluster: Cluster) -> None:
+    """Together with the pods that still hold its devices."""
     cluster.nodes.pods.applied(running("train-0", "node1"))
     cluster.nodes.nodes.applied(node("node1", ready=False))
-    assert await cluster.look() == 2
+    assert await cluster.reconcile() == 2
     cluster.nodes.nodes.forgotten(node("node1"))
-    assert await cluster.look() == 2
+    assert await cluster.reconcile() == 2
 
-    assert [each.conditions[0].reason for each in cluster.told] == ["NodeNotReady", "NodeNotFound"]
+    assert [each.conditions[0].reason for each in cluster.written] == ["NodeNotReady", "NodeNotFound"]
 
 
-async def test_what_has_no_gpunode_is_left_alone(cluster: Cluster) -> None:
-    """The monitor makes them, not we."""
-    cluster.nodes.gpu_nodes.forgotten(TOLD)
+async def test_a_node_without_a_gpunode_is_ignored(cluster: Cluster) -> None:
+    """The monitor creates GPUNodes; the controller does not."""
+    cluster.nodes.gpu_nodes.forgotten(GPU_NODE)
     assert await cluster.nodes.reconcile("node1") is None
     assert await cluster.nodes.reconcile("node2") is None
 
-    assert cluster.told == []
+    assert cluster.written == []
 
 
-async def test_a_busy_node_is_told_of_once_a_second(cluster: Cluster) -> None:
-    """What happens meanwhile is told together."""
-    await cluster.look()
+async def test_a_busy_node_is_written_once_a_second(cluster: Cluster) -> None:
+    """Changes within a second are written together."""
+    await cluster.reconcile()
     cluster.now += 0.25
     for number in range(3):
         cluster.nodes.pods.applied(running(f"train-{number}", "node1", "0=node1:0\n1=node1:1\n2=node1:2"))
         assert await cluster.nodes.reconcile("node1") == 0.75
-    assert [await cluster.look(), len(cluster.told)] == [3, 2]
+    assert [await cluster.reconcile(), len(cluster.written)] == [3, 2]
 
 
-async def test_a_status_that_cannot_be_written_is_a_failed_look(cluster: Cluster) -> None:
-    """So it is repeated."""
-    cluster.deaf = True
+async def test_a_status_that_cannot_be_written_fails_the_reconcile(cluster: Cluster) -> None:
+    """The reconcile is then repeated."""
+    cluster.refuses = True
     with pytest.raises(ReconcileError):
         await cluster.nodes.reconcile("node1")

@@ -22,13 +22,13 @@ requests = st.builds(
 
 
 @given(requests)
-def test_what_is_asked_for_is_what_the_scheduler_reads(request: CountRequest) -> None:
+def test_the_scheduler_reads_the_request_of_the_workload(request: CountRequest) -> None:
     """A workload's request, written on a pod and read from it, is the same request."""
     assert pod("train-0", None, annotations=annotations_of(request)).request == PlacementRequest(count=request)
 
 
-def test_only_what_is_asked_for_is_written() -> None:
-    """The count always, so that the pod is one of ours; the rest where it is not as it would be anyway."""
+def test_only_requested_annotations_are_written() -> None:
+    """The count always, because it marks the pod as ours. Other values only if they differ from the default."""
     assert annotations_of(CountRequest(2)) == {"agentaflow.gpu/count": "2"}
     assert annotations_of(CountRequest(1, 8192, False, "A100", Strategy.BEST_FIT, -5)) == {
         "agentaflow.gpu/count": "1",
@@ -45,7 +45,7 @@ NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True)
 
 @given(NAMES)
 def test_a_name_fits_into_a_label_and_a_pod_s_name(name: str) -> None:
-    """Whatever Kubernetes allows as an object's name; two long ones stay apart, a short one stays as it is."""
+    """For every valid name of an object. Two long names stay different, and a short one is unchanged."""
     shortened = short(name)
 
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", shortened)
@@ -55,8 +55,8 @@ def test_a_name_fits_into_a_label_and_a_pod_s_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 52, "a" * 53, "a" * 43 + ".b" * 105, "a" * 42 + "-." + "b" * 200])
-def test_a_long_name_is_cut_and_told_apart(name: str) -> None:
-    """At a place where a name may end."""
+def test_a_long_name_is_cut_and_stays_unique(name: str) -> None:
+    """It is cut where a name may end."""
     shortened = short(name)
 
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", shortened)
@@ -69,15 +69,15 @@ def test_a_long_name_is_cut_and_told_apart(name: str) -> None:
     ("name", "number"),
     [("train-0", 0), ("train-12", 12), ("train", 0), ("train-x", 0), ("train-٣", 0)],
 )
-def test_the_number_of_a_try_stands_in_its_pod_s_name(name: str, number: int) -> None:
-    """A name without one counts as the first: what is whose is told by the whole name anyway."""
+def test_the_name_of_a_pod_has_the_number_of_its_attempt(name: str, number: int) -> None:
+    """A name without a number counts as the first attempt. The owner follows from the whole name in any case."""
     made = Attempt(PodRef("default", name, "uid"), "train", "uid-1")
 
     assert (made.number, made.key) == (number, "default/train")
 
 
-def test_a_workload_s_key() -> None:
-    """Namespace and name, as its pods' keys."""
+def test_the_key_of_a_workload_has_namespace_and_name() -> None:
+    """The keys of its pods are equal to it."""
     made = GpuWorkload("default", "train", "uid-1", "7", 1, CountRequest(1), 0)
 
     assert made.key == "default/train"

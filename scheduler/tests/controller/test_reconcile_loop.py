@@ -11,8 +11,8 @@ from tests.waiting import limit
 
 
 @asynccontextmanager
-async def at_work(work: ReconcileLoop, **reconcilers: Reconcile) -> AsyncIterator[asyncio.Task[None]]:
-    """Let it look."""
+async def running(work: ReconcileLoop, **reconcilers: Reconcile) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the loop with these reconcilers."""
     task = asyncio.create_task(work.run(reconcilers))
     try:
         yield task
@@ -21,8 +21,8 @@ async def at_work(work: ReconcileLoop, **reconcilers: Reconcile) -> AsyncIterato
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_every_key_is_looked_at_by_who_knows_its_kind() -> None:
-    """What was added before it ran, and what comes later."""
+async def test_each_key_is_reconciled_by_the_reconciler_of_its_kind() -> None:
+    """Keys that were added before the loop runs, and later ones."""
     seen: list[tuple[str, str]] = []
 
     async def pods(name: str) -> None:
@@ -33,7 +33,7 @@ async def test_every_key_is_looked_at_by_who_knows_its_kind() -> None:
 
     work = ReconcileLoop()
     work.add("pods", "a")
-    async with at_work(work, pods=pods, nodes=nodes):
+    async with running(work, pods=pods, nodes=nodes):
         await until(lambda: seen)
         work.add("nodes", "b")
         await until(lambda: len(seen) == 2)
@@ -42,61 +42,61 @@ async def test_every_key_is_looked_at_by_who_knows_its_kind() -> None:
     assert (work.waiting, work.heartbeat_age) == (0, 0)
 
 
-async def test_a_failure_is_repeated_and_holds_up_nobody(
+async def test_a_failure_is_repeated_and_delays_no_other_key(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Told or not: an error of our own costs its key a pause, and no other key anything."""
+    """A reported failure and an error of our own: both delay only their key."""
     monkeypatch.setattr(reconcile_loop, "BACKOFF_FIRST", 0.01)
     seen: list[str] = []
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         seen.append(name)
         if seen.count(name) == 1 and name != "well":
-            raise ReconcileError("try again") if name == "told" else ZeroDivisionError
+            raise ReconcileError("try again") if name == "reported" else ZeroDivisionError
 
     work = ReconcileLoop()
-    for name in ("told", "bug", "well"):
+    for name in ("reported", "bug", "well"):
         work.add("x", name)
-    async with at_work(work, x=look):
+    async with running(work, x=reconcile):
         await until(lambda: len(seen) == 5)
 
-    assert sorted(seen) == ["bug", "bug", "told", "told", "well"]
-    assert "Looking ended in an error of our own" in caplog.text
+    assert sorted(seen) == ["bug", "bug", "reported", "reported", "well"]
+    assert "Reconciling failed with an internal error" in caplog.text
 
 
-async def test_a_look_that_wants_another_gets_it() -> None:
-    """Though nothing changed."""
+async def test_a_reconcile_can_request_another() -> None:
+    """Even if no object changed."""
     seen: list[str] = []
 
-    async def look(name: str) -> float | None:
+    async def reconcile(name: str) -> float | None:
         seen.append(name)
         return 0.01 if len(seen) < 3 else None
 
     work = ReconcileLoop()
     work.add("x", "a")
-    async with at_work(work, x=look):
+    async with running(work, x=reconcile):
         await until(lambda: len(seen) == 3)
         await asyncio.sleep(0.05)
 
     assert seen == ["a"] * 3
 
 
-async def test_only_so_many_looks_at_once() -> None:
-    """The rest wait their turn; the pulse goes on."""
-    going, most, go_on = 0, 0, asyncio.Event()
+async def test_concurrent_reconciles_are_limited() -> None:
+    """The other keys wait, and the heartbeat continues."""
+    active, most, go_on = 0, 0, asyncio.Event()
 
-    async def look(_: str) -> None:
-        nonlocal going, most
-        going += 1
-        most = max(most, going)
+    async def reconcile(_: str) -> None:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
         await go_on.wait()
-        going -= 1
+        active -= 1
 
     work = ReconcileLoop(workers=2)
     for number in range(5):
         work.add("x", str(number))
-    async with at_work(work, x=look):
-        await until(lambda: going == 2)
+    async with running(work, x=reconcile):
+        await until(lambda: active == 2)
         assert (work.waiting, work.heartbeat_age) == (5, 0)
         go_on.set()
         await until(lambda: work.waiting == 0)
@@ -104,19 +104,19 @@ async def test_only_so_many_looks_at_once() -> None:
     assert most == 2
 
 
-async def test_stopping_begins_nothing_and_waits_for_what_is_under_way() -> None:
-    """At most so long; whether all ended is the answer."""
+async def test_drain_starts_nothing_and_waits_for_reconciles_in_progress() -> None:
+    """At most the given seconds; it returns whether all of them ended."""
     began: list[str] = []
     go_on = asyncio.Event()
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         began.append(name)
         await go_on.wait()
 
     work = ReconcileLoop(workers=1)
     work.add("x", "a")
     work.add("x", "b")
-    async with at_work(work, x=look) as task:
+    async with running(work, x=reconcile) as task:
         await until(lambda: began)
         assert not await work.drain(0.01)
         go_on.set()
@@ -127,12 +127,12 @@ async def test_stopping_begins_nothing_and_waits_for_what_is_under_way() -> None
     assert await ReconcileLoop().drain(1)
 
 
-async def test_a_loop_that_does_not_come_round_has_no_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease is then given up by who holds it."""
+async def test_the_heartbeat_of_a_blocked_loop_ages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The elector then gives up the lease."""
     now = [0.0]
     work = ReconcileLoop(clock=lambda: now[0])
-    async with at_work(work):
+    async with running(work):
         await asyncio.sleep(0)
         now[0] = 12
 
-        assert work.heartbeat_age == 12 - reconcile_loop.REST
+        assert work.heartbeat_age == 12 - reconcile_loop.LONGEST_WAIT

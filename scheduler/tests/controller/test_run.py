@@ -1,4 +1,4 @@
-"""A whole controller in one process, before an API server that answers from a script."""
+"""A whole controller in one process, with a fake API server that replies from a script."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ GPU_NODE: Object = {"metadata": {"name": "node1"}, "spec": {"nodeName": "node1"}
 
 
 def settings(**others: Any) -> LeaderSettings:
-    """A replica's settings on this host."""
+    """Return the settings of a replica on this host."""
     given = {"bind_address": "127.0.0.1", "http_port": free_port(), "kubernetes_namespace": "gpu-scheduler-system"}
     return LeaderSettings(**{**given, **others})
 
 
 def script(server: FakeServer, *events: Object) -> None:
-    """A cluster with one workload, one node and its GPUNode; `events` are what the watch of pods brings later."""
+    """Set up one workload, one node and its GPUNode. The watch of pods delivers `events` later."""
     for path, items in (
         ("/api/v1/pods", []),
         ("/api/v1/nodes", [{"metadata": {"name": "node1"}, "status": {}}]),
@@ -77,13 +77,13 @@ def script(server: FakeServer, *events: Object) -> None:
 
 @asynccontextmanager
 async def leading(given: LeaderSettings, *events: Object) -> AsyncIterator[tuple[ControllerProcess, FakeServer, str]]:
-    """A replica that leads, its server, and where it serves."""
+    """Yield a replica that leads, its API server, and the URL at which it serves."""
     async with connected() as (server, api):
         script(server, *events)
         replica, stop = ControllerProcess(given, api), asyncio.Event()
         task = asyncio.create_task(replica.serve(stop))
         try:
-            await until(lambda: task.done() or replica.work._heartbeat is not None)
+            await until(lambda: task.done() or replica.loop._heartbeat is not None)
             yield replica, server, f"http://127.0.0.1:{given.http_port}"
         finally:
             stop.set()
@@ -91,7 +91,7 @@ async def leading(given: LeaderSettings, *events: Object) -> AsyncIterator[tuple
 
 
 async def test_a_workload_gets_its_pod_and_a_node_its_status() -> None:
-    """All is listed before anything is made; the lease is the controller's own."""
+    """Everything is listed before a pod is created. The controller has its own lease."""
     async with leading(settings()) as (_, server, url):
         await until(lambda: server.asked("POST", PODS) and server.asked("PATCH"))
 
@@ -102,20 +102,20 @@ async def test_a_workload_gets_its_pod_and_a_node_its_status() -> None:
         assert await ask(f"{url}/livez") == (200, "ok")
 
 
-async def test_what_the_watch_shows_is_told() -> None:
-    """The workload runs, and the node's card is taken; when the pod has gone, it is not."""
+async def test_watch_events_are_written_to_the_status() -> None:
+    """The workload runs, and the node's device is allocated. Once the pod is deleted, another is created."""
     async with leading(settings(), {"type": "ADDED", "object": POD}) as (replica, server, _):
         await until(lambda: server.asked("PATCH", STATUS))
-        told = server.asked("PATCH", STATUS)[0].body["status"]
-        assert (told["phase"], told["node"], told["devices"]) == ("Running", "node1", ["2"])
+        written = server.asked("PATCH", STATUS)[0].body["status"]
+        assert (written["phase"], written["node"], written["devices"]) == ("Running", "node1", ["2"])
         await until(lambda: any(each.body["status"].get("allocated") == 1 for each in server.asked("PATCH")))
 
         seen = replica.watches._all["pods"]._known["pod-0"]
-        replica.watches._all["pods"]._observer.forgotten(seen)
+        replica.watches._all["pods"]._handler.forgotten(seen)
         await until(lambda: server.asked("POST", PODS))
 
 
-async def test_the_metrics_tell_what_the_controller_knows() -> None:
+async def test_the_metrics_show_the_controllers_state() -> None:
     """Gauges are read when they are scraped."""
     async with leading(settings()) as (_, _, url):
         status, text = await ask(f"{url}/metrics")
@@ -128,30 +128,31 @@ async def test_the_metrics_tell_what_the_controller_knows() -> None:
 
 
 async def test_a_stuck_worker_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a restart helps then, and the probe says why."""
+    """Only a restart helps then, and the probe gives the reason."""
     async with leading(settings()) as (_, _, url):
         monkeypatch.setattr(WIRING, "STUCK", -1.0)
         status, text = await ask(f"{url}/livez")
 
         assert status == 503
-        assert "the worker has shown no sign of life for 0 s" in text
+        assert "the worker loop has not run for 0 s" in text
 
 
-async def test_a_write_under_way_keeps_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody may lead while a write of ours can still land: the lease is left to expire."""
+@pytest.mark.promise("order-8")
+async def test_a_write_in_progress_keeps_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other replica may lead while a write may still be applied: the lease is left to expire."""
 
-    async def unsettled(_seconds: float) -> bool:
+    async def unfinished(_seconds: float) -> bool:
         return False
 
     released = []
     async with leading(settings()) as (replica, _, _):
-        monkeypatch.setattr(replica.work, "drain", unsettled)
+        monkeypatch.setattr(replica.loop, "drain", unfinished)
         monkeypatch.setattr(replica.leadership, "release", lambda: released.append("released"))
 
     assert released == []
 
 
-async def test_a_release_that_hangs_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_release_that_hangs_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease then expires by itself."""
     monkeypatch.setattr(WIRING, "RELEASE", 0.01)
     async with leading(settings()) as (replica, _, _):
@@ -161,8 +162,8 @@ async def test_a_release_that_hangs_costs_little(monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - began < limit(5)
 
 
-async def test_a_signal_ends_the_controller_in_good_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM: nothing new begun, and no error."""
+async def test_sigterm_ends_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts no new write and ends without an error."""
     async with connected() as (server, api):
         script(server)
 
@@ -192,6 +193,6 @@ async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_no_cluster_is_bad_input() -> None:
-    """The sentence says what would do."""
+    """The sentence gives the remedy."""
     with pytest.raises(UsageError, match="cannot reach a cluster through kubeconfig /nowhere"):
         await run_controller(settings(), "/nowhere", None)

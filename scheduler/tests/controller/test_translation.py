@@ -9,8 +9,8 @@ from gpu_scheduler.controller.gpu_workload import Phase, StatusCondition, Worklo
 from gpu_scheduler.controller.translation import (
     occupied_object,
     read_gpu_node,
-    read_seen_pod,
     read_template,
+    read_watched_pod,
     read_workload,
     status_object,
 )
@@ -34,17 +34,17 @@ STATUS = WorkloadStatus(
 
 
 def raw(value: object) -> bytes:
-    """As the API server sends it."""
+    """Return the value as the API server sends it."""
     return json.dumps(value).encode()
 
 
 def workload(status: object = None, meta: object = META, **spec: Any) -> bytes:
-    """A GPUWorkload's JSON."""
+    """Return a GPUWorkload's JSON."""
     return raw({"metadata": meta, "spec": {"podTemplate": TEMPLATE, **spec}, "status": status})
 
 
-def test_the_least_a_workload_says() -> None:
-    """One card of any kind, alone, once; the template stays what it is."""
+def test_a_minimal_workload_is_read() -> None:
+    """One exclusive device of any type, without a retry."""
     key, found = read_workload(workload())
 
     assert (key, found.uid, found.version, found.generation) == ("default/train", "uid-1", "7", 2)
@@ -52,8 +52,8 @@ def test_the_least_a_workload_says() -> None:
     assert found.excess is None
 
 
-def test_all_that_a_workload_may_say() -> None:
-    """Of two memories the larger one counts."""
+def test_a_complete_workload_is_read() -> None:
+    """The larger of two memory values counts."""
     _, found = read_workload(
         workload(
             meta={**META, "deletionTimestamp": NOW},
@@ -71,8 +71,8 @@ def test_all_that_a_workload_may_say() -> None:
     assert (found.retries, found.deleting) == (3, True)
 
 
-def test_a_template_is_read_by_itself() -> None:
-    """Of which workload it is, and of which generation; its spec stays what it is."""
+def test_a_template_is_read_with_uid_and_generation() -> None:
+    """They are those of its workload. Its spec is not changed."""
     template = {"metadata": {"labels": {"a": "b"}}, **TEMPLATE}
 
     uid, generation, found = read_template(workload(podTemplate=template))
@@ -83,8 +83,8 @@ def test_a_template_is_read_by_itself() -> None:
     assert found.metadata.labels == {"a": "b"}
 
 
-def test_a_template_that_is_too_long_is_noted() -> None:
-    """Nobody keeps it, and nobody makes a pod of it."""
+def test_a_template_that_is_too_long_is_reported() -> None:
+    """It is not kept, and no pod is created from it."""
     spec = {"containers": [{"name": "main", "args": ["x" * 262_144]}]}
 
     _, found = read_workload(workload(podTemplate={"spec": spec}))
@@ -96,27 +96,27 @@ def test_a_template_that_is_too_long_is_noted() -> None:
 @pytest.mark.parametrize(
     "status", [STATUS, WorkloadStatus(), WorkloadStatus(reason="GpuHeld", message="x", completed_at=NOW)]
 )
-def test_what_was_told_is_read_back(status: WorkloadStatus) -> None:
-    """As it was told, so that nothing is told twice."""
-    told = msgspec.to_builtins(status_object(status))
+def test_a_written_status_is_read_back(status: WorkloadStatus) -> None:
+    """Unchanged, so that no status is written twice."""
+    written = msgspec.to_builtins(status_object(status))
 
-    assert read_workload(workload(status=told))[1].status == status
+    assert read_workload(workload(status=written))[1].status == status
 
 
 def test_a_new_workload_has_no_status_yet() -> None:
-    """An empty one is one without a phase."""
+    """An empty status is a status without a phase."""
     assert read_workload(workload(status={}))[1].status == WorkloadStatus()
 
 
 @pytest.mark.parametrize("text", [b"{}", b'{"metadata": {}, "spec": {}}', b"[" * 30_000, b"no"])
-def test_what_is_no_workload_is_told_as_such(text: bytes) -> None:
-    """The watch goes on with the next."""
+def test_an_invalid_workload_is_an_error(text: bytes) -> None:
+    """The reflector continues with the next object."""
     with pytest.raises((msgspec.ValidationError, msgspec.DecodeError)):
         read_workload(text)
 
 
 def pod(owner: str | None = "GPUWorkload", phase: str = "Running", **status: Any) -> bytes:
-    """A pod's JSON; `owner` is its controller's kind."""
+    """Return a pod's JSON; `owner` is the kind of its controller."""
     owners = [{"kind": "Other", "name": "x", "uid": "x"}]
     if owner is not None:
         owners.append({"kind": owner, "name": "train", "uid": "uid-1", "controller": True})  # type: ignore[dict-item]
@@ -139,16 +139,16 @@ def pod(owner: str | None = "GPUWorkload", phase: str = "Running", **status: Any
 
 
 @pytest.mark.parametrize("owner", [None, "StatefulSet"])
-def test_a_pod_of_somebody_else_is_only_a_pod(owner: str | None) -> None:
-    """It may hold cards, and is nobody's workload's."""
-    uid, seen = read_seen_pod(pod(owner))
+def test_a_pod_of_another_owner_is_no_attempt(owner: str | None) -> None:
+    """It may hold devices, but belongs to no workload."""
+    uid, seen = read_watched_pod(pod(owner))
 
     assert (uid, seen.attempt, seen.pod.node) == ("pod-0", None, "node1")
 
 
-def test_a_pod_of_a_workload() -> None:
-    """Whose it is, where, with what, and since when."""
-    _, seen = read_seen_pod(pod(startTime=NOW))
+def test_a_pod_of_a_workload_is_an_attempt() -> None:
+    """With its owner, node, devices and start time."""
+    _, seen = read_watched_pod(pod(startTime=NOW))
 
     made = seen.attempt
     assert made is not None
@@ -158,7 +158,7 @@ def test_a_pod_of_a_workload() -> None:
 
 
 def ended(name: str, code: int, at: str, **more: str) -> dict[str, object]:
-    """How a container ended."""
+    """Return the status of a container that ended."""
     return {"name": name, "state": {"terminated": {"exitCode": code, "finishedAt": at, **more}}}
 
 
@@ -167,7 +167,7 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {"containerStatuses": [ended("side", 0, "1"), ended("main", 3, "2", reason="Error")]},
         ("Error", "container main ended with exit code 3", "2"),
     ),
-    "its container left a word": (
+    "its container left a message": (
         {"containerStatuses": [ended("main", 137, "2", reason="OOMKilled", message=" too much\n")]},
         ("OOMKilled", "container main ended with exit code 137: too much", "2"),
     ),
@@ -179,43 +179,43 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
         {"reason": "Evicted", "message": "The node was low on memory", "containerStatuses": [{"name": "main"}]},
         ("Evicted", "The node was low on memory", ""),
     ),
-    "it says only that it was long": ({"message": "too long"}, ("", "too long", "")),
-    "nobody says anything": ({}, ("", "", "")),
-    "its containers ended well, and yet": ({"containerStatuses": [ended("main", 0, "2")]}, ("", "", "2")),
+    "it has only a message": ({"message": "too long"}, ("", "too long", "")),
+    "it has no reason and no message": ({}, ("", "", "")),
+    "its containers succeeded": ({"containerStatuses": [ended("main", 0, "2")]}, ("", "", "2")),
 }
 
 
 @pytest.mark.parametrize(("status", "found"), FAULTS.values(), ids=FAULTS)
-def test_why_a_pod_failed(status: dict[str, Any], found: tuple[str, str, str]) -> None:
-    """What whoever ended it says, else how its first failed container ended; and when the last one did."""
-    made = read_seen_pod(pod(phase="Failed", **status))[1].attempt
+def test_the_reason_of_a_failed_pod_is_read(status: dict[str, Any], found: tuple[str, str, str]) -> None:
+    """The pod's own reason, or else how its first failed container ended; and when the last container ended."""
+    made = read_watched_pod(pod(phase="Failed", **status))[1].attempt
 
     assert made is not None
     assert (made.fault, made.details, made.finished_at) == found
 
 
-def test_a_gpu_node_is_read_as_it_was_told() -> None:
-    """Conditions of others stay out of it."""
+def test_a_gpu_node_is_read_as_it_was_written() -> None:
+    """Conditions of others are left out."""
     ready = StatusCondition("Ready", "True", "NodeReady", "the node is ready", 1, NOW)
     occupied = Allocations(3, (Allocation("default/a", "0", memory=8192), Allocation("default/b", unnamed=2)), (ready,))
-    told = msgspec.to_builtins(occupied_object(occupied))
+    ours = msgspec.to_builtins(occupied_object(occupied))
     other = {"type": "Cool", "status": "True", "reason": "x", "message": "", "lastTransitionTime": NOW}
-    status = {**told, "gpus": 4, "devices": [{"index": 0, "model": "A100"}], "conditions": [other, *told["conditions"]]}
+    status = {**ours, "gpus": 4, "devices": [{"index": 0, "model": "A100"}], "conditions": [other, *ours["conditions"]]}
     node = {"metadata": {"name": "node1", "generation": 1}, "spec": {"nodeName": "node1"}, "status": status}
 
     assert read_gpu_node(raw(node)) == ("node1", GpuNode("node1", 1, occupied))
 
 
 @pytest.mark.parametrize("status", [None, {}, {"gpus": 4, "devices": []}])
-def test_a_gpu_node_that_only_its_monitor_wrote(status: object) -> None:
-    """Nothing was told of who has its cards."""
+def test_a_gpu_node_that_only_its_monitor_wrote_has_no_allocations(status: object) -> None:
+    """No controller has written the holders of its devices."""
     node = {"metadata": {"name": "node1"}, "spec": {"nodeName": "node1"}, "status": status}
 
     assert read_gpu_node(raw(node)) == ("node1", GpuNode("node1", 0))
 
 
-def test_that_nobody_has_anything_is_told_too() -> None:
-    """An empty list takes the last entry away."""
+def test_empty_allocations_are_written() -> None:
+    """An empty list removes the last entry."""
     assert msgspec.to_builtins(occupied_object(Allocations(0, (), ()))) == {
         "allocated": 0,
         "allocations": [],

@@ -6,7 +6,7 @@ from gpu_scheduler.controller.work_queue import WorkQueue
 
 
 def queue(*keys: str) -> WorkQueue[str]:
-    """A queue with these keys."""
+    """Return a queue with these keys."""
     made: WorkQueue[str] = WorkQueue(1, 8)
     for key in keys:
         made.add(key)
@@ -20,8 +20,8 @@ def test_keys_come_in_the_order_in_which_they_changed() -> None:
     assert [work.pop(0), work.pop(0), work.pop(0)] == ["a", "b", None]
 
 
-def test_a_key_is_looked_at_by_one_at_a_time() -> None:
-    """What changes while it is looked at comes again, afterwards."""
+def test_a_key_has_one_worker_at_a_time() -> None:
+    """A key that changes while it is reconciled comes again afterwards."""
     work = queue("a")
     assert work.pop(0) == "a"
     work.add("a")
@@ -31,8 +31,8 @@ def test_a_key_is_looked_at_by_one_at_a_time() -> None:
     assert (work.next_due(1), work.pop(1)) == (1, "a")
 
 
-def test_a_key_that_wants_another_look_comes_when_it_is_time() -> None:
-    """And sooner where it changes; then the time counts no more."""
+def test_a_delayed_key_comes_when_it_is_due() -> None:
+    """A change brings it earlier and cancels the delay."""
     work = queue("a")
     work.pop(0)
     work.done("a", 0, again=5)
@@ -45,8 +45,8 @@ def test_a_key_that_wants_another_look_comes_when_it_is_time() -> None:
     assert (work.pop(100), work.next_due(100), len(work)) == (None, None, 0)
 
 
-def test_a_key_that_fails_comes_later_and_later() -> None:
-    """The pause doubles up to its longest; a look that succeeds starts anew."""
+def test_a_key_that_fails_backs_off() -> None:
+    """The pause doubles up to its maximum. A success resets it."""
     work = queue("a")
     now, pauses = 0.0, []
     for _ in range(5):
@@ -66,8 +66,8 @@ def test_a_key_that_fails_comes_later_and_later() -> None:
     assert work.next_due(now) == now + 1
 
 
-def test_a_change_during_a_failing_look_is_looked_at_at_once() -> None:
-    """It may be the cure."""
+def test_a_change_during_a_failing_reconcile_ends_the_back_off() -> None:
+    """The change may be the remedy."""
     work = queue("a")
     work.pop(0)
     work.add("a")
@@ -77,7 +77,7 @@ def test_a_change_during_a_failing_look_is_looked_at_at_once() -> None:
 
 
 def test_outdated_timers_do_not_pile_up() -> None:
-    """A key that is put off and changes again and again costs no memory."""
+    """A key that is delayed and changes again and again uses no more memory."""
     work = queue("first")
     work.pop(0)
     work.done("first", 0, again=5)
@@ -92,7 +92,7 @@ def test_outdated_timers_do_not_pile_up() -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """Against a plain list of what should come next."""
+    """Compares the queue with a plain model of the keys that are due."""
 
     keys = Bundle("keys")
 
@@ -115,7 +115,7 @@ class Model(RuleBasedStateMachine):
         self.now += seconds
 
     @rule(target=keys)
-    def look(self) -> int | None:
+    def pop(self) -> int | None:
         for key in [key for key, due in self.due.items() if due <= self.now]:
             del self.due[key]
             self.changed.add(key)

@@ -21,13 +21,13 @@ REFUSED = CreateFailure("RequestInvalid", "RequestInvalid: no")
 
 @dataclass
 class Cluster:
-    """An API server in memory: it makes pods and keeps statuses, can refuse, and shows nothing by itself."""
+    """An API server in memory: it creates pods and stores statuses, can refuse, and sends no watch event by itself."""
 
     refusals: list[CreateFailure | None] = field(default_factory=list)
-    deaf: int = 0
+    write_failures: int = 0
     tried: list[int] = field(default_factory=list)
     pods: set[int] = field(default_factory=set)
-    told: list[WorkloadStatus] = field(default_factory=list)
+    written: list[WorkloadStatus] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     now: float = 100.0
 
@@ -37,29 +37,29 @@ class Cluster:
         )
 
     async def make(self, workload: GpuWorkload, number: int) -> CreateFailure | None:
-        """See PodMaker."""
+        """Create a pod, or return the next refusal."""
         assert workload.key == KEY
         self.tried.append(number)
-        trouble = self.refusals.pop(0) if self.refusals else None
-        if trouble is None:
+        failure = self.refusals.pop(0) if self.refusals else None
+        if failure is None:
             self.pods.add(number)
-        return trouble
+        return failure
 
     async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
-        """See WorkloadWriter."""
-        if self.deaf:
-            self.deaf -= 1
+        """Store a status, or fail while `write_failures` is left."""
+        if self.write_failures:
+            self.write_failures -= 1
             return None
-        self.told.append(status)
+        self.written.append(status)
         return replace(workload, version=f"{workload.version}+", status=status)
 
     def show(self, workload: GpuWorkload) -> GpuWorkload:
-        """Let the watch show a workload."""
+        """Deliver a workload as a watch event."""
         self.workloads.workloads.applied(workload)
         return workload
 
     def show_pod(self, number: int = 0, **others: Any) -> WatchedPod:
-        """Let the watch show a pod."""
+        """Deliver a pod as a watch event."""
         ref = PodRef("default", f"train-{number}", f"pod-{number}")
         shown = WatchedPod(
             Pod(ref, PlacementRequest()), Attempt(**{"ref": ref, "owner": "train", "owner_uid": "uid-1", **others})
@@ -67,188 +67,192 @@ class Cluster:
         self.workloads.pods.applied(shown)
         return shown
 
-    async def look(self) -> float | None:
-        """Look at the workload."""
+    async def reconcile(self) -> float | None:
+        """Reconcile the workload."""
         return await self.workloads.reconcile(KEY)
 
 
 def workload(retries: int = 0, **others: Any) -> GpuWorkload:
-    """A new workload."""
+    """Return a new workload."""
     made = GpuWorkload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
     return replace(made, **others)
 
 
-async def test_a_workload_gets_one_pod_and_is_told_what_became_of_it() -> None:
-    """From nothing to the end: one pod, and a word for each change."""
+async def test_a_workload_gets_one_pod_and_a_status_for_each_change() -> None:
+    """From its creation to the end of its pod."""
     cluster = Cluster()
     cluster.show(workload())
-    assert await cluster.look() == 5
-    assert (cluster.tried, cluster.told) == ([0], [])
+    assert await cluster.reconcile() == 5
+    assert (cluster.tried, cluster.written) == ([0], [])
 
     for shown in ({}, {"node": "node1", "devices": ("0",)}, {"node": "node1", "phase": "Running"}):
         cluster.show_pod(**shown)
-        assert await cluster.look() is None
+        assert await cluster.reconcile() is None
     cluster.show_pod(node="node1", phase="Succeeded")
-    await cluster.look()
+    await cluster.reconcile()
 
-    assert [status.phase for status in cluster.told] == ["Pending", "Scheduled", "Running", "Succeeded"]
+    assert [status.phase for status in cluster.written] == ["Pending", "Scheduled", "Running", "Succeeded"]
     assert cluster.tried == [0]
     assert set(cluster.added) == {KEY}
     assert [cluster.workloads.in_phase(phase) for phase in Phase] == [0, 0, 0, 1, 0]
 
 
-async def test_a_look_at_what_has_not_changed_does_nothing() -> None:
-    """However often."""
+@pytest.mark.promise("order-4")
+async def test_a_reconcile_without_a_change_does_nothing() -> None:
+    """However often it runs."""
     cluster = Cluster()
     cluster.show(workload())
     cluster.show_pod()
     for _ in range(3):
-        assert await cluster.look() is None
+        assert await cluster.reconcile() is None
 
-    assert (len(cluster.told), cluster.tried) == (1, [])
+    assert (len(cluster.written), cluster.tried) == (1, [])
 
 
-async def test_a_pod_that_the_watch_does_not_show_is_asked_for_again_later() -> None:
+async def test_a_pod_that_the_watch_does_not_show_is_created_again_later() -> None:
     """That does no harm: it has the same name."""
     cluster = Cluster()
     cluster.show(workload())
-    assert await cluster.look() == 5
+    assert await cluster.reconcile() == 5
     cluster.now += 1
-    assert await cluster.look() == 4
+    assert await cluster.reconcile() == 4
     assert cluster.tried == [0]
     cluster.now += 5
-    await cluster.look()
+    await cluster.reconcile()
 
     assert cluster.tried == [0, 0]
 
 
-async def test_a_refusal_is_told_and_tried_again_later_and_later() -> None:
-    """A change that is no cure does not hurry it."""
+@pytest.mark.promise("order-6")
+async def test_a_refusal_is_reported_and_backs_off() -> None:
+    """A change that is no remedy does not end the back-off."""
     cluster = Cluster(refusals=[REFUSED] * 9)
     cluster.show(workload())
-    rests = []
+    pauses = []
     for _ in range(9):
-        rest = await cluster.look()
-        assert rest is not None
-        rests.append(rest)
-        cluster.show(replace(workload(), status=cluster.told[-1]))
-        assert await cluster.look() == rest
-        cluster.now += rest
+        pause = await cluster.reconcile()
+        assert pause is not None
+        pauses.append(pause)
+        cluster.show(replace(workload(), status=cluster.written[-1]))
+        assert await cluster.reconcile() == pause
+        cluster.now += pause
 
-    assert rests == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert len(cluster.tried) == 9
-    assert [(status.phase, status.reason, status.message) for status in cluster.told] == [
+    assert [(status.phase, status.reason, status.message) for status in cluster.written] == [
         ("Pending", "RequestInvalid", "RequestInvalid: no")
     ]
-    assert await cluster.look() == 5
+    assert await cluster.reconcile() == 5
     assert cluster.pods == {0}
 
 
 async def test_a_corrected_workload_is_tried_at_once() -> None:
-    """Another generation is another try; so is another workload of the same name."""
+    """Another generation ends the back-off, and so does another workload of the same name."""
     cluster = Cluster(refusals=[REFUSED] * 3)
     cluster.show(workload())
-    await cluster.look()
+    await cluster.reconcile()
     cluster.show(workload(generation=2))
-    await cluster.look()
+    await cluster.reconcile()
     cluster.show(workload(generation=2, uid="uid-2"))
-    await cluster.look()
+    await cluster.reconcile()
 
     assert len(cluster.tried) == 3
 
 
 async def test_a_name_that_becomes_free_is_tried_at_once() -> None:
-    """The pod of an earlier workload of this name was in the way."""
+    """The pod of an earlier workload had the name."""
     cluster = Cluster(refusals=[CreateFailure("", "still going")])
     earlier = cluster.show_pod(owner_uid="uid-0")
     cluster.show(workload())
-    assert await cluster.look() == 1
-    assert cluster.told[-1].message == "still going"
+    assert await cluster.reconcile() == 1
+    assert cluster.written[-1].message == "still going"
     cluster.workloads.pods.forgotten(earlier)
 
-    assert await cluster.look() == 5
+    assert await cluster.reconcile() == 5
     assert cluster.pods == {0}
 
 
-async def test_a_failed_pod_is_followed_by_as_many_as_are_allowed() -> None:
-    """Each after a pause that doubles; the last failure is the workload's."""
+@pytest.mark.promise("order-5")
+async def test_a_failed_pod_is_retried_up_to_its_limit() -> None:
+    """Each retry follows a pause that doubles. The last failure is the workload's failure."""
     cluster = Cluster()
     cluster.show(workload(retries=2))
-    await cluster.look()
-    rests = []
+    await cluster.reconcile()
+    pauses = []
     for number in range(3):
         cluster.show_pod(number, node="node1", phase="Failed", fault="Error")
-        rests.append(await cluster.look())
-        cluster.now += rests[-1] or 0
-        await cluster.look()
+        pauses.append(await cluster.reconcile())
+        cluster.now += pauses[-1] or 0
+        await cluster.reconcile()
 
-    assert rests == [1, 2, None]
+    assert pauses == [1, 2, None]
     assert cluster.tried == [0, 1, 2]
-    assert [(status.phase, status.attempts) for status in cluster.told] == [
+    assert [(status.phase, status.attempts) for status in cluster.written] == [
         ("Pending", 1),
         ("Pending", 2),
         ("Failed", 3),
     ]
 
 
-async def test_a_pod_that_is_deleted_is_made_again() -> None:
-    """A drain is not the workload's failure, and takes no try away."""
+async def test_a_deleted_pod_is_created_again() -> None:
+    """A drain is no failure of the workload and uses no retry."""
     cluster = Cluster()
     cluster.show(workload(retries=1))
     shown = cluster.show_pod(node="node1", phase="Running")
-    await cluster.look()
-    cluster.show(workload(retries=1, status=cluster.told[-1]))
+    await cluster.reconcile()
+    cluster.show(workload(retries=1, status=cluster.written[-1]))
     cluster.workloads.pods.forgotten(shown)
-    await cluster.look()
+    await cluster.reconcile()
 
     assert cluster.tried == [0]
 
 
-async def test_a_pod_that_was_taken_away_from_its_workload_is_no_longer_its_own() -> None:
-    """By somebody who edits owner references; and nothing of it is remembered when it goes."""
+async def test_a_pod_without_its_owner_reference_leaves_the_workload() -> None:
+    """A client may edit owner references. Nothing of the pod is kept when it is deleted."""
     cluster = Cluster(refusals=[REFUSED])
     cluster.show(workload())
     shown = cluster.show_pod(node="node1", phase="Running")
-    await cluster.look()
+    await cluster.reconcile()
     cluster.workloads.pods.applied(replace(shown, attempt=None))
-    await cluster.look()
-    assert [status.phase for status in cluster.told] == ["Running", "Pending"]
+    await cluster.reconcile()
+    assert [status.phase for status in cluster.written] == ["Running", "Pending"]
 
     cluster.show_pod()
     cluster.show_pod(owner="other")
     assert cluster.added[-2:] == [KEY, "default/other"]
     cluster.workloads.pods.forgotten(shown)
     cluster.workloads.pods.forgotten(shown)
-    assert (cluster.workloads._attempts, cluster.workloads._made_for) == ({}, {})
+    assert (cluster.workloads._attempts, cluster.workloads._owners) == ({}, {})
 
 
-async def test_a_workload_that_goes_gets_nothing_more() -> None:
-    """Being deleted or gone: its pods are the garbage collector's business."""
+@pytest.mark.promise("order-7")
+async def test_a_deleted_workload_gets_no_pod() -> None:
+    """While it terminates and when it is gone: the garbage collector deletes its pods."""
     cluster = Cluster()
     going = cluster.show(workload(deleting=True))
-    assert await cluster.look() is None
+    assert await cluster.reconcile() is None
     cluster.workloads.workloads.forgotten(going)
-    assert await cluster.look() is None
+    assert await cluster.reconcile() is None
     cluster.workloads.pods.forgotten(cluster.show_pod())
-    assert await cluster.look() is None
+    assert await cluster.reconcile() is None
 
-    assert (cluster.tried, cluster.told) == ([], [])
+    assert (cluster.tried, cluster.written) == ([], [])
 
 
 async def test_a_status_that_cannot_be_written_is_written_later() -> None:
-    """The look counts as failed; the next one finds the same difference."""
-    cluster = Cluster(deaf=1)
+    """The reconcile fails, and the next one finds the same difference."""
+    cluster = Cluster(write_failures=1)
     cluster.show(workload())
     cluster.show_pod()
     with pytest.raises(ReconcileError):
-        await cluster.look()
-    await cluster.look()
+        await cluster.reconcile()
+    await cluster.reconcile()
 
-    assert len(cluster.told) == 1
+    assert len(cluster.written) == 1
 
 
-async def test_a_newer_view_that_came_during_a_write_stands() -> None:
-    """What the answer shows is older than what the watch has shown meanwhile."""
+async def test_a_watch_event_during_a_write_is_kept() -> None:
+    """The response to the write is older than the watch event."""
 
     class Busy(Cluster):
         async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
@@ -258,6 +262,6 @@ async def test_a_newer_view_that_came_during_a_write_stands() -> None:
     cluster = Busy()
     cluster.show(workload())
     cluster.show_pod(phase="Running", node="node1")
-    await cluster.look()
+    await cluster.reconcile()
 
     assert cluster.workloads._known[KEY].retries == 5

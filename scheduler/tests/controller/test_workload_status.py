@@ -1,10 +1,14 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given as generated
+from hypothesis import strategies as st
 
 from gpu_scheduler.controller.gpu_workload import Attempt, GpuWorkload, Phase, StatusCondition, WorkloadStatus
-from gpu_scheduler.controller.workload_status import CreateFailure, reconcile_status
+from gpu_scheduler.controller.translation import read_workload, status_object
+from gpu_scheduler.controller.workload_status import CreateFailure, reconcile_status, refused
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.pod import ScheduledCondition as Scheduling
 from gpu_scheduler.core.refs import PodRef
@@ -14,13 +18,13 @@ HELD = "GpuHeld: GPU 3 of node4 is held by default/train-0; wait"
 
 
 def workload(retries: int = 0, **others: Any) -> GpuWorkload:
-    """A workload that nobody has told anything of."""
+    """Return a workload without a status."""
     made = GpuWorkload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
     return replace(made, **others)
 
 
 def attempt(number: int = 0, /, **others: Any) -> Attempt:
-    """A pod that was made for it."""
+    """Return a pod that was created for the workload."""
     return Attempt(**{"ref": PodRef("default", f"train-{number}", f"pod-{number}"), **OWNER, **others})
 
 
@@ -35,24 +39,24 @@ FAILED: dict[str, Any] = {
 FAULT = "Error: container main ended with exit code 3; see kubectl logs -n default train-0"
 QUOTA = CreateFailure("InsufficientResources", "InsufficientResources: cannot make pod default/train-0: exceeded quota")
 
-# What is there → phase, reason, message, and the pod that is missing.
+# Workload, pods, failed creation → phase, reason, message, and the number of the missing pod.
 ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tuple[Phase, str, str, int | None]]] = {
     "a new one has no pod": (workload(), (), None, (Phase.PENDING, "", "", 0)),
     "its pod is refused": (workload(), (), QUOTA, (Phase.PENDING, QUOTA.reason, QUOTA.message, 0)),
-    "nobody has looked at its pod": (workload(), (attempt(),), None, (Phase.PENDING, "", "", None)),
-    "its pod waits, and the closed list has the word": (
+    "its pod has no condition yet": (workload(), (attempt(),), None, (Phase.PENDING, "", "", None)),
+    "its pod waits for a reason of the closed list": (
         workload(),
         (attempt(scheduling=Scheduling("False", "Unschedulable", HELD)),),
         None,
         (Phase.PENDING, "GpuHeld", HELD, None),
     ),
-    "its pod waits by another word": (
+    "its pod waits for another reason": (
         workload(),
         (attempt(scheduling=Scheduling("False", "SchedulingGated", "Scheduling is blocked")),),
         None,
         (Phase.PENDING, "SchedulingGated", "Scheduling is blocked", None),
     ),
-    "its pod is said to be scheduled before its node shows": (
+    "its pod is reported as scheduled before it has a node": (
         workload(),
         (attempt(scheduling=Scheduling("True", "", "")),),
         None,
@@ -60,35 +64,68 @@ ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tu
     ),
     "its pod is bound": (workload(), (attempt(**PLACED),), None, (Phase.SCHEDULED, "", "", None)),
     "its pod runs": (workload(), (attempt(**PLACED, phase="Running"),), None, (Phase.RUNNING, "", "", None)),
-    "its pod has done its work": (
+    "its pod succeeded": (
         workload(retries=1),
         (attempt(**PLACED, phase="Succeeded"),),
         None,
         (Phase.SUCCEEDED, "", "", None),
     ),
-    "its pod failed, and that was it": (workload(), (attempt(**FAILED),), None, (Phase.FAILED, "Error", FAULT, None)),
-    "its pod failed without a word": (
+    "its pod failed without retries": (
+        workload(),
+        (attempt(**FAILED),),
+        None,
+        (Phase.FAILED, "Error", FAULT, None),
+    ),
+    "its pod failed without a reason": (
         workload(),
         (attempt(phase="Failed"),),
         None,
         (
             Phase.FAILED,
             "Failed",
-            "Failed: the pod failed and left no word; see kubectl logs -n default train-0",
+            "Failed: the pod failed and gave no reason; see kubectl logs -n default train-0",
             None,
         ),
     ),
-    "its pod failed, and there are more tries": (
+    "its pod failed, and retries are left": (
         workload(retries=2),
         (attempt(**FAILED),),
         None,
         (Phase.PENDING, "Error", f"{FAULT}; 2 more tries allowed", 1),
     ),
-    "its pod failed, and there is one more try, which is refused": (
+    "its pod failed, and its last retry is refused": (
         workload(retries=1),
         (attempt(**FAILED),),
         QUOTA,
         (Phase.PENDING, QUOTA.reason, QUOTA.message, 1),
+    ),
+    "its failed pod left escape codes and line breaks": (
+        workload(),
+        (attempt(phase="Failed", fault="Er\x1br", details="\x1b[2Jdone\n0 \u202e"),),
+        None,
+        (
+            Phase.FAILED,
+            "Er\\x1br",
+            "Er\\x1br: \\x1b[2Jdone\\n0 \\u202e; see kubectl logs -n default train-0",
+            None,
+        ),
+    ),
+    "its pod's condition has escape codes": (
+        workload(),
+        (attempt(scheduling=Scheduling("False", "Odd\n", f"\x9b2J{'x' * 995}\n")),),
+        None,
+        (Phase.PENDING, "Odd\\n", f"\\x9b2J{'x' * 995}", None),
+    ),
+    "its pod is refused with escape codes": (
+        workload(),
+        (),
+        refused("default/train-0", 403, "no\n\x1b[2J"),
+        (
+            Phase.PENDING,
+            "RequestInvalid",
+            refused("default/train-0", 403, "no\\n\\x1b[2J").message,
+            0,
+        ),
     ),
     "its second pod runs": (
         workload(retries=2),
@@ -102,37 +139,37 @@ ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tu
         None,
         (Phase.FAILED, "Error", FAULT.replace("train-0", "train-1"), None),
     ),
-    "its pod was deleted under its hands": (
+    "its running pod was deleted": (
         workload(status=WorkloadStatus(Phase.RUNNING, "node1", ("0",), pod="train-0", attempts=1)),
         (),
         None,
         (Phase.PENDING, "", "", 0),
     ),
-    "its second pod was deleted, and the first has gone long ago": (
+    "its second pod was deleted after the first": (
         workload(retries=3, status=WorkloadStatus(Phase.RUNNING, "node1", ("0",), pod="train-1", attempts=2)),
         (),
         None,
         (Phase.PENDING, "", "", 1),
     ),
-    "it was done, and its pod was cleaned away": (
+    "it succeeded, and its pod was deleted": (
         workload(status=WorkloadStatus(Phase.SUCCEEDED, "node1", ("0",), pod="train-0", attempts=1)),
         (),
         None,
         (Phase.SUCCEEDED, "", "", None),
     ),
-    "it had failed for good, and is allowed another try": (
+    "it had failed, and its retry limit was raised": (
         workload(retries=1, generation=2, status=WorkloadStatus(Phase.FAILED, attempts=1, reason="Error")),
         (attempt(**FAILED),),
         None,
         (Phase.PENDING, "Error", f"{FAULT}; 1 more try allowed", 1),
     ),
-    "a pod of one before it that had its name is not its own": (
+    "a pod of an earlier workload of its name is not its own": (
         workload(),
         (attempt(owner_uid="uid-0", **PLACED, phase="Running"),),
         None,
         (Phase.PENDING, "", "", 0),
     ),
-    "a pod that somebody else gave it is not its own": (
+    "a pod that the controller did not create is not its own": (
         workload(),
         (attempt(ref=PodRef("default", "other", "pod-x")), attempt(ref=PodRef("default", "x-5", "pod-y"))),
         None,
@@ -141,32 +178,32 @@ ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tu
 }
 
 
-@pytest.mark.parametrize(("given", "attempts", "trouble", "found"), ROWS.values(), ids=ROWS)
-def test_what_is_the_case(
+@pytest.mark.parametrize(("given", "attempts", "failure", "found"), ROWS.values(), ids=ROWS)
+def test_the_status_follows_from_the_pods(
     given: GpuWorkload,
     attempts: tuple[Attempt, ...],
-    trouble: CreateFailure | None,
+    failure: CreateFailure | None,
     found: tuple[Phase, str, str, int | None],
 ) -> None:
-    """Phase, reason, message and the missing pod follow from what is there."""
-    verdict = reconcile_status(given, attempts, trouble, NOW)
+    """Phase, reason, message and the missing pod."""
+    verdict = reconcile_status(given, attempts, failure, NOW)
 
-    told = verdict.status
-    assert (told.phase, told.reason, told.message, verdict.missing) == found
-    assert told.observed_generation == given.generation
-
-
-def test_a_verdict_that_was_written_down_is_reached_again() -> None:
-    """What is judged anew from what was told of it is the same: nothing is written twice."""
-    for given, attempts, trouble, _ in ROWS.values():
-        told = reconcile_status(given, attempts, trouble, EARLIER).status
-        again = reconcile_status(replace(given, status=told), attempts, trouble, NOW)
-
-        assert again.status == told
+    status = verdict.status
+    assert (status.phase, status.reason, status.message, verdict.missing) == found
+    assert status.observed_generation == given.generation
 
 
-def test_where_it_is_and_since_when() -> None:
-    """Node, devices and UUIDs as the Binding gave them; begin and end as the kubelet tells."""
+def test_a_written_status_does_not_change() -> None:
+    """A reconcile with the written status gives the same status: nothing is written twice."""
+    for given, attempts, failure, _ in ROWS.values():
+        status = reconcile_status(given, attempts, failure, EARLIER).status
+        again = reconcile_status(replace(given, status=status), attempts, failure, NOW)
+
+        assert again.status == status
+
+
+def test_the_status_has_place_and_times() -> None:
+    """Node, devices and UUIDs come from the Binding, start and end from the kubelet."""
     running = reconcile_status(workload(), [attempt(**PLACED, phase="Running", started_at=EARLIER)], None, NOW).status
 
     assert (running.node, running.devices, running.uuids) == ("node1", ("0", "1"), ("GPU-a", "GPU-b"))
@@ -176,25 +213,25 @@ def test_where_it_is_and_since_when() -> None:
     assert reconcile_status(workload(status=running), [over], None, NOW).status.completed_at == "2026-11-21T11:30:00Z"
 
 
-def test_an_end_that_nobody_dates_is_dated_once() -> None:
-    """An evicted pod's containers may have no end of their own: the first look at it counts."""
-    told = reconcile_status(workload(), [attempt(**FAILED)], None, EARLIER).status
-    again = reconcile_status(workload(status=told), [attempt(**FAILED)], None, NOW).status
+def test_an_end_without_a_time_is_dated_once() -> None:
+    """Containers of an evicted pod may have no end time: the time of the first reconcile counts."""
+    status = reconcile_status(workload(), [attempt(**FAILED)], None, EARLIER).status
+    again = reconcile_status(workload(status=status), [attempt(**FAILED)], None, NOW).status
 
-    assert told.completed_at == again.completed_at == EARLIER
+    assert status.completed_at == again.completed_at == EARLIER
 
 
 def test_a_workload_that_waits_again_has_no_place() -> None:
-    """Between two tries nothing of the failed pod's place is left, but its name."""
-    told = reconcile_status(workload(retries=1), [attempt(**FAILED)], None, NOW).status
+    """Between two attempts only the name of the failed pod is left."""
+    status = reconcile_status(workload(retries=1), [attempt(**FAILED)], None, NOW).status
 
-    assert (told.node, told.devices, told.uuids, told.pod, told.attempts) == ("", (), (), "train-0", 1)
+    assert (status.node, status.devices, status.uuids, status.pod, status.attempts) == ("", (), (), "train-0", 1)
 
 
 CONDITIONS = {
-    "it waits for somebody to look at it": (
+    "its pod has no condition yet": (
         (),
-        ("False", "Waiting", "its pod has not been looked at yet"),
+        ("False", "Waiting", "the scheduler has not tried its pod yet"),
         ("False", "Pending", ""),
     ),
     "it waits for a GPU": (
@@ -221,19 +258,19 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize(("attempts", "scheduled", "completed"), CONDITIONS.values(), ids=CONDITIONS)
-def test_conditions(
+def test_the_status_has_two_conditions(
     attempts: tuple[Attempt, ...], scheduled: tuple[str, str, str], completed: tuple[str, str, str]
 ) -> None:
-    """That it has its place, and that it is over; both of the generation that was looked at."""
-    told = reconcile_status(workload(generation=4), attempts, None, NOW).status
+    """Scheduled and Completed, both with the generation that was reconciled."""
+    status = reconcile_status(workload(generation=4), attempts, None, NOW).status
 
-    assert told.conditions == (
+    assert status.conditions == (
         StatusCondition("Scheduled", *scheduled, 4, NOW),
         StatusCondition("Completed", *completed, 4, NOW),
     )
 
 
-def test_a_condition_keeps_its_time_while_its_status_stands() -> None:
+def test_a_condition_keeps_its_time_while_its_status_does_not_change() -> None:
     """Another reason is no other status."""
     before = reconcile_status(workload(), (), None, EARLIER).status
     waiting = attempt(scheduling=Scheduling("False", "Unschedulable", HELD))
@@ -242,3 +279,16 @@ def test_a_condition_keeps_its_time_while_its_status_stands() -> None:
     assert [(each.reason, each.since) for each in after.conditions] == [("GpuHeld", EARLIER), ("Pending", EARLIER)]
     placed = reconcile_status(workload(status=after), [attempt(**PLACED)], None, NOW).status
     assert [each.since for each in placed.conditions] == [NOW, EARLIER]
+
+
+@generated(text=st.text())
+def test_whatever_a_pod_says_the_status_is_printable_and_written_once(text: str) -> None:
+    """Containers write their termination message. A status that reads back otherwise would be written for ever."""
+    failed = attempt(phase="Failed", fault=text, details=text)
+    waiting = attempt(scheduling=Scheduling("False", text, text * 100))
+    for pods, failure in (((failed,), None), ((waiting,), None), ((), refused("default/train-0", 403, text))):
+        status = reconcile_status(workload(), pods, failure, NOW).status
+        texts = [status.reason, status.message, *(each.message for each in status.conditions)]
+        assert all(map(str.isprintable, texts))
+        written = {"metadata": {}, "spec": {"podTemplate": {}}, "status": status_object(status)}
+        assert read_workload(msgspec.json.encode(written))[1].status == status

@@ -1,4 +1,4 @@
-"""Pods that ask for GPUs by number, and nodes whose cards are known, for tests."""
+"""Pods that request a number of GPUs, nodes whose devices are known, and the state of a cluster, for tests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,12 +19,12 @@ PREFIX = "agentaflow.gpu/"
 
 
 def words(**given: object) -> dict[str, str]:
-    """Annotations of ours, by the last part of their name."""
+    """Return our annotations; a key is the last part of an annotation's name."""
     return {f"{PREFIX}{key.replace('_', '-')}": str(value) for key, value in given.items()}
 
 
 def asking(count: object = 1, name: str = "train", *, others: Mapping[str, Any] | None = None, **given: Any) -> Pod:
-    """A pod without a map that asks for so many; `given` are more annotations, `others` its fields."""
+    """Return a pod without a map that requests `count` GPUs; `given` are more annotations, `others` its fields."""
     return pod(name, None, annotations=words(count=count, **given), **{"owner": None, **(others or {})})
 
 
@@ -35,13 +35,13 @@ def having(
     readings: Mapping[int, DeviceReading] | None = None,
     **others: Any,
 ) -> Node:
-    """A node with a card of each of these sizes (four of 40960 MiB where none is given)."""
-    cards = tuple(Device(index, None, (), model, size) for index, size in enumerate(memory or (40960,) * 4))
-    return node(name, **{"inventory": Inventory(cards), "readings": readings or {}, **others})
+    """Return a node with one device for each size in MiB; by default four devices of 40960 MiB."""
+    devices = tuple(Device(index, None, (), model, size) for index, size in enumerate(memory or (40960,) * 4))
+    return node(name, **{"inventory": Inventory(devices), "readings": readings or {}, **others})
 
 
-class World:
-    """A cluster in which decisions come true: what was bound is seen bound."""
+class ClusterState:
+    """The nodes and the ledger of a cluster; each pod that is placed here is assumed and confirmed."""
 
     def __init__(self, *known: Node, policy: Policy = POLICY, strategy: Strategy = Strategy.LEAST_UTILIZED) -> None:
         self.nodes = Nodes()
@@ -49,25 +49,25 @@ class World:
         self.volumes = Volumes()
         self.cluster = Cluster(self.ledger, self.nodes, self.volumes, policy, strategy)
         self.binds = 0
-        self.show(*known)
+        self.apply_nodes(*known)
 
-    def show(self, *known: Node) -> None:
-        """The watch shows nodes as they are now."""
+    def apply_nodes(self, *known: Node) -> None:
+        """Apply the nodes as the watch shows them now."""
         for each in known:
             self.nodes.apply(each)
             self.ledger.apply_node(each)
 
-    def hide(self, name: str) -> None:
-        """A node is gone."""
+    def forget_node(self, name: str) -> None:
+        """Forget a node that was deleted."""
         self.nodes.forget(name)
         self.ledger.forget_node(name)
 
     def decide(self, given: Pod) -> Decision | None:
-        """Ask only."""
+        """Decide on the pod without a change of the ledger."""
         return decide(given, self.cluster)
 
     def place(self, given: Pod, *, confirmed: bool = True) -> Placement:
-        """Decide, and bind; by default the watch has shown it."""
+        """Decide and assume the pod; by default the watch confirms it at once."""
         decision = self.decide(given)
         assert isinstance(decision, Bind), decision
         self.ledger.assume(given, decision.placement)
@@ -77,16 +77,16 @@ class World:
         return decision.placement
 
     def where(self, given: Pod) -> str:
-        """Place it, and say where as a map does: node1:0,1."""
+        """Place the pod and return its placement as a map writes it: node1:0,1."""
         placement = self.place(given)
         return f"{placement.node}:{placement.value}"
 
     def wait(self, given: Pod) -> Wait:
-        """It cannot be placed now."""
+        """Return the decision on a pod that cannot be placed now."""
         decision = self.decide(given)
         assert isinstance(decision, Wait), decision
         return decision
 
     def end(self, given: Pod) -> None:
-        """The pod is gone."""
+        """Forget a pod that was deleted."""
         self.ledger.forget(given.ref.uid)

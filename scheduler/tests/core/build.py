@@ -1,4 +1,4 @@
-"""Pods and nodes for tests: everything is right by default, so that a test says only what matters to it."""
+"""Pods and nodes for tests: all fields are valid by default, so that a test names only the fields that it needs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,16 +36,18 @@ KEEP = {"agentaflow.gpu/keep-env": "true"}
 TRAIN = Owner("StatefulSet", "train")
 FIELD_REF = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
 PCI = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
+ANEW = " in the pod's template or manifest, and make the pod anew"
+"""The end of each remedy that edits the text of a pod."""
 
 
-WRITTEN = ("generate_name", "owner", "scheduler_name", "labels", "gpu_limits", "unsupported", "excess")
-"""What a request is read from, beside annotations and containers."""
+WRITTEN = ("generate_name", "owner", "scheduler_name", "labels", "gpu_limits", "unsupported", "unknown_keys", "excess")
+"""Fields of a pod from which its request is read, beside annotations and containers."""
 SHARED = ("generate_name", "owner", "scheduler_name", "gpu_limits", "excess")
-"""What of that the pod keeps."""
+"""Those of these fields that `Pod` keeps."""
 
 
 def visible(value: str) -> EnvVar:
-    """A literal CUDA_VISIBLE_DEVICES."""
+    """Return the variable CUDA_VISIBLE_DEVICES with a literal value."""
     return EnvVar(names.VISIBLE_DEVICES, value)
 
 
@@ -55,7 +57,7 @@ def container(
     position: int = 0,
     name: str = "main",
 ) -> Container:
-    """One container; by default without any environment."""
+    """Return one container; by default without any environment."""
     return Container(kind, position, name, env)
 
 
@@ -67,35 +69,38 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     **others: Any,
 ) -> Pod:
-    """A pod as the webhook left it, its container with what its map line says, and uid `uid-of-NAMESPACE/NAME`."""
+    """Return a pod as the webhook leaves it: its container has the devices of its map line.
+
+    Its uid is `uid-of-NAMESPACE/NAME`.
+    """
     given = {**({} if text is None else {names.MAP: text}), **(annotations or {})}
     ref = others.pop("ref", PodRef(namespace, name, f"uid-of-{namespace}/{name}"))
     containers = others.pop("containers", None)
     written = {"owner": TRAIN, **{key: others.pop(key) for key in WRITTEN if key in others}}
     shared = {key: written[key] for key in SHARED if key in written}
-    asking = PodText(ref.namespace, ref.name, bound=others.get("node") is not None, annotations=given, **written)
+    text_of_pod = PodText(ref.namespace, ref.name, bound=others.get("node") is not None, annotations=given, **written)
     if containers is None:
-        line = read_request(asking).line
-        env = BY_FIELD if line is None or line.slot is None or asking.gpu_limits else required_env(line.slot.value)
+        line = read_request(text_of_pod).line
+        env = BY_FIELD if line is None or line.slot is None or text_of_pod.gpu_limits else required_env(line.slot.value)
         containers = (container(env),)
-    asking = replace(asking, environment=environment_of(containers))
+    text_of_pod = replace(text_of_pod, environment=environment_of(containers))
     return Pod(
         ref,
-        read_request(asking),
+        read_request(text_of_pod),
         assignment=read_assignment(given),
-        environment=asking.environment,
+        environment=text_of_pod.environment,
         **shared,
         **others,
     )
 
 
 def running(name: str, node: str, text: str | None = MAP, **others: Any) -> Pod:
-    """A pod that was bound to `node` and runs."""
+    """Return a pod that was bound to `node` and runs."""
     return pod(name, text, **{"node": node, "phase": "Running", **others})
 
 
 def bound(pending: Pod, place: Placement, at: str = AT, phase: str = "Running") -> Pod:
-    """The pod as our Binding left it."""
+    """Return the pod as our Binding leaves it."""
     line = pending.request.line
     if line is not None and place.index is not None:
         line = replace(line, index=place.index, slot=line.slot_of(place.index), map=NO_LINES)
@@ -109,22 +114,22 @@ def bound(pending: Pod, place: Placement, at: str = AT, phase: str = "Running") 
 
 
 def seeing(pending: Pod, *containers: Container) -> Pod:
-    """The pod with these containers."""
+    """Return the pod with these containers."""
     return replace(pending, environment=environment_of(containers))
 
 
 def own(*values: str) -> tuple[Container, ...]:
-    """Containers that set their devices themselves, one for each value."""
+    """Return one container for each value; each sets its devices itself."""
     return tuple(container((visible(value), PCI), position=number) for number, value in enumerate(values))
 
 
 def node(name: str = "node1", **others: Any) -> Node:
-    """A node with room for everybody."""
+    """Return a node with room for all pods of a test."""
     return Node(name, **{"allocatable": ROOM, **others})
 
 
 def nodes(*known: Node) -> Nodes:
-    """These nodes, or node1 to node4."""
+    """Return these nodes; by default node1 to node4."""
     result = Nodes()
     for each in known or (node("node1"), node("node2"), node("node3"), node("node4")):
         result.apply(each)
@@ -132,12 +137,12 @@ def nodes(*known: Node) -> Nodes:
 
 
 def exists(name: str) -> NodeChanged:
-    """What wakes who asks for the node at all."""
+    """Return the event that requeues each pod that waits for the node to exist."""
     return NodeChanged(name, Aspect.IDENTITY)
 
 
 def ledger(*bound: Pod, policy: Policy = POLICY, known: Nodes | None = None) -> Ledger:
-    """A ledger that has seen these pods, and these nodes."""
+    """Return a ledger to which these nodes and pods were applied."""
     result = Ledger(policy)
     for one in known or ():
         result.apply_node(one)
@@ -147,7 +152,7 @@ def ledger(*bound: Pod, policy: Policy = POLICY, known: Nodes | None = None) -> 
 
 
 def placed(node: str, devices: str = "", index: int = 0) -> Placement:
-    """A placement from the text of its devices."""
+    """Return a placement; `devices` is the text of its devices."""
     return Placement(node, tuple(devices.split(",")) if devices else (), index)
 
 
@@ -157,6 +162,6 @@ def decided(
     known: Nodes | None = None,
     policy: Policy = POLICY,
 ) -> Decision | None:
-    """Decide on a pod, in an empty cluster where nothing else is said."""
+    """Return the decision on a pod; by default in a cluster without other pods."""
     known = known or nodes()
     return decide(pending, Cluster(held or ledger(known=known), known, Volumes(), policy))

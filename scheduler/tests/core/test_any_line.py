@@ -1,4 +1,4 @@
-"""Pods whose index is decided when they are placed: the lowest line that is free and can be had."""
+"""Pods whose index is decided when they are placed: each gets the lowest line that is free and feasible."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ JOB = Owner("Job", "sweep")
 
 
 def replica(suffix: str, text: str = TEXT, *, owner: Owner = OLD, **others: object) -> Pod:
-    """A Deployment's pod."""
+    """Return a Deployment's pod."""
     return pod(
         f"{owner.name}-{suffix}",
         text,
@@ -47,33 +47,33 @@ def replica(suffix: str, text: str = TEXT, *, owner: Owner = OLD, **others: obje
 
 
 def on(given: Pod, where: str, index: int, devices: str) -> Pod:
-    """The pod as the watch shows it after such a bind."""
+    """Return the pod as the watch shows it after a bind to this node, index and devices."""
     return bound(given, placed(where, devices, index), "")
 
 
 FIRST = on(replica("aaaaa"), "node1", 0, "0")
 SECOND = on(replica("bbbbb"), "node2", 1, "1")
 THIRD = on(replica("ccccc"), "node3", 2, "2")
-STRANGER = running("other-0", "node1", "0=node1:0")
+OTHER_WORKLOAD = running("other-0", "node1", "0=node1:0")
 CLAIMING = replica("zzzzz", annotations={"agentaflow.gpu/index": "0"})
-GIVING_UP = replace(CLAIMING, deleting_since="2026-11-21T01:00:00Z")
-ENDING = replace(FIRST, deleting_since="2026-11-21T01:00:00Z")
+DELETED_CLAIMING = replace(CLAIMING, deleting_since="2026-11-21T01:00:00Z")
+TERMINATING = replace(FIRST, deleting_since="2026-11-21T01:00:00Z")
 
 TAKEN = {
     "the first pod has the first line": (ledger(), nodes(), 0),
     "the second pod has the second": (ledger(FIRST), nodes(), 1),
-    "a line that came free is taken before a higher one": (ledger(SECOND), nodes(), 0),
-    "a line that a pending pod claims is left to it": (ledger(CLAIMING), nodes(), 1),
+    "a freed line is taken before a higher line": (ledger(SECOND), nodes(), 0),
+    "a line that a pending pod claims is not given to another pod": (ledger(CLAIMING), nodes(), 1),
     "a claim ends with the pod's deletion": (
         ledger(replace(CLAIMING, deleting_since="2026-11-21T01:00:00Z")),
         nodes(),
         0,
     ),
-    "a terminating pod still has its line": (ledger(ENDING), nodes(), 1),
-    "a finished pod has none": (ledger(replace(FIRST, phase="Succeeded")), nodes(), 0),
-    "a line whose GPU a stranger holds is passed over": (ledger(STRANGER), nodes(), 1),
-    "a line whose node is not there is passed over": (ledger(), nodes(node("node2"), node("node3")), 1),
-    "a line whose node is not Ready is passed over": (
+    "a terminating pod still holds its line": (ledger(TERMINATING), nodes(), 1),
+    "a finished pod holds no line": (ledger(replace(FIRST, phase="Succeeded")), nodes(), 0),
+    "a line whose GPU another workload holds is skipped": (ledger(OTHER_WORKLOAD), nodes(), 1),
+    "a line whose node does not exist is skipped": (ledger(), nodes(node("node2"), node("node3")), 1),
+    "a line whose node is not Ready is skipped": (
         ledger(),
         nodes(node("node1", ready=False), node("node2", unschedulable=True), node("node3")),
         2,
@@ -81,9 +81,10 @@ TAKEN = {
 }
 
 
+@pytest.mark.promise("index-9", "index-11", "index-17")
 @pytest.mark.parametrize(("held", "known", "index"), TAKEN.values(), ids=TAKEN)
-def test_the_lowest_line_that_can_be_had(held: Ledger, known: Nodes, index: int) -> None:
-    """Free, not claimed by a pending pod, and feasible now."""
+def test_a_pod_gets_the_lowest_feasible_line(held: Ledger, known: Nodes, index: int) -> None:
+    """A line is feasible when it is free, no pending pod claims it, and its node and devices pass all filters."""
     decision = decided(replica("ddddd"), held, known)
 
     assert isinstance(decision, Bind)
@@ -91,8 +92,9 @@ def test_the_lowest_line_that_can_be_had(held: Ledger, known: Nodes, index: int)
     assert decision.message.endswith(f"with GPU {index} (index {index})")
 
 
-def test_what_is_assumed_is_taken() -> None:
-    """Three pods at once, before the watch shows any: three lines."""
+@pytest.mark.promise("index-6", "index-9")
+def test_assumed_pods_hold_their_lines() -> None:
+    """Three pods that are placed before the watch shows any of them get three lines."""
     held, taken = ledger(), []
     for suffix in ("aaaaa", "bbbbb", "ccccc"):
         pending = replica(suffix)
@@ -104,8 +106,8 @@ def test_what_is_assumed_is_taken() -> None:
     assert taken == [0, 1, 2]
 
 
-def test_a_live_pod_keeps_its_index() -> None:
-    """A new scheduler that lists the same pods gives the next pod the same line, however they are listed."""
+def test_a_bound_pod_keeps_its_index() -> None:
+    """A new scheduler that lists the same pods gives the next pod the same line, in whatever order it lists them."""
     pods = [THIRD, on(replica("eeeee"), "node1", 0, "0")]
     for listed in (pods, pods[::-1]):
         decision = decided(replica("ddddd"), ledger(*listed))
@@ -114,37 +116,49 @@ def test_a_live_pod_keeps_its_index() -> None:
 
 
 FULL = "every index of the map (3 lines) is held or claimed"
-CURE = (
+REMEDY = (
     "run fewer replicas than the map has lines; in a rolling update the old pod must go first: maxUnavailable of at "
-    "least 1, OnDelete where lines swap GPUs, or a spare line in the map"
+    "least 1, OnDelete or Recreate where lines swap GPUs, or a spare line in the map"
 )
 NONE_FREE = {
     "the holder of the lowest line is named": (
         (THIRD, SECOND, FIRST),
-        f"NoFreeIndex: {FULL}, and index 0 is held by default/web-5d9f7c-aaaaa; {CURE}",
+        (
+            f"NoFreeIndex: {FULL}, and index 0 is held by default/web-5d9f7c-aaaaa, "
+            f"index 1 by default/web-5d9f7c-bbbbb, index 2 by default/web-5d9f7c-ccccc; {REMEDY}"
+        ),
     ),
-    "a holder that is terminating is told as such": (
-        (ENDING, SECOND, THIRD),
+    "a terminating holder is named as terminating": (
+        (TERMINATING, SECOND, THIRD),
         (
             f"NoFreeIndex: {FULL}, and index 0 is held by default/web-5d9f7c-aaaaa, terminating since "
-            "2026-11-21T01:00:00Z; it is free when that pod is gone; if it hangs, see its finalizers and events: "
+            "2026-11-21T01:00:00Z, index 1 by default/web-5d9f7c-bbbbb, index 2 by default/web-5d9f7c-ccccc; "
+            "it is free when that pod is gone; if it hangs, see its finalizers and events: "
             "kubectl describe pod -n default web-5d9f7c-aaaaa"
         ),
     ),
     "a line that is only claimed has no holder": (
         (CLAIMING, SECOND, THIRD),
-        f"NoFreeIndex: {FULL}, and index 1 is held by default/web-5d9f7c-bbbbb; {CURE}",
+        (
+            f"NoFreeIndex: {FULL}, and index 1 is held by default/web-5d9f7c-bbbbb, "
+            f"index 2 by default/web-5d9f7c-ccccc, and 1 more; {REMEDY}"
+        ),
     ),
-    "nobody to name where all lines are only claimed": (
+    "no pod is named where all lines are only claimed": (
         tuple(replica(f"zzzz{n}", annotations={"agentaflow.gpu/index": str(n)}) for n in range(3)),
-        f"NoFreeIndex: {FULL}; add a line to the map, or run fewer replicas",
+        (
+            f"NoFreeIndex: {FULL}; wait until the pods that wait for these indices are gone, "
+            "run fewer replicas than the map has lines, or add a line to the map "
+            "in the pod's template or manifest, and make the pod anew"
+        ),
     ),
 }
 
 
+@pytest.mark.promise("index-12")
 @pytest.mark.parametrize(("pods", "message"), NONE_FREE.values(), ids=NONE_FREE)
-def test_no_free_index(pods: tuple[Pod, ...], message: str) -> None:
-    """Who waits reads who has the lowest line and what helps; whichever pod goes wakes it."""
+def test_a_pod_waits_for_a_free_index(pods: tuple[Pod, ...], message: str) -> None:
+    """The message names the holder of the lowest line and a remedy; the end of any of the pods requeues the pod."""
     held = ledger(*pods)
     decision = decided(replica("ddddd"), held)
 
@@ -153,38 +167,40 @@ def test_no_free_index(pods: tuple[Pod, ...], message: str) -> None:
     assert all(held.forget(each.ref.uid) & decision.cured_by for each in pods)
 
 
-def test_a_map_of_one_line_reads_so() -> None:
-    """One line, not 1 lines."""
+def test_a_message_says_line_for_a_map_of_one_line() -> None:
+    """The text is "1 line", not "1 lines"."""
     decision = decided(pod("b", "0=node1:0", owner=None), ledger(running("a-0", "node1", "0=node1:0", owner=None)))
 
     assert isinstance(decision, Wait)
     assert decision.message.startswith("NoFreeIndex: every index of the map (1 line) is held or claimed, and index 0")
 
 
-def test_none_feasible_tells_of_the_lowest_free_line() -> None:
-    """And waits for every line: whichever can be had first is taken."""
+@pytest.mark.promise("index-13")
+def test_a_pod_without_a_feasible_line_reports_the_lowest_free_line() -> None:
+    """The pod waits for events of every line: it takes the line that becomes feasible first."""
     known = nodes(node("node2", ready=False), node("node3", unschedulable=True))
-    held = ledger(STRANGER, FIRST, known=known)
+    held = ledger(OTHER_WORKLOAD, FIRST, known=known)
     pending = replica("ddddd")
     decision = decided(pending, held, known)
 
     assert isinstance(decision, Wait)
     assert decision.message == (
-        "NodeNotReady: cannot use node node2: it is not Ready; see why: kubectl describe node node2"
+        "NodeNotReady: cannot use node node2: it is not Ready; "
+        "wait until it is Ready; why it is not: kubectl describe node node2"
     )
     line = pending.request.line
     assert line is not None
     workload = line.workload
     assert {AnyIndexFreed(workload), exists("node2"), exists("node3")} <= decision.cured_by
-    for cure in (node("node2"), node("node3")):
-        assert known.apply(cure) & decision.cured_by
+    for repaired in (node("node2"), node("node3")):
+        assert known.apply(repaired) & decision.cured_by
     assert held.forget(FIRST.ref.uid) & decision.cured_by
 
 
-def test_a_gpu_that_a_stranger_holds_is_waited_for_beside_all_else() -> None:
-    """The union of what every free line waits for."""
+def test_a_pod_waits_for_the_events_of_every_free_line() -> None:
+    """One line's GPU is held by another workload, the nodes of two lines do not exist."""
     known = nodes(node("node1"))
-    decision = decided(replica("ddddd"), ledger(STRANGER, known=known), known)
+    decision = decided(replica("ddddd"), ledger(OTHER_WORKLOAD, known=known), known)
 
     assert isinstance(decision, Wait)
     assert decision.reason is Reason.GPU_HELD
@@ -206,8 +222,8 @@ DYNAMIC = {
 
 
 @pytest.mark.parametrize("pending", DYNAMIC.values(), ids=DYNAMIC)
-def test_who_takes_any_line(pending: Pod) -> None:
-    """Nobody gave these pods a number: digits that a controller made up are none."""
+def test_pods_without_an_index_take_any_line(pending: Pod) -> None:
+    """Digits that a controller generated are no index."""
     decision = decided(pending)
 
     assert isinstance(decision, Bind)
@@ -215,7 +231,7 @@ def test_who_takes_any_line(pending: Pod) -> None:
 
 
 STATIC = {
-    "a name that somebody gave": (pod("train-2", TEXT, owner=None), 2),
+    "a name that a user chose": (pod("train-2", TEXT, owner=None), 2),
     "a replica of Kubeflow with our annotation": (
         pod(
             "train-worker-0",
@@ -233,8 +249,8 @@ STATIC = {
 
 
 @pytest.mark.parametrize(("pending", "index"), STATIC.values(), ids=STATIC)
-def test_who_takes_one_line_only(pending: Pod, index: int) -> None:
-    """However free the others are."""
+def test_pods_with_an_index_take_its_line_only(pending: Pod, index: int) -> None:
+    """The other lines are free, and the pod does not take one of them."""
     decision = decided(pending)
 
     assert isinstance(decision, Bind)
@@ -242,7 +258,7 @@ def test_who_takes_one_line_only(pending: Pod, index: int) -> None:
 
 
 def test_kubeflows_masters_and_workers_are_one_workload() -> None:
-    """Their numbers begin at 0 for each type; by the map each gets a line of its own."""
+    """Kubeflow numbers the replicas of each type from 0; the map gives every replica its own line."""
     owner = Owner("PyTorchJob", "train")
     master, worker = (
         pod(f"train-{kind}-0", TEXT, owner=owner, labels={"training.kubeflow.org/replica-type": kind})
@@ -254,46 +270,49 @@ def test_kubeflows_masters_and_workers_are_one_workload() -> None:
     assert decision.placement.index == 1
 
 
+@pytest.mark.promise("index-7", "index-18")
 def test_a_surge_pod_waits_for_a_line_of_the_same_map() -> None:
-    """A new ReplicaSet of the same Deployment with the same map is the same workload."""
+    """A new ReplicaSet of the same Deployment with the same map belongs to the same workload."""
     decision = decided(replica("ddddd", owner=NEW), ledger(FIRST, SECOND, THIRD))
 
     assert isinstance(decision, Wait)
     assert decision.reason is Reason.NO_FREE_INDEX
-    assert "index 0 is held by default/web-5d9f7c-aaaaa; " in decision.message
+    assert "index 0 is held by default/web-5d9f7c-aaaaa, " in decision.message
     assert "maxUnavailable of at least 1" in decision.message
 
 
+@pytest.mark.promise("index-18", "share-2")
 def test_a_surge_pod_waits_for_a_gpu_of_a_changed_map() -> None:
-    """A changed map makes another workload, whose first line's GPU the old pod still holds."""
+    """A changed map is another workload, and the old pod still holds the GPU of its first line."""
     decision = decided(replica("ddddd", "0=node1:0", owner=NEW), ledger(FIRST, SECOND, THIRD))
 
     assert isinstance(decision, Wait)
     assert decision.message == (
         "GpuHeld: GPU 0 of node1 is held by default/web-5d9f7c-aaaaa; in a rolling update the old pod must go first: "
-        "maxUnavailable of at least 1, OnDelete where lines swap GPUs, or a spare line in the map"
+        "maxUnavailable of at least 1, OnDelete or Recreate where lines swap GPUs, or a spare line in the map"
     )
 
 
+@pytest.mark.promise("index-19")
 def test_a_spare_line_lets_a_surge_pod_start() -> None:
-    """As the message promises."""
+    """The remedy in the message of NoFreeIndex is correct."""
     decision = decided(replica("ddddd", owner=NEW), ledger(FIRST, SECOND))
 
     assert isinstance(decision, Bind)
     assert decision.placement.index == 2
 
 
-ALIKE = {
+WORKLOADS = {
     "another Deployment": (replica("aaaaa", owner=Owner("ReplicaSet", "shop-5d9f7c")), 0),
     "another namespace": (replica("aaaaa", namespace="b"), 0),
-    "the same map in other words": (replica("ddddd", "# mine\n2=node3:2\n 0 = node1:0\n1=node2:1"), 1),
+    "the same map, formatted otherwise": (replica("ddddd", "# mine\n2=node3:2\n 0 = node1:0\n1=node2:1"), 1),
     "bare pods": (pod("run", TEXT, owner=None), 0),
 }
 
 
-@pytest.mark.parametrize(("pending", "index"), ALIKE.values(), ids=ALIKE)
-def test_whose_lines_are_counted(pending: Pod, index: int) -> None:
-    """A workload is namespace, controller and what the map says; another has all lines of its own."""
+@pytest.mark.parametrize(("pending", "index"), WORKLOADS.values(), ids=WORKLOADS)
+def test_lines_are_counted_per_workload(pending: Pod, index: int) -> None:
+    """Namespace, controller and parsed map identify a workload; another workload has all its lines free."""
     policy = Policy(sharing=Sharing.ANY)
     decision = decided(pending, ledger(FIRST, policy=policy), policy=policy)
 
@@ -301,8 +320,8 @@ def test_whose_lines_are_counted(pending: Pod, index: int) -> None:
     assert decision.placement.index == index
 
 
-def test_the_gate_asks_for_our_annotation() -> None:
-    """A literal can't be right by any line: nothing is bound, and the owner hears it in the first line's words."""
+def test_the_bind_gate_requires_our_annotation() -> None:
+    """A literal fits no line in advance: the pod is not bound, and the message names the value of the first line."""
     own = seeing(replica("ddddd"), container(None))
     decision = decided(own, policy=POLICY)
 
@@ -316,7 +335,7 @@ CLAIM = VolumeClaim("default", "data", storage_class="local")
 
 
 def storing(*claims: VolumeClaim, volume: str | None = None) -> Volumes:
-    """Storage with these claims, and a volume."""
+    """Return volumes with these claims and, if given, one volume."""
     result = Volumes()
     result.class_applied(StorageClass("local", waits_for_consumer=True))
     for each in claims:
@@ -326,8 +345,8 @@ def storing(*claims: VolumeClaim, volume: str | None = None) -> Volumes:
     return result
 
 
-def test_a_line_whose_volumes_are_being_made_is_kept() -> None:
-    """The volume will be where the line is: the pod comes back to it, and nobody else takes it meanwhile."""
+def test_a_line_is_reserved_while_its_volumes_are_provisioned() -> None:
+    """The volume is provisioned on the line's node: the pod gets this line, and no other pod takes it before."""
     held, known = ledger(on(replica("aaaaa", SPREAD), "node1", 0, "0")), nodes()
     pending = replica("ddddd", SPREAD, claims=("data",))
     waiting = decide(pending, Cluster(held, known, storing(CLAIM), POLICY))
@@ -340,16 +359,16 @@ def test_a_line_whose_volumes_are_being_made_is_kept() -> None:
     held.forget(FIRST.ref.uid)
     held.apply(pending)
     others = [decided(replica(name, SPREAD), held, known) for name in ("eeeee", "fffff")]
-    made = storing(replace(CLAIM, volume="pv-1", selected_node="node1"), volume="pv-1")
-    placed = decide(pending, Cluster(held, known, made, POLICY))
+    provisioned = storing(replace(CLAIM, volume="pv-1", selected_node="node1"), volume="pv-1")
+    placed = decide(pending, Cluster(held, known, provisioned, POLICY))
 
     assert [each.placement.index for each in others if isinstance(each, Bind)] == [0, 0]
     assert isinstance(placed, Bind)
     assert placed.placement.index == 1
 
 
-def test_a_kept_line_that_is_given_up_is_free_for_all() -> None:
-    """Its pod waits for something else now, is deleted, or takes it."""
+def test_a_reserved_line_is_free_when_its_pod_drops_it() -> None:
+    """The pod no longer waits for volumes, reserves another line, or is deleted."""
     pending = replica("ddddd")
     line = pending.request.line
     assert line is not None
@@ -367,8 +386,8 @@ def test_a_kept_line_that_is_given_up_is_free_for_all() -> None:
     assert held.apply(replace(pending, deleting_since="2026-11-21T01:00:00Z")) == {AnyIndexFreed(workload)}
 
 
-def test_lines_of_one_node_have_one_fault() -> None:
-    """A map of many lines on a node that is full is not asked line by line: the lowest line's words are told."""
+def test_lines_of_one_node_have_one_reason() -> None:
+    """A node that fails a node filter is filtered once for all its lines; the lowest line's message is reported."""
     known = nodes(node("node1", ready=False))
     text = "".join(f"{index}=node1:{index}\n" for index in range(2000)) + "9000=gone:0"
     decision = decided(replica("ddddd", text), known=known)
@@ -379,8 +398,8 @@ def test_lines_of_one_node_have_one_fault() -> None:
     assert known.apply(node("node1")) & decision.cured_by
 
 
-def test_a_node_with_two_names_is_asked_once() -> None:
-    """A map may name it by its name and by its alias: it has one fault, and both names may change that."""
+def test_a_node_with_two_names_is_filtered_once() -> None:
+    """A map names the node by its name and by its alias: the reason is one, and events of both names requeue."""
     known = nodes(node("node1", ready=False, alias="gpus"))
     decision = decided(replica("ddddd", "0=gpus:0\n1=node1:1"), known=known)
 

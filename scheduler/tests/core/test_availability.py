@@ -16,126 +16,130 @@ FOUR = Inventory(tuple(Device(index, f"{UUID}{index}", memory=40960) for index i
 PLUGIN: dict[str, Any] = {"inventory": counted(4), "advertised": 4, "allocatable": {names.GPU_RESOURCE: 4}}
 
 
-def rack(node: Node, *pods: Pod, residents: int = 0) -> NodeDevices:
-    """The node's cards, with these pods on it, and a stranger that has so many cards of the device plugin."""
+def devices_of(node: Node, *pods: Pod, foreign_devices: int = 0) -> NodeDevices:
+    """Return the node's devices, with these pods, and a foreign pod with so many devices of the device plugin."""
     known = nodes(node)
     held = ledger(*pods, known=known)
-    if residents:
-        resource_request = ResourceRequest({names.GPU_RESOURCE: residents})
-        held.apply_foreign_pod(ForeignPod(PodRef("other", "stranger", "1"), node.name, resource_request))
+    if foreign_devices:
+        resource_request = ResourceRequest({names.GPU_RESOURCE: foreign_devices})
+        held.apply_foreign_pod(ForeignPod(PodRef("other", "foreign", "1"), node.name, resource_request))
     return next(node_devices(known, held))
 
 
 def holder(devices: str, name: str = "a") -> Pod:
-    """A pod that holds these devices of node1."""
+    """Return a pod that holds these devices of node1."""
     return running(name, "node1", None, annotations=KEEP, containers=(container((visible(devices), PCI)),))
 
 
 AVAILABLE = {
-    "all cards of a node are free at first": (node(inventory=FOUR), (), 4),
-    "a card that somebody holds is not": (node(inventory=FOUR), (holder("1"),), 3),
-    "whatever name it is held by": (node(inventory=FOUR), (holder(f"{UUID}1"), holder("1", "b")), 3),
-    "a card that is unhealthy is not": (
+    "all devices of a node without pods are available": (node(inventory=FOUR), (), 4),
+    "a held device is not available": (node(inventory=FOUR), (holder("1"),), 3),
+    "a device that is held by its UUID is not available": (
+        node(inventory=FOUR),
+        (holder(f"{UUID}1"), holder("1", "b")),
+        3,
+    ),
+    "an unhealthy device is not available": (
         node(inventory=FOUR, readings={2: DeviceReading(health=Health.UNHEALTHY)}),
         (),
         3,
     ),
-    "a card that is degraded still is": (
+    "a degraded device is available": (
         node(inventory=FOUR, readings={2: DeviceReading(health=Health.DEGRADED)}),
         (),
         4,
     ),
-    "a node that is not Ready has none": (node(inventory=FOUR, ready=False), (), 0),
-    "a node that is cordoned has none": (node(inventory=FOUR, unschedulable=True), (), 0),
-    "a node whose monitor is silent has none": (node(inventory=FOUR, stale=True), (), 0),
-    "a node that nobody has counted has none that is known": (node(), (), 0),
+    "a node that is not Ready has no available device": (node(inventory=FOUR, ready=False), (), 0),
+    "a cordoned node has no available device": (node(inventory=FOUR, unschedulable=True), (), 0),
+    "a node whose monitor is stale has no available device": (node(inventory=FOUR, stale=True), (), 0),
+    "a node without an inventory has no available device": (node(), (), 0),
 }
 
 
 @pytest.mark.parametrize(("node", "pods", "available"), AVAILABLE.values(), ids=AVAILABLE)
-def test_available_cards(node: Node, pods: tuple[Pod, ...], available: int) -> None:
-    """What the next pod may have."""
-    assert rack(node, *pods).available == available
+def test_devices_are_available(node: Node, pods: tuple[Pod, ...], available: int) -> None:
+    """A device is available when the next pod may hold it."""
+    assert devices_of(node, *pods).available == available
 
 
 PLUGINS = {
-    "a device plugin's cards are free by number": (node(**PLUGIN), 0, (0, 4)),
-    "and held by number, whoever has them": (node(**PLUGIN), 3, (3, 1)),
-    "one that hands out fewer than there are has fewer": (
+    "devices of a device plugin are available by number": (node(**PLUGIN), 0, (0, 4)),
+    "devices of a device plugin are held by number, by any pod": (node(**PLUGIN), 3, (3, 1)),
+    "a plugin that allocates fewer devices than it advertised has fewer available": (
         node(**{**PLUGIN, "allocatable": {names.GPU_RESOURCE: 2}}),
         1,
         (1, 1),
     ),
-    "one that restarts has none": (node(**{**PLUGIN, "allocatable": {}}), 1, (1, 0)),
+    "a plugin that restarts has no available device": (node(**{**PLUGIN, "allocatable": {}}), 1, (1, 0)),
 }
 
 
-@pytest.mark.parametrize(("node", "residents", "numbers"), PLUGINS.values(), ids=PLUGINS)
-def test_cards_of_a_device_plugin(node: Node, residents: int, numbers: tuple[int, int]) -> None:
-    """Held and available."""
-    found = rack(node, residents=residents)
+@pytest.mark.parametrize(("node", "foreign_devices", "numbers"), PLUGINS.values(), ids=PLUGINS)
+def test_devices_of_a_device_plugin_are_counted(node: Node, foreign_devices: int, numbers: tuple[int, int]) -> None:
+    """`numbers` are the held and the available devices."""
+    found = devices_of(node, foreign_devices=foreign_devices)
     assert (found.held, found.available) == numbers
 
 
-def test_a_pod_with_a_limit_names_no_card_of_a_plugin() -> None:
-    """What it sees counts from its container."""
+def test_a_pod_with_a_limit_names_no_device_of_a_plugin() -> None:
+    """The numbers that the pod sees count from 0 in its container."""
     annotations = {names.COUNT: "1", names.ASSIGNED_DEVICES: "0"}
     resource_request = ResourceRequest({names.GPU_RESOURCE: 1})
     pod = running(
         "a", "node1", None, annotations=annotations, gpu_limits=(("main", 1),), resource_request=resource_request
     )
 
-    found = rack(node(**PLUGIN), pod)
+    found = devices_of(node(**PLUGIN), pod)
 
     assert (found.held, found.available) == (1, 3)
-    assert all(not seat.holders for seat in found.seats)
+    assert all(not state.holders for state in found.devices)
 
 
-def test_seats_name_their_holders_in_order() -> None:
-    """Two pods on one card, and a device of neither kind."""
-    found = rack(node(inventory=FOUR), holder("1", "b"), holder("1,7", "a"))
+def test_device_states_name_their_holders_in_order() -> None:
+    """Two pods hold one device; one of them also holds a device that the inventory does not list."""
+    found = devices_of(node(inventory=FOUR), holder("1", "b"), holder("1,7", "a"))
 
-    assert [(seat.name, [str(each.ref) for each in seat.holders]) for seat in found.seats if seat.holders] == [
+    assert [(state.name, [str(each.ref) for each in state.holders]) for state in found.devices if state.holders] == [
         ("1", ["default/a", "default/b"]),
         ("7", ["default/a"]),
     ]
     assert (found.total, found.held) == (4, 2)
 
 
-def test_where_no_inventory_tells_only_what_is_held_is_known() -> None:
-    """Maps work without a monitor, so their cards show without one."""
-    found = rack(node(), holder("10,2"))
+def test_a_node_without_an_inventory_has_only_held_devices() -> None:
+    """Maps work without a monitor, so their devices are listed without a monitor."""
+    found = devices_of(node(), holder("10,2"))
 
     assert (found.total, found.held) == (None, 2)
-    assert [seat.name for seat in found.seats] == ["2", "10"]
+    assert [state.name for state in found.devices] == ["2", "10"]
     assert (found.monitored, found.utilization, found.health) == (False, None, None)
 
 
 READ = {
-    "a node's utilization is the mean of its cards'": (
+    "a node's utilization is the mean over its devices": (
         {0: DeviceReading(utilization=90), 1: DeviceReading(utilization=5)},
         24,
         "healthy",
     ),
-    "a node is as well as its worst card": (
+    "a node's health is the health of its worst device": (
         {0: DeviceReading(health=Health.DEGRADED), 1: DeviceReading(health=Health.UNHEALTHY)},
         0,
         "unhealthy",
     ),
-    "one that wears is told": ({3: DeviceReading(health=Health.DEGRADED)}, 0, "degraded"),
-    "all is well where nothing else is read": ({}, 0, "healthy"),
+    "a degraded device makes the node degraded": ({3: DeviceReading(health=Health.DEGRADED)}, 0, "degraded"),
+    "a node without readings is healthy": ({}, 0, "healthy"),
 }
 
 
 @pytest.mark.parametrize(("readings", "utilization", "health"), READ.values(), ids=READ)
-def test_what_is_read_of_a_node(readings: dict[int, DeviceReading], utilization: int, health: str) -> None:
-    """Of a node with a monitor."""
-    found = rack(node(inventory=FOUR, readings=readings))
+def test_a_node_has_utilization_and_health(readings: dict[int, DeviceReading], utilization: int, health: str) -> None:
+    """The node has a monitor."""
+    found = devices_of(node(inventory=FOUR, readings=readings))
     assert (found.utilization, found.health) == (utilization, health)
 
 
-def test_nodes_come_in_the_order_in_which_people_count() -> None:
-    """Numbers in names are numbers."""
+def test_nodes_are_in_natural_order() -> None:
+    """Numbers in names are ordered as numbers."""
     many = nodes(*(replace(node(), name=name) for name in ("node10", "node2", "a", "node2b", "10.0.0.9", "10.0.0.10")))
 
     found = [each.node.name for each in node_devices(many, ledger(known=many))]

@@ -1,4 +1,4 @@
-"""Decisions on pods that ask for a count: the gate, what is bound, and what is asked for each pod alone."""
+"""Decisions on pods that request a count: the bind gate, the placement, and the filters of volumes."""
 
 import pytest
 
@@ -11,27 +11,27 @@ from gpu_scheduler.core.pods.container_env import Container
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
-from tests.core.asking import World, asking, having, words
+from tests.core.asking import ClusterState, asking, having, words
 from tests.core.build import FIELD_REF, PCI, container, node, pod, running, visible
 
 UUIDS = tuple(f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in range(4))
 KNOWN = Inventory(tuple(Device(index, uuid, (), "A100", 40960) for index, uuid in enumerate(UUIDS)))
 
 
-def test_what_is_bound() -> None:
-    """Node and cards in the order of their numbers, their UUIDs, no index of any map; and why just these."""
-    world = World(node("node2", inventory=KNOWN), having("node1"))
-    world.ledger.apply(running("a", "node1", None, annotations=words(assigned_devices="0")))
-    world.ledger.apply(running("b", "node2", None, annotations=words(assigned_devices="1")))
-    decision = world.decide(asking(3, scheduling_strategy="priority"))
+def test_a_placement_has_node_devices_and_uuids() -> None:
+    """Devices are in the order of their indices, and there is no map index; the message says why these were chosen."""
+    state = ClusterState(node("node2", inventory=KNOWN), having("node1"))
+    state.ledger.apply(running("a", "node1", None, annotations=words(assigned_devices="0")))
+    state.ledger.apply(running("b", "node2", None, annotations=words(assigned_devices="1")))
+    decision = state.decide(asking(3, scheduling_strategy="priority"))
 
     assert isinstance(decision, Bind)
     assert decision.message == (
         "Successfully assigned default/train to node1 with GPUs 1,2,3 "
         "(priority: 122880 MiB free, the first by name of those alike)"
     )
-    world.ledger.apply(running("c", "node1", None, annotations=words(assigned_devices="1")))
-    decision = world.decide(asking(3, scheduling_strategy="priority"))
+    state.ledger.apply(running("c", "node1", None, annotations=words(assigned_devices="1")))
+    decision = state.decide(asking(3, scheduling_strategy="priority"))
     assert isinstance(decision, Bind)
     assert decision.placement == Placement("node2", ("0", "2", "3"), None, (UUIDS[0], UUIDS[2], UUIDS[3]))
     assert decision.placement.annotations == {
@@ -42,154 +42,157 @@ def test_what_is_bound() -> None:
     assert decision.message.endswith("to node2 with GPUs 0,2,3 (priority: 122880 MiB free, the only node that fits)")
 
 
-def test_cards_are_numbered_as_their_node_numbers_them() -> None:
-    """Whatever the order in which a strategy likes them."""
-    world = World(having("node1", 30000, 20000, 10000), strategy=Strategy.BEST_FIT)
+def test_devices_are_in_the_order_of_their_indices() -> None:
+    """The order in which the strategy prefers them is another."""
+    state = ClusterState(having("node1", 30000, 20000, 10000), strategy=Strategy.BEST_FIT)
 
-    assert world.where(asking(2)) == "node1:1,2"
+    assert state.where(asking(2)) == "node1:1,2"
 
 
 GATE: dict[str, tuple[tuple[Container, ...], str]] = {
-    "a container that reads what is decided": ((container((FIELD_REF, PCI)),), ""),
+    "a container that reads our annotation": ((container((FIELD_REF, PCI)),), ""),
     "a container without any environment": ((container(None),), "EnvNotInjected"),
-    "a container that says its GPUs itself": ((container((visible("0"), PCI)),), "EnvConflict"),
-    "a container that says none": ((container((visible(""), PCI)),), "EnvConflict"),
+    "a container that sets its GPUs itself": ((container((visible("0"), PCI)),), "EnvConflict"),
+    "a container that sets no GPU": ((container((visible(""), PCI)),), "EnvConflict"),
     "a second container": ((container((FIELD_REF, PCI)), container((), position=1, name="side")), "EnvNotInjected"),
 }
 
 
 @pytest.mark.parametrize(("containers", "reason"), GATE.values(), ids=GATE)
-def test_the_bind_gate(containers: tuple[Container, ...], reason: str) -> None:
-    """No container can know beforehand what a strategy decides: each has to read it."""
-    decision = World(having()).decide(asking(others={"containers": containers}))
+def test_the_bind_gate_requires_our_annotation(containers: tuple[Container, ...], reason: str) -> None:
+    """A container cannot know in advance which devices a strategy chooses: every container has to read them."""
+    decision = ClusterState(having()).decide(asking(others={"containers": containers}))
 
     assert isinstance(decision, Wait | Refuse) == bool(reason)
     assert decision is not None
     assert decision.message.startswith(reason or "Successfully assigned")
 
 
-def test_the_pods_own_strategy_wins() -> None:
-    """Else that of the cluster."""
-    world = World(having("node1", 2), having("node2", 1), strategy=Strategy.PRIORITY)
+def test_the_strategy_of_a_pod_overrides_the_strategy_of_the_cluster() -> None:
+    """A pod without a strategy is placed by the strategy of the cluster."""
+    state = ClusterState(having("node1", 2), having("node2", 1), strategy=Strategy.PRIORITY)
 
-    assert world.where(asking(name="a", scheduling_strategy="best_fit")) == "node2:0"
-    world.end(asking(name="a"))
-    assert world.where(asking(name="b")) == "node1:0"
+    assert state.where(asking(name="a", scheduling_strategy="best_fit")) == "node2:0"
+    state.end(asking(name="a"))
+    assert state.where(asking(name="b")) == "node1:0"
 
 
 def test_a_limit_with_a_strategy_is_a_count() -> None:
-    """As the annotation says it."""
+    """The limit has the meaning of annotation count."""
     given = pod("a", None, owner=None, annotations=words(scheduling_strategy="best_fit"), gpu_limits=(("main", 2),))
 
-    assert World(having()).where(given) == "node1:0,1"
+    assert ClusterState(having()).where(given) == "node1:0,1"
 
 
-def test_maps_and_counts_share_the_books() -> None:
-    """What a strategy gave, a map cannot have, and the other way round."""
-    world = World(having("node1", 1, 1))
+def test_maps_and_counts_have_one_ledger() -> None:
+    """A pod with a map cannot get a device that a strategy assigned, and the reverse."""
+    state = ClusterState(having("node1", 1, 1))
     by_map = pod("train-0", "0=node1:0")
-    assert world.where(asking()) == "node1:0"
-    decision = world.decide(by_map)
+    assert state.where(asking()) == "node1:0"
+    decision = state.decide(by_map)
     assert isinstance(decision, Wait)
     assert decision.message.startswith("GpuHeld: GPU 0 of node1 is held by default/train")
-    world.end(asking())
-    world.place(by_map)
-    assert world.where(asking()) == "node1:1"
+    state.end(asking())
+    state.place(by_map)
+    assert state.where(asking()) == "node1:1"
 
 
-def test_a_bind_that_is_under_way_is_not_decided_again() -> None:
-    """One pod, one bind at a time."""
-    world = World(having())
-    world.place(asking(), confirmed=False)
+def test_an_assumed_pod_is_not_decided_again() -> None:
+    """A pod has one bind in flight at most."""
+    state = ClusterState(having())
+    state.place(asking(), confirmed=False)
 
-    assert world.decide(asking()) is None
+    assert state.decide(asking()) is None
 
 
 DATA = VolumeClaim("default", "data", volume="data")
 ZONE_B = Volume("data", (NodeSelectorTerm((NodeSelectorRequirement("zone", "In", ("b",)),)),))
 
 
-def volumes(claim: VolumeClaim = DATA) -> World:
-    """Nodes in zones a and b; a volume that is in zone b."""
-    world = World(
+def volumes(claim: VolumeClaim = DATA) -> ClusterState:
+    """Return a cluster with nodes in zones a and b and a volume in zone b."""
+    state = ClusterState(
         having("node1", 1, labels={"zone": "a"}),
         having("node2", 2, labels={"zone": "b"}),
         having("node3", 3, labels={"zone": "a"}),
         strategy=Strategy.BEST_FIT,
     )
-    world.volumes.claim_applied(claim)
-    world.volumes.volume_applied(ZONE_B)
-    world.volumes.class_applied(StorageClass("local", waits_for_consumer=True))
-    return world
+    state.volumes.claim_applied(claim)
+    state.volumes.volume_applied(ZONE_B)
+    state.volumes.class_applied(StorageClass("local", waits_for_consumer=True))
+    return state
 
 
 MOUNTS = {"claims": ("data",)}
 
 
-def test_the_best_node_from_which_its_volumes_are_reached() -> None:
-    """Others of its shape are not asked for that."""
-    world = volumes()
+def test_a_pod_gets_the_best_node_that_reaches_its_volumes() -> None:
+    """A pod of the same equivalence class without volumes is not filtered by volumes."""
+    state = volumes()
 
-    assert world.where(asking(name="a", others=MOUNTS)) == "node2:0"
-    assert world.where(asking(name="b")) == "node1:0"
+    assert state.where(asking(name="a", others=MOUNTS)) == "node2:0"
+    assert state.where(asking(name="b")) == "node1:0"
 
 
-def test_no_node_from_which_its_volumes_are_reached() -> None:
-    """The first node's obstacle stands for all; storage may cure it, and so may a node."""
-    world = volumes()
-    world.place(asking(name="a", others=MOUNTS))
-    wait = world.wait(asking(name="b", others=MOUNTS))
+def test_a_pod_waits_for_a_node_that_reaches_its_volumes() -> None:
+    """The reason of the first node is reported for all; events of storage and of nodes requeue the pod."""
+    state = volumes()
+    state.place(asking(name="a", others=MOUNTS))
+    wait = state.wait(asking(name="b", others=MOUNTS))
 
     assert wait.message == (
-        "NodeAffinityMismatch: volume data of claim default/data cannot be reached from node node1 "
-        "(and so on 1 more node with such GPUs); use a node that matches the volume's node affinity "
-        "(kubectl describe pv data), or another claim"
+        "NodeAffinityMismatch: cannot reach the pod's volumes from a node that fits: "
+        "volume data of claim default/data cannot be reached from node node1 "
+        "(and so on 1 more node with such GPUs); name another claim or another node "
+        "in the pod's template or manifest, and make the pod anew; which nodes it allows: kubectl describe pv data"
     )
-    shapes = {wake for wake in wait.cured_by if isinstance(wake, ClassChanged)}
-    assert wait.cured_by - shapes == {
+    class_events = {event for event in wait.cured_by if isinstance(event, ClassChanged)}
+    assert wait.cured_by - class_events == {
         StorageChanged(Storage.CLAIM, "default/data"),
         StorageChanged(Storage.VOLUME, "data"),
     }
-    assert world.cluster.candidates.news() == frozenset()
-    world.place(asking(name="c"))
-    assert world.cluster.candidates.news() == frozenset()
-    assert wait.topic == world.wait(asking(name="d", others=MOUNTS)).topic
-    world.end(asking(name="a"))
-    assert world.cluster.candidates.news() == shapes
-    assert world.where(asking(name="b", others=MOUNTS)) == "node2:0"
+    assert state.cluster.candidates.pop_events() == frozenset()
+    state.place(asking(name="c"))
+    assert state.cluster.candidates.pop_events() == frozenset()
+    assert wait.topic == state.wait(asking(name="d", others=MOUNTS)).topic
+    state.end(asking(name="a"))
+    assert state.cluster.candidates.pop_events() == class_events
+    assert state.where(asking(name="b", others=MOUNTS)) == "node2:0"
 
 
-def test_labels_decide_which_volumes_are_reached() -> None:
-    """A node that fits as before, but moves to the zone of the volume, is news to who waits for that."""
-    world = volumes()
-    world.place(asking(name="a", others=MOUNTS))
-    wait = world.wait(asking(name="b", others=MOUNTS))
-    world.show(having("node3", 3, labels={"zone": "b"}))
+def test_a_changed_label_requeues_the_pods_that_wait_for_volumes() -> None:
+    """The fit of the node is as before, but its new zone is the zone of the volume."""
+    state = volumes()
+    state.place(asking(name="a", others=MOUNTS))
+    wait = state.wait(asking(name="b", others=MOUNTS))
+    state.apply_nodes(having("node3", 3, labels={"zone": "b"}))
 
-    assert world.cluster.candidates.news() == {wake for wake in wait.cured_by if isinstance(wake, ClassChanged)}
-    assert world.where(asking(name="b", others=MOUNTS)) == "node3:0"
-
-
-def test_no_node_fits_a_pod_with_volumes() -> None:
-    """Then that is told, and not what storage would say."""
-    world = volumes()
-
-    assert world.wait(asking(9, others=MOUNTS)).reason is Reason.GPU_NOT_FOUND
+    assert state.cluster.candidates.pop_events() == {
+        event for event in wait.cured_by if isinstance(event, ClassChanged)
+    }
+    assert state.where(asking(name="b", others=MOUNTS)) == "node3:0"
 
 
-def test_volumes_are_made_where_the_pod_will_run() -> None:
-    """The claim is given the best node; from then on the pod goes there and nowhere else."""
+def test_a_pod_that_fits_no_node_is_not_filtered_by_volumes() -> None:
+    """The reason is that of the node filters, not that of storage."""
+    state = volumes()
+
+    assert state.wait(asking(9, others=MOUNTS)).reason is Reason.GPU_NOT_FOUND
+
+
+def test_volumes_are_provisioned_on_the_node_of_the_pod() -> None:
+    """The claim gets the best node as its selected node; from then on only that node fits the pod."""
     claim = VolumeClaim("default", "data", storage_class="local")
-    world = volumes(claim)
-    wait = world.wait(asking(others=MOUNTS))
+    state = volumes(claim)
+    wait = state.wait(asking(others=MOUNTS))
     assert wait.selection is not None
     assert (wait.reason, wait.selection.node, wait.selection.claims) == (Reason.VOLUME_NOT_BOUND, "node1", ("data",))
     assert wait.cured_by == {StorageChanged(Storage.CLAIM, "default/data")}
 
-    world.volumes.claim_applied(VolumeClaim("default", "data", storage_class="local", selected_node="node3"))
-    wait = world.wait(asking(others=MOUNTS))
+    state.volumes.claim_applied(VolumeClaim("default", "data", storage_class="local", selected_node="node3"))
+    wait = state.wait(asking(others=MOUNTS))
     assert wait.selection is not None
     assert (wait.selection.node, wait.selection.claims) == ("node3", ())
 
-    world.volumes.claim_applied(DATA)
-    assert world.where(asking(others=MOUNTS)) == "node2:0"
+    state.volumes.claim_applied(DATA)
+    assert state.where(asking(others=MOUNTS)) == "node2:0"

@@ -1,4 +1,4 @@
-"""Automatic placement in a cluster that lives, against a model that looks at every node each time."""
+"""Automatic placement in a cluster that changes, compared with a model that filters every node each time."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,8 +21,8 @@ from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.strategies import candidates
-from tests.core import by_hand
-from tests.core.asking import World, asking, having, words
+from tests.core import naive_placement
+from tests.core.asking import ClusterState, asking, having, words
 from tests.core.build import bound, node, running
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ GPU = "nvidia.com/gpu"
 PORT = HostPort("TCP", ANY_ADDRESS, 80)
 NAMES = ("node1", "node2", "node10")
 
-CARDS = st.builds(
-    lambda model, memory, sliced: Device(
-        0, None, ("MIG-00000000-0000-0000-0000-000000000000",) if sliced else (), model, memory
+DEVICES = st.builds(
+    lambda model, memory, mig: Device(
+        0, None, ("MIG-00000000-0000-0000-0000-000000000000",) if mig else (), model, memory
     ),
     st.sampled_from(["NVIDIA A100", "NVIDIA L4", ""]),
     st.sampled_from([None, 4000, 8000, 8000]),
@@ -50,14 +50,14 @@ READINGS = st.builds(
 
 @st.composite
 def some_node(draw: st.DrawFn) -> Node:
-    """A node that is mostly well."""
-    cards = draw(st.lists(CARDS, max_size=4))
-    plugin = draw(st.sampled_from([None, None, None, len(cards)]))
+    """Draw a node; most nodes are Ready, healthy and without taints."""
+    devices = draw(st.lists(DEVICES, max_size=4))
+    plugin = draw(st.sampled_from([None, None, None, len(devices)]))
     rarely = st.sampled_from([False] * 7 + [True])
     allocatable = {"pods": draw(st.sampled_from([2, 9, 9])), "cpu": 4}
     return node(
         draw(st.sampled_from(NAMES)),
-        inventory=Inventory(tuple(replace(card, index=index) for index, card in enumerate(cards))),
+        inventory=Inventory(tuple(replace(device, index=index) for index, device in enumerate(devices))),
         readings=draw(st.dictionaries(st.integers(0, 3), READINGS, max_size=3)),
         ready=not draw(rarely),
         unschedulable=draw(rarely),
@@ -69,8 +69,8 @@ def some_node(draw: st.DrawFn) -> Node:
     )
 
 
-ASKS = st.builds(
-    by_hand.Ask,
+REQUESTS = st.builds(
+    naive_placement.PodRequest,
     st.builds(
         CountRequest,
         count=st.sampled_from([1, 1, 1, 2, 3]),
@@ -88,314 +88,325 @@ ASKS = st.builds(
 
 
 @st.composite
-def some_ask(draw: st.DrawFn) -> by_hand.Ask:
-    """What goes together: who shares says how much, and a limit is as large as the count."""
-    ask = draw(ASKS)
-    request = ask.request
+def some_request(draw: st.DrawFn) -> naive_placement.PodRequest:
+    """Draw a request whose parts agree: a shared one states its memory, and a limit is as large as the count."""
+    pod_request = draw(REQUESTS)
+    request = pod_request.request
     if request.memory:
         request = replace(request, exclusive=draw(st.booleans()))
-    return replace(ask, request=request, limit=ask.limit * request.count)
+    return replace(pod_request, request=request, limit=pod_request.limit * request.count)
 
 
-def pod_of(ask: by_hand.Ask, name: str) -> Pod:
-    """The pod that asks for this."""
-    request = ask.request
-    given: dict[str, object] = {"scheduling_strategy": ask.strategy, "exclusive": str(request.exclusive).lower()}
+def pod_of(pod_request: naive_placement.PodRequest, name: str) -> Pod:
+    """Return the pod with this request."""
+    request = pod_request.request
+    given: dict[str, object] = {
+        "scheduling_strategy": pod_request.strategy,
+        "exclusive": str(request.exclusive).lower(),
+    }
     if request.memory:
         given["memory"] = request.memory
     if request.gpu_type:
         given["type"] = request.gpu_type
-    if ask.sharing_any:
+    if pod_request.sharing_any:
         given["sharing"] = "any"
-    if ask.observer:
+    if pod_request.observer:
         given["observer"] = "true"
-    requests = {resource: amount for resource, amount in (("cpu", ask.cpu), (GPU, ask.limit)) if amount}
+    requests = {resource: amount for resource, amount in (("cpu", pod_request.cpu), (GPU, pod_request.limit)) if amount}
     return asking(
         request.count,
         name,
         **given,
         others={
-            "resource_request": ResourceRequest(requests, frozenset({PORT} if ask.port else ())),
-            "constraints": SchedulingConstraints({"zone": ask.zone} if ask.zone else {}),
-            "gpu_limits": (("main", ask.limit),) if ask.limit else (),
+            "resource_request": ResourceRequest(requests, frozenset({PORT} if pod_request.port else ())),
+            "constraints": SchedulingConstraints({"zone": pod_request.zone} if pod_request.zone else {}),
+            "gpu_limits": (("main", pod_request.limit),) if pod_request.limit else (),
         },
     )
 
 
-class Lives(RuleBasedStateMachine):
-    """`live` is the model's list of bound pods; `waiting` who was told what."""
+class CandidatesMachine(RuleBasedStateMachine):
+    """`bound_pods` has the model's bound pods, `waiting` the pods that wait, each with its reason and decision."""
 
     @initialize(sharing=st.sampled_from([*Sharing, Sharing.SAME_WORKLOAD]), first=st.lists(some_node(), min_size=2))
     def start(self, sharing: Sharing, first: list[Node]) -> None:
-        """A cluster with some nodes."""
+        """Begin with some nodes."""
         self.sharing = sharing
-        self.world = World(policy=Policy(sharing=sharing))
+        self.state = ClusterState(policy=Policy(sharing=sharing))
         self.nodes: dict[str, Node] = {}
-        self.live: dict[str, by_hand.Live] = {}
+        self.bound_pods: dict[str, naive_placement.BoundPod] = {}
         self.pods: dict[str, Pod] = {}
-        self.waiting: dict[str, tuple[by_hand.Ask, str, Wait]] = {}
-        self.made = 0
+        self.waiting: dict[str, tuple[naive_placement.PodRequest, str, Wait]] = {}
+        self.created = 0
         for each in first:
-            self.show(each)
+            self.apply_node(each)
 
     @property
-    def model(self) -> by_hand.Cluster:
-        return by_hand.Cluster(tuple(self.nodes.values()), tuple(self.live.values()), self.sharing)
+    def model(self) -> naive_placement.NaiveCluster:
+        return naive_placement.NaiveCluster(tuple(self.nodes.values()), tuple(self.bound_pods.values()), self.sharing)
 
     def name(self) -> str:
-        self.made += 1
-        return f"pod-{self.made}"
+        self.created += 1
+        return f"pod-{self.created}"
 
     @rule(value=some_node())
-    def show(self, value: Node) -> None:
-        """A node comes, or is seen in another state."""
+    def apply_node(self, value: Node) -> None:
+        """Add a node, or show it in another state."""
         self.nodes[value.name] = value
-        self.world.show(value)
-        self.hear()
+        self.state.apply_nodes(value)
+        self.check_events()
 
     @rule(which=st.sampled_from(NAMES))
-    def hide(self, which: str) -> None:
-        """A node is gone; its pods are not, yet."""
+    def forget_node(self, which: str) -> None:
+        """Delete a node; its pods still exist."""
         self.nodes.pop(which, None)
-        self.world.hide(which)
-        self.hear()
+        self.state.forget_node(which)
+        self.check_events()
 
-    @rule(ask=some_ask(), confirmed=st.booleans())
-    def ask(self, ask: by_hand.Ask, confirmed: bool) -> None:  # noqa: FBT001
-        """A pod comes: it gets what the model says, or waits with the word that the model says."""
-        pod, expected = pod_of(ask, self.name()), self.model.place(ask)
-        decision = self.world.decide(pod)
+    @rule(pod_request=some_request(), confirmed=st.booleans())
+    def create_pod(self, pod_request: naive_placement.PodRequest, confirmed: bool) -> None:  # noqa: FBT001
+        """Create a pod: it gets the model's placement, or waits with the model's reason."""
+        pod, expected = pod_of(pod_request, self.name()), self.model.place(pod_request)
+        decision = self.state.decide(pod)
         if isinstance(expected, str):
             assert isinstance(decision, Wait)
-            assert decision.reason == expected
-            self.waiting[pod.ref.name] = ask, expected, decision
+            assert decision.reason == expected.partition(",")[0]
+            self.waiting[pod.ref.name] = pod_request, expected, decision
             return
         assert isinstance(decision, Bind)
         placement = decision.placement
         assert (placement.node, tuple(map(int, placement.devices))) == expected
-        self.world.ledger.assume(pod, placement)
-        pod = bound(pod, placement, f"2026-11-21T01:00:00.{self.made:06}Z")
+        self.state.ledger.assume(pod, placement)
+        pod = bound(pod, placement, f"2026-11-21T01:00:00.{self.created:06}Z")
         if confirmed:
-            self.world.ledger.apply(pod)
-        self.hold(pod, ask, () if ask.observer else placement.devices, confirmed=confirmed)
+            self.state.ledger.apply(pod)
+        self.bind(pod, pod_request, () if pod_request.observer else placement.devices, confirmed=confirmed)
 
-    def hold(self, pod: Pod, ask: by_hand.Ask, devices: tuple[str, ...], *, confirmed: bool) -> None:
-        name, request, node = pod.ref.name, ask.request, pod.node or ""
-        came = self.made if confirmed else self.made + 10**6
+    def bind(
+        self, pod: Pod, pod_request: naive_placement.PodRequest, devices: tuple[str, ...], *, confirmed: bool
+    ) -> None:
+        name, request, node = pod.ref.name, pod_request.request, pod.node or ""
+        number = self.created if confirmed else self.created + 10**6
         self.pods[name] = pod
-        self.live[name] = by_hand.Live(
+        self.bound_pods[name] = naive_placement.BoundPod(
             name,
             node,
-            came,
+            number,
             devices,
             request.memory,
             not request.exclusive,
-            ask.sharing_any,
-            ask.limit,
-            ask.cpu,
-            ask.port,
+            pod_request.sharing_any,
+            pod_request.limit,
+            pod_request.cpu,
+            pod_request.port,
         )
-        self.hear()
+        self.check_events()
 
     @precondition(lambda self: self.pods)
     @rule(number=st.integers(0, 9))
     def confirm(self, number: int) -> None:
-        """The watch shows what was bound, perhaps again."""
+        """Apply a bound pod as the watch shows it, once or again."""
         name = sorted(self.pods)[number % len(self.pods)]
-        self.world.ledger.apply(self.pods[name])
-        came = self.live[name].came
-        self.live[name] = replace(self.live[name], came=came % 10**6)
-        self.hear()
+        self.state.ledger.apply(self.pods[name])
+        number_of_bind = self.bound_pods[name].number
+        self.bound_pods[name] = replace(self.bound_pods[name], number=number_of_bind % 10**6)
+        self.check_events()
 
     @precondition(lambda self: self.pods)
     @rule(number=st.integers(0, 9))
     def end(self, number: int) -> None:
-        """A pod ends."""
+        """Delete a pod."""
         name = sorted(self.pods)[number % len(self.pods)]
-        self.world.end(self.pods.pop(name))
-        del self.live[name]
-        self.hear()
+        self.state.end(self.pods.pop(name))
+        del self.bound_pods[name]
+        self.check_events()
 
     @rule(where=st.sampled_from(NAMES), device=st.integers(0, 3))
-    def pin(self, where: str, device: int) -> None:
-        """A pod with a map holds a card by its name."""
+    def bind_by_map(self, where: str, device: int) -> None:
+        """Add a bound pod with a map, which holds a device by its index."""
         name = self.name()
-        at = f"2026-11-21T01:00:00.{self.made:06}Z"
+        at = f"2026-11-21T01:00:00.{self.created:06}Z"
         pod = running(name, where, f"0={where}:{device}", annotations=words(index=0, assigned_at=at))
-        self.world.ledger.apply(pod)
-        ask = by_hand.Ask(CountRequest(1), Strategy.BEST_FIT)
-        self.hold(pod, ask, (str(device),), confirmed=True)
+        self.state.ledger.apply(pod)
+        pod_request = naive_placement.PodRequest(CountRequest(1), Strategy.BEST_FIT)
+        self.bind(pod, pod_request, (str(device),), confirmed=True)
 
     @rule(where=st.sampled_from(NAMES), cpu=st.integers(0, 3))
-    def crowd(self, where: str, cpu: int) -> None:
-        """Another scheduler's pod is seen, or in another size."""
+    def apply_foreign_pod(self, where: str, cpu: int) -> None:
+        """Add a foreign pod, or change its resource request."""
         name = f"other-{where}"
-        self.world.ledger.apply_foreign_pod(
+        self.state.ledger.apply_foreign_pod(
             ForeignPod(PodRef("other", name, name), where, ResourceRequest({"cpu": cpu} if cpu else {}))
         )
-        self.live[name] = by_hand.Live(name, where, 0, cpu=cpu)
-        self.hear()
+        self.bound_pods[name] = naive_placement.BoundPod(name, where, 0, cpu=cpu)
+        self.check_events()
 
-    def hear(self) -> None:
-        """Told are exactly those for whom the model has another answer than they were given."""
-        news = self.world.cluster.candidates.news()
-        told: set[ClusterEvent] = set()
-        for name, (ask, before, wait) in list(self.waiting.items()):
-            if self.model.place(ask) != before:
-                told |= wait.cured_by
+    def check_events(self) -> None:
+        """The events requeue exactly the pods for which the model's result changed."""
+        events = self.state.cluster.candidates.pop_events()
+        expected: set[ClusterEvent] = set()
+        for name, (pod_request, before, wait) in list(self.waiting.items()):
+            if self.model.place(pod_request) != before:
+                expected |= wait.cured_by
                 del self.waiting[name]
-        assert news == told
+        assert events == expected
 
 
 @pytest.fixture(autouse=True)
-def _few_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In a life, lists that are dropped and made anew are tried all the time."""
-    lives = request.cls is TestLivesOfCandidates
+def _few_rankings_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keep few rankings while the machine runs, so that it often drops rankings and builds them again."""
+    machine = request.cls is TestCandidatesMachine
     with (
-        patch.object(candidates, "MAX_SHAPES", 2 if lives else 16),
-        patch.object(candidates, "MAX_RANKED", 0),
-        patch.object(generations, "_SLACK", 1 if lives else 64),
+        patch.object(candidates, "MAX_RANKINGS", 2 if machine else 16),
+        patch.object(candidates, "MAX_RANKED_NODES", 0),
+        patch.object(generations, "_SLACK", 1 if machine else 64),
     ):
         yield
 
 
-TestLivesOfCandidates = Lives.TestCase
+TestCandidatesMachine = CandidatesMachine.TestCase
 
 
-def kept(world: World) -> int:
-    """How many rankings there are."""
-    return len(world.cluster.candidates._rankings)
+def kept(state: ClusterState) -> int:
+    """Return the number of rankings."""
+    return len(state.cluster.candidates._rankings)
 
 
-def test_the_shapes_that_were_asked_for_last_are_kept() -> None:
-    """More come than are kept; each finds what it would find alone."""
-    world = World(having("node1", *range(1, 41)), strategy=Strategy.BEST_FIT)
+def test_the_rankings_that_were_used_last_are_kept() -> None:
+    """There are more equivalence classes than kept rankings, and the placements are the same as for one class alone."""
+    state = ClusterState(having("node1", *range(1, 41)), strategy=Strategy.BEST_FIT)
     for memory in [*range(1, 41), *range(1, 41, 3), *range(40, 1, -1)]:
-        decision = world.decide(asking(memory=memory))
+        decision = state.decide(asking(memory=memory))
         assert isinstance(decision, Bind)
         assert decision.placement.devices == (str(memory - 1),)
-        assert kept(world) <= candidates.MAX_SHAPES
+        assert kept(state) <= candidates.MAX_RANKINGS
 
-    assert {shape.kind.memory for shape in world.cluster.candidates._rankings} == set(range(2, 18))
+    assert {each.requirements.memory for each in state.cluster.candidates._rankings} == set(range(2, 18))
 
 
-def test_where_nodes_are_few_more_shapes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pods that differ in processor and memory differ in shape: their rankings are not made anew in turn."""
-    monkeypatch.setattr(candidates, "MAX_RANKED", 60)
-    world = World(having("node1", *range(1, 41)), having("node2", 1), strategy=Strategy.BEST_FIT)
+def test_a_cluster_of_few_nodes_keeps_more_rankings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that request other cpu or memory are in other equivalence classes: their rankings stay."""
+    monkeypatch.setattr(candidates, "MAX_RANKED_NODES", 60)
+    state = ClusterState(having("node1", *range(1, 41)), having("node2", 1), strategy=Strategy.BEST_FIT)
     for memory in range(1, 41):
-        world.decide(asking(memory=memory))
+        state.decide(asking(memory=memory))
 
-    assert kept(world) == 60 // 2
+    assert kept(state) == 60 // 2
 
 
-def test_shapes_for_which_somebody_waits_are_kept() -> None:
-    """However many they are, each is told of the node that fits it, and of no other; then they are let go."""
-    world = World(having("node1", 1, labels={"gpus": "small"}))
-    waits = {memory: world.wait(asking(memory=memory)) for memory in range(2, 42)}
-    assert kept(world) == 40
+def test_rankings_for_which_pods_wait_are_kept() -> None:
+    """Only a node that fits a class requeues the pods of that class; afterwards the rankings are dropped."""
+    state = ClusterState(having("node1", 1, labels={"gpus": "small"}))
+    waits = {memory: state.wait(asking(memory=memory)) for memory in range(2, 42)}
+    assert kept(state) == 40
     for memory in range(2, 42):
-        world.show(having("node2", memory))
-        assert world.cluster.candidates.news() == waits.pop(memory).cured_by
-    world.decide(asking())
+        state.apply_nodes(having("node2", memory))
+        assert state.cluster.candidates.pop_events() == waits.pop(memory).cured_by
+    state.decide(asking())
 
-    assert kept(world) == candidates.MAX_SHAPES
+    assert kept(state) == candidates.MAX_RANKINGS
 
 
-def test_nobody_who_is_gone_is_waited_for() -> None:
-    """Who has nothing to be woken by is no longer told, nor kept."""
-    world = World(having("node1", 1))
+def test_rankings_of_deleted_pods_are_dropped() -> None:
+    """No pod keeps the event, so no event is returned and the ranking is dropped."""
+    state = ClusterState(having("node1", 1))
     for memory in range(2, 42):
-        world.wait(asking(memory=memory))
-    assert kept(world) <= candidates.MAX_SHAPES + 1
-    world.show(having("node2", 100))
+        state.wait(asking(memory=memory))
+    assert kept(state) <= candidates.MAX_RANKINGS + 1
+    state.apply_nodes(having("node2", 100))
 
-    assert world.cluster.candidates.news() == frozenset()
+    assert state.cluster.candidates.pop_events() == frozenset()
 
 
-def test_all_who_wait_for_one_thing_are_told_once() -> None:
-    """Pods of one shape have one wake; who asks again after news waits for the next."""
-    world = World(having("node1", 1))
+def test_one_event_requeues_all_pods_of_a_class() -> None:
+    """Pods of one equivalence class wait for one event; a pod that waits again after the event gets a new one."""
+    state = ClusterState(having("node1", 1))
     pods = [asking(name=name) for name in "abc"]
-    world.place(pods[0])
-    first, second = map(world.wait, pods[1:])
+    state.place(pods[0])
+    first, second = map(state.wait, pods[1:])
     assert first.cured_by == second.cured_by
-    assert world.cluster.candidates.news() == frozenset()
+    assert state.cluster.candidates.pop_events() == frozenset()
 
-    world.end(pods[0])
-    assert world.cluster.candidates.news() == first.cured_by
-    assert world.cluster.candidates.news() == frozenset()
-    world.place(pods[1])
-    assert world.cluster.candidates.news() == frozenset()
-    again = world.wait(pods[2])
-    world.end(pods[1])
-    assert world.cluster.candidates.news() == again.cured_by
+    state.end(pods[0])
+    assert state.cluster.candidates.pop_events() == first.cured_by
+    assert state.cluster.candidates.pop_events() == frozenset()
+    state.place(pods[1])
+    assert state.cluster.candidates.pop_events() == frozenset()
+    again = state.wait(pods[2])
+    state.end(pods[1])
+    assert state.cluster.candidates.pop_events() == again.cured_by
 
 
-def test_another_reason_is_news() -> None:
-    """Who waits hears it; the same reason with other numbers is none."""
-    world = World(having("node1", 1), strategy=Strategy.BEST_FIT)
-    world.place(asking(name="a"))
-    wait = world.wait(asking(name="b"))
-    world.show(having("node2", 1, unschedulable=True), having("node3"))
-    world.hide("node3")
-    assert world.cluster.candidates.news() == frozenset()
-    world.show(having("node2", 1, stale=True))
-    assert world.cluster.candidates.news() == wait.cured_by
-    wait = world.wait(asking(name="b"))
-    assert wait.reason is Reason.GPU_UNHEALTHY
-    world.hide("node2")
-    assert world.cluster.candidates.news() == wait.cured_by
-    wait = world.wait(asking(name="b"))
+def fill_node2(state: ClusterState) -> None:
+    """Apply node2, which has a free GPU and no place for another pod."""
+    state.ledger.apply_foreign_pod(ForeignPod(PodRef("other", "a", "a"), "node2", ResourceRequest()))
+    state.apply_nodes(having("node2", 1, allocatable={"pods": 1}))
+
+
+def test_another_reason_requeues_the_pods_that_wait() -> None:
+    """The same reason with other numbers requeues no pod."""
+    state = ClusterState(having("node1", 1), strategy=Strategy.BEST_FIT)
+    state.place(asking(name="a"))
+    wait = state.wait(asking(name="b"))
+    state.apply_nodes(having("node2", 1, unschedulable=True), having("node3"))
+    state.forget_node("node3")
+    assert state.cluster.candidates.pop_events() == frozenset()
+    fill_node2(state)
+    assert state.cluster.candidates.pop_events() == wait.cured_by
+    wait = state.wait(asking(name="b"))
+    assert wait.reason is Reason.INSUFFICIENT_RESOURCES
+    state.forget_node("node2")
+    assert state.cluster.candidates.pop_events() == wait.cured_by
+    wait = state.wait(asking(name="b"))
     assert wait.reason is Reason.NOT_ENOUGH_GPUS
 
 
-def test_who_joins_those_who_wait_takes_no_news_from_them() -> None:
-    """The reason changed before the second came, who hears it at once; the first is still told."""
-    world = World(having("node1", 1), strategy=Strategy.BEST_FIT)
-    world.place(asking(name="a"))
-    first = world.wait(asking(name="b"))
-    world.show(having("node2", 1, stale=True))
-    second = world.wait(asking(name="c"))
+def test_a_pod_that_begins_to_wait_takes_no_event_from_others() -> None:
+    """The reason changes before the second pod waits, with the new reason; the first pod is still requeued."""
+    state = ClusterState(having("node1", 1), strategy=Strategy.BEST_FIT)
+    state.place(asking(name="a"))
+    first = state.wait(asking(name="b"))
+    fill_node2(state)
+    second = state.wait(asking(name="c"))
 
-    assert (first.reason, second.reason) == (Reason.NOT_ENOUGH_GPUS, Reason.GPU_UNHEALTHY)
-    assert world.cluster.candidates.news() == first.cured_by
+    assert (first.reason, second.reason) == (Reason.NOT_ENOUGH_GPUS, Reason.INSUFFICIENT_RESOURCES)
+    assert state.cluster.candidates.pop_events() == first.cured_by
 
 
-def test_names_that_are_gone_are_forgotten() -> None:
-    """Nodes come and go for years: lists begin anew when most names in them are of nodes that are gone."""
-    world = World(having("node1", 1))
-    wait = world.wait(asking(2))
+def test_names_of_deleted_nodes_are_forgotten() -> None:
+    """Nodes are created and deleted for years: no list keeps the names of deleted nodes."""
+    state = ClusterState(having("node1", 1))
+    wait = state.wait(asking(2))
     for number in range(500):
-        world.show(having(f"gone-{number}", 1))
-        assert world.cluster.candidates.news() == frozenset()
-        world.hide(f"gone-{number}")
-        assert world.cluster.candidates.news() == frozenset()
-        world.decide(asking())
-    assert len(world.cluster.candidates._places) < 100
-    world.show(having("node2", 1, 1))
+        state.apply_nodes(having(f"gone-{number}", 1))
+        assert state.cluster.candidates.pop_events() == frozenset()
+        state.forget_node(f"gone-{number}")
+        assert state.cluster.candidates.pop_events() == frozenset()
+        state.decide(asking())
+    assert all(len(ranking.diagnosis._failures) < 100 for ranking in state.cluster.candidates._rankings.values())
+    state.apply_nodes(having("node2", 1, 1))
 
-    assert world.cluster.candidates.news() == wait.cured_by
+    assert state.cluster.candidates.pop_events() == wait.cured_by
 
 
 def test_a_name_that_is_only_an_alias_is_no_node() -> None:
-    """Who holds something on a node that is gone touches its name, and another node may bear that as its alias."""
-    world = World(having("node1", 1, alias="gone"))
-    world.decide(asking())
-    world.ledger.apply(running("x", "gone", None, annotations=words(assigned_devices="0")))
+    """A pod on a deleted node marks the node's name as changed, and another node may have this name as its alias."""
+    state = ClusterState(having("node1", 1, alias="gone"))
+    state.decide(asking())
+    state.ledger.apply(running("x", "gone", None, annotations=words(assigned_devices="0")))
 
-    assert world.where(asking()) == "node1:0"
-    assert world.wait(asking(name="b")).reason is Reason.NOT_ENOUGH_GPUS
+    assert state.where(asking()) == "node1:0"
+    assert state.wait(asking(name="b")).reason is Reason.NOT_ENOUGH_GPUS
 
 
 def test_another_ledger_has_other_candidates() -> None:
-    """Whoever changes a part of the cluster can't keep lists that were made of the old."""
-    world = World(having("node1", 1))
-    world.place(asking())
-    fresh = World(having("node1", 1))
-    changed = replace(world.cluster, ledger=fresh.ledger)
+    """A cluster with a replaced part does not keep the rankings of the replaced part."""
+    state = ClusterState(having("node1", 1))
+    state.place(asking())
+    other = ClusterState(having("node1", 1))
+    changed = replace(state.cluster, ledger=other.ledger)
 
-    assert isinstance(decide(asking(name="b"), world.cluster), Wait)
+    assert isinstance(decide(asking(name="b"), state.cluster), Wait)
     assert isinstance(decide(asking(name="b"), changed), Bind)
-    steered = replace(world.cluster, strategy=Strategy.BEST_FIT)
-    assert steered.candidates is not world.cluster.candidates
+    restarted = replace(state.cluster, strategy=Strategy.BEST_FIT)
+    assert restarted.candidates is not state.cluster.candidates

@@ -15,25 +15,25 @@ from gpu_scheduler.core.pods.constraints import (
 ML = Taint("dedicated", "ml", "NoSchedule")
 
 TOLERATED = {
-    "the very taint": (Toleration("dedicated", "Equal", "ml", "NoSchedule"), True),
-    "any effect of it": (Toleration("dedicated", "Equal", "ml", ""), True),
-    "any value of it": (Toleration("dedicated", "Exists", "", "NoSchedule"), True),
-    "every taint there is": (Toleration("", "Exists", "", ""), True),
+    "the same taint": (Toleration("dedicated", "Equal", "ml", "NoSchedule"), True),
+    "any effect of the taint": (Toleration("dedicated", "Equal", "ml", ""), True),
+    "any value of the taint": (Toleration("dedicated", "Exists", "", "NoSchedule"), True),
+    "every taint": (Toleration("", "Exists", "", ""), True),
     "another value": (Toleration("dedicated", "Equal", "web", "NoSchedule"), False),
     "another key": (Toleration("special", "Exists", "", "NoSchedule"), False),
     "another effect": (Toleration("dedicated", "Exists", "", "NoExecute"), False),
-    "an operator that we do not know": (Toleration("dedicated", "Gt", "ml", "NoSchedule"), False),
+    "an unknown operator": (Toleration("dedicated", "Gt", "ml", "NoSchedule"), False),
 }
 
 
 @pytest.mark.parametrize(("toleration", "tolerated"), TOLERATED.values(), ids=TOLERATED)
-def test_tolerations(toleration: Toleration, tolerated: bool) -> None:  # noqa: FBT001 - a table's column
-    """A taint is tolerated as Kubernetes has it."""
+def test_a_toleration_matches_a_taint(toleration: Toleration, tolerated: bool) -> None:  # noqa: FBT001 - a table's column
+    """Tolerations match taints as in Kubernetes."""
     assert tolerated is SchedulingConstraints(tolerations=(toleration,)).tolerates(ML)
 
 
 def test_one_toleration_is_enough() -> None:
-    """And without any nothing is tolerated."""
+    """A pod without tolerations tolerates no taint."""
     others = Toleration("other", "Exists", "", ""), Toleration("dedicated", "Exists", "", "")
 
     assert SchedulingConstraints(tolerations=others).tolerates(ML)
@@ -45,17 +45,17 @@ LABELS = {"zone": "a", "gpus": "8", "size": "-3", "empty": "", "huge": "92233720
 HOLDS = {
     "the label has one of the values": (NodeSelectorRequirement("zone", "In", ("b", "a")), True),
     "the label has none of the values": (NodeSelectorRequirement("zone", "In", ("b",)), False),
-    "a missing label is in nothing": (NodeSelectorRequirement("rack", "In", ("a",)), False),
-    "nothing is in no values": (NodeSelectorRequirement("zone", "In"), False),
+    "a missing label is in no list of values": (NodeSelectorRequirement("rack", "In", ("a",)), False),
+    "In without values never holds": (NodeSelectorRequirement("zone", "In"), False),
     "an empty value is a value": (NodeSelectorRequirement("empty", "In", ("",)), True),
-    "a label that avoids the values": (NodeSelectorRequirement("zone", "NotIn", ("b", "c")), True),
-    "a label that does not avoid them": (NodeSelectorRequirement("zone", "NotIn", ("a",)), False),
-    "a missing label avoids every value": (NodeSelectorRequirement("rack", "NotIn", ("a",)), True),
-    "to avoid no values at all is no valid wish": (NodeSelectorRequirement("zone", "NotIn"), False),
+    "NotIn holds for a label with another value": (NodeSelectorRequirement("zone", "NotIn", ("b", "c")), True),
+    "NotIn fails for a label with one of the values": (NodeSelectorRequirement("zone", "NotIn", ("a",)), False),
+    "NotIn holds for a missing label": (NodeSelectorRequirement("rack", "NotIn", ("a",)), True),
+    "NotIn without values never holds": (NodeSelectorRequirement("zone", "NotIn"), False),
     "a label exists": (NodeSelectorRequirement("empty", "Exists"), True),
     "a missing label does not exist": (NodeSelectorRequirement("rack", "Exists"), False),
-    "a missing label is wished away": (NodeSelectorRequirement("rack", "DoesNotExist"), True),
-    "a label that is there is not away": (NodeSelectorRequirement("empty", "DoesNotExist"), False),
+    "DoesNotExist holds for a missing label": (NodeSelectorRequirement("rack", "DoesNotExist"), True),
+    "DoesNotExist fails for a label that exists": (NodeSelectorRequirement("empty", "DoesNotExist"), False),
     "more than seven": (NodeSelectorRequirement("gpus", "Gt", ("7",)), True),
     "more than eight": (NodeSelectorRequirement("gpus", "Gt", ("8",)), False),
     "less than nine": (NodeSelectorRequirement("gpus", "Lt", ("9",)), True),
@@ -65,14 +65,14 @@ HOLDS = {
     "a number is not less than a word": (NodeSelectorRequirement("gpus", "Lt", ("many",)), False),
     "a missing label is not more than a number": (NodeSelectorRequirement("rack", "Gt", ("1",)), False),
     "a number is compared with one number only": (NodeSelectorRequirement("gpus", "Gt", ("1", "2")), False),
-    "what has more than 64 bits is no number": (NodeSelectorRequirement("huge", "Gt", ("1",)), False),
-    "an operator that we do not know": (NodeSelectorRequirement("zone", "Matches", ("a",)), False),
+    "a value of more than 64 bits is no number": (NodeSelectorRequirement("huge", "Gt", ("1",)), False),
+    "an unknown operator": (NodeSelectorRequirement("zone", "Matches", ("a",)), False),
 }
 
 
 @pytest.mark.parametrize(("requirement", "holds"), HOLDS.values(), ids=HOLDS)
-def test_requirements(requirement: NodeSelectorRequirement, holds: bool) -> None:  # noqa: FBT001 - a table's column
-    """Each operator means what it means to kube-scheduler; what it would refuse never holds."""
+def test_a_requirement_holds_for_labels(requirement: NodeSelectorRequirement, holds: bool) -> None:  # noqa: FBT001 - a table's column
+    """Operators have the meaning of kube-scheduler; a requirement that kube-scheduler refuses never holds."""
     assert holds is requirement.holds(LABELS)
 
 
@@ -81,7 +81,7 @@ MATCHES = {
         NodeSelectorTerm((NodeSelectorRequirement("zone", "Exists"), NodeSelectorRequirement("gpus", "Gt", ("1",)))),
         True,
     ),
-    "one expression does not": (
+    "one expression does not hold": (
         NodeSelectorTerm((NodeSelectorRequirement("zone", "Exists"), NodeSelectorRequirement("rack", "Exists"))),
         False,
     ),
@@ -90,23 +90,23 @@ MATCHES = {
         NodeSelectorTerm(fields=(NodeSelectorRequirement("metadata.name", "NotIn", ("node1",)),)),
         False,
     ),
-    "labels and name both count": (
+    "labels match and the name does not": (
         NodeSelectorTerm(
             (NodeSelectorRequirement("zone", "Exists"),), (NodeSelectorRequirement("metadata.name", "In", ("node2",)),)
         ),
         False,
     ),
-    "a term that says nothing matches nothing": (NodeSelectorTerm(), False),
+    "an empty term matches no node": (NodeSelectorTerm(), False),
 }
 
 
 @pytest.mark.parametrize(("term", "matches"), MATCHES.values(), ids=MATCHES)
-def test_terms(term: NodeSelectorTerm, matches: bool) -> None:  # noqa: FBT001 - a table's column
-    """A term matches a node when all that it says does."""
+def test_a_term_matches_a_node(term: NodeSelectorTerm, matches: bool) -> None:  # noqa: FBT001 - a table's column
+    """A term matches a node when all its requirements hold."""
     assert matches is term.matches(LABELS, "node1")
 
 
-WORDS = {
+TEXTS = {
     "a taint": (ML, "dedicated=ml:NoSchedule"),
     "a taint without a value": (Taint("broken", "", "NoExecute"), "broken:NoExecute"),
     "a requirement": (NodeSelectorRequirement("zone", "In", ("a", "b")), "zone In a, b"),
@@ -114,9 +114,9 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("value", "text"), WORDS.values(), ids=WORDS)
-def test_they_read_as_people_write_them(value: object, text: str) -> None:
-    """Messages quote them."""
+@pytest.mark.parametrize(("value", "text"), TEXTS.values(), ids=TEXTS)
+def test_taints_and_requirements_have_a_text(value: object, text: str) -> None:
+    """Messages quote the text."""
     assert text == str(value)
 
 
@@ -134,20 +134,20 @@ VALUES = st.sampled_from(["", "a", "b", "0", "1", "+2", "-1", "٣", "1_0", "9" *
     ),
 )
 def test_requirements_agree_with_a_naive_model(labels: Mapping[str, str], requirement: NodeSelectorRequirement) -> None:
-    """Whatever labels and values are, the answer is yes or no, and the same as of the rules written down once more."""
+    """For any labels and values, the result is the same as of a second implementation of the rules."""
     assert _naive(labels, requirement) is requirement.holds(labels)
 
 
 def _naive(labels: Mapping[str, str], requirement: NodeSelectorRequirement) -> bool:
-    there, values = requirement.key in labels, list(requirement.values)
+    exists, values = requirement.key in labels, list(requirement.values)
     label = labels.get(requirement.key, "")
     answers = {
-        "In": there and label in values,
-        "NotIn": len(values) > 0 and not (there and label in values),
-        "Exists": there,
-        "DoesNotExist": not there,
-        "Gt": there and _numbers(label, *values) and int(label) > int(values[0]),
-        "Lt": there and _numbers(label, *values) and int(label) < int(values[0]),
+        "In": exists and label in values,
+        "NotIn": len(values) > 0 and not (exists and label in values),
+        "Exists": exists,
+        "DoesNotExist": not exists,
+        "Gt": exists and _numbers(label, *values) and int(label) > int(values[0]),
+        "Lt": exists and _numbers(label, *values) and int(label) < int(values[0]),
     }
     return answers.get(requirement.operator, False)
 

@@ -1,4 +1,4 @@
-"""Who holds which card, whatever name the card goes by."""
+"""Which pod holds which device, by whatever name of the device."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -27,7 +27,7 @@ TRAIN, OTHER = (
 )
 
 
-def holder(  # noqa: PLR0913 - what a holder is made of
+def holder(  # noqa: PLR0913 - the fields of a hold
     name: str,
     devices: str,
     node: str = "node1",
@@ -40,7 +40,7 @@ def holder(  # noqa: PLR0913 - what a holder is made of
     memory: int = 0,
     shared: bool = False,
 ) -> Hold:
-    """A pod that holds these devices, by its map line unless it is not `named`."""
+    """Return a hold of these devices; its map line names them if `named`."""
     claimed = tuple(filter(None, devices.split(",")))
     return Hold(
         PodRef("default", name, f"uid-{name}"),
@@ -59,7 +59,7 @@ def holder(  # noqa: PLR0913 - what a holder is made of
 
 
 def table(*holders: Hold, inventory: Inventory | None = None, plugin: int | None = None) -> Devices:
-    """Devices with these holders; node1 has this inventory and this plugin."""
+    """Return devices with these holds; node1 has this inventory and this number of devices of a plugin."""
     devices = Devices()
     devices.apply_node(Node("node1", inventory=inventory, advertised=plugin))
     for each in holders:
@@ -68,58 +68,59 @@ def table(*holders: Hold, inventory: Inventory | None = None, plugin: int | None
 
 
 OVERLAPS = {
-    "a card and itself": (None, "0", "0", True),
-    "two cards": (None, "0", "1", False),
+    "a device and itself": (None, "0", "0", True),
+    "two devices": (None, "0", "1", False),
     "one UUID": (None, GPU_0, GPU_0, True),
     "two UUIDs": (None, GPU_0, GPU_1, False),
-    "two slices": (None, MIG_1A, MIG_1B, False),
+    "two MIG devices": (None, MIG_1A, MIG_1B, False),
     "without an inventory a number and a UUID": (None, "0", GPU_1, True),
-    "without an inventory a number and a slice": (None, "0", MIG_1A, True),
-    "without an inventory a UUID and a slice": (None, GPU_0, MIG_1A, True),
-    "with a mere count a number and a UUID": (COUNTED, "0", GPU_1, True),
-    "with a mere count two numbers": (COUNTED, "0", "1", False),
-    "with a mere count two slices": (COUNTED, MIG_1A, MIG_1B, False),
-    "with an inventory a card's number and its UUID": (FULL, "0", GPU_0, True),
-    "with an inventory a card's number and another's UUID": (FULL, "0", GPU_1, False),
-    "with an inventory a card's number and its slice": (FULL, "1", MIG_1A, True),
-    "with an inventory a card's UUID and its slice": (FULL, GPU_1, MIG_1B, True),
-    "with an inventory a card and another's slice": (FULL, "0", MIG_1A, False),
-    "with an inventory a slice and itself": (FULL, MIG_1A, MIG_1A, True),
-    "with an inventory two slices of one card": (FULL, MIG_1A, MIG_1B, False),
+    "without an inventory a number and a MIG device": (None, "0", MIG_1A, True),
+    "without an inventory a UUID and a MIG device": (None, GPU_0, MIG_1A, True),
+    "with a count alone a number and a UUID": (COUNTED, "0", GPU_1, True),
+    "with a count alone two numbers": (COUNTED, "0", "1", False),
+    "with a count alone two MIG devices": (COUNTED, MIG_1A, MIG_1B, False),
+    "with an inventory a GPU's number and its UUID": (FULL, "0", GPU_0, True),
+    "with an inventory a GPU's number and another's UUID": (FULL, "0", GPU_1, False),
+    "with an inventory a GPU's number and its MIG device": (FULL, "1", MIG_1A, True),
+    "with an inventory a GPU's UUID and its MIG device": (FULL, GPU_1, MIG_1B, True),
+    "with an inventory a GPU and another's MIG device": (FULL, "0", MIG_1A, False),
+    "with an inventory a MIG device and itself": (FULL, MIG_1A, MIG_1A, True),
+    "with an inventory two MIG devices of one GPU": (FULL, MIG_1A, MIG_1B, False),
     "a UUID that the inventory does not know and a number": (FULL, GPU_9, "0", True),
-    "a slice that the inventory does not know and a UUID": (FULL, MIG_9, GPU_0, True),
+    "a MIG device that the inventory does not know and a UUID": (FULL, MIG_9, GPU_0, True),
     "a UUID that the inventory does not know and another": (FULL, GPU_9, GPU_0, False),
     "a UUID that the inventory does not know and itself": (FULL, GPU_9, GPU_9, True),
     "a number that the inventory does not know and another": (FULL, "7", "0", False),
 }
 
 
+@pytest.mark.promise("hold-4", "hold-5")
 @pytest.mark.parametrize(("inventory", "one", "other", "overlap"), OVERLAPS.values(), ids=OVERLAPS)
-def test_which_devices_overlap(inventory: Inventory | None, one: str, other: str, overlap: bool) -> None:  # noqa: FBT001
-    """Index, UUID and slices of one card overlap; names that nobody can compare are taken to be one card."""
+def test_names_of_one_device_overlap(inventory: Inventory | None, one: str, other: str, overlap: bool) -> None:  # noqa: FBT001
+    """Index, UUID and MIG devices of one GPU overlap; names that cannot be compared count as one device."""
     for held, asked in ((one, other), (other, one)):
         has = holder("a", held)
         assert table(has, inventory=inventory).rivals("node1", asked) == ((has,) if overlap else ())
 
 
-def test_another_nodes_card_is_another_card() -> None:
-    """Whatever its name."""
+def test_devices_of_two_nodes_do_not_overlap() -> None:
+    """The two devices have the same name."""
     assert table(holder("a", "0,1")).rivals("node2", "0") == ()
 
 
-def test_all_rivals_are_named_in_order() -> None:
-    """By name, so that every replica names the same one first."""
+def test_rivals_are_in_order_of_their_names() -> None:
+    """The order makes every replica name the same pod first."""
     first, second, third = holder("a", "0", index=0), holder("b", GPU_0, index=1), holder("c", f"{GPU_1},1", index=2)
 
     assert table(third, second, first, inventory=FULL).rivals("node1", "0") == (first, second)
 
 
-LEARNED = {
-    "what was vague becomes two cards": (None, FULL, "0", GPU_1, True, False),
-    "what was vague becomes one card": (None, FULL, "0", GPU_0, True, True),
-    "a count tells nothing of UUIDs": (None, COUNTED, "0", GPU_1, True, True),
-    "a lost inventory makes it vague again": (FULL, None, "0", GPU_1, False, True),
-    "cards that change places": (
+CHANGED = {
+    "names that could not be compared are two devices": (None, FULL, "0", GPU_1, True, False),
+    "names that could not be compared are one device": (None, FULL, "0", GPU_0, True, True),
+    "a count alone has no UUIDs": (None, COUNTED, "0", GPU_1, True, True),
+    "without its inventory names cannot be compared any more": (FULL, None, "0", GPU_1, False, True),
+    "devices that swap their indices": (
         FULL,
         Inventory((Device(0, GPU_1), Device(1, GPU_0))),
         "0",
@@ -127,12 +128,12 @@ LEARNED = {
         False,
         True,
     ),
-    "a card that is taken out": (FULL, Inventory((Device(0, GPU_0),)), GPU_1, "0", False, True),
+    "a device that is removed": (FULL, Inventory((Device(0, GPU_0),)), GPU_1, "0", False, True),
 }
 
 
-@pytest.mark.parametrize(("before", "after", "held", "asked", "first", "then"), LEARNED.values(), ids=LEARNED)
-def test_an_inventory_may_change_under_a_holder(  # noqa: PLR0913, PLR0917 - a row of the table
+@pytest.mark.parametrize(("before", "after", "held", "asked", "first", "then"), CHANGED.values(), ids=CHANGED)
+def test_rivals_follow_a_changed_inventory(  # noqa: PLR0913, PLR0917 - a row of the table
     before: Inventory | None,
     after: Inventory | None,
     held: str,
@@ -140,7 +141,7 @@ def test_an_inventory_may_change_under_a_holder(  # noqa: PLR0913, PLR0917 - a r
     first: bool,  # noqa: FBT001
     then: bool,  # noqa: FBT001
 ) -> None:
-    """A pod holds on to what it names; what that excludes follows the inventory as it is now."""
+    """A pod holds the devices that it names; the current inventory says which other names they exclude."""
     devices = table(holder("a", held), inventory=before)
     answers = [bool(devices.rivals("node1", asked))]
     devices.apply_node(Node("node1", inventory=after))
@@ -148,41 +149,43 @@ def test_an_inventory_may_change_under_a_holder(  # noqa: PLR0913, PLR0917 - a r
     assert [*answers, bool(devices.rivals("node1", asked))] == [first, then]
 
 
-def test_what_is_learned_wakes_who_waits_for_those_cards() -> None:
-    """Every card that somebody holds, and the node as a whole; the same again wakes nobody."""
+def test_a_new_inventory_requeues_the_pods_that_wait_for_its_devices() -> None:
+    """The events are those of every held device and of the node as a whole; the same inventory causes no event."""
     devices = table(holder("a", "0"), holder("b", "1"))
 
     assert devices.apply_node(Node("node1", inventory=FULL)) == {
-        DeviceChanged("node1", card) for card in ("", "0", "1")
+        DeviceChanged("node1", device) for device in ("", "0", "1")
     }
     assert devices.apply_node(Node("node1", inventory=FULL)) == frozenset()
-    assert devices.apply_node(Node("node1")) == {DeviceChanged("node1", card) for card in ("", "0", "1")}
+    assert devices.apply_node(Node("node1")) == {DeviceChanged("node1", device) for device in ("", "0", "1")}
 
 
 FREED = {
-    "a card by number": (None, holder("a", "0"), {"", "0"}),
-    "a card by UUID, where nobody knows its number": (None, holder("a", GPU_0), {"", GPU_0}),
-    "a card by UUID": (FULL, holder("a", GPU_1), {"", "1"}),
-    "two slices of one card": (FULL, holder("a", f"{MIG_1A},{MIG_1B}"), {"", "1"}),
-    "two cards": (FULL, holder("a", f"{GPU_0},1"), {"", "0", "1"}),
-    "nothing": (FULL, holder("a", ""), set()),
+    "a device by number": (None, holder("a", "0"), {"", "0"}),
+    "a device by UUID, without an inventory": (None, holder("a", GPU_0), {"", GPU_0}),
+    "a device by UUID": (FULL, holder("a", GPU_1), {"", "1"}),
+    "two MIG devices of one GPU": (FULL, holder("a", f"{MIG_1A},{MIG_1B}"), {"", "1"}),
+    "two devices": (FULL, holder("a", f"{GPU_0},1"), {"", "0", "1"}),
+    "no device": (FULL, holder("a", ""), set()),
 }
 
 
-@pytest.mark.parametrize(("inventory", "given", "cards"), FREED.values(), ids=FREED)
-def test_what_is_freed_is_told_by_card(inventory: Inventory | None, given: Hold, cards: set[str]) -> None:
-    """Who waits for the card is woken under whichever name it asked; an observer's end wakes nobody."""
+@pytest.mark.parametrize(("inventory", "given", "keys"), FREED.values(), ids=FREED)
+def test_freed_devices_requeue_the_pods_that_wait_for_them(
+    inventory: Inventory | None, given: Hold, keys: set[str]
+) -> None:
+    """The event has the device's key, by whatever name the pods requested it; an observer's end causes no event."""
     devices = table(inventory=inventory)
     empty = dict(devices.entries())
     devices.put(given)
 
-    cured_by = {DeviceChanged("node1", card) for card in cards} | ({QuotaChanged("default")} if cards else set())
+    cured_by = {DeviceChanged("node1", key) for key in keys} | ({QuotaChanged("default")} if keys else set())
     assert cured_by == devices.drop(given)
     assert empty == dict(devices.entries())
 
 
-def test_a_holder_outlives_its_node() -> None:
-    """The node object is gone, the pod is not: it still holds, and its end leaves nothing behind."""
+def test_a_pod_keeps_its_devices_when_its_node_is_deleted() -> None:
+    """The pod still exists and holds its devices; after its end no entry is left."""
     has = holder("a", "0")
     devices = table(has, inventory=FULL)
     devices.apply_node(Node("node1"))
@@ -193,16 +196,16 @@ def test_a_holder_outlives_its_node() -> None:
     assert list(devices.entries()) == []
 
 
-def test_the_key_of_a_card() -> None:
-    """Index, UUID and slice have one; what nobody knows is a card of its own."""
+def test_names_of_one_device_have_one_key() -> None:
+    """Index, UUID and MIG device of a GPU have its key; an unknown name is a key of its own."""
     devices = table(inventory=FULL)
 
-    assert [devices.card("node1", name) for name in ("1", GPU_1, MIG_1A, GPU_9)] == ["1", "1", "1", GPU_9]
-    assert devices.card("node9", GPU_1) == GPU_1
+    assert [devices.key("node1", name) for name in ("1", GPU_1, MIG_1A, GPU_9)] == ["1", "1", "1", GPU_9]
+    assert devices.key("node9", GPU_1) == GPU_1
 
 
-def test_where_a_plugin_hands_out_cards_a_limit_names_none() -> None:
-    """Its numbers count from the container; so many cards are booked without a name."""
+def test_a_limit_on_a_node_with_a_plugin_names_no_devices() -> None:
+    """The pod's numbers count from 0 in its container; the ledger records the number of its devices without names."""
     plugged, named = holder("a", "0,1", limit=2), holder("b", "0", node="node2", limit=1)
     devices = table(plugged, named, plugin=4)
 
@@ -214,8 +217,8 @@ def test_where_a_plugin_hands_out_cards_a_limit_names_none() -> None:
     assert devices.drop(plugged) == {QuotaChanged("default")}
 
 
-def test_a_plugin_that_comes_and_goes_is_learned() -> None:
-    """The same pod claims by name while no plugin answers its limit."""
+def test_a_pod_with_a_limit_follows_a_plugin_that_comes_and_goes() -> None:
+    """The pod holds its devices by name while the node has no plugin."""
     has = holder("a", "0", limit=1)
     devices = table(has)
     before = devices.named_holder("node1")
@@ -227,8 +230,8 @@ def test_a_plugin_that_comes_and_goes_is_learned() -> None:
     assert devices.named_holder("node1") == has
 
 
-def test_the_first_by_name_is_who_is_named() -> None:
-    """Whoever came first."""
+def test_the_named_holder_is_the_first_by_name() -> None:
+    """The order in which the pods were recorded does not matter."""
     assert table(holder("b", "1"), holder("a", "0")).named_holder("node1") == holder("a", "0")
 
 
@@ -240,9 +243,9 @@ SHARED = {
     "two workloads": (FULL, A, replace(B, workload=OTHER), "0", SAME, False),
     "two pods without a map": (FULL, replace(A, workload=None), replace(B, workload=None), "0", SAME, False),
     "a holder without a map": (FULL, A, replace(B, workload=None), "0", SAME, False),
-    "two lines that name the card differently": (FULL, A, holder("b", GPU_0, index=1), "0", SAME, True),
-    "two lines that may name the card differently": (None, A, holder("b", GPU_0, index=1), "0", SAME, False),
-    "a line with the whole card, and one with a slice": (
+    "two lines that name the device differently": (FULL, A, holder("b", GPU_0, index=1), "0", SAME, True),
+    "two lines that may name the device differently": (None, A, holder("b", GPU_0, index=1), "0", SAME, False),
+    "a line with the whole GPU, and a line with a MIG device": (
         FULL,
         holder("a", "1", index=0),
         holder("b", MIG_1A, index=1),
@@ -250,7 +253,7 @@ SHARED = {
         SAME,
         False,
     ),
-    "a line with a slice, and one with the whole card": (
+    "a line with a MIG device, and a line with the whole GPU": (
         FULL,
         holder("a", MIG_1A, index=0),
         holder("b", "1", index=1),
@@ -258,14 +261,14 @@ SHARED = {
         SAME,
         False,
     ),
-    "two lines with one slice": (FULL, holder("a", MIG_1A), holder("b", MIG_1A, index=1), MIG_1A, SAME, True),
-    "what the first holds outside its line": (FULL, replace(A, named=()), B, "0", SAME, False),
-    "what the second holds outside its line": (FULL, A, replace(B, named=()), "0", SAME, False),
+    "two lines with one MIG device": (FULL, holder("a", MIG_1A), holder("b", MIG_1A, index=1), MIG_1A, SAME, True),
+    "a device that the first holds outside its line": (FULL, replace(A, named=()), B, "0", SAME, False),
+    "a device that the second holds outside its line": (FULL, A, replace(B, named=()), "0", SAME, False),
     "both opted in": (FULL, replace(A, sharing_any=True), replace(B, workload=None, sharing_any=True), "0", SAME, True),
     "one opted in": (FULL, replace(A, sharing_any=True), replace(B, workload=OTHER), "0", SAME, False),
     "both placed by strategy to share": (FULL, PART, replace(PART, ref=B.ref), "0", SAME, True),
-    "one placed by strategy to share": (FULL, PART, B, "0", SAME, False),
-    "the operator forbids all, and both were to share": (FULL, PART, replace(PART, ref=B.ref), "0", NONE, False),
+    "one of them placed by strategy to share": (FULL, PART, B, "0", SAME, False),
+    "the operator forbids all, and both were placed to share": (FULL, PART, replace(PART, ref=B.ref), "0", NONE, False),
     "the operator allows all": (FULL, A, replace(B, workload=None), "0", ANY, True),
     "the operator forbids all": (FULL, A, B, "0", NONE, False),
     "the operator forbids all, and both opted in": (
@@ -280,7 +283,7 @@ SHARED = {
 
 
 @pytest.mark.parametrize(("inventory", "one", "other", "device", "sharing", "allowed"), SHARED.values(), ids=SHARED)
-def test_who_may_share(  # noqa: PLR0913, PLR0917 - a row of the table
+def test_two_pods_may_share_a_device(  # noqa: PLR0913, PLR0917 - a row of the table
     inventory: Inventory | None,
     one: Hold,
     other: Hold,
@@ -288,39 +291,39 @@ def test_who_may_share(  # noqa: PLR0913, PLR0917 - a row of the table
     sharing: Sharing,
     allowed: bool,  # noqa: FBT001
 ) -> None:
-    """Two pods share a device where two lines of their map name it, both opt in, or the operator says so."""
+    """Two pods share a device if two lines of their map name it, both opt in, or the operator allows it."""
     assert allowed == table(one, other, inventory=inventory).may_share(one, other, device, sharing)
 
 
-ON_A_CARD = {
-    "nobody": ([], 0, ""),
-    "several": ([holder("a", "0"), holder("b", "1,0")], 0, "ab"),
-    "not who has another card": ([holder("a", "0")], 1, ""),
-    "who has its UUID": ([holder("a", GPU_0)], 0, "a"),
-    "one pod by two names": ([holder("a", f"0,{GPU_0}")], 0, "a"),
-    "who has two slices of it": ([holder("a", MIG_1A), holder("b", MIG_1B)], 1, "ab"),
-    "who has a name that may mean it": ([holder("a", GPU_9), holder("b", "0")], 0, "ab"),
-    "not who is on another node": ([holder("a", "0", "node2")], 0, ""),
+HOLDERS_OF = {
+    "no pod": ([], 0, ""),
+    "two pods": ([holder("a", "0"), holder("b", "1,0")], 0, "ab"),
+    "not a pod with another device": ([holder("a", "0")], 1, ""),
+    "a pod that holds its UUID": ([holder("a", GPU_0)], 0, "a"),
+    "one pod that holds two of its names": ([holder("a", f"0,{GPU_0}")], 0, "a"),
+    "two pods that hold its MIG devices": ([holder("a", MIG_1A), holder("b", MIG_1B)], 1, "ab"),
+    "a pod that holds a name that may mean it": ([holder("a", GPU_9), holder("b", "0")], 0, "ab"),
+    "not a pod on another node": ([holder("a", "0", "node2")], 0, ""),
 }
 
 
-@pytest.mark.parametrize(("holders", "card", "names"), ON_A_CARD.values(), ids=ON_A_CARD)
-def test_who_has_a_card(holders: list[Hold], card: int, names: str) -> None:
-    """By whatever name they call it; asked for one card, and for all of the node at once."""
+@pytest.mark.parametrize(("holders", "index", "names"), HOLDERS_OF.values(), ids=HOLDERS_OF)
+def test_a_device_has_holders(holders: list[Hold], index: int, names: str) -> None:
+    """The result is the same for one device and for all devices of the node, and for every name of the device."""
     devices = table(*holders, inventory=FULL)
     expected = {f"uid-{name}" for name in names}
 
-    assert expected == set(devices.holders_of("node1", card))
-    assert expected == set(devices.held("node1").get(str(card), {}))
+    assert expected == set(devices.holders_of("node1", index))
+    assert expected == set(devices.held("node1").get(str(index), {}))
 
 
-def test_a_card_of_a_node_that_nobody_has_seen_is_nobodys() -> None:
-    """Neither pods nor inventory are known there."""
+def test_a_device_of_an_unknown_node_has_no_holders() -> None:
+    """The node has neither pods nor an inventory."""
     assert (Devices().holders_of("node1", 0), Devices().held("node1"), Devices().newest()) == ({}, {}, None)
 
 
-def test_the_newest_is_who_came_last_and_is_still_there() -> None:
-    """Wherever it is; when its node's inventory changes, it came when it came."""
+def test_the_newest_hold_is_the_last_one_that_still_exists() -> None:
+    """The order is over all nodes, and a changed inventory does not change it."""
     first, last = (replace(holder(name, "0", node), assumed=True) for name, node in (("b", "node1"), ("a", "node2")))
     devices = table(first, last)
     devices.apply_node(Node("node1", inventory=FULL))
@@ -330,34 +333,39 @@ def test_the_newest_is_who_came_last_and_is_still_there() -> None:
     assert (newest, devices.newest()) == (last, first)
 
 
-def test_lines_may_name_a_card_of_a_node_that_nobody_has_seen() -> None:
-    """A pod may stand on a node before the watch of nodes tells of it."""
+def test_lines_may_share_a_device_of_an_unknown_node() -> None:
+    """A pod may be bound to a node before the node's watch event arrives."""
     assert Devices().may_share(A, B, "0", SAME)
 
 
 CONFLICTS = {
-    "one card by two names": (FULL, holder("a", "0"), holder("b", GPU_0), "0"),
-    "a card and its slice": (FULL, holder("a", MIG_1A), holder("b", "1", index=1), MIG_1A),
-    "one card of several": (FULL, holder("a", "0,1"), holder("b", "1"), "1"),
-    "two slices of one card are none": (FULL, holder("a", MIG_1A), holder("b", MIG_1B), None),
-    "what may or may not be one card is no proof": (None, holder("a", "0"), holder("b", GPU_0), None),
-    "two lines of one map are none": (FULL, A, B, None),
-    "a pod with a limit, where the cards are known": (FULL, holder("a", "0", limit=1), holder("b", "0"), "0"),
-    "a pod with a limit proves nothing where they are not": (None, holder("a", "0", limit=1), holder("b", "0"), None),
-    "other nodes are other cards": (None, holder("a", "0"), holder("b", "0", node="node2"), None),
+    "one device by two names": (FULL, holder("a", "0"), holder("b", GPU_0), "0"),
+    "a GPU and its MIG device": (FULL, holder("a", MIG_1A), holder("b", "1", index=1), MIG_1A),
+    "one device of several": (FULL, holder("a", "0,1"), holder("b", "1"), "1"),
+    "no conflict of two MIG devices of one GPU": (FULL, holder("a", MIG_1A), holder("b", MIG_1B), None),
+    "no conflict of names that may mean one device": (None, holder("a", "0"), holder("b", GPU_0), None),
+    "no conflict of two lines of one map": (FULL, A, B, None),
+    "a pod with a limit, with an inventory": (FULL, holder("a", "0", limit=1), holder("b", "0"), "0"),
+    "no conflict of a pod with a limit, without an inventory": (
+        None,
+        holder("a", "0", limit=1),
+        holder("b", "0"),
+        None,
+    ),
+    "no conflict of devices of two nodes": (None, holder("a", "0"), holder("b", "0", node="node2"), None),
 }
 
 
 @pytest.mark.parametrize(("inventory", "one", "other", "device"), CONFLICTS.values(), ids=CONFLICTS)
-def test_conflicts(inventory: Inventory | None, one: Hold, other: Hold, device: str | None) -> None:
-    """One device held twice against the rules, once for each pair of pods, as the first by name calls it."""
+def test_a_conflict_names_the_device(inventory: Inventory | None, one: Hold, other: Hold, device: str | None) -> None:
+    """Each pair of pods that hold one device against the rules has one conflict, with the first pod's device name."""
     found = table(other, one, inventory=inventory).conflicts(SAME)
 
     assert [(each.first, each.second, each.device) for each in found] == ([(one, other, device)] if device else [])
 
 
-def test_a_conflict_comes_and_goes_with_the_inventory() -> None:
-    """Two names turn out to be one card: nobody is at fault, and both are told."""
+def test_a_conflict_follows_the_inventory() -> None:
+    """The inventory says that two names mean one device: both pods are reported, although no pod is at fault."""
     devices = table(holder("a", "0"), holder("b", GPU_0))
     counts = [len(devices.conflicts(SAME))]
     for inventory in (FULL, None):
@@ -383,8 +391,8 @@ HOLDERS = st.builds(
 )
 
 
-class Lives(RuleBasedStateMachine):
-    """Pods come and go while the node's inventory changes; the model compares all names of all pods, two by two."""
+class DevicesMachine(RuleBasedStateMachine):
+    """Holds are put and dropped while the node's inventory changes; the model compares all names of all pods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -394,7 +402,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(given=HOLDERS)
     def put(self, given: Hold) -> None:
-        """A pod comes, perhaps in place of another of its name."""
+        """Put the hold of a pod, in place of an older hold of the same name."""
         self.drop(given.ref.name)
         self.held[given.ref.name] = given
         self.devices.put(given)
@@ -402,7 +410,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(name=st.sampled_from("abcde"))
     def drop(self, name: str) -> None:
-        """A pod goes; whoever waited for one of its devices is woken by the key he was given."""
+        """Drop a hold: its keys and, if it held devices, the quota are in the events."""
         given = self.held.pop(name, None)
         if given is None:
             return
@@ -411,65 +419,65 @@ class Lives(RuleBasedStateMachine):
 
     @rule(known=st.sampled_from(NODES))
     def apply_node(self, known: tuple[str, Inventory | None, int | None]) -> None:
-        """The monitor or the plugin tells something else; whoever waits for any holder is woken."""
-        waited = {key for each in self.held.values() for key in self.keys(each)}
+        """Change inventory or plugin: the keys of all holds are in the events."""
+        held_keys = {key for each in self.held.values() for key in self.keys(each)}
         before, (name, inventory, plugin) = self.node, known
         self.node = Node(name, inventory=inventory, advertised=plugin)
         changed = (before.inventory, before.advertised is None) != (inventory, plugin is None)
         used = self.devices.usage.used("default")
         cured_by = self.devices.apply_node(self.node)
-        assert waited <= cured_by if changed else not cured_by
+        assert held_keys <= cured_by if changed else not cured_by
         assert (QuotaChanged("default") in cured_by) == (self.devices.usage.used("default") < used)
 
     def keys(self, given: Hold) -> set[DeviceChanged]:
-        """By what those are woken who wait for it."""
-        cards = {self.devices.card("node1", device) for device in self.names(given)}
-        return {DeviceChanged("node1", card) for card in cards | {""}} if cards else set()
+        """Return the events that requeue the pods that wait for its devices."""
+        keys = {self.devices.key("node1", device) for device in self.names(given)}
+        return {DeviceChanged("node1", key) for key in keys | {""}} if keys else set()
 
     def names(self, given: Hold) -> tuple[str, ...]:
-        """What it claims by name."""
+        """Return the devices that it claims by name."""
         return () if given.limit and self.node.advertised is not None else given.devices
 
     def counted(self, given: Iterable[Hold]) -> int:
-        """How many devices these pods hold, whatever they call them; a device that several of them hold is one."""
-        names = {self.place(device) or device for each in given for device in self.names(each)}
+        """Return how many devices these pods hold, by any name; a device that several of them hold counts once."""
+        names = {self.part_of(device) or device for each in given for device in self.names(each)}
         return len(names) + sum(each.limit for each in given if self.node.advertised is not None)
 
-    def place(self, device: str) -> tuple[int, str | None] | None:
-        """Where the inventory has it: the card, and the slice if it is one."""
-        for card in () if self.node.inventory is None else self.node.inventory.cards:
-            if device in {str(card.index), card.uuid}:
-                return card.index, None
-            if device in card.slices:
-                return card.index, device
+    def part_of(self, device: str) -> tuple[int, str | None] | None:
+        """Return the GPU's index and, for a MIG device, its UUID; None if the inventory does not list the device."""
+        for gpu in () if self.node.inventory is None else self.node.inventory.devices:
+            if device in {str(gpu.index), gpu.uuid}:
+                return gpu.index, None
+            if device in gpu.mig_devices:
+                return gpu.index, device
         return None
 
     def proven(self, one: str, other: str) -> bool:
-        """Two names certainly mean silicon in common."""
-        here, there = self.place(one), self.place(other)
-        if here is None or there is None:
+        """Whether two names certainly overlap."""
+        part, other_part = self.part_of(one), self.part_of(other)
+        if part is None or other_part is None:
             return one == other
-        return here[0] == there[0] and (here[1] == there[1] or None in {here[1], there[1]})
+        return part[0] == other_part[0] and (part[1] == other_part[1] or None in {part[1], other_part[1]})
 
     def exclude(self, one: str, other: str) -> bool:
-        """Two names mean silicon in common, or may do so."""
-        vague = None in {self.place(one), self.place(other)} and device_kind(one) != device_kind(other)
+        """Whether two names overlap or may overlap."""
+        vague = None in {self.part_of(one), self.part_of(other)} and device_kind(one) != device_kind(other)
         return vague or self.proven(one, other)
 
     def share(self, one: Hold, other: Hold, device: str) -> bool:
-        """By the default policy."""
+        """Whether the two may share the device by the default policy."""
         if (one.sharing_any and other.sharing_any) or (one.shared and other.shared):
             return True
         if one.workload is None or one.workload != other.workload or one.index == other.index:
             return False
         return all(
-            any(name == device or self.place(name) == self.place(device) is not None for name in each.named)
+            any(name == device or self.part_of(name) == self.part_of(device) is not None for name in each.named)
             for each in (one, other)
         )
 
     @invariant()
     def rivals_are_those_of_a_slow_search(self) -> None:
-        """For every name that a pod could ask for."""
+        """The rivals are compared for every name that a pod could request."""
         in_order = [self.held[name] for name in sorted(self.held)]
         for asked in NAMES:
             expected = [each for each in in_order if any(self.exclude(asked, name) for name in self.names(each))]
@@ -477,20 +485,20 @@ class Lives(RuleBasedStateMachine):
         assert self.devices.named_holder("node1") == next((each for each in in_order if self.names(each)), None)
 
     @invariant()
-    def a_cards_holders_are_those_of_a_slow_search(self) -> None:
-        """Whoever claims the card, a part of it, or what may be it."""
-        for card in (0, 1, 7):
+    def holders_are_those_of_a_slow_search(self) -> None:
+        """Holders claim the device, a part of it, or a name that may mean it."""
+        for gpu in (0, 1, 7):
             holders = [
-                each for each in self.held.values() if any(self.exclude(str(card), name) for name in self.names(each))
+                each for each in self.held.values() if any(self.exclude(str(gpu), name) for name in self.names(each))
             ]
             expected = {each.ref.uid: each for each in holders}
-            assert expected == dict(self.devices.holders_of("node1", card))
-            if self.place(str(card)) is not None:
-                assert expected == dict(self.devices.held("node1").get(str(card), {}))
+            assert expected == dict(self.devices.holders_of("node1", gpu))
+            if self.part_of(str(gpu)) is not None:
+                assert expected == dict(self.devices.held("node1").get(str(gpu), {}))
 
     @invariant()
     def conflicts_are_those_of_a_slow_search(self) -> None:
-        """Pairs that certainly have a device in common and may not share it."""
+        """Conflicts are pairs that certainly hold one device and may not share it."""
         vague = self.node.inventory is None
         in_order = [self.held[name] for name in sorted(self.held) if not (vague and self.held[name].limit)]
         expected = [
@@ -502,15 +510,15 @@ class Lives(RuleBasedStateMachine):
         assert expected == [(each.first, each.second) for each in self.devices.conflicts(SAME)]
 
     @invariant()
-    def a_namespaces_devices_are_those_of_a_slow_count(self) -> None:
-        """Each counts once, however many of its pods hold it and whatever they call it."""
+    def the_usage_of_a_namespace_is_that_of_a_slow_count(self) -> None:
+        """A device counts once, however many of the namespace's pods hold it and by whatever names."""
         assert self.devices.usage.used("default") == self.counted(self.held.values())
 
     @invariant()
-    def the_tables_are_those_of_a_new_start(self) -> None:
-        """Whatever happened before."""
+    def the_entries_are_those_of_a_new_start(self) -> None:
+        """The entries follow from the holds and the node alone, not from the history."""
         fresh = table(*self.held.values(), inventory=self.node.inventory, plugin=self.node.advertised)
         assert dict(fresh.entries()) == dict(self.devices.entries())
 
 
-TestLivesOfDevices = Lives.TestCase
+TestDevicesMachine = DevicesMachine.TestCase

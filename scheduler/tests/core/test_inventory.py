@@ -1,4 +1,4 @@
-"""Which cards a node has, and what the Binding says of those a pod gets."""
+"""Which devices a node has, and what the Binding says of a pod's devices."""
 
 import pytest
 
@@ -14,51 +14,52 @@ FULL = Inventory((Device(0, GPU_0), Device(1, GPU_1, (MIG_A, MIG_B))))
 PARTLY = Inventory((Device(0, GPU_0), Device(1)))
 UUIDS = "agentaflow.gpu/assigned-uuids"
 
-SPOTS = {
+PARTS = {
     "an index": ("1", DevicePart(1)),
     "a UUID": (GPU_1, DevicePart(1)),
-    "a slice": (MIG_B, DevicePart(1, MIG_B)),
-    "an index that is not there": ("2", None),
-    "a UUID that is not there": (GPU_9, None),
+    "a MIG device": (MIG_B, DevicePart(1, MIG_B)),
+    "an unknown index": ("2", None),
+    "an unknown UUID": (GPU_9, None),
 }
 
 
-@pytest.mark.parametrize(("device", "part"), SPOTS.values(), ids=SPOTS)
-def test_where_a_device_is(device: str, part: DevicePart | None) -> None:
-    """By index, by UUID, or by the UUID of a slice."""
+@pytest.mark.parametrize(("device", "part"), PARTS.values(), ids=PARTS)
+def test_an_inventory_finds_a_device(device: str, part: DevicePart | None) -> None:
+    """A device is found by index, by UUID, or by the UUID of a MIG device."""
     assert part == FULL.find(device)
 
 
-def test_a_hostile_capacity_fills_no_memory() -> None:
-    """A node that claims to have a million cards is believed 1,024."""
-    assert len(counted(10**6).cards) == 1024
+def test_a_wrong_capacity_does_not_exhaust_memory() -> None:
+    """A node that claims to have a million devices gets an inventory of 1,024."""
+    assert len(counted(10**6).devices) == 1024
     assert counted(2) == Inventory((Device(0), Device(1)))
-    assert counted(0).cards == ()
+    assert counted(0).devices == ()
 
 
 EXIST = {
-    "a card that is there": (FULL, "1", True),
-    "a card that is not there": (FULL, "2", False),
-    "one of two that is not there": (FULL, "0,2", False),
-    "a UUID that is there": (FULL, GPU_0, True),
-    "a UUID that is not there": (FULL, GPU_9, False),
-    "a slice that is there": (FULL, MIG_A, True),
-    "a slice that is not there": (FULL, MIG_9, False),
-    "a card beyond a mere count": (counted(2), "2", False),
+    "a known device": (FULL, "1", True),
+    "an unknown device": (FULL, "2", False),
+    "two devices, one of them unknown": (FULL, "0,2", False),
+    "a known UUID": (FULL, GPU_0, True),
+    "an unknown UUID": (FULL, GPU_9, False),
+    "a known MIG device": (FULL, MIG_A, True),
+    "an unknown MIG device": (FULL, MIG_9, False),
+    "a device beyond a count": (counted(2), "2", False),
     "a UUID where only a count is known": (counted(2), GPU_9, True),
-    "a slice where only a count is known": (counted(2), MIG_9, True),
-    "any card where nothing is known": (None, "99", True),
-    "no card where there is none": (counted(0), "", True),
-    "a card where there is none": (counted(0), "0", False),
+    "a MIG device where only a count is known": (counted(2), MIG_9, True),
+    "any device where nothing is known": (None, "99", True),
+    "no device on a node without devices": (counted(0), "", True),
+    "a device on a node without devices": (counted(0), "0", False),
 }
 
 
-@pytest.mark.parametrize(("inventory", "devices", "there"), EXIST.values(), ids=EXIST)
-def test_a_line_names_cards_that_exist(inventory: Inventory | None, devices: str, there: bool) -> None:  # noqa: FBT001
-    """Where an inventory is known, it is asked; a count of cards knows numbers only."""
+@pytest.mark.promise("fit-11")
+@pytest.mark.parametrize(("inventory", "devices", "exist"), EXIST.values(), ids=EXIST)
+def test_a_line_must_name_devices_that_exist(inventory: Inventory | None, devices: str, exist: bool) -> None:  # noqa: FBT001
+    """Devices are checked against a known inventory; a count of devices has numbers only."""
     decision = decided(pod("train-0", f"0=node1:{devices}"), known=nodes(node("node1", inventory=inventory)))
 
-    if there:
+    if exist:
         assert isinstance(decision, Bind)
     else:
         assert isinstance(decision, Wait)
@@ -67,38 +68,38 @@ def test_a_line_names_cards_that_exist(inventory: Inventory | None, devices: str
 
 
 MESSAGES = {
-    "cards by number": (counted(4), "GpuNotFound: cannot find GPU 7 on node node1: its inventory has cards 0 to 3; "),
-    "no cards": (counted(0), "GpuNotFound: cannot find GPU 7 on node node1: its inventory has no cards; "),
+    "GPUs by number": (counted(4), "GpuNotFound: cannot find GPU 7 on node node1: its inventory has GPUs 0 to 3; "),
+    "no GPUs": (counted(0), "GpuNotFound: cannot find GPU 7 on node node1: its inventory has no GPUs; "),
 }
 
 
 @pytest.mark.parametrize(("inventory", "start"), MESSAGES.values(), ids=MESSAGES)
-def test_what_is_there_is_told(inventory: Inventory, start: str) -> None:
-    """The owner hears which cards the node has, and how to see them."""
+def test_the_message_names_the_devices_of_the_node(inventory: Inventory, start: str) -> None:
+    """The message also has a command that shows the devices."""
     decision = decided(pod("train-0", "0=node1:7"), known=nodes(node("node1", inventory=inventory)))
 
     assert isinstance(decision, Wait)
     assert decision.message == (
-        f"{start}name one that it has: kubectl get node node1 -o jsonpath="
-        "'{.metadata.annotations.agentaflow\\.gpu/devices}{.status.capacity.nvidia\\.com/gpu}'"
+        f"{start}name one that it has in the pod's template or manifest, and make the pod anew; "
+        "which there are: kubectl gpu-scheduler nodes -o wide"
     )
 
 
 KNOWN = {
-    "cards by index": (FULL, "1,0", f"{GPU_1},{GPU_0}"),
-    "cards by UUID": (FULL, f"{GPU_1},{GPU_0}", f"{GPU_1},{GPU_0}"),
-    "slices": (FULL, f"{MIG_B},{MIG_A}", f"{MIG_B},{MIG_A}"),
-    "no card": (FULL, "", ""),
-    "a card of a partly known node": (PARTLY, "0", GPU_0),
-    "cards of which one has no known UUID": (PARTLY, "0,1", None),
-    "cards of which only the number is known": (counted(2), "0,1", None),
-    "cards of a node that nobody knows": (None, "0", None),
+    "devices by index": (FULL, "1,0", f"{GPU_1},{GPU_0}"),
+    "devices by UUID": (FULL, f"{GPU_1},{GPU_0}", f"{GPU_1},{GPU_0}"),
+    "MIG devices": (FULL, f"{MIG_B},{MIG_A}", f"{MIG_B},{MIG_A}"),
+    "no device": (FULL, "", ""),
+    "a device of a partly known node": (PARTLY, "0", GPU_0),
+    "devices of which one has no known UUID": (PARTLY, "0,1", None),
+    "devices of which only the number is known": (counted(2), "0,1", None),
+    "devices of a node without an inventory": (None, "0", None),
 }
 
 
 @pytest.mark.parametrize(("inventory", "devices", "uuids"), KNOWN.values(), ids=KNOWN)
 def test_the_binding_names_the_uuids(inventory: Inventory | None, devices: str, uuids: str | None) -> None:
-    """In the order of the devices; all of them, or the annotation is not there."""
+    """The UUIDs are in the order of the devices; the annotation is absent if one of them is unknown."""
     decision = decided(pod("train-0", f"0=node1:{devices}"), known=nodes(node("node1", inventory=inventory)))
 
     assert isinstance(decision, Bind)
@@ -110,8 +111,8 @@ def test_the_binding_names_the_uuids(inventory: Inventory | None, devices: str, 
     assert decision.placement.annotations == expected | ({} if uuids is None else {UUIDS: uuids})
 
 
-def test_who_waits_for_a_card_by_another_name_reads_both() -> None:
-    """The message says how the holder calls what this pod calls something else."""
+def test_the_message_has_both_names_of_a_held_device() -> None:
+    """The message has the holder's name for the device beside the waiting pod's name for it."""
     known = nodes(node("node1", inventory=FULL))
     held = ledger(running("other-0", "node1", f"0=node1:{GPU_1}", namespace="b"), known=known)
     decision = decided(pod("train-0", "0=node1:1"), held, known)
@@ -128,8 +129,8 @@ TEXT = {
 
 
 @pytest.mark.parametrize("pending", TEXT.values(), ids=TEXT)
-def test_the_pods_own_text_is_looked_at_first(pending: object) -> None:
-    """A fault of the text is told whatever the nodes are like."""
+def test_the_text_of_a_pod_is_checked_first(pending: object) -> None:
+    """A fault of the text is reported before the nodes are filtered."""
     decision = decided(pending, known=nodes(node("node9")))  # type: ignore[arg-type]
 
     assert isinstance(decision, Refuse)

@@ -1,4 +1,4 @@
-"""Where a strategy that takes turns goes on: who came last, of those who are still there."""
+"""The newest hold, after which round robin continues."""
 
 from dataclasses import replace
 
@@ -13,110 +13,110 @@ TIMES = [f"2026-11-21T0{hour}:00:00.00000{micros}Z" for hour in (1, 9) for micro
 
 
 def holder(name: str, when: str | None = None, devices: tuple[str, ...] = ("0",)) -> Hold:
-    """A pod that was bound then; assumed where that is not said."""
+    """Return the hold of a pod that was bound at this time; without a time the pod is assumed."""
     ref = PodRef("default", name, f"uid-{name}")
     bound = Hold(ref, "node1", devices, (), 0, None, None, False, None, False)
     return replace(bound, assumed=when is None, assigned_at=when or "")
 
 
-def place(holder: Hold) -> tuple[str, str]:
-    """Where it is found."""
+def key_of(holder: Hold) -> tuple[str, str]:
+    """Return the node and the uid of the hold."""
     return holder.node, holder.ref.uid
 
 
-def came(*holders: Hold) -> LatestHold:
-    """These came, in this order."""
-    recency = LatestHold()
+def latest(*holders: Hold) -> LatestHold:
+    """Return a LatestHold to which these holds were added in this order."""
+    latest_hold = LatestHold()
     for each in holders:
-        recency.put(each)
-    return recency
+        latest_hold.put(each)
+    return latest_hold
 
 
-def test_nobody_is_nobody() -> None:
-    """A cluster without our pods."""
+def test_a_cluster_without_holds_has_no_newest() -> None:
+    """The scheduler has no pods."""
     assert LatestHold().newest() is None
 
 
-def test_the_newest_binding_counts_not_the_newest_news() -> None:
-    """A list tells in any order."""
+def test_the_newest_hold_is_that_of_the_newest_binding() -> None:
+    """A list has the pods in any order, so the order of watch events does not count."""
     old, new = holder("a", TIMES[0]), holder("b", TIMES[1])
 
-    assert came(new, old).newest() == place(new)
+    assert latest(new, old).newest() == key_of(new)
 
 
-def test_who_is_assumed_is_newer_than_who_is_bound() -> None:
-    """Of several the last; its time is not known before its Binding is."""
+def test_an_assumed_pod_is_newer_than_a_bound_pod() -> None:
+    """An assumed pod has no time before its Binding; of several assumed pods the last is the newest."""
     first, last = holder("z"), holder("a")
 
-    assert came(holder("b", TIMES[3]), first, last, holder("c", TIMES[3])).newest() == place(last)
+    assert latest(holder("b", TIMES[3]), first, last, holder("c", TIMES[3])).newest() == key_of(last)
 
 
-def test_who_goes_is_forgotten() -> None:
-    """The one before it is the newest again."""
+def test_a_dropped_hold_is_not_the_newest() -> None:
+    """The hold before it is the newest again."""
     first, last = holder("a", TIMES[0]), holder("b")
-    recency = came(first, last)
-    recency.drop(last.ref.uid)
+    latest_hold = latest(first, last)
+    latest_hold.drop(last.ref.uid)
 
-    assert recency.newest() == place(first)
-    assert dict(came(first).entries()) == dict(recency.entries())
+    assert latest_hold.newest() == key_of(first)
+    assert dict(latest(first).entries()) == dict(latest_hold.entries())
 
 
-def test_who_claims_nothing_takes_no_turn() -> None:
-    """An observer, or a line without GPUs."""
-    assert came(holder("a", TIMES[0], ())).newest() is None
+def test_a_hold_without_devices_is_not_the_newest() -> None:
+    """Such a hold is that of an observer, or of a line without GPUs."""
+    assert latest(holder("a", TIMES[0], ())).newest() is None
 
 
 def test_a_binding_without_a_time_is_the_oldest() -> None:
-    """Whatever bound it."""
-    assert came(holder("b", TIMES[0]), holder("a", "")).newest() == place(holder("b", TIMES[0]))
-    assert came(holder("a", "")).newest() == place(holder("a", ""))
+    """Another program bound the pod."""
+    assert latest(holder("b", TIMES[0]), holder("a", "")).newest() == key_of(holder("b", TIMES[0]))
+    assert latest(holder("a", "")).newest() == key_of(holder("a", ""))
 
 
-def test_nothing_is_remembered_of_who_is_gone() -> None:
-    """Pods come and go for ever, and nobody asks: the books stay short."""
-    recency = came(holder("a", TIMES[0]))
+def test_nothing_is_kept_of_dropped_holds() -> None:
+    """Holds are added and dropped without a read: the heap stays short."""
+    latest_hold = latest(holder("a", TIMES[0]))
     for _ in range(1000):
-        recency.put(holder("b", TIMES[1]))
-        recency.drop("uid-b")
+        latest_hold.put(holder("b", TIMES[1]))
+        latest_hold.drop("uid-b")
 
-    assert len(recency._heap) < 50
-    assert recency.newest() == place(holder("a", TIMES[0]))
+    assert len(latest_hold._heap) < 50
+    assert latest_hold.newest() == key_of(holder("a", TIMES[0]))
 
 
-class Comings(RuleBasedStateMachine):
-    """Pods come, are confirmed and go; the model looks at all of them."""
+class LatestHoldMachine(RuleBasedStateMachine):
+    """Pods are assumed, confirmed and dropped; the model compares all holds."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.recency = LatestHold()
-        self.there: dict[str, Hold] = {}
+        self.latest_hold = LatestHold()
+        self.holds_by_name: dict[str, Hold] = {}
 
     @rule(name=st.sampled_from("abcdef"), when=st.sampled_from([*TIMES, "", None, None]), holds=st.booleans())
     def put(self, name: str, when: str | None, holds: bool) -> None:  # noqa: FBT001
-        """A pod comes, or is seen again with something else."""
+        """Add a hold, in place of an older hold of the same pod."""
         self.drop(name)
-        self.there[name] = holder(name, when, ("1", "0") if holds else ())
-        self.recency.put(self.there[name])
+        self.holds_by_name[name] = holder(name, when, ("1", "0") if holds else ())
+        self.latest_hold.put(self.holds_by_name[name])
 
     @rule(name=st.sampled_from("abcdef"))
     def drop(self, name: str) -> None:
-        """It goes; that may be told of one who never came."""
-        self.there.pop(name, None)
-        self.recency.drop(f"uid-{name}")
+        """Drop a hold; the pod may have no hold."""
+        self.holds_by_name.pop(name, None)
+        self.latest_hold.drop(f"uid-{name}")
 
     @invariant()
     def the_newest_is_that_of_a_slow_search(self) -> None:
-        """The last of the assumed ones, else who has the newest time, of several the first by name."""
-        takers = [each for each in self.there.values() if each.devices]
-        assumed = [each for each in takers if each.assumed]
-        bound = sorted(takers, key=lambda each: each.ref.uid)
+        """The newest is the last assumed hold, else the hold with the latest time, of several the first by uid."""
+        with_devices = [each for each in self.holds_by_name.values() if each.devices]
+        assumed = [each for each in with_devices if each.assumed]
+        bound = sorted(with_devices, key=lambda each: each.ref.uid)
         expected = assumed[-1] if assumed else max(bound, key=lambda each: each.assigned_at, default=None)
-        assert self.recency.newest() == (None if expected is None else place(expected))
+        assert self.latest_hold.newest() == (None if expected is None else key_of(expected))
 
     @invariant()
-    def the_books_are_those_of_a_new_start(self) -> None:
-        """Whatever happened before, and in whatever order the pods are told of."""
-        assert dict(self.recency.entries()) == dict(came(*reversed(self.there.values())).entries())
+    def the_entries_are_those_of_a_new_start(self) -> None:
+        """The entries depend neither on the history nor on the order of the holds."""
+        assert dict(self.latest_hold.entries()) == dict(latest(*reversed(self.holds_by_name.values())).entries())
 
 
-TestComings = Comings.TestCase
+TestLatestHoldMachine = LatestHoldMachine.TestCase

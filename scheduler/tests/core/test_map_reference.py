@@ -1,4 +1,4 @@
-"""The map's format once more, as naively as it can be said, and held against the parser."""
+"""A naive second parser of the placement map, as a reference for the parser."""
 
 from contextlib import suppress
 
@@ -17,7 +17,7 @@ Lines = dict[int, tuple[str, list[str]]]
 
 
 class NoMapError(Exception):
-    """The reference says that a text is no map."""
+    """The reference reads no map in a text."""
 
 
 def need(condition: object) -> None:
@@ -26,7 +26,7 @@ def need(condition: object) -> None:
 
 
 def reference(text: str) -> Lines:
-    """Index to node and devices."""
+    """Return node and devices by index, or raise NoMapError."""
     need(len(text.encode(errors="replace")) <= 65536)
     found: Lines = {}
     for raw in text.split("\n"):
@@ -91,7 +91,7 @@ TEXTS = st.one_of(
 @example("0=a:0" + "#" * 70_000)
 @example("#" + "\u00e9" * 32_767 + "\n0=a:0")
 def test_the_parser_reads_what_the_reference_reads(text: str) -> None:
-    """Whatever the text, both read the same map, or both read none; what is read can be written and read again."""
+    """Both read the same map from a text, or both refuse it; a map that is written can be read again."""
     expected: Lines | None = None
     actual: PlacementMap | None = None
     with suppress(NoMapError):

@@ -1,4 +1,4 @@
-"""The lines of ConfigMap gpu-scheduler-limits: what they say, and what is said of one that cannot be read."""
+"""The lines of ConfigMap gpu-scheduler-limits: what they mean, and the fault of a line that cannot be read."""
 
 import pytest
 from hypothesis import given
@@ -9,17 +9,17 @@ from gpu_scheduler.core.namespace_limits import NO_LIMITS, Limit, NamespaceLimit
 READ = {
     "a namespace of its own": ("team-a: devices=8 priority=1000", {"team-a": Limit(8, 1000)}, Limit()),
     "all others": ("*: devices=4", {}, Limit(4)),
-    "what a line leaves out is as for all others": (
+    "a field that a line leaves out is as for all others": (
         "team-a: devices=8\n*: devices=4 priority=10",
         {"team-a": Limit(8, 10)},
         Limit(4, 10),
     ),
-    "a line may lift what holds for all others": (
+    "a line may lift the limit of all others": (
         "*: devices=4 priority=10\nteam-a: devices=unlimited",
         {"team-a": Limit(None, 10)},
         Limit(4, 10),
     ),
-    "none at all": ("team-a: devices=0", {"team-a": Limit(0)}, Limit()),
+    "no device": ("team-a: devices=0", {"team-a": Limit(0)}, Limit()),
     "a priority below zero": ("team-a: priority=-5", {"team-a": Limit(None, -5)}, Limit()),
     "comments, empty lines, spaces and Windows line ends": (
         "# who may have what\r\n\r\n  team-a :  priority=1   devices=2  \r\n   # the rest\r\n*:devices=1",
@@ -32,8 +32,8 @@ READ = {
 
 
 @pytest.mark.parametrize(("text", "lines", "others"), READ.values(), ids=READ)
-def test_what_the_lines_say(text: str, lines: dict[str, Limit], others: Limit) -> None:
-    """A line per namespace, and one for all others."""
+def test_limits_are_read(text: str, lines: dict[str, Limit], others: Limit) -> None:
+    """The text has a line per namespace, and one for all others."""
     assert parse_limits(text) == (NamespaceLimits(lines, others), ())
 
 
@@ -51,7 +51,7 @@ WRONG = {
         ),
     ),
     "a name that is too long": (f"{'a' * 64}: devices=8", f'cannot read namespace "{"a" * 60}…": it must be a '),
-    "nothing said": ("team-a:", 'cannot read "team-a:": it must say devices=NUMBER, priority=NUMBER, or both'),
+    "no field": ("team-a:", 'cannot read "team-a:": it must say devices=NUMBER, priority=NUMBER, or both'),
     "another word": ("team-a: gpus=8", 'cannot read "gpus=8": it must be devices=NUMBER or priority=NUMBER'),
     "a word alone": (
         "team-a: devices",
@@ -66,25 +66,25 @@ WRONG = {
         "team-a: priority=1000000001",
         'cannot read "priority=1000000001": priority must be a number from -1000000000 to 1000000000, or unlimited',
     ),
-    "a word twice": ("team-a: devices=1 devices=2", 'cannot read "devices=2": devices is said twice'),
+    "a word twice": ("team-a: devices=1 devices=2", 'cannot read "devices=2": devices occurs twice'),
     "a comment behind the content": ("team-a: devices=1 # few", 'cannot read "#": it must be devices=NUMBER'),
 }
 
 
-@pytest.mark.parametrize(("line", "said"), WRONG.values(), ids=WRONG)
-def test_a_line_that_cannot_be_read_is_named(line: str, said: str) -> None:
-    """With its number, the rule and an example; the lines around it hold."""
+@pytest.mark.parametrize(("line", "message"), WRONG.values(), ids=WRONG)
+def test_a_line_that_cannot_be_read_is_named(line: str, message: str) -> None:
+    """The fault has the line's number, the rule and an example; the other lines apply."""
     limits, faults = parse_limits(f"# ours\nteam-b: devices=2\n{line}\n*: priority=5")
 
     (fault,) = faults
-    assert fault.startswith(f"line 3: {said}")
+    assert fault.startswith(f"line 3: {message}")
     assert fault.endswith(EXAMPLE)
     assert limits.of("team-b") == Limit(2, 5)
     assert limits.of("team-c") == Limit(None, 5)
 
 
 def test_a_namespace_whose_line_cannot_be_read_may_hold_nothing_more() -> None:
-    """Its limit is unknown, and nobody else waits for that; the same where it has two lines."""
+    """Its limit is unknown; other namespaces keep theirs. A namespace with two lines is treated the same."""
     limits, faults = parse_limits("team-a: devices=x\nteam-b: devices=1\nteam-b: devices=2\nteam-c: devices=3")
 
     assert limits.of("team-a") == limits.of("team-b") == Limit(0, 0, readable=False)
@@ -94,7 +94,7 @@ def test_a_namespace_whose_line_cannot_be_read_may_hold_nothing_more() -> None:
 
 
 def test_a_wrong_line_for_all_others_counts_as_not_written() -> None:
-    """It would stop the whole cluster; the lines of namespaces hold as they are written."""
+    """It would stop the whole cluster; the lines of namespaces apply as written."""
     limits, faults = parse_limits("*: devices=x\nteam-a: devices=1")
 
     assert limits == NamespaceLimits({"team-a": Limit(1)})
@@ -102,8 +102,8 @@ def test_a_wrong_line_for_all_others_counts_as_not_written() -> None:
 
 
 @given(st.text() | st.text(alphabet="ab*:=0 \nprioritydevices-#"))
-def test_no_text_is_too_odd(text: str) -> None:
-    """Whatever is written is limits or faults; where nothing holds, nothing was said or something is wrong."""
+def test_any_text_is_read(text: str) -> None:
+    """No text raises; a text without content has no limits, and each line has at most one fault."""
     limits, faults = parse_limits(text)
 
     content = [line.strip() for line in text.splitlines()]
@@ -113,7 +113,7 @@ def test_no_text_is_too_odd(text: str) -> None:
 
 @pytest.mark.parametrize(("asked", "counts"), [(10**9, 1000), (1000, 1000), (-7, -7), (0, 0)])
 def test_a_priority_counts_as_the_maximum_at_most(asked: int, counts: int) -> None:
-    """And as it is where the namespace has no maximum."""
+    """Without a maximum it counts as it is."""
     limits, _ = parse_limits("team-a: priority=1000")
 
     assert (limits.priority("team-a", asked), limits.priority("team-b", asked)) == (counts, asked)

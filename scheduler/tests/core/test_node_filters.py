@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, ResourceFreed
-from gpu_scheduler.core.filters.node_filters import node_selected, node_usable, ports_free, room_left, taints_tolerated
+from gpu_scheduler.core.filters.node_filters import (
+    node_ready,
+    node_schedulable,
+    node_selected,
+    ports_free,
+    resources_exist,
+    resources_left,
+    taints_tolerated,
+)
 from gpu_scheduler.core.ledger.used_resources import UsedResources
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.constraints import (
@@ -23,7 +31,7 @@ from tests.core.build import pod
 GI = 2**30
 
 
-def wishing(**constraints: object) -> Pod:
+def constrained(**constraints: object) -> Pod:
     return pod(constraints=SchedulingConstraints(**constraints))  # type: ignore[arg-type]
 
 
@@ -31,16 +39,16 @@ def asking(requests: Mapping[str, int] | None = None, *ports: HostPort) -> Pod:
     return pod(resource_request=ResourceRequest(requests or {}, frozenset(ports)))
 
 
-def taken(*demands: ResourceRequest) -> UsedResources:
-    """Pods web-0, web-1 … on node1, and one on node2 that takes plenty."""
-    occupancy = UsedResources()
-    for number, resource_request in enumerate(demands):
-        occupancy.put(ForeignPod(PodRef("default", f"web-{number}", f"uid-{number}"), "node1", resource_request))
+def taken(*resource_requests: ResourceRequest) -> UsedResources:
+    """Return the used resources of pods web-0, web-1 … on node1, and of a large pod on node2."""
+    used = UsedResources()
+    for number, resource_request in enumerate(resource_requests):
+        used.put(ForeignPod(PodRef("default", f"web-{number}", f"uid-{number}"), "node1", resource_request))
     plenty = ResourceRequest(
         {"cpu": 64000, "memory": 512 * GI, "example.com/fpga": 8}, frozenset({tcp(8080), tcp(9090)})
     )
-    occupancy.put(ForeignPod(PodRef("default", "far", "uid-far"), "node2", plenty))
-    return occupancy
+    used.put(ForeignPod(PodRef("default", "far", "uid-far"), "node2", plenty))
+    return used
 
 
 def tcp(port: int, address: str = "0.0.0.0") -> HostPort:  # noqa: S104 - every address of the host
@@ -51,6 +59,7 @@ def changed(aspect: Aspect) -> frozenset[ClusterEvent]:
     return frozenset({NodeChanged("node1", aspect)})
 
 
+ANEW = "or name another node in the pod's template or manifest, and make the pod anew"
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 ALL = Toleration("", "Exists", "", "")
 ML = Taint("dedicated", "ml", "NoSchedule")
@@ -62,8 +71,8 @@ NODE = Node(
 
 USABLE = {
     "a node that is Ready": (pod(), NODE),
-    "a cordoned node, to a pod that tolerates the cordon": (
-        wishing(tolerations=(Toleration(CORDON.key, "Exists", "", "NoSchedule"),)),
+    "a cordoned node, for a pod that tolerates the cordon": (
+        constrained(tolerations=(Toleration(CORDON.key, "Exists", "", "NoSchedule"),)),
         replace(NODE, unschedulable=True, taints=(CORDON,)),
     ),
 }
@@ -71,20 +80,23 @@ USABLE = {
 
 @pytest.mark.parametrize(("given", "node"), USABLE.values(), ids=USABLE)
 def test_a_usable_node(given: Pod, node: Node) -> None:
-    """It takes pods."""
-    assert node_usable(given, node) is None
+    """The filter passes."""
+    assert (node_ready(given, node), node_schedulable(given, node)) == (None, None)
 
 
 UNUSABLE = {
     "a node that is not Ready": (
         replace(NODE, ready=False),
-        "NodeNotReady: cannot use node node1: it is not Ready; see why: kubectl describe node node1",
+        (
+            "NodeNotReady: cannot use node node1: it is not Ready; wait until it is Ready; "
+            "why it is not: kubectl describe node node1"
+        ),
         changed(Aspect.READY),
     ),
-    "a node that is neither Ready nor open": (
+    "a cordoned node that is not Ready": (
         replace(NODE, ready=False, unschedulable=True),
-        "NodeNotReady: cannot use node node1: it is not Ready; see why: kubectl describe node node1",
-        changed(Aspect.READY),
+        "NodeUnschedulable: cannot use node node1: it is cordoned; kubectl uncordon node1",
+        changed(Aspect.UNSCHEDULABLE),
     ),
     "a cordoned node": (
         replace(NODE, unschedulable=True),
@@ -96,19 +108,19 @@ UNUSABLE = {
 
 @pytest.mark.parametrize(("node", "message", "cured_by"), UNUSABLE.values(), ids=UNUSABLE)
 def test_an_unusable_node(node: Node, message: str, cured_by: frozenset[ClusterEvent]) -> None:
-    """Why it takes no pods, and the one change that cures it."""
-    obstacle = node_usable(pod(), node)
+    """The message says why it takes no pods; one change of the node requeues the pod."""
+    unschedulable = node_schedulable(pod(), node) or node_ready(pod(), node)
 
-    assert obstacle is not None
-    assert (message, cured_by) == (obstacle.message, obstacle.cured_by)
+    assert unschedulable is not None
+    assert (message, cured_by) == (unschedulable.message, unschedulable.cured_by)
 
 
 TOLERATED = {
     "no taint": (pod(), ()),
-    "a taint that only asks": (pod(), (Taint("busy", "", "PreferNoSchedule"),)),
-    "taints that are all tolerated": (wishing(tolerations=(ALL,)), (ML, Taint("old", "", "NoExecute"))),
-    "a cordon, which is the business of another question": (pod(), (CORDON,)),
-    "a taint that lags behind the node's condition": (
+    "a taint of effect PreferNoSchedule": (pod(), (Taint("busy", "", "PreferNoSchedule"),)),
+    "taints that are all tolerated": (constrained(tolerations=(ALL,)), (ML, Taint("old", "", "NoExecute"))),
+    "the taint of a cordon, which another filter checks": (pod(), (CORDON,)),
+    "the taints of a node that is not Ready, which another filter checks": (
         pod(),
         (
             Taint("node.kubernetes.io/not-ready", "", "NoSchedule"),
@@ -119,51 +131,53 @@ TOLERATED = {
 
 
 @pytest.mark.parametrize(("given", "taints"), TOLERATED.values(), ids=TOLERATED)
-def test_taints_that_bar_nobody(given: Pod, taints: tuple[Taint, ...]) -> None:
-    """The pod may go there."""
+def test_taints_that_the_pod_may_ignore(given: Pod, taints: tuple[Taint, ...]) -> None:
+    """The filter passes."""
     assert taints_tolerated(given, replace(NODE, taints=taints)) is None
 
 
 BARRED = {
-    "a taint that keeps new pods off": (
+    "a taint of effect NoSchedule": (
         (ML,),
         (
             'TaintNotTolerated: cannot use node node1: the pod does not tolerate its taint "dedicated=ml:NoSchedule"; '
-            "add a toleration for it to the pod's template, or remove the taint: "
-            "kubectl taint node node1 dedicated:NoSchedule-"
+            "remove it: kubectl taint node node1 dedicated:NoSchedule-, "
+            f"or add a toleration {ANEW}"
         ),
     ),
-    "a taint that would evict the pod": (
+    "a taint of effect NoExecute": (
         (Taint("busy", "", "PreferNoSchedule"), Taint("node.kubernetes.io/not-ready", "", "NoExecute")),
         (
             "TaintNotTolerated: cannot use node node1: the pod does not tolerate its taint "
-            '"node.kubernetes.io/not-ready:NoExecute"; add a toleration for it to the pod\'s template, or remove the '
-            "taint: kubectl taint node node1 node.kubernetes.io/not-ready:NoExecute-"
+            '"node.kubernetes.io/not-ready:NoExecute"; '
+            "remove it: kubectl taint node node1 node.kubernetes.io/not-ready:NoExecute-, "
+            f"or add a toleration {ANEW}"
         ),
     ),
 }
 
 
+@pytest.mark.promise("fit-4")
 @pytest.mark.parametrize(("taints", "message"), BARRED.values(), ids=BARRED)
 def test_a_taint_that_is_not_tolerated(taints: tuple[Taint, ...], message: str) -> None:
-    """The taint is named, and a change of the node's taints cures it."""
-    obstacle = taints_tolerated(pod(), replace(NODE, taints=taints))
+    """The message names the taint; a change of the node's taints requeues the pod."""
+    unschedulable = taints_tolerated(pod(), replace(NODE, taints=taints))
 
-    assert obstacle is not None
-    assert (message, changed(Aspect.TAINTS)) == (obstacle.message, obstacle.cured_by)
+    assert unschedulable is not None
+    assert (message, changed(Aspect.TAINTS)) == (unschedulable.message, unschedulable.cured_by)
 
 
 SSD = NodeSelectorRequirement("disk", "In", ("ssd",))
 HDD = NodeSelectorRequirement("disk", "In", ("hdd",))
 
 SELECTED = {
-    "no wish": pod(),
-    "a selector with the node's labels": wishing(selector={"disk": "ssd", "zone": "a"}),
-    "an affinity to the node": wishing(affinity=(NodeSelectorTerm((SSD,)),)),
-    "an affinity of which the second term matches": wishing(
+    "no constraint": pod(),
+    "a selector with the node's labels": constrained(selector={"disk": "ssd", "zone": "a"}),
+    "an affinity to the node": constrained(affinity=(NodeSelectorTerm((SSD,)),)),
+    "an affinity of which the second term matches": constrained(
         affinity=(NodeSelectorTerm((HDD,)), NodeSelectorTerm((SSD,)))
     ),
-    "an affinity to the node's name": wishing(
+    "an affinity to the node's name": constrained(
         affinity=(NodeSelectorTerm(fields=(NodeSelectorRequirement("metadata.name", "In", ("node1",)),)),)
     ),
 }
@@ -171,77 +185,103 @@ SELECTED = {
 
 @pytest.mark.parametrize("given", SELECTED.values(), ids=SELECTED)
 def test_a_node_that_is_selected(given: Pod) -> None:
-    """The pod's own wishes agree with its map line."""
+    """The pod's own constraints allow the node of its map line."""
     assert node_selected(given, NODE) is None
 
 
-CURE = (
-    "let the map name another node, correct the pod's template, or label the node: kubectl label node node1 KEY=VALUE"
-)
+def remedy_of_mismatch(label: str, field: str) -> str:
+    labelled = f"label the node: kubectl label node node1 {label}, or " if label else ""
+    return f"{labelled}correct {field} {ANEW}"
+
+
 MISMATCH = {
     "a label with another value": (
-        wishing(selector={"zone": "a", "disk": "hdd"}),
-        'the pod\'s nodeSelector asks for "disk=hdd", and it has "disk=ssd"',
+        constrained(selector={"zone": "a", "disk": "hdd"}),
+        'nodeSelector asks for "disk=hdd", and it has "disk=ssd"',
+        remedy_of_mismatch("disk=hdd --overwrite", "nodeSelector"),
     ),
-    "a label that the node lacks": (
-        wishing(selector={"rack": "7"}),
-        'the pod\'s nodeSelector asks for "rack=7", which it does not have',
+    "a label that the node does not have": (
+        constrained(selector={"rack": "7"}),
+        'nodeSelector asks for "rack=7", which it does not have',
+        remedy_of_mismatch("rack=7", "nodeSelector"),
     ),
-    "an affinity to other nodes": (
-        wishing(affinity=(NodeSelectorTerm((SSD, NodeSelectorRequirement("zone", "NotIn", ("a",)))),)),
-        'the pod\'s required node affinity does not allow it, "zone NotIn a" does not hold',
+    "an affinity to nodes with another value": (
+        constrained(affinity=(NodeSelectorTerm((SSD, NodeSelectorRequirement("zone", "NotIn", ("a",)))),)),
+        'required node affinity does not allow it, "zone NotIn a" does not hold',
+        remedy_of_mismatch("zone-", "the affinity"),
+    ),
+    "an affinity to nodes without a label": (
+        constrained(affinity=(NodeSelectorTerm((NodeSelectorRequirement("zone", "DoesNotExist"),)),)),
+        'required node affinity does not allow it, "zone DoesNotExist" does not hold',
+        remedy_of_mismatch("zone-", "the affinity"),
+    ),
+    "an affinity to nodes with any value": (
+        constrained(affinity=(NodeSelectorTerm((NodeSelectorRequirement("rack", "Exists"),)),)),
+        'required node affinity does not allow it, "rack Exists" does not hold',
+        remedy_of_mismatch("rack=VALUE", "the affinity"),
+    ),
+    "an affinity to a node of another name, which no label can be": (
+        constrained(affinity=(NodeSelectorTerm((), (NodeSelectorRequirement("metadata.name", "In", ("node9",)),)),)),
+        'required node affinity does not allow it, "metadata.name In node9" does not hold',
+        remedy_of_mismatch("", "the affinity"),
     ),
     "an affinity of which no term matches": (
-        wishing(affinity=(NodeSelectorTerm(), NodeSelectorTerm((HDD,)), NodeSelectorTerm((HDD,)))),
-        (
-            'the pod\'s required node affinity does not allow it, "disk In hdd" does not hold, '
-            "and none of its other 2 matches"
-        ),
+        constrained(affinity=(NodeSelectorTerm(), NodeSelectorTerm((HDD,)), NodeSelectorTerm((HDD,)))),
+        ('required node affinity does not allow it, "disk In hdd" does not hold, and none of its other 2 matches'),
+        remedy_of_mismatch("disk=hdd --overwrite", "the affinity"),
     ),
     "an affinity without terms": (
-        wishing(affinity=()),
-        "the pod's required node affinity does not allow it, it has no term that could match",
+        constrained(affinity=()),
+        "required node affinity does not allow it, it has no term that could match",
+        remedy_of_mismatch("", "the affinity"),
     ),
-    "a selector is asked before an affinity": (
-        wishing(selector={"rack": "7"}, affinity=()),
-        'the pod\'s nodeSelector asks for "rack=7", which it does not have',
+    "a selector is checked before an affinity": (
+        constrained(selector={"rack": "7"}, affinity=()),
+        'nodeSelector asks for "rack=7", which it does not have',
+        remedy_of_mismatch("rack=7", "nodeSelector"),
     ),
 }
 
 
-@pytest.mark.parametrize(("given", "why"), MISMATCH.values(), ids=MISMATCH)
-def test_a_node_that_the_pod_itself_rules_out(given: Pod, why: str) -> None:
-    """The wish is quoted, and a change of the node's labels may cure it."""
-    obstacle = node_selected(given, NODE)
+@pytest.mark.promise("fit-5", "fit-6")
+@pytest.mark.parametrize(("given", "why", "remedy"), MISMATCH.values(), ids=MISMATCH)
+def test_a_node_that_is_not_selected(given: Pod, why: str, remedy: str) -> None:
+    """The message quotes the constraint and the remedy; a change of the node's labels requeues the pod."""
+    unschedulable = node_selected(given, NODE)
 
-    assert obstacle is not None
-    assert obstacle.message == f"NodeAffinityMismatch: cannot use node node1: {why}; {CURE}"
-    assert obstacle.cured_by == changed(Aspect.LABELS)
+    assert unschedulable is not None
+    assert unschedulable.message == f"NodeAffinityMismatch: cannot use node node1: the pod's {why}; {remedy}"
+    assert unschedulable.cured_by == changed(Aspect.LABELS)
 
 
 HALF = ResourceRequest({"cpu": 3500, "memory": 6 * GI, "example.com/fpga": 1})
 
 ROOM = {
     "exactly what is left": (asking({"cpu": 500, "memory": 2 * GI, "example.com/fpga": 1}), taken(HALF)),
-    "nothing of a resource that is overbooked": (asking({"memory": GI}), taken(ResourceRequest({"cpu": 9000}))),
-    "cards, which the ledger counts": (asking({"nvidia.com/gpu": 8}), taken()),
-    "the last place": (asking(), taken(HALF, ResourceRequest())),
+    "nothing of a resource of which more than all is used": (
+        asking({"memory": GI}),
+        taken(ResourceRequest({"cpu": 9000})),
+    ),
+    "devices, which the ledger counts": (asking({"nvidia.com/gpu": 8}), taken()),
+    "the last pod that the node takes": (asking(), taken(HALF, ResourceRequest())),
 }
 
 
-@pytest.mark.parametrize(("given", "occupancy"), ROOM.values(), ids=ROOM)
-def test_room_for_the_pod(given: Pod, occupancy: UsedResources) -> None:
-    """Only the node's own pods count, and a request of nothing never fails."""
-    assert room_left(given, NODE, occupancy) is None
+@pytest.mark.parametrize(("given", "used"), ROOM.values(), ids=ROOM)
+def test_room_for_the_pod(given: Pod, used: UsedResources) -> None:
+    """Only the node's own pods count, and a pod without a request always fits."""
+    assert resources_left(given, NODE, used) is None
 
 
 def test_a_node_that_does_not_count_pods_takes_any_number() -> None:
-    """A node object that no kubelet has filled in yet says nothing of them."""
-    assert room_left(asking(), Node("node1"), taken(HALF)) is None
+    """A Node without allocatable pods, which no kubelet has written yet, has no such limit."""
+    assert resources_left(asking(), Node("node1"), taken(HALF)) is None
 
 
-WAIT = "wait until pods of that node end, delete some, lower the request, or let the map name another node"
-NEVER = "no waiting helps: lower the request in the pod's template, or let the map name another node"
+LOWER = f"lower the request {ANEW}"
+WAIT = f"wait until pods of that node end, delete some, or {LOWER}"
+NO_LESS = f"wait until pods of that node end, delete some, {ANEW}"
+NEVER = f"no waiting helps: {LOWER}"
 
 FULL = {
     "too little processor": (
@@ -267,7 +307,7 @@ FULL = {
     "more disk than the node has": (
         asking({"ephemeral-storage": 2**40}),
         taken(),
-        ("ephemeral-storage", "1Ti of ephemeral-storage", "0 of 100Gi are used, 100Gi are free", NEVER),
+        ("ephemeral-storage", "1Ti of ephemeral-storage", "and the node has 100Gi in all", NEVER),
     ),
     "too few devices of another kind": (
         asking({"example.com/fpga": 2}),
@@ -277,31 +317,36 @@ FULL = {
     "pages that the node does not have": (
         asking({"hugepages-2Mi": 2**21}),
         taken(),
-        ("hugepages-2Mi", "2Mi of hugepages-2Mi", "0 of 0 are used, 0 are free", NEVER),
+        ("hugepages-2Mi", "2Mi of hugepages-2Mi", "and the node has 0 in all", NEVER),
     ),
     "more than there are units for": (
         asking({"memory": 2**63 * 2048}),
         taken(ResourceRequest({"memory": 9 * GI})),
-        ("memory", "16384Ei of memory", "9Gi of 8Gi are used, 0 are free", NEVER),
+        ("memory", "16384Ei of memory", "and the node has 8Gi in all", NEVER),
     ),
-    "no place for another pod, which is asked first": (
-        asking({"cpu": 9000}),
+    "no room for another pod, which is checked first": (
+        asking({"cpu": 4000}),
         taken(HALF, HALF, HALF),
-        ("pods", "room for 1 pod", "3 of 3 are used, 0 are free", WAIT),
+        ("pods", "room for 1 pod", "3 of 3 are used, 0 are free", NO_LESS),
     ),
 }
 
 
-@pytest.mark.parametrize(("given", "occupancy", "expected"), FULL.values(), ids=FULL)
-def test_a_full_node(given: Pod, occupancy: UsedResources, expected: tuple[str, str, str, str]) -> None:
-    """Asked, used and free are told in people's units; it is one obstacle while they change."""
-    resource, thing, state, cure = expected
-    obstacle = room_left(given, NODE, occupancy)
+@pytest.mark.promise("fit-8", "fit-9")
+@pytest.mark.parametrize(("given", "used", "expected"), FULL.values(), ids=FULL)
+def test_a_full_node(given: Pod, used: UsedResources, expected: tuple[str, str, str, str]) -> None:
+    """The message has requested, used and free amounts in readable units; the topic stays when they change."""
+    resource, thing, state, remedy = expected
+    unschedulable = resources_exist(given, NODE) or resources_left(given, NODE, used)
 
-    assert obstacle is not None
-    assert obstacle.message == (f"InsufficientResources: cannot fit on node node1: asks for {thing}, {state}; {cure}")
-    assert obstacle.cured_by == changed(Aspect.ALLOCATABLE) | {ResourceFreed("node1", resource)}
-    assert obstacle.topic == f"InsufficientResources: {thing} on node node1"
+    assert unschedulable is not None
+    assert unschedulable.message == (
+        f"InsufficientResources: cannot fit on node node1: asks for {thing}, {state}; {remedy}"
+    )
+    freed = set() if unschedulable.beyond else {ResourceFreed("node1", resource)}
+    assert (unschedulable.beyond, unschedulable.cured_by) == (remedy == NEVER, changed(Aspect.ALLOCATABLE) | freed)
+    assert unschedulable.message.startswith(unschedulable.topic)
+    assert unschedulable.topic.startswith(f"InsufficientResources: cannot fit on node node1: asks for {thing}")
 
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/fpga"]), st.integers(0, 6))
@@ -311,13 +356,14 @@ AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/fpga"])
 def test_room_is_plain_arithmetic(
     there: Mapping[str, int], asked: Mapping[str, int], used: list[dict[str, int]]
 ) -> None:
-    """A pod fits when of everything that it asks for, the node has that much beside all its pods."""
+    """A pod fits when the node has, beside the requests of all its pods, enough of every resource."""
     fits = all(
         not amount or amount + sum(each.get(resource, 0) for each in used) <= there.get(resource, 0)
         for resource, amount in asked.items()
     )
 
-    answer = room_left(asking(asked), Node("node1", allocatable=there), taken(*map(ResourceRequest, used)))
+    pod, node = asking(asked), Node("node1", allocatable=there)
+    answer = resources_exist(pod, node) or resources_left(pod, node, taken(*map(ResourceRequest, used)))
 
     assert fits is (answer is None)
 
@@ -335,7 +381,7 @@ FREE_PORTS = {
 
 @pytest.mark.parametrize("given", FREE_PORTS.values(), ids=FREE_PORTS)
 def test_ports_that_are_free(given: Pod) -> None:
-    """One protocol, address and port is given once a node."""
+    """Each combination of protocol, address and port can be used once a node."""
     assert ports_free(given, NODE, taken(ResourceRequest(), WEB)) is None
 
 
@@ -352,14 +398,14 @@ USED_PORTS = {
 }
 
 
+@pytest.mark.promise("fit-7")
 @pytest.mark.parametrize(("given", "what"), USED_PORTS.values(), ids=USED_PORTS)
 def test_a_port_that_is_in_use(given: Pod, what: str) -> None:
-    """The pod that has it is named; the wait is for a port of that node."""
-    obstacle = ports_free(given, NODE, taken(ResourceRequest(), WEB))
+    """The message names the pod that uses it; a freed port of the node requeues the pod."""
+    unschedulable = ports_free(given, NODE, taken(ResourceRequest(), WEB))
 
-    assert obstacle is not None
-    assert obstacle.message == (
-        f"PortInUse: cannot use host port {what}; "
-        "wait until that pod ends, take another hostPort, or let the map name another node"
+    assert unschedulable is not None
+    assert unschedulable.message == (
+        f"PortInUse: cannot use host port {what}; wait until that pod ends, delete it, or take another hostPort {ANEW}"
     )
-    assert obstacle.cured_by == frozenset({ResourceFreed("node1", "ports")})
+    assert unschedulable.cured_by == frozenset({ResourceFreed("node1", "ports")})

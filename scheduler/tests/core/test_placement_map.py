@@ -32,7 +32,7 @@ READ = {
     "one line without a line end": ("0=node1:0", [(0, "node1", "0")]),
     "an empty list means this node and no GPU": ("5=node1:", [(5, "node1", "")]),
     "devices keep the order written, because CUDA enumerates in that order": ("0=n:3,1,2", [(0, "n", "3,1,2")]),
-    "slots come by index, in whatever order the lines stand": ("2=b:0\n0=a:0", [(0, "a", "0"), (2, "b", "0")]),
+    "slots are sorted by index, whatever the order of the lines": ("2=b:0\n0=a:0", [(0, "a", "0"), (2, "b", "0")]),
     "indices may have gaps": ("7=a:0\n3=b:0", [(3, "b", "0"), (7, "a", "0")]),
     "blank lines are skipped": ("\n \t\n0=a:0\n\n", [(0, "a", "0")]),
     "lines that begin with # are skipped, indented ones too": ("# who\n  # what\n0=a:0", [(0, "a", "0")]),
@@ -45,21 +45,22 @@ READ = {
     "GPU UUIDs are devices": (f"0=a:{GPU},{OTHER_GPU}", [(0, "a", f"{GPU},{OTHER_GPU}")]),
     "MIG UUIDs are devices": (f"0=a:{MIG}", [(0, "a", MIG)]),
     "two lines may use two kinds of device": (f"0=a:{GPU}\n1=a:1", [(0, "a", GPU), (1, "a", "1")]),
-    "two lines may say the same, and share": ("0=a:0\n1=a:0", [(0, "a", "0"), (1, "a", "0")]),
+    "two lines may name the same device, and share it": ("0=a:0\n1=a:0", [(0, "a", "0"), (1, "a", "0")]),
     "the GPUs of a line may take 4,096 characters": (f"0=a:0,{MANY}", [(0, "a", f"0,{MANY}")]),
     "spaces between them do not count": (f"0=a: 0 , {MANY}", [(0, "a", f"0,{MANY}")]),
     "numbers go up to 2147483647": ("2147483647=a:2147483647", [(2147483647, "a", "2147483647")]),
 }
 
 
+@pytest.mark.promise("map-3", "map-4", "map-8", "map-9")
 @pytest.mark.parametrize(("text", "slots"), READ.values(), ids=READ)
 def test_read(text: str, slots: list[tuple[int, str, str]]) -> None:
-    """What the format allows is read as it is meant."""
+    """A text that the format allows is read."""
     assert slots == parsed(text)
 
 
 NUMBER = "index must be a number without sign or leading zero, at most 2147483647"
-SHAPE = "a line must be INDEX=NODE:ID,ID"
+LINE_RULE = "a line must be INDEX=NODE:ID,ID"
 NODE = (
     "node must be a DNS name: lower-case letters, digits, '-' and '.', a letter or digit at both ends, "
     "at most 253 characters"
@@ -85,8 +86,8 @@ REFUSED = {
     "only a comma": ("0=a:,", 1, EMPTY),
     "an empty index": ("=a:0", 1, NUMBER),
     "an empty node": ("0=:0", 1, NODE),
-    "a line without =": ("node1:0", 1, SHAPE),
-    "a line without a colon": ("0=node1", 1, SHAPE),
+    "a line without =": ("node1:0", 1, LINE_RULE),
+    "a line without a colon": ("0=node1", 1, LINE_RULE),
     "an index that is a word": ("one=a:0", 1, NUMBER),
     "an index with a sign": ("+1=a:0", 1, NUMBER),
     "a negative index": ("-1=a:0", 1, NUMBER),
@@ -117,14 +118,15 @@ REFUSED = {
     "a node with two dots in a row": ("0=a..b:0", 1, NODE),
     "a node of 254 characters": (f"0={LONG_NAME}a:0", 1, NODE),
     "a node with a space inside": ("0=a b:0", 1, NODE),
-    "a line end of old Macs, which is none": ("0=a:0\r1=b:1", 1, ID),
-    "the first fault counts": ("x=a:0\ny=b:0", 1, NUMBER),
+    "a carriage return alone, which ends no line": ("0=a:0\r1=b:1", 1, ID),
+    "the first fault is reported": ("x=a:0\ny=b:0", 1, NUMBER),
 }
 
 
+@pytest.mark.promise("map-6", "map-3", "map-5", "map-8", "map-12")
 @pytest.mark.parametrize(("text", "line", "rule"), REFUSED.values(), ids=REFUSED)
 def test_refused(text: str, line: int, rule: str) -> None:
-    """A fault is refused with its line, the rule it breaks and a valid example."""
+    """A fault is refused with its line, the broken rule and a valid example."""
     with pytest.raises(MapError) as caught:
         parse_placement_map(text)
 
@@ -134,7 +136,7 @@ def test_refused(text: str, line: int, rule: str) -> None:
 
 
 def test_a_refusal_reads_as_one_sentence() -> None:
-    """Cannot + value + rule + valid example, in one line."""
+    """The message has the value, the rule and a valid example, in one line."""
     with pytest.raises(MapError) as caught:
         parse_placement_map("0=node1:0\n  1=node9:x\r\n")
 
@@ -152,6 +154,7 @@ WHOLE = {
 }
 
 
+@pytest.mark.promise("map-7")
 @pytest.mark.parametrize(("text", "rule"), WHOLE.values(), ids=WHOLE)
 def test_the_whole_map_is_refused(text: str, rule: str) -> None:
     """A fault of the whole map has no line."""
@@ -162,7 +165,7 @@ def test_the_whole_map_is_refused(text: str, rule: str) -> None:
 
 
 def test_a_map_of_exactly_64_kib_is_read() -> None:
-    """The limit is a limit, not a fence post."""
+    """The limit itself is allowed."""
     line = "0=a:0\n"
 
     assert parsed(line + "#" * (MAX_BYTES - len(line))) == [(0, "a", "0")]
@@ -176,8 +179,8 @@ def test_long_lines_are_quoted_short() -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_maps_that_say_the_same_are_equal() -> None:
-    """Comments, spaces, order of lines and line numbers make no other workload of a pod."""
+def test_maps_with_the_same_lines_are_equal() -> None:
+    """Comments, spaces, order of lines and line numbers make no other map, and so no other workload."""
     one = parse_placement_map("0=a:0\n1=b:1")
     other = parse_placement_map("# the same\n 1 = b : 1\r\n\n0=a:0")
 
@@ -186,8 +189,8 @@ def test_maps_that_say_the_same_are_equal() -> None:
 
 
 @pytest.mark.parametrize("text", ["0=a:0\n1=b:2", "0=a:0", "0=a:0\n1=c:1", "0=a:0\n2=b:1"])
-def test_maps_that_say_something_else_differ(text: str) -> None:
-    """Any difference in what is said makes another workload."""
+def test_maps_with_other_lines_differ(text: str) -> None:
+    """Any difference in index, node or devices makes another workload."""
     assert parse_placement_map("0=a:0\n1=b:1") != parse_placement_map(text)
 
 
@@ -200,12 +203,12 @@ def test_get_finds_a_line_by_index() -> None:
 
 
 def test_a_map_seen_lately_is_not_parsed_again() -> None:
-    """A thousand pods of one template cost one parse."""
+    """A thousand pods of one template need one parse."""
     assert parse_placement_map("0=again:0") is parse_placement_map("0=again:0")
 
 
-def test_lines_share_what_they_name() -> None:
-    """Thousands of lines name the same few GPUs; a list that is long is read all the same."""
+def test_lines_share_equal_devices() -> None:
+    """Thousands of lines name the same few GPUs: they share one tuple. A long list is read too."""
     one, other = parse_placement_map("0=node1:0,1\n1=node2:0,1").slots
     many = tuple(map(str, range(500)))
 
@@ -213,8 +216,8 @@ def test_lines_share_what_they_name() -> None:
     assert parse_placement_map(f"0=node1:{','.join(many)}").slots[0].devices == many
 
 
-def test_remembering_maps_has_a_bound() -> None:
-    """However many maps there are, memory stays within a budget: what was not asked for longest is forgotten first."""
+def test_the_cache_of_maps_has_a_bound() -> None:
+    """However many maps there are, memory stays within a budget: the least recently used map is forgotten first."""
     first, used = parse_placement_map("0=first:0"), parse_placement_map("0=used:0")
     lines = "\n".join(f"{number}=a:" for number in range(8000))
     for number in range(100):
@@ -239,7 +242,7 @@ NOISE = st.sampled_from(["", "\r", "\n# a comment, 1=2:3", "\n\t"])
 
 @st.composite
 def written_maps(draw: st.DrawFn) -> tuple[str, PlacementMap]:
-    """A map, and its text with whatever noise the format allows."""
+    """Draw a map, and its text with any spaces and comments that the format allows."""
     content = draw(st.dictionaries(NUMBERS, st.tuples(NODES, DEVICES), min_size=1, max_size=5))
     lines = []
     for index, (node, devices) in content.items():
@@ -251,8 +254,8 @@ def written_maps(draw: st.DrawFn) -> tuple[str, PlacementMap]:
 
 
 @given(written_maps())
-def test_every_map_survives_being_written_and_read(written: tuple[str, PlacementMap]) -> None:
-    """Round trip: what a map says is what is read, whatever spaces, comments and line ends stand around it."""
+def test_a_written_map_is_read_again(written: tuple[str, PlacementMap]) -> None:
+    """A map that is written is read again, whatever spaces, comments and line ends are around its lines."""
     text, expected = written
 
     assert expected == parse_placement_map(text)
@@ -267,7 +270,7 @@ HOSTILE = st.text(st.sampled_from("01\u0661=:,#-_. \t\r\n\x00\x0b\u2028aA\u00e9\
 @example("\ud800" * 100)
 @example("0=a:0\x0b1=b:0")
 def test_hostile_text_gives_a_map_or_a_map_error(text: str) -> None:
-    """Whatever a pod's author writes, nothing else than MapError comes out, and its message can be sent anywhere."""
+    """Any text gives a map or a MapError, whose message is short and printable."""
     with suppress(MapError):
         parse_placement_map(text)
         return
@@ -290,14 +293,14 @@ SLOW = {
 
 @pytest.mark.parametrize("make", SLOW.values(), ids=SLOW)
 def test_time_is_linear(make: Callable[[int], str]) -> None:
-    """Eight times the text costs about eight times the time; a quadratic parser would need sixty-four."""
+    """Eight times the text takes about eight times the time; a quadratic parser would need sixty-four times."""
     small, large = make(8_000), make(64_000)
 
     assert _seconds(large) < 24 * _seconds(small) + limit(0.01)
 
 
 def _seconds(text: str) -> float:
-    """The best of several, because other programs run here too."""
+    """Return the fastest of five runs in seconds: other programs run on the machine too."""
     tries = []
     for number in range(5):
         began = time.perf_counter()

@@ -6,6 +6,7 @@ from gpu_scheduler.core.pods.pod_index import static_index
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.reasons import Fault, Reason
 from gpu_scheduler.core.refs import Owner
+from tests.core.build import ANEW
 
 INDEX = "agentaflow.gpu/index"
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -30,20 +31,20 @@ def pod(
 
 
 INDICES = {
-    "the annotation says it": (pod("web", annotations={INDEX: "4"}), 4),
+    "the annotation gives it": (pod("web", annotations={INDEX: "4"}), 4),
     "the annotation wins over label and name": (pod("web-1", annotations={INDEX: "4"}, labels={POD_INDEX: "2"}), 4),
-    "a StatefulSet's label says it": (pod("web-1", "web-", SET, labels={POD_INDEX: "2"}), 2),
+    "a StatefulSet's label gives it": (pod("web-1", "web-", SET, labels={POD_INDEX: "2"}), 2),
     "a StatefulSet's label wins over a Job's": (pod("web", labels={COMPLETION: "3", POD_INDEX: "2"}), 2),
-    "an Indexed Job's label says it": (pod("web-3-x7k2q", "web-3-", JOB, labels={COMPLETION: "3"}), 3),
-    "an Indexed Job's annotation says it": (pod("web-3-x7k2q", "web-3-", JOB, annotations={COMPLETION: "3"}), 3),
+    "an Indexed Job's label gives it": (pod("web-3-x7k2q", "web-3-", JOB, labels={COMPLETION: "3"}), 3),
+    "an Indexed Job's annotation gives it": (pod("web-3-x7k2q", "web-3-", JOB, annotations={COMPLETION: "3"}), 3),
     "an Indexed Job's label wins over its annotation": (
         pod("w", annotations={COMPLETION: "9"}, labels={COMPLETION: "3"}),
         3,
     ),
-    "a given name says it": (pod("web-7"), 7),
-    "the last part of a given name says it": (pod("web-abc123-0"), 0),
-    "a given name without a number says nothing": (pod("web"), None),
-    "a given name that is a number but has no dash says nothing": (pod("7"), None),
+    "a given name gives it": (pod("web-7"), 7),
+    "the last part of a given name gives it": (pod("web-abc123-0"), 0),
+    "a given name without a number gives none": (pod("web"), None),
+    "a given name that is a number but has no dash gives none": (pod("7"), None),
     "digits with a leading zero are no index": (pod("web-007"), None),
     "a date is no index, because ordinals have 32 bits": (pod("web-20261121013000"), None),
     "digits that follow a letter are no index": (pod("web-a7"), None),
@@ -84,7 +85,7 @@ INDICES = {
     "a bare pod of two digits in its name was given that name": (pod("test-12"), 12),
     "a generateName without a dash at its end": (pod("web-224567", "web-2"), None),
     "an empty generateName is none": (pod("web-24567", ""), 24567),
-    "a pod of another set's kind is judged by its name": (pod("web-24567", "web-", Owner("CloneSet", "web")), None),
+    "a pod of another set's kind has the index of its name": (pod("web-24567", "web-", Owner("CloneSet", "web")), None),
     "a StatefulSet's pod has generateName, and a given name all the same": (pod("web-3", "web-", SET), 3),
     "a StatefulSet's ordinal may look like a suffix": (pod("web-24567", "web-", SET), 24567),
     "a generated suffix of digits only is no index": (pod("web-5d9f7c-24567", "web-5d9f7c-", REPLICAS), None),
@@ -115,9 +116,10 @@ INDICES = {
 }
 
 
+@pytest.mark.promise("index-5", "job-4", "index-1", "index-2", "index-3", "index-4", "index-20")
 @pytest.mark.parametrize(("given", "expected"), INDICES.values(), ids=INDICES)
 def test_index(given: PodText, expected: int | None) -> None:
-    """The first source that applies gives the index; a generated name is none."""
+    """The first source that applies gives the index; a generated name gives none."""
     assert expected == static_index(given)
 
 
@@ -142,22 +144,22 @@ UNKNOWN = {
 
 @pytest.mark.parametrize(("given", "part"), UNKNOWN.values(), ids=UNKNOWN)
 def test_index_unknown(given: PodText, part: str) -> None:
-    """What somebody wrote as an index and is none is refused, saying where it stands; no later source is asked."""
-    obstacle = static_index(given)
+    """A malformed index is refused with its source; later sources do not count."""
+    fault = static_index(given)
 
-    assert isinstance(obstacle, Fault)
-    assert obstacle.reason is Reason.INDEX_UNKNOWN
-    assert part in obstacle.message
+    assert isinstance(fault, Fault)
+    assert fault.reason is Reason.INDEX_UNKNOWN
+    assert part in fault.message
 
 
 def test_index_unknown_reads_as_one_sentence() -> None:
-    """Cannot + value + rule + valid example."""
-    obstacle = static_index(pod("web", annotations={INDEX: "first"}))
+    """The message has the value, the rule and a valid example."""
+    fault = static_index(pod("web", annotations={INDEX: "first"}))
 
-    assert isinstance(obstacle, Fault)
-    assert obstacle.message == (
+    assert isinstance(fault, Fault)
+    assert fault.message == (
         'IndexUnknown: cannot read annotation agentaflow.gpu/index: "first": an index must be a number without sign or '
-        'leading zero, at most 2147483647; correct it (example: agentaflow.gpu/index: "0")'
+        'leading zero, at most 2147483647; correct it (example: agentaflow.gpu/index: "0")' + ANEW
     )
 
 
@@ -172,7 +174,7 @@ TAILS = st.one_of(TEXTS, st.text(SUFFIX, min_size=5, max_size=5), st.text("01234
 
 @st.composite
 def pods(draw: st.DrawFn) -> PodText:
-    """Pods as controllers, authors and the API server name them, and as none of them would."""
+    """Draw pods with names of controllers, authors and the API server, and with names that none of them gives."""
     prefix = draw(st.one_of(st.none(), STEMS))
     name = draw(st.one_of(st.just(""), st.builds("{}{}".format, st.just((prefix or "web-")[:58]), TAILS), STEMS))
     given_labels = draw(st.dictionaries(st.sampled_from([POD_INDEX, COMPLETION, REPLICA_TYPE, HASH]), TEXTS))
@@ -181,7 +183,7 @@ def pods(draw: st.DrawFn) -> PodText:
 
 
 def model(of: PodText) -> int | str | None:
-    """The rules of the index once more, as plainly as they can be said; a text is one that is no index."""
+    """Return the index by a second, plain implementation of its rules; a text is a malformed index."""
     kubeflow = REPLICA_TYPE in of.labels
     written = [of.annotations.get(INDEX)]
     if not kubeflow:
@@ -192,7 +194,7 @@ def model(of: PodText) -> int | str | None:
             return text if number is None else number
     name = of.name
     parts = name.split("-")
-    if kubeflow or not name or len(parts) == 1 or made_up(name, of):
+    if kubeflow or not name or len(parts) == 1 or is_generated(name, of):
         return None
     return number_in(parts[-1])
 
@@ -203,7 +205,7 @@ def number_in(text: str) -> int | None:
     return int(text) if str(int(text)) == text and int(text) < 2**31 else None
 
 
-def made_up(name: str, of: PodText) -> bool:
+def is_generated(name: str, of: PodText) -> bool:
     if not of.generate_name or (of.owner is not None and of.owner.kind == "StatefulSet"):
         return False
     stem, suffix = name[:-5], name[-5:]
@@ -214,7 +216,7 @@ def made_up(name: str, of: PodText) -> bool:
 @example(pod("-24567", "-"))
 @example(pod("2456", ""))
 def test_every_pod_has_the_index_of_the_rules(given_pod: PodText) -> None:
-    """Whatever is written on a pod, its index is what an independent reading of the rules says."""
+    """The index of any pod is that of the second implementation."""
     index, expected = static_index(given_pod), model(given_pod)
 
     if isinstance(expected, str):

@@ -10,25 +10,25 @@ from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 
 GPU = DeviceChanged("node4", "3")
 OTHER = DeviceChanged("node4", "2")
-SHAPE = ClassChanged("one GPU, whichever")
-LARGER = ClassChanged("two GPUs, whichever")
+CLASS = ClassChanged("one GPU, whichever")
+OTHER_CLASS = ClassChanged("two GPUs, whichever")
 NODE = NodeChanged("node4", Aspect.READY)
-ALL: list[ClusterEvent] = [GPU, OTHER, NODE, SHAPE]
+ALL: list[ClusterEvent] = [GPU, OTHER, NODE, CLASS]
 
 
-# "add a", or a tuple where a word is no text; a number lets that many seconds pass.
+# "add a", or a tuple where an argument is no text. A number lets that many seconds pass.
 Step = float | str | tuple[Any, ...]
 
 
-class Story:
-    """A backlog and a clock that only the story moves."""
+class Script:
+    """A scheduling queue and a clock that only the steps move."""
 
     def __init__(self) -> None:
         self.queue = SchedulingQueue()
         self.now = 1000.0
 
-    def tell(self, *steps: Step) -> list[str | None]:
-        """Act out the steps; answers what each `pop` gave."""
+    def run(self, *steps: Step) -> list[str | None]:
+        """Run the steps; return the results of all `pop`."""
         popped: list[str | None] = []
         for step in steps:
             if isinstance(step, int | float):
@@ -40,13 +40,13 @@ class Story:
                 popped.append(self.queue.pop(self.now))
             elif verb == "wait":
                 self.queue.add_unschedulable(words[0], words[1:], self.now)
-            elif verb == "wake":
+            elif verb == "event":
                 self.queue.on_events(words, self.now)
-            elif verb == "hint":
+            elif verb == "requeue_soon":
                 self.queue.requeue_soon(words, self.now)
             elif verb == "retry":
                 self.queue.back_off(words[0], self.now, *map(float, words[1:]))
-            elif verb == "rank":
+            elif verb == "priority":
                 self.queue.set_priority(words[0], words[1])
             elif verb == "placed":
                 self.queue.assumed(words[0])
@@ -58,60 +58,78 @@ class Story:
 WAITS = ("wait", "a", GPU)
 
 WAITS_B = ("wait", "b", GPU)
-HIGH = ("rank", "b", 5)
+B_FIRST = ("priority", "b", 5)
 
-IN_VAIN: list[Step] = [WAITS, ("wake", GPU), "pop"]
+IN_VAIN: list[Step] = [WAITS, ("event", GPU), "pop"]
 IN_VAIN_TWICE: list[Step] = [WAITS, WAITS_B] * 3
-# Both have come in vain so often that they rest.
-WEARY: list[Step] = [("wait", "a", SHAPE), ("wait", "b", SHAPE)] * 4
-WEARY_APART: list[Step] = [("wait", "a", SHAPE), ("wait", "b", LARGER)] * 4
-BOTH_WEARY: list[Step] = ["add a", "add b", "pop", "pop", *WEARY]
+# After so many attempts without a placement, each pod gets a back-off.
+ATTEMPTS_OF_BOTH: list[Step] = [("wait", "a", CLASS), ("wait", "b", CLASS)] * 4
+ATTEMPTS_OF_TWO_CLASSES: list[Step] = [("wait", "a", CLASS), ("wait", "b", OTHER_CLASS)] * 4
+BOTH_IN_BACKOFF: list[Step] = ["add a", "add b", "pop", "pop", *ATTEMPTS_OF_BOTH]
 
-STORIES = {
-    "who came first is looked at first": (["add b", "add a", "pop", "pop", "pop"], ["b", "a", None]),
+SCRIPTS = {
+    "the pod that was added first is popped first": (["add b", "add a", "pop", "pop", "pop"], ["b", "a", None]),
     "adding twice is adding once": (["add a", "add a", "pop", "pop"], ["a", None]),
-    "a pod handed out is not handed out again": (["add a", "pop", "pop"], ["a", None]),
-    "a pod that is removed is not handed out": (["add a", "remove a", "pop"], [None]),
-    "a pod that comes again goes to the end": (["add a", "add b", "remove a", "add a", "pop", "pop"], ["b", "a"]),
+    "a popped pod is not popped again": (["add a", "pop", "pop"], ["a", None]),
+    "a removed pod is not popped": (["add a", "remove a", "pop"], [None]),
+    "a pod that was created earlier is popped first, whenever it was added": (
+        ["add young 2026-11-24T12:00:00Z", "add old 2026-11-24T09:00:00Z", "pop", "pop"],
+        ["old", "young"],
+    ),
+    "of equal priority, the pod that was created earlier goes first": (
+        ["add b 12", "add a 11", "add old 09", B_FIRST, ("priority", "a", 5), "pop", "pop", "pop"],
+        ["a", "b", "old"],
+    ),
+    "a pod that changes keeps its place": (["add a 09", "add b 10", "add a 09", "pop", "pop"], ["a", "b"]),
+    "of pods of one second, the one that was added first goes first": (
+        ["add b 09", "add a 09", "pop", "pop"],
+        ["b", "a"],
+    ),
     "an unschedulable pod waits": (["add a", "pop", WAITS, 200, "pop"], ["a", None]),
-    "what it waits for wakes it": (["add a", "pop", WAITS, 200, ("wake", GPU), "pop"], ["a", "a"]),
-    "what it does not wait for does not": (["add a", "pop", WAITS, 200, ("wake", OTHER, NODE), "pop"], ["a", None]),
-    "any of several things wakes it": (
-        ["add a", "pop", ("wait", "a", GPU, NODE), 9, ("wake", NODE), "pop"],
+    "an event that it waits for requeues it": (["add a", "pop", WAITS, 200, ("event", GPU), "pop"], ["a", "a"]),
+    "an event that it does not wait for does not requeue it": (
+        ["add a", "pop", WAITS, 200, ("event", OTHER, NODE), "pop"],
+        ["a", None],
+    ),
+    "any of several events requeues it": (
+        ["add a", "pop", ("wait", "a", GPU, NODE), 9, ("event", NODE), "pop"],
         ["a", "a"],
     ),
-    "a pod is woken once": (["add a", "pop", WAITS, 9, ("wake", GPU), "pop", ("wake", GPU), "pop"], ["a", "a", None]),
-    "woken, it is looked at at once": (["add a", "pop", WAITS, ("wake", GPU), "pop"], ["a", "a"]),
-    "woken in vain a third time, it serves a back-off": (
-        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, ("wake", GPU), "pop", 0.9, "pop", 0.1, "pop"],
+    "a pod is requeued once": (
+        ["add a", "pop", WAITS, 9, ("event", GPU), "pop", ("event", GPU), "pop"],
+        ["a", "a", None],
+    ),
+    "a requeued pod is popped at once": (["add a", "pop", WAITS, ("event", GPU), "pop"], ["a", "a"]),
+    "after three attempts in vain it serves a back-off": (
+        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, ("event", GPU), "pop", 0.9, "pop", 0.1, "pop"],
         ["a", "a", "a", "a", None, None, "a"],
     ),
-    "after that, woken when its back-off is over, it is looked at at once": (
-        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, 1, ("wake", GPU), "pop"],
+    "requeued after the end of its back-off, it is popped at once": (
+        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, 1, ("event", GPU), "pop"],
         ["a", "a", "a", "a", "a"],
     ),
-    "left alone for long, wake-ups in vain are forgotten": (
-        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, 11, ("wake", GPU), "pop", *IN_VAIN],
+    "after a long time, attempts in vain are forgotten": (
+        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, 11, ("event", GPU), "pop", *IN_VAIN],
         ["a", "a", "a", "a", "a", "a"],
     ),
     "its own change does not wait for any back-off": (["add a", "pop", WAITS, "add a", "pop"], ["a", "a"]),
     "its own change ends its wait": (
-        ["add a", "pop", WAITS, "add a", "pop", 9, ("wake", GPU), "pop"],
+        ["add a", "pop", WAITS, "add a", "pop", 9, ("event", GPU), "pop"],
         ["a", "a", None],
     ),
-    "without any change it is looked at every five minutes": (
+    "without any event it is popped every five minutes": (
         ["add a", "pop", WAITS, 299.9, "pop", 0.1, "pop"],
         ["a", None, "a"],
     ),
-    "a refused pod waits for nothing but itself and the five minutes": (
+    "a refused pod waits for its own change or the five minutes": (
         ["add a", "pop", ("wait", "a"), 299, "pop", 1, "pop"],
         ["a", None, "a"],
     ),
-    "after an error it tries again by itself in a second": (
+    "after an error it is popped in a second": (
         ["add a", "pop", "retry a", 0.9, "pop", 0.1, "pop"],
         ["a", None, "a"],
     ),
-    "it tries no sooner than it was asked to": (
+    "it is popped no sooner than the patience of its error": (
         ["add a", "pop", "retry a 5", 4.9, "pop", 0.1, "pop", "retry a 1", 1.9, "pop", 0.1, "pop"],
         ["a", None, "a", None, "a"],
     ),
@@ -148,7 +166,7 @@ STORIES = {
         ],
         ["a", "a", "a", "a", "a", None, "a", None, "a"],
     ),
-    "a pod left alone for long starts again with a second": (
+    "after a long time the back-off is a second again": (
         [
             "add a",
             "pop",
@@ -160,7 +178,7 @@ STORIES = {
             "pop",
             WAITS,
             14,
-            ("wake", GPU),
+            ("event", GPU),
             "pop",
             "retry a",
             1,
@@ -168,149 +186,166 @@ STORIES = {
         ],
         ["a", "a", "a", "a", "a"],
     ),
-    "news that cure nothing are looked at in a second": (
-        ["add a", "pop", WAITS, 100, ("hint", GPU), 0.9, "pop", 0.1, "pop"],
+    "an event that frees nothing requeues in a second": (
+        ["add a", "pop", WAITS, 100, ("requeue_soon", GPU), 0.9, "pop", 0.1, "pop"],
         ["a", None, "a"],
     ),
-    "more news do not put it off": (
-        ["add a", "pop", WAITS, 100, ("hint", GPU), 0.5, ("hint", GPU), 0.5, "pop"],
+    "further such events do not postpone it": (
+        ["add a", "pop", WAITS, 100, ("requeue_soon", GPU), 0.5, ("requeue_soon", GPU), 0.5, "pop"],
         ["a", "a"],
     ),
-    "news do not keep from the cure": (
-        ["add a", "pop", WAITS, 100, ("hint", GPU), 0.1, ("wake", GPU), "pop", 2, "pop"],
+    "such an event does not delay one that requeues": (
+        ["add a", "pop", WAITS, 100, ("requeue_soon", GPU), 0.1, ("event", GPU), "pop", 2, "pop"],
         ["a", "a", None],
     ),
-    "a pod that waits for something else hears no news": (
-        ["add a", "pop", WAITS, 100, ("hint", OTHER), 9, "pop"],
+    "such an event does not requeue a pod that waits for another": (
+        ["add a", "pop", WAITS, 100, ("requeue_soon", OTHER), 9, "pop"],
         ["a", None],
     ),
-    "a pod in back-off that changes itself is looked at once": (
+    "a pod in back-off that changes itself is popped once": (
         ["add a", "pop", "retry a", "add a", "pop", 20, "pop"],
         ["a", "a", None],
     ),
-    "a woken pod lets those go first who are active already": (
-        ["add a", "pop", WAITS, 5, "add b", ("wake", GPU), "pop", "pop"],
-        ["a", "b", "a"],
+    "a requeued pod keeps its place by creation": (
+        ["add a 09", "pop", WAITS, 5, "add b 10", ("event", GPU), "pop", "pop"],
+        ["a", "a", "b"],
     ),
-    "all who wait for a GPU are woken, in the order they came": (
-        ["add b", "add a", "pop", "pop", ("wait", "a", GPU), ("wait", "b", GPU), 5, ("wake", GPU), "pop", "pop"],
+    "all pods that wait for a GPU are requeued, the oldest first": (
+        ["add a 10", "add b 09", "pop", "pop", ("wait", "a", GPU), ("wait", "b", GPU), 5, ("event", GPU), "pop", "pop"],
         ["b", "a", "b", "a"],
     ),
-    "a pod that is removed is not woken": (["add a", "pop", WAITS, "remove a", 5, ("wake", GPU), "pop"], ["a", None]),
-    "a pod that was removed and came again has no old timer": (
+    "a removed pod is not requeued": (["add a", "pop", WAITS, "remove a", 5, ("event", GPU), "pop"], ["a", None]),
+    "a pod that was removed and added again has no old timer": (
         ["add a", "pop", "retry a", "remove a", "add a", "pop", 5, "pop"],
         ["a", "a", None],
     ),
-    "a pod that waits anew forgets what it waited for": (
-        ["add a", "pop", WAITS, ("wait", "a", OTHER), 5, ("wake", GPU), "pop", ("wake", OTHER), "pop"],
+    "a pod that waits anew forgets its former events": (
+        ["add a", "pop", WAITS, ("wait", "a", OTHER), 5, ("event", GPU), "pop", ("event", OTHER), "pop"],
         ["a", None, "a"],
     ),
-    "a pod that was made to wait before its turn comes when it changes": (
+    "a pod that waits before it was popped is requeued by its own change": (
         ["add a", WAITS, "pop", "add a", "pop"],
         [None, "a"],
     ),
-    "a pod nobody added may be retried": (["retry a", 1, "pop"], ["a"]),
-    "removing a stranger is fine": (["remove a", "pop"], [None]),
-    "a higher rank goes first": (["add a", "add b", HIGH, "pop", "pop"], ["b", "a"]),
-    "a negative rank goes last": (["add a", ("rank", "a", -1), "add b", "pop", "pop"], ["b", "a"]),
-    "a pod that nobody added has no rank": ([HIGH, "add a", "add b", "pop", "pop"], ["a", "b"]),
-    "a rank that is given while the pod is looked at counts afterwards": (
-        ["add b", "pop", HIGH, "add a", "add b", "pop", "pop"],
+    "an unknown pod may be retried": (["retry a", 1, "pop"], ["a"]),
+    "an unknown pod may be removed": (["remove a", "pop"], [None]),
+    "a higher priority goes first": (["add a", "add b", B_FIRST, "pop", "pop"], ["b", "a"]),
+    "a negative priority goes last": (["add a", ("priority", "a", -1), "add b", "pop", "pop"], ["b", "a"]),
+    "an unknown pod has no priority": ([B_FIRST, "add a", "add b", "pop", "pop"], ["a", "b"]),
+    "a priority that is set while the pod is handed out counts afterwards": (
+        ["add b 11", "pop", B_FIRST, "add a 09", "add b 11", "pop", "pop"],
         ["b", "b", "a"],
     ),
-    "a rank alone makes nobody active": (["add b", "pop", WAITS_B, HIGH, "pop"], ["b", None]),
-    "of equals who was active first goes first": (
-        ["add a", "add b", "add c", ("rank", "a", 5), ("rank", "c", 5), HIGH, "pop", "pop", "pop"],
-        ["a", "b", "c"],
-    ),
-    "who comes back to its rank has its old place": (
-        ["add b", "add a", HIGH, ("rank", "b", 0), "pop", "pop", "pop"],
+    "a priority alone requeues no pod": (["add b", "pop", WAITS_B, B_FIRST, "pop"], ["b", None]),
+    "a pod that gets its priority back has its place": (
+        ["add b", "add a", B_FIRST, ("priority", "b", 0), "pop", "pop", "pop"],
         ["b", "a", None],
     ),
-    "who loses its rank goes behind those who were there before": (
-        ["add a", "add b", HIGH, ("rank", "b", 0), "pop", "pop"],
+    "a pod that loses its priority goes behind pods that were created before": (
+        ["add a", "add b", B_FIRST, ("priority", "b", 0), "pop", "pop"],
         ["a", "b"],
     ),
-    "a rank is kept while the pod waits": (
-        ["add b", HIGH, "pop", WAITS_B, 5, "add a", ("wake", GPU), "pop", "pop"],
+    "a priority is kept while the pod waits": (
+        ["add b 11", B_FIRST, "pop", WAITS_B, 5, "add a 09", ("event", GPU), "pop", "pop"],
         ["b", "b", "a"],
     ),
-    "a rank goes with the pod": (["add a", HIGH, "add b", "remove b", "add b", "pop", "pop"], ["a", "b"]),
-    "woken again, a resting pod rests no longer": (
-        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, ("wake", GPU), 0.5, ("wake", GPU), 0.5, "pop", 5, "pop"],
+    "a priority is removed with the pod": (["add a", B_FIRST, "add b", "remove b", "add b", "pop", "pop"], ["a", "b"]),
+    "a second event does not extend a back-off": (
+        [
+            "add a",
+            "pop",
+            *IN_VAIN,
+            *IN_VAIN,
+            *IN_VAIN,
+            WAITS,
+            ("event", GPU),
+            0.5,
+            ("event", GPU),
+            0.5,
+            "pop",
+            5,
+            "pop",
+        ],
         ["a", "a", "a", "a", "a", None],
     ),
-    "of many who may all have the same GPUs, the first in line does not rest": (
-        [*BOTH_WEARY, ("wake", SHAPE), "pop", "pop"],
+    "of pods that wait for the same GPUs, the first one serves no back-off": (
+        [*BOTH_IN_BACKOFF, ("event", CLASS), "pop", "pop"],
         ["a", "b", "a", None],
     ),
-    "placed, it calls up the next in line": (
-        [*BOTH_WEARY, ("wake", SHAPE), "pop", "placed a", "pop", "placed b", "pop"],
+    "after it is assumed, the next one is requeued": (
+        [*BOTH_IN_BACKOFF, ("event", CLASS), "pop", "placed a", "pop", "placed b", "pop"],
         ["a", "b", "a", "b", None],
     ),
-    "it calls up one, once": (
-        [*BOTH_WEARY, ("wake", SHAPE), "pop", ("wait", "c", SHAPE), "placed a", "placed a", "pop", "pop"],
+    "one pod is requeued, and only once": (
+        [*BOTH_IN_BACKOFF, ("event", CLASS), "pop", ("wait", "c", CLASS), "placed a", "placed a", "pop", "pop"],
         ["a", "b", "a", "b", None],
     ),
-    "the first in line is who has the highest rank": (
-        ["add a", "add b", HIGH, "pop", "pop", *WEARY, ("wake", SHAPE), "pop", "pop"],
+    "of pods that wait for the same GPUs, the oldest is the first one": (
+        ["add a 10", "add b 09", "pop", "pop", *ATTEMPTS_OF_BOTH, ("event", CLASS), "pop", "pop"],
         ["b", "a", "b", None],
     ),
-    "of those at the head of different lines, who came first has the first turn": (
-        ["add a", "add b", "pop", "pop", *WEARY_APART, ("wake", LARGER, SHAPE), "pop", "pop"],
+    "the first one is the pod of the highest priority": (
+        ["add a", "add b", B_FIRST, "pop", "pop", *ATTEMPTS_OF_BOTH, ("event", CLASS), "pop", "pop"],
+        ["b", "a", "b", None],
+    ),
+    "of the first ones for different events, the pod that was added first goes first": (
+        ["add a", "add b", "pop", "pop", *ATTEMPTS_OF_TWO_CLASSES, ("event", OTHER_CLASS, CLASS), "pop", "pop"],
         ["a", "b", "a", "b"],
     ),
-    "the others have their turn when they have rested": (
-        [*BOTH_WEARY, ("wake", SHAPE), "pop", 1, "pop"],
+    "the others are requeued after their back-off": (
+        [*BOTH_IN_BACKOFF, ("event", CLASS), "pop", 1, "pop"],
         ["a", "b", "a", "b"],
     ),
-    "who waits for a GPU of its own rests, whoever is placed": (
-        ["add a", "add b", "pop", "pop", *IN_VAIN_TWICE, WAITS, WAITS_B, ("wake", GPU), "placed a", "pop"],
+    "a pod that waits for a named GPU serves its back-off, whatever pod is assumed": (
+        ["add a", "add b", "pop", "pop", *IN_VAIN_TWICE, WAITS, WAITS_B, ("event", GPU), "placed a", "pop"],
         ["a", "b", None],
     ),
-    "placing a stranger is fine": (["placed a", "pop"], [None]),
+    "an unknown pod may be assumed": (["placed a", "pop"], [None]),
 }
 
 
-@pytest.mark.parametrize(("steps", "popped"), STORIES.values(), ids=STORIES)
-def test_story(steps: list[Step], popped: list[str | None]) -> None:
-    """Who is looked at, and when."""
-    assert popped == Story().tell(*steps)
+@pytest.mark.promise("wait-3")
+@pytest.mark.parametrize(("steps", "popped"), SCRIPTS.values(), ids=SCRIPTS)
+def test_pods_are_popped_in_this_order(steps: list[Step], popped: list[str | None]) -> None:
+    """The queue pops these pods."""
+    assert popped == Script().run(*steps)
 
 
 DUE = {
     "nothing waits": ([], None),
-    "somebody is active": (["add a"], 0.0),
-    "somebody is handed out": (["add a", "pop"], None),
-    "somebody is in back-off": (["add a", "pop", "retry a", 0.25], 0.75),
-    "somebody is unschedulable": (["add a", "pop", WAITS, 100], 200.0),
-    "somebody's back-off is over": (["add a", "pop", "retry a", 5], 0.0),
-    "the active one was removed": (["add a", "remove a"], None),
-    "the one in back-off was removed": (["add a", "pop", "retry a", "remove a"], None),
-    "the first of two": (["add a", "add b", "pop", "pop", WAITS, "retry b"], 1.0),
+    "a pod is active": (["add a"], 0.0),
+    "a pod is handed out": (["add a", "pop"], None),
+    "a pod is in back-off": (["add a", "pop", "retry a", 0.25], 0.75),
+    "a pod is unschedulable": (["add a", "pop", WAITS, 100], 200.0),
+    "a pod's back-off is over": (["add a", "pop", "retry a", 5], 0.0),
+    "the active pod was removed": (["add a", "remove a"], None),
+    "the pod in back-off was removed": (["add a", "pop", "retry a", "remove a"], None),
+    "the first of two pods": (["add a", "add b", "pop", "pop", WAITS, "retry b"], 1.0),
 }
 
 
+@pytest.mark.promise("wait-4")
 @pytest.mark.parametrize(("steps", "seconds"), DUE.values(), ids=DUE)
 def test_next_due(steps: list[Step], seconds: float | None) -> None:
-    """How long the loop may sleep."""
-    story = Story()
-    story.tell(*steps)
-    due = story.queue.next_due(story.now)
+    """next_due is the time in which the scheduling loop may sleep."""
+    script = Script()
+    script.run(*steps)
+    due = script.queue.next_due(script.now)
 
-    assert seconds == (None if due is None else due - story.now)
-
-
-def test_counts() -> None:
-    """The queues as upstream names them; a pod that is being decided is in none."""
-    story = Story()
-    story.tell("add a", "add b", "add c", "add d", "pop", "pop", "pop", WAITS, "retry b")
-
-    assert story.queue.counts() == {"active": 1, "backoff": 1, "unschedulable": 1}
+    assert seconds == (None if due is None else due - script.now)
 
 
-def test_a_freed_gpu_wakes_one_pod_among_ten_thousand() -> None:
-    """The right pod, and the others stay quiet."""
+def test_counts_are_by_queue() -> None:
+    """The queues are named as kube-scheduler's; a pod that is handed out is in none."""
+    script = Script()
+    script.run("add a", "add b", "add c", "add d", "pop", "pop", "pop", WAITS, "retry b")
+
+    assert script.queue.counts() == {"active": 1, "backoff": 1, "unschedulable": 1}
+
+
+@pytest.mark.promise("wait-2")
+def test_a_freed_gpu_requeues_one_pod_among_ten_thousand() -> None:
+    """The pod that waits for the GPU is requeued, and no other."""
     queue = SchedulingQueue()
     for number in range(10_000):
         queue.add_unschedulable(str(number), (DeviceChanged("node", str(number)),), 0)
@@ -320,7 +355,7 @@ def test_a_freed_gpu_wakes_one_pod_among_ten_thousand() -> None:
 
 
 def test_memory_does_not_grow_with_attempts() -> None:
-    """A pod that is tried for weeks leaves no trail."""
+    """A pod that is tried for weeks leaves no outdated entries."""
     queue, now = SchedulingQueue(), 0.0
     queue.add_unschedulable("quiet", (), now)
     for _ in range(2_000):
@@ -328,12 +363,12 @@ def test_memory_does_not_grow_with_attempts() -> None:
         queue.add("a")
         queue.pop(now)
         queue.add("a")
-        for rank in (1, 2, 0):
-            queue.set_priority("a", rank)
+        for priority in (1, 2, 0):
+            queue.set_priority("a", priority)
         now += 0.01
     queue.add("a")
-    for rank in range(500):
-        queue.set_priority("a", rank)
+    for priority in range(500):
+        queue.set_priority("a", priority)
     assert queue.pop(now) == "a"
     queue.remove("a")
 
@@ -344,7 +379,7 @@ def test_memory_does_not_grow_with_attempts() -> None:
 
 @given(st.randoms(use_true_random=False))
 def test_no_pod_is_ever_lost(chance: random.Random) -> None:
-    """Whatever happens, who was added and not removed is handed out again within five minutes and a back-off."""
+    """A pod that was added and not removed is popped again within five minutes and a back-off."""
     queue, now, known = SchedulingQueue(), 0.0, set[str]()
     for _ in range(60):
         uid = chance.choice("abcd")
@@ -370,24 +405,26 @@ def test_no_pod_is_ever_lost(chance: random.Random) -> None:
     assert known == set(iter(lambda: queue.pop(now), None))
 
 
+CREATED = {uid: f"2026-11-24T0{number}:00:00Z" for number, uid in enumerate("fadcbe")}
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["add", "remove", "pop", -1, 0, 1]))))
-def test_order_is_rank_then_becoming_active(steps: list[tuple[str, str | int]]) -> None:
-    """Whatever is ranked anew meanwhile: as if all who are active were sorted at each turn."""
-    queue, ranks, known, active = SchedulingQueue(), dict[str, int](), set[str](), list[str]()
+def test_order_is_priority_then_creation(steps: list[tuple[str, str | int]]) -> None:
+    """The order is that of active pods sorted at each pop, even if priorities change meanwhile."""
+    queue, priorities, active = SchedulingQueue(), dict[str, int](), set[str]()
     for uid, step in steps:
         if step == "add":
-            queue.add(uid)
-            known.add(uid)
-            active += [uid] if uid not in active else []
+            queue.add(uid, CREATED[uid])
+            priorities.setdefault(uid, 0)
+            active.add(uid)
         elif step == "remove":
             queue.remove(uid)
-            ranks.pop(uid, None)
-            known.discard(uid)
-            active = [other for other in active if other != uid]
+            priorities.pop(uid, None)
+            active.discard(uid)
         elif step == "pop":
-            first = max(active, key=lambda other: ranks.get(other, 0), default=None)
+            first = min(active, key=lambda other: (-priorities[other], CREATED[other]), default=None)
             assert queue.pop(0) == first
-            active = [other for other in active if other != first]
+            active -= {first}
         else:
             queue.set_priority(uid, int(step))
-            ranks |= {uid: int(step)} if uid in known else {}
+            priorities |= {uid: int(step)} if uid in priorities else {}

@@ -21,8 +21,8 @@ PLUGIN: dict[str, Any] = {"advertised": 2, "allocatable": {GPU: 2}}
 HOLDER = running("a-0", "node1", "0=node1:1")
 
 
-def world(*known: Node) -> tuple[Nodes, Ledger]:
-    """A cluster of these nodes."""
+def cluster_of(*known: Node) -> tuple[Nodes, Ledger]:
+    """Return these nodes and a ledger that knows them."""
     nodes, ledger = Nodes(), Ledger(Policy())
     for each in known:
         nodes.apply(each)
@@ -32,15 +32,15 @@ def world(*known: Node) -> tuple[Nodes, Ledger]:
 
 CASES = {
     "no node": ((), GpuCount()),
-    "a node without cards": ((node("node1"),), GpuCount()),
-    "cards that nobody reads": ((node("node1", inventory=counted(4)),), GpuCount(4, 4)),
-    "cards that are read": ((node("node1", inventory=MONITORED, readings=BUSY),), GpuCount(4, 4, 4, 80)),
-    "an unhealthy card": (
+    "a node without devices": ((node("node1"),), GpuCount()),
+    "devices without readings": ((node("node1", inventory=counted(4)),), GpuCount(4, 4)),
+    "devices with readings": ((node("node1", inventory=MONITORED, readings=BUSY),), GpuCount(4, 4, 4, 80)),
+    "an unhealthy device": (
         (node("node1", inventory=MONITORED, readings={3: DeviceReading(health=Health.UNHEALTHY)}),),
         GpuCount(4, 3, 4, 0),
     ),
-    "a silent monitor": ((node("node1", inventory=MONITORED, readings=BUSY, stale=True),), GpuCount(4, 0, 4, 80)),
-    "a node that takes no pods": ((node("node1", inventory=counted(4), unschedulable=True),), GpuCount(4, 0)),
+    "a stale monitor": ((node("node1", inventory=MONITORED, readings=BUSY, stale=True),), GpuCount(4, 0, 4, 80)),
+    "a cordoned node": ((node("node1", inventory=counted(4), unschedulable=True),), GpuCount(4, 0)),
     "a device plugin": ((node("node1", inventory=counted(4), advertised=4, allocatable={GPU: 4}),), GpuCount(4, 4)),
     "two nodes": (
         (node("node1", inventory=counted(2)), node("node2", inventory=MONITORED, readings=BUSY)),
@@ -50,19 +50,19 @@ CASES = {
 
 
 @pytest.mark.parametrize(("known", "count"), CASES.values(), ids=CASES)
-def test_what_is_counted(known: tuple[Node, ...], count: GpuCount) -> None:
-    """Cards in all, cards to be had, and how busy those are that are read."""
-    assert GpuTotals().take(*world(*known)) == count
+def test_devices_are_counted(known: tuple[Node, ...], count: GpuCount) -> None:
+    """A count has all devices, available devices, devices with readings, and the sum of their utilizations."""
+    assert GpuTotals().take(*cluster_of(*known)) == count
 
 
-def test_the_mean_is_over_the_cards_that_are_read() -> None:
-    """And nought where there are none, as a gauge has to say something."""
+def test_the_mean_is_over_devices_with_readings() -> None:
+    """It is 0 without readings, because a gauge has a value at all times."""
     assert (GpuCount(6, 6, 4, 80).mean, GpuCount(6, 6).mean) == (20, 0)
 
 
-def test_what_is_held_is_not_to_be_had() -> None:
-    """From assume until it is gone."""
-    nodes, ledger = world(node("node1", inventory=counted(4)))
+def test_a_held_device_is_not_available() -> None:
+    """It is held from assume until the pod is gone."""
+    nodes, ledger = cluster_of(node("node1", inventory=counted(4)))
     totals_ = GpuTotals()
     seen = [totals_.take(nodes, ledger).available]
     ledger.apply(HOLDER)
@@ -74,38 +74,38 @@ def test_what_is_held_is_not_to_be_had() -> None:
 
 
 def test_only_what_changed_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scrape of five thousand nodes costs what happened since the last."""
-    nodes, ledger = world(*(node(f"node{number}", inventory=counted(8)) for number in range(100)))
-    totals_, looked_at = GpuTotals(), list[str]()
-    sound = availability._count_of
+    """A scrape of five thousand nodes counts only the nodes that changed since the last one."""
+    nodes, ledger = cluster_of(*(node(f"node{number}", inventory=counted(8)) for number in range(100)))
+    totals_, counted_nodes = GpuTotals(), list[str]()
+    original = availability._count_of
 
-    def noted(each: Node, known: Ledger) -> GpuCount:
-        looked_at.append(each.name)
-        return sound(each, known)
+    def recorded(each: Node, known: Ledger) -> GpuCount:
+        counted_nodes.append(each.name)
+        return original(each, known)
 
-    monkeypatch.setattr(availability, "_count_of", noted)
+    monkeypatch.setattr(availability, "_count_of", recorded)
     totals_.take(nodes, ledger)
-    first = len(looked_at)
+    first = len(counted_nodes)
     ledger.apply(HOLDER)
     totals_.take(nodes, ledger)
     totals_.take(nodes, ledger)
 
-    assert (first, looked_at[first:]) == (100, ["node1"])
+    assert (first, counted_nodes[first:]) == (100, ["node1"])
 
 
 @given(st.randoms(use_true_random=False))
 def test_the_sums_are_those_of_a_count_from_scratch(chance: random.Random) -> None:
-    """Whatever comes, changes and goes between two looks, and after a ledger that was made anew."""
-    nodes, ledger = world()
+    """They are, whatever changes between two scrapes, and after the ledger was rebuilt."""
+    nodes, ledger = cluster_of()
     totals_ = GpuTotals()
     for _ in range(40):
         name = f"node{chance.randrange(3)}"
         match chance.randrange(6):
             case 0:
-                known_cards: list[dict[str, Any]] = [{}, READ, {"inventory": counted(2)}]
-                cards, plugin = chance.choice(known_cards), chance.choice([{}, PLUGIN])
+                inventories: list[dict[str, Any]] = [{}, READ, {"inventory": counted(2)}]
+                inventory, plugin = chance.choice(inventories), chance.choice([{}, PLUGIN])
                 given_ = node(
-                    name, stale=chance.random() < 0.3, alias=chance.choice([None, "node0"]), **cards, **plugin
+                    name, stale=chance.random() < 0.3, alias=chance.choice([None, "node0"]), **inventory, **plugin
                 )
                 nodes.apply(given_)
                 ledger.apply_node(given_)
@@ -121,9 +121,9 @@ def test_the_sums_are_those_of_a_count_from_scratch(chance: random.Random) -> No
                 assert totals_.take(nodes, ledger) == GpuTotals().take(nodes, ledger)
     known = list(node_devices(nodes, ledger))
     taken = totals_.take(nodes, ledger)
-    assert taken.total == sum(rack.total or 0 for rack in known)
-    assert taken.available == sum(rack.available for rack in known)
-    assert (taken.mean > 0) == any(rack.utilization for rack in known)
+    assert taken.total == sum(each.total or 0 for each in known)
+    assert taken.available == sum(each.available for each in known)
+    assert (taken.mean > 0) == any(each.utilization for each in known)
     fresh = Ledger(Policy())
     for each in nodes:
         fresh.apply_node(each)

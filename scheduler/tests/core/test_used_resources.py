@@ -1,4 +1,4 @@
-"""What the pods of each node take of it, against a plain recount over all pods."""
+"""The used resources of each node, against a plain recount over all pods."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ GPU = "nvidia.com/gpu"
 
 
 def port(text: str) -> HostPort:
-    """A port from `TCP 10.0.0.1 80`; without an address it is every one."""
+    """Return the port of a text such as `TCP 10.0.0.1 80`; without an address it is the port of every address."""
     protocol, *address, number = text.split()
     return HostPort(protocol, address[0] if address else ANY_ADDRESS, int(number))
 
@@ -23,7 +23,7 @@ def port(text: str) -> HostPort:
 def foreign_pod(
     name: str, node: str = "node1", requests: Mapping[str, int] | None = None, ports: tuple[str, ...] = ()
 ) -> ForeignPod:
-    """A bound pod that takes this."""
+    """Return a bound pod that uses these resources."""
     return ForeignPod(
         PodRef("other", name, f"uid-{name}"), node, ResourceRequest(requests or {}, frozenset(map(port, ports)))
     )
@@ -42,14 +42,14 @@ PORTS = {
 
 
 @pytest.mark.parametrize(("taken", "wanted", "held"), PORTS.values(), ids=PORTS)
-def test_who_has_a_port(taken: str, wanted: str, held: bool) -> None:  # noqa: FBT001
-    """A host gives a port once for each protocol and address; every address excludes each of them."""
-    occupancy = UsedResources()
-    occupancy.put(foreign_pod("web", ports=(taken,)))
+def test_the_holder_of_a_port_is_found(taken: str, wanted: str, held: bool) -> None:  # noqa: FBT001
+    """A port is used once for each protocol and address; a port of every address excludes each address."""
+    used = UsedResources()
+    used.put(foreign_pod("web", ports=(taken,)))
 
-    found = occupancy.port_holder("node1", port(wanted))
+    found = used.port_holder("node1", port(wanted))
     assert found == ((PodRef("other", "web", "uid-web"), port(taken)) if held else None)
-    assert occupancy.port_holder("node2", port(wanted)) is None
+    assert used.port_holder("node2", port(wanted)) is None
 
 
 SHOWN = {
@@ -59,70 +59,70 @@ SHOWN = {
 
 
 @pytest.mark.parametrize(("given", "shown"), SHOWN.values(), ids=SHOWN)
-def test_a_port_reads_as_people_write_it(given: str, shown: str) -> None:
-    """Messages name it so."""
+def test_a_port_is_written_with_its_protocol(given: str, shown: str) -> None:
+    """Messages write it so."""
     assert shown == str(port(given))
 
 
-def room(*resources: str) -> set[ClusterEvent]:
-    """What a pod of node1 gave back."""
+def freed(*resources: str) -> set[ClusterEvent]:
+    """Return the events of freed resources of node1."""
     return {ResourceFreed("node1", resource) for resource in resources}
 
 
-GIVEN_BACK = {
-    "a pod that asks for nothing gives its place among the pods": (foreign_pod("a"), room("pods")),
-    "all that it asked for": (foreign_pod("a", requests={"cpu": 1, "memory": 2}), room("pods", "cpu", "memory")),
-    "its ports, whichever": (foreign_pod("a", ports=("TCP 80", "UDP 53")), room("pods", "ports")),
-    "its cards of a device plugin, and with them the node's cards as a whole": (
+FREED = {
+    "a pod without requests frees its place among the pods": (foreign_pod("a"), freed("pods")),
+    "all that it requested": (foreign_pod("a", requests={"cpu": 1, "memory": 2}), freed("pods", "cpu", "memory")),
+    "its ports, as one resource": (foreign_pod("a", ports=("TCP 80", "UDP 53")), freed("pods", "ports")),
+    "its devices of a device plugin, and with them the node's devices as a whole": (
         foreign_pod("a", requests={GPU: 2}),
-        room("pods", GPU) | {DeviceChanged("node1", "")},
+        freed("pods", GPU) | {DeviceChanged("node1", "")},
     ),
 }
 
 
-@pytest.mark.parametrize(("given", "cured_by"), GIVEN_BACK.values(), ids=GIVEN_BACK)
-def test_what_a_pod_gives_back_is_told(given: ForeignPod, cured_by: set[ClusterEvent]) -> None:
-    """Who waits for exactly that is woken; seeing a pod come, or come again as it is, wakes nobody."""
-    occupancy = UsedResources()
+@pytest.mark.parametrize(("given", "cured_by"), FREED.values(), ids=FREED)
+def test_a_deleted_pod_frees_its_resources(given: ForeignPod, cured_by: set[ClusterEvent]) -> None:
+    """The events requeue the pods that wait for these resources; a new or unchanged pod is no event."""
+    used = UsedResources()
 
-    assert occupancy.put(given) == occupancy.put(given) == frozenset()
-    assert cured_by == occupancy.drop(given.ref.uid)
-    assert occupancy.drop(given.ref.uid) == frozenset()
-    assert list(occupancy.entries()) == []
+    assert used.put(given) == used.put(given) == frozenset()
+    assert cured_by == used.drop(given.ref.uid)
+    assert used.drop(given.ref.uid) == frozenset()
+    assert list(used.entries()) == []
 
 
-def test_a_pod_that_takes_less_gives_back_the_rest() -> None:
-    """A resize in place: who waits for processor time has another look."""
-    occupancy = UsedResources()
-    occupancy.put(foreign_pod("a", requests={"cpu": 4}))
+def test_a_pod_that_uses_less_frees_the_rest() -> None:
+    """A resize in place frees processor time: pods that wait for it are requeued."""
+    used = UsedResources()
+    used.put(foreign_pod("a", requests={"cpu": 4}))
 
-    assert ResourceFreed("node1", "cpu") in occupancy.put(foreign_pod("a", requests={"cpu": 1}))
-    assert occupancy.used("node1", "cpu") == 1
+    assert ResourceFreed("node1", "cpu") in used.put(foreign_pod("a", requests={"cpu": 1}))
+    assert used.used("node1", "cpu") == 1
 
 
 def test_the_first_user_of_a_plugin_is_named() -> None:
-    """Who came first, and when it is gone the next."""
-    occupancy = UsedResources()
+    """The first pod with devices of the plugin is named, and after its end the next."""
+    used = UsedResources()
     for name in "cab":
-        occupancy.put(foreign_pod(name, requests={GPU: 1} if name != "a" else {}))
-    named = [occupancy.plugin_user("node1")]
-    occupancy.drop("uid-c")
+        used.put(foreign_pod(name, requests={GPU: 1} if name != "a" else {}))
+    named = [used.plugin_user("node1")]
+    used.drop("uid-c")
 
-    assert [str(ref) for ref in (*named, occupancy.plugin_user("node1"))] == ["other/c", "other/b"]
-    assert occupancy.plugin_user("node2") is None
+    assert [str(ref) for ref in (*named, used.plugin_user("node1"))] == ["other/c", "other/b"]
+    assert used.plugin_user("node2") is None
 
 
 def test_a_pod_may_have_one_port_on_two_addresses() -> None:
-    """As proxies do: both addresses are taken, and both are free when it ends."""
-    occupancy = UsedResources()
+    """Both addresses are used, and both are free when it ends. Proxies have such ports."""
+    used = UsedResources()
     proxy = foreign_pod("proxy", ports=("TCP 10.0.0.1 80", "TCP 10.0.0.2 80"))
-    occupancy.put(proxy)
+    used.put(proxy)
     wanted = [port("TCP 10.0.0.1 80"), port("TCP 10.0.0.2 80")]
-    held = [occupancy.port_holder("node1", each) for each in wanted]
-    occupancy.drop("uid-proxy")
+    held = [used.port_holder("node1", each) for each in wanted]
+    used.drop("uid-proxy")
 
     assert held == [(proxy.ref, each) for each in wanted]
-    assert [occupancy.port_holder("node1", each) for each in wanted] == [None, None]
+    assert [used.port_holder("node1", each) for each in wanted] == [None, None]
 
 
 NAMES = st.sampled_from("abcd")
@@ -130,7 +130,7 @@ NODES = ("node1", "node2")
 RESOURCES = ("cpu", "memory", GPU)
 # One pod may have one number on two addresses.
 SOME_PORTS = ("TCP 80", "TCP 10.0.0.1 80", "TCP 10.0.0.2 80", "UDP 80", "TCP 81")
-RESIDENTS = st.builds(
+FOREIGN_PODS = st.builds(
     foreign_pod,
     NAMES,
     st.sampled_from(NODES),
@@ -139,60 +139,60 @@ RESIDENTS = st.builds(
 )
 
 
-class Lives(RuleBasedStateMachine):
-    """Pods come, change, move and go; the model is the list of them."""
+class UsedResourcesMachine(RuleBasedStateMachine):
+    """Create, change, move and delete pods; the model is a dictionary of them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.occupancy = UsedResources()
-        self.there: dict[str, ForeignPod] = {}
+        self.used_resources = UsedResources()
+        self.pods: dict[str, ForeignPod] = {}
 
-    @rule(given=RESIDENTS)
+    @rule(given=FOREIGN_PODS)
     def put(self, given: ForeignPod) -> None:
-        """A pod is seen; whatever it no longer takes is told."""
-        before = self.there.get(given.ref.uid)
-        cured_by = self.occupancy.put(given)
-        self.there[given.ref.uid] = given
+        """Put a pod; the events name what it no longer uses."""
+        before = self.pods.get(given.ref.uid)
+        cured_by = self.used_resources.put(given)
+        self.pods[given.ref.uid] = given
         self.check(before, given, cured_by)
 
-    @precondition(lambda self: self.there)
+    @precondition(lambda self: self.pods)
     @rule(name=NAMES)
     def drop(self, name: str) -> None:
-        """A pod goes, perhaps one that is not there."""
-        before = self.there.pop(f"uid-{name}", None)
-        self.check(before, None, self.occupancy.drop(f"uid-{name}"))
+        """Drop a pod, perhaps an unknown one."""
+        before = self.pods.pop(f"uid-{name}", None)
+        self.check(before, None, self.used_resources.drop(f"uid-{name}"))
 
     def check(self, before: ForeignPod | None, after: ForeignPod | None, cured_by: frozenset[ClusterEvent]) -> None:
-        """What was taken and is no longer is among the wakes, and they name nothing that was not taken."""
+        """Check that the events name every resource that was freed, and none that the pod did not use."""
         had, has = taken(before), taken(after)
         assert {key for key, amount in had.items() if has.get(key, 0) < amount} <= cured_by <= had.keys()
 
     @invariant()
     def all_is_as_a_recount_says(self) -> None:
-        """Amounts, ports and the plugin's users of both nodes; and nothing is kept of an empty one."""
+        """Amounts, ports and the plugin's users of both nodes are as recounted; nothing is kept of an empty node."""
         for node in NODES:
-            here = [each for each in self.there.values() if each.node == node]
-            assert self.occupancy.used(node, "pods") == len(here)
+            here = [each for each in self.pods.values() if each.node == node]
+            assert self.used_resources.used(node, "pods") == len(here)
             for resource in RESOURCES:
                 total = sum(each.resource_request.requests.get(resource, 0) for each in here)
-                assert self.occupancy.used(node, resource) == total
+                assert self.used_resources.used(node, resource) == total
             for wanted in map(port, SOME_PORTS):
                 holders = {
                     (each.ref, has) for each in here for has in each.resource_request.ports if has.overlaps(wanted)
                 }
-                found = self.occupancy.port_holder(node, wanted)
+                found = self.used_resources.port_holder(node, wanted)
                 assert found in holders if holders else found is None
             users = {each.ref for each in here if GPU in each.resource_request.requests}
-            user = self.occupancy.plugin_user(node)
+            user = self.used_resources.plugin_user(node)
             assert user in users if users else user is None
         fresh = UsedResources()
-        for each in self.there.values():
+        for each in self.pods.values():
             fresh.put(each)
-        assert dict(fresh.entries()) == dict(self.occupancy.entries())
+        assert dict(fresh.entries()) == dict(self.used_resources.entries())
 
 
 def taken(given: ForeignPod | None) -> dict[ClusterEvent, int]:
-    """What a pod takes, by what its end wakes."""
+    """Return the amounts that a pod uses, by the event that frees them."""
     if given is None:
         return {}
     amounts: dict[ClusterEvent, int] = {
@@ -206,28 +206,28 @@ def taken(given: ForeignPod | None) -> dict[ClusterEvent, int]:
     return amounts
 
 
-TestLivesOfOccupancy = Lives.TestCase
+TestUsedResources = UsedResourcesMachine.TestCase
 
 
 def test_too_many_ports_are_every_port() -> None:
-    """Whoever has so many that they are not kept one by one keeps everybody else from all of them."""
-    occupancy, port = UsedResources(), HostPort("TCP", ANY_ADDRESS, 80)
+    """A pod with too many ports to keep one by one holds all ports of its node."""
+    used, port = UsedResources(), HostPort("TCP", ANY_ADDRESS, 80)
     hog = ForeignPod(PodRef("default", "hog", "u"), "node1", ResourceRequest({}, frozenset({EVERY_PORT})))
-    occupancy.put(hog)
+    used.put(hog)
 
-    assert occupancy.port_holder("node1", port) == (hog.ref, EVERY_PORT)
-    assert occupancy.port_holder("node2", port) is None
+    assert used.port_holder("node1", port) == (hog.ref, EVERY_PORT)
+    assert used.port_holder("node2", port) is None
     assert str(EVERY_PORT) == "every port"
 
-    occupancy.drop("u")
-    assert occupancy.port_holder("node1", port) is None
+    used.drop("u")
+    assert used.port_holder("node1", port) is None
 
 
-def test_a_resource_that_nobody_takes_any_more_is_forgotten() -> None:
-    """Pods that come and go with ever other names must not fill the memory."""
-    occupancy = UsedResources()
-    occupancy.put(ForeignPod(PodRef("default", "stays", "s"), "node1", ResourceRequest()))
-    occupancy.put(ForeignPod(PodRef("default", "goes", "g"), "node1", ResourceRequest({"example.com/odd": 1})))
-    occupancy.drop("g")
+def test_a_resource_without_users_is_forgotten() -> None:
+    """Pods with ever other resource names do not fill the memory."""
+    used = UsedResources()
+    used.put(ForeignPod(PodRef("default", "stays", "s"), "node1", ResourceRequest()))
+    used.put(ForeignPod(PodRef("default", "goes", "g"), "node1", ResourceRequest({"example.com/odd": 1})))
+    used.drop("g")
 
-    assert "example.com/odd" not in occupancy._nodes["node1"].totals
+    assert "example.com/odd" not in used._nodes["node1"].totals

@@ -23,17 +23,17 @@ BY_HAND = StorageClass("by-hand", waits_for_consumer=True, provisions=False)
 
 
 def claim(name: str, volume: Volume | None = None) -> VolumeClaim:
-    """A claim of namespace default, bound to `volume`."""
+    """Return a claim of namespace default, bound to `volume`."""
     return VolumeClaim("default", name, volume=volume.name if volume else None)
 
 
 def of_class(name: str, storage_class: StorageClass, selected_node: str | None = None) -> VolumeClaim:
-    """A claim that has no volume yet."""
+    """Return a claim of this class that has no volume yet."""
     return VolumeClaim("default", name, storage_class=storage_class.name, selected_node=selected_node)
 
 
 def volumes(*claims: VolumeClaim) -> Volumes:
-    """These claims, and all volumes and classes of this file."""
+    """Return these claims with all volumes and classes of this file."""
     known = Volumes()
     for volume in (IN_A, IN_B, ON_NODE1, NOWHERE, ANYWHERE):
         known.volume_applied(volume)
@@ -45,18 +45,18 @@ def volumes(*claims: VolumeClaim) -> Volumes:
 
 
 def pod(*claims: str) -> Pod:
-    """A pod that mounts these claims."""
+    """Return a pod that mounts these claims."""
     return Pod(PodRef("default", "train-0", "uid-0"), PlacementRequest(), claims=claims)
 
 
-def look(*claims: VolumeClaim, mounts: tuple[str, ...] | None = None) -> Unschedulable | Selection | None:
-    """What is said of a pod that mounts these claims, or those named, on node1."""
+def filtered(*claims: VolumeClaim, mounts: tuple[str, ...] | None = None) -> Unschedulable | Selection | None:
+    """Filter node1 for a pod that mounts these claims, or the claims named in `mounts`."""
     mounted = tuple(each.name for each in claims) if mounts is None else mounts
-    return volumes(*claims).look(pod(*mounted), NODE)
+    return volumes(*claims).filter(pod(*mounted), NODE)
 
 
 def changed(*claims: str, volume: str = "", storage_class: str = "", labels: bool = False) -> frozenset[ClusterEvent]:
-    """Changes of these objects, and of node1's labels."""
+    """Return the events of changes of these objects, and of node1's labels."""
     cured_by: set[ClusterEvent] = {StorageChanged(Storage.CLAIM, f"default/{name}") for name in claims}
     if volume:
         cured_by.add(StorageChanged(Storage.VOLUME, volume))
@@ -77,14 +77,15 @@ FINE = {
 
 
 @pytest.mark.parametrize("claims", FINE.values(), ids=FINE)
-def test_bound_volumes_that_the_node_reaches_are_no_obstacle(claims: tuple[VolumeClaim, ...]) -> None:
-    """Nothing is written and nothing waits."""
-    assert look(*claims) is None
+def test_bound_volumes_that_the_node_reaches_pass_the_filter(claims: tuple[VolumeClaim, ...]) -> None:
+    """No claim is written, and the pod does not wait."""
+    assert filtered(*claims) is None
 
 
 DESCRIBE = "see kubectl describe pvc -n default data"
-OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = {
-    "a claim that nobody made": (
+NOT_BOUND = "wait until it is; why it is not: kubectl describe pvc -n default data"
+UNSCHEDULABLE: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = {
+    "a claim that does not exist": (
         None,
         'VolumeNotBound: cannot find claim "default/data"; create it',
         changed("data"),
@@ -94,16 +95,16 @@ OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = 
         'VolumeNotBound: cannot find claim "default/data"; create it',
         changed("data"),
     ),
-    "a claim that is going": (
+    "a claim that is being deleted": (
         replace(claim("data", ANYWHERE), deleting=True),
         "VolumeNotBound: claim default/data is being deleted; create it anew when it is gone",
         changed("data"),
     ),
-    "a claim that only asks for its volume": (
+    "a claim that names its volume and is not bound": (
         replace(claim("data", ANYWHERE), complete=False),
         (
             'VolumeNotBound: claim default/data asks for volume "anywhere" and is not bound to it; '
-            f"free that volume or name another; {DESCRIBE}"
+            f"free that volume, or create the claim anew with another; {DESCRIBE}"
         ),
         changed("data"),
     ),
@@ -115,30 +116,32 @@ OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = 
     "a volume of another zone": (
         claim("data", IN_B),
         (
-            "NodeAffinityMismatch: volume in-b of claim default/data cannot be reached from node node1; use a node "
-            "that matches the volume's node affinity (kubectl describe pv in-b), or another claim"
+            "NodeAffinityMismatch: volume in-b of claim default/data cannot be reached from node node1; name "
+            "another claim or another node in the pod's template or manifest, and make the pod anew; which nodes it "
+            "allows: kubectl describe pv in-b"
         ),
         changed("data", volume="in-b", labels=True),
     ),
     "a volume that no node reaches": (
         claim("data", NOWHERE),
         (
-            "NodeAffinityMismatch: volume nowhere of claim default/data cannot be reached from node node1; use a node "
-            "that matches the volume's node affinity (kubectl describe pv nowhere), or another claim"
+            "NodeAffinityMismatch: volume nowhere of claim default/data cannot be reached from node node1; name "
+            "another claim or another node in the pod's template or manifest, and make the pod anew; which nodes it "
+            "allows: kubectl describe pv nowhere"
         ),
         changed("data", volume="nowhere", labels=True),
     ),
     "an unbound claim without a class": (
         claim("data"),
-        f"VolumeNotBound: claim default/data is not bound to a volume; {DESCRIBE}",
+        f"VolumeNotBound: claim default/data is not bound to a volume; {NOT_BOUND}",
         changed("data"),
     ),
     "an unbound claim of a class that binds at once": (
         of_class("data", AT_ONCE),
-        f"VolumeNotBound: claim default/data is not bound to a volume; {DESCRIBE}",
+        f"VolumeNotBound: claim default/data is not bound to a volume; {NOT_BOUND}",
         changed("data", storage_class="at-once"),
     ),
-    "a class that nobody made": (
+    "a class that does not exist": (
         of_class("data", StorageClass("gone", waits_for_consumer=True)),
         (
             'VolumeNotBound: cannot find storage class "gone" of claim default/data; '
@@ -146,7 +149,7 @@ OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = 
         ),
         changed("data", storage_class="gone"),
     ),
-    "a class whose volumes are made by hand": (
+    "a class without a provisioner": (
         of_class("data", BY_HAND),
         (
             "VolumeNotBound: claim default/data is not bound, and its class by-hand makes no volumes; "
@@ -154,7 +157,7 @@ OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = 
         ),
         changed("data", storage_class="by-hand"),
     ),
-    "a claim that was given another node": (
+    "a claim with another selected node": (
         of_class("data", LATE, "node2"),
         (
             'VolumeNotBound: claim default/data gets its volume on node "node2", not on node1; wait for the pod it was '
@@ -165,22 +168,23 @@ OBSTACLES: dict[str, tuple[VolumeClaim | None, str, frozenset[ClusterEvent]]] = 
 }
 
 
-@pytest.mark.parametrize(("known", "message", "cured_by"), OBSTACLES.values(), ids=OBSTACLES)
-def test_an_obstacle_names_claim_and_cure(
+@pytest.mark.promise("fit-12")
+@pytest.mark.parametrize(("known", "message", "cured_by"), UNSCHEDULABLE.values(), ids=UNSCHEDULABLE)
+def test_a_message_names_claim_and_remedy(
     known: VolumeClaim | None, message: str, cured_by: frozenset[ClusterEvent]
 ) -> None:
-    """It is told in one sentence, and only what can cure it wakes the pod."""
-    found = look(*(() if known is None else (known,)), mounts=("data",))
+    """The message is one sentence; only changes that can help requeue the pod."""
+    found = filtered(*(() if known is None else (known,)), mounts=("data",))
 
     assert isinstance(found, Unschedulable)
     assert found.message == message
     assert found.cured_by == cured_by
 
 
-def test_a_claim_that_waits_for_its_pod_is_given_the_node() -> None:
-    """Until its volume is there the pod waits, in the words in which it will wait once the node is written."""
-    found = look(of_class("data", LATE))
-    later = look(of_class("data", LATE, "node1"))
+def test_a_claim_that_waits_for_its_pod_gets_the_node() -> None:
+    """The pod waits for the volume, with the same message before and after the node is written."""
+    found = filtered(of_class("data", LATE))
+    later = filtered(of_class("data", LATE, "node1"))
 
     assert isinstance(found, Selection)
     assert isinstance(later, Selection)
@@ -188,14 +192,14 @@ def test_a_claim_that_waits_for_its_pod_is_given_the_node() -> None:
     assert found.unschedulable == later.unschedulable
     assert found.unschedulable.message == (
         "VolumeNotBound: claim default/data waits for its provisioner to make a volume on node node1; "
-        f"it comes by itself; {DESCRIBE}"
+        f"no action is needed; {DESCRIBE}"
     )
     assert found.unschedulable.cured_by == changed("data")
 
 
-def test_all_claims_that_wait_are_given_the_node_at_once() -> None:
-    """Those that have it already, or have their volume, are left alone; each of the others counts as a cure."""
-    found = look(
+def test_all_claims_that_wait_get_the_node_at_once() -> None:
+    """Claims that have the node or a volume are not written; a change of any waiting claim requeues the pod."""
+    found = filtered(
         claim("bound", IN_A),
         of_class("told", LATE, "node1"),
         of_class("b", LATE),
@@ -214,24 +218,30 @@ FIRST: dict[str, tuple[tuple[VolumeClaim, ...], str]] = {
         (of_class("a", LATE), VolumeClaim("default", "b", "lost")),
         "default/b",
     ),
-    "another node before a claim that waits": ((of_class("a", LATE), of_class("b", LATE, "node2")), "default/b"),
-    "a volume elsewhere before all else": ((claim("a"), claim("b", IN_B), claim("c", NOWHERE)), "default/b"),
+    "another selected node before a claim that waits": (
+        (of_class("a", LATE), of_class("b", LATE, "node2")),
+        "default/b",
+    ),
+    "a volume that the node does not reach before all others": (
+        (claim("a"), claim("b", IN_B), claim("c", NOWHERE)),
+        "default/b",
+    ),
     "the pod's order among equals": ((claim("b"), claim("a")), "default/b"),
 }
 
 
 @pytest.mark.parametrize(("claims", "named"), FIRST.values(), ids=FIRST)
-def test_no_claim_is_given_a_node_that_the_pod_cannot_have(claims: tuple[VolumeClaim, ...], named: str) -> None:
-    """A volume made on a node stays there: whatever else is in the way comes first."""
-    found = look(*claims)
+def test_no_claim_gets_a_node_that_the_pod_cannot_have(claims: tuple[VolumeClaim, ...], named: str) -> None:
+    """A volume made on a node stays there: all other reasons come first."""
+    found = filtered(*claims)
 
     assert isinstance(found, Unschedulable)
     assert f"claim {named}" in found.message
 
 
-def test_whatever_a_pod_calls_its_claim_is_quoted() -> None:
-    """The API takes any text there."""
-    found = look(mounts=("x\n" * 99,))
+def test_a_malformed_claim_name_is_quoted() -> None:
+    """The API server accepts any text as a claim's name in a pod."""
+    found = filtered(mounts=("x\n" * 99,))
 
     assert isinstance(found, Unschedulable)
     assert found.reason is Reason.VOLUME_NOT_BOUND
@@ -239,8 +249,8 @@ def test_whatever_a_pod_calls_its_claim_is_quoted() -> None:
     assert len(found.message) < 150
 
 
-def test_each_change_wakes_whom_it_may_help() -> None:
-    """A claim is called NAMESPACE/NAME; an object as it was before wakes nobody."""
+def test_each_change_is_a_cluster_event() -> None:
+    """A claim's event names it NAMESPACE/NAME; an unchanged object is no event."""
     known = Volumes()
 
     assert known.claim_applied(claim("data")) == changed("data")
@@ -256,16 +266,16 @@ def test_each_change_wakes_whom_it_may_help() -> None:
     assert known.class_forgotten(LATE) == changed(storage_class="late")
 
 
-def test_what_is_gone_is_forgotten() -> None:
-    """A claim is judged by what there is now."""
+def test_deleted_objects_are_forgotten() -> None:
+    """A claim is filtered by the present objects."""
     known = volumes(claim("data", ANYWHERE), of_class("late", LATE))
     known.volume_forgotten(ANYWHERE)
     known.class_forgotten(LATE)
 
-    assert "cannot find volume" in _what(known.look(pod("data"), NODE))
-    assert "cannot find storage class" in _what(known.look(pod("late"), NODE))
+    assert "cannot find volume" in _what(known.filter(pod("data"), NODE))
+    assert "cannot find storage class" in _what(known.filter(pod("late"), NODE))
     known.claim_forgotten(claim("data"))
-    assert "cannot find claim" in _what(known.look(pod("data"), NODE))
+    assert "cannot find claim" in _what(known.filter(pod("data"), NODE))
 
 
 def _what(found: Unschedulable | Selection | None) -> str:

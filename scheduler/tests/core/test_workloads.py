@@ -23,15 +23,16 @@ KEYS = {
         {},
         ("ReplicaSet", "web-5d9f7c"),
     ),
-    "an empty hash is none": (Owner("ReplicaSet", "web-"), {"pod-template-hash": ""}, ("ReplicaSet", "web-")),
+    "an empty hash counts as no hash": (Owner("ReplicaSet", "web-"), {"pod-template-hash": ""}, ("ReplicaSet", "web-")),
     "a Job that ends like a hash counts as itself": (Owner("Job", "web-5d9f7c"), HASH, ("Job", "web-5d9f7c")),
     "bare pods of one map are one workload": (None, {}, ("", "")),
 }
 
 
+@pytest.mark.promise("index-7", "index-8")
 @pytest.mark.parametrize(("owner", "labels", "expected"), KEYS.values(), ids=KEYS)
 def test_workload(owner: Owner | None, labels: dict[str, str], expected: tuple[str, str]) -> None:
-    """A workload is namespace, top controller and parsed map."""
+    """A workload is identified by namespace, top controller and parsed map."""
     placement_map = parse_placement_map("0=a:0")
     workload = workload_of(PodText("b", "web-0", owner=owner, labels=labels), placement_map)
 
@@ -50,8 +51,8 @@ NAMED = {
 
 
 @pytest.mark.parametrize(("owner", "name"), NAMED.values(), ids=NAMED)
-def test_a_workload_reads_as_its_controller(owner: Owner | None, name: str) -> None:
-    """For who reads the ledger."""
+def test_a_workload_is_written_as_its_controller(owner: Owner | None, name: str) -> None:
+    """The ledger shows a workload so."""
     given = PodText("b", "web-0", owner=owner, labels=HASH)
 
     assert name == str(workload_of(given, parse_placement_map("0=a:0")))

@@ -1,4 +1,4 @@
-"""Servers that do byte by byte what a test has them do, over TCP or TLS, and connections to them."""
+"""HTTP servers that follow a test's script byte by byte, over TCP or TLS, and connections to them."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.kube.http.watch_stream import WatchStream
 
-    Script = Callable[["Talk"], Awaitable[None]]
+    Script = Callable[["ServerConnection"], Awaitable[None]]
 
 CREATED: Final = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
 WATCH: Final = b"GET /watch HTTP/1.1\r\nHost: api\r\n\r\n"
 HEAD: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 schemes = pytest.mark.parametrize("scheme", ["http", "https"])
 LARGE: Final = 2**23
-"""More bytes than the kernel holds for a connection whose other end does not read."""
+"""More bytes than the kernel buffers for a connection whose other end does not read."""
 
 
 def post(body: bytes = b"{}") -> bytes:
-    """A request."""
+    """Return a POST request with this body."""
     return b"POST /bind HTTP/1.1\r\nHost: api\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 def chunk(data: bytes) -> bytes:
-    """One part of an answer that goes on."""
+    """Return one chunk of a chunked response."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 END: Final = chunk(b"")
 
 
-async def broken(stream: WatchStream, idle_limit: float = 3.0) -> tuple[list[bytearray], OSError]:
-    """What comes before the error, and the error."""
+async def read_until_error(stream: WatchStream, idle_limit: float = 3.0) -> tuple[list[bytearray], OSError]:
+    """Read the stream until it raises OSError; return the pieces before the error, and the error."""
     pieces = []
     try:
         async for piece in stream.chunks(idle_limit):
-            pieces.append(piece)  # noqa: PERF401 - what came before the error counts
+            pieces.append(piece)  # noqa: PERF401 - the pieces before the error count
     except OSError as error:
         return pieces, error
     pytest.fail("the stream ended without an error")
 
 
 @dataclass(eq=False)
-class Talk:
-    """One connection, as the server has it."""
+class ServerConnection:
+    """One connection, as the server sees it."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -70,7 +70,7 @@ class Talk:
         return transport
 
     async def head(self) -> bytes:
-        """Read the next request's head."""
+        """Read the head of the next request."""
         return await self.reader.readuntil(b"\r\n\r\n")
 
     async def request(self) -> bytes:
@@ -80,66 +80,66 @@ class Talk:
         assert length is not None
         return head + await self.reader.readexactly(int(length[1]))
 
-    async def say(self, *pieces: bytes) -> None:
-        """Send each of them as a packet of its own."""
+    async def send(self, *pieces: bytes) -> None:
+        """Send each piece as its own packet."""
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
             await asyncio.sleep(0)
 
-    def deaf(self) -> None:
-        """Leave what comes where the kernel has it, until the rest is read."""
+    def pause_reading(self) -> None:
+        """Stop reading: received bytes stay in the kernel until `read_rest`."""
         self._transport.pause_reading()
 
-    async def rest(self) -> bytes:
-        """Read what comes until the other end closes."""
+    async def read_rest(self) -> bytes:
+        """Read until the other end closes."""
         self._transport.resume_reading()
         return await self.reader.read()
 
 
-async def obliging(talk: Talk) -> None:
-    """Answer whatever is asked."""
+async def answer_all(connection: ServerConnection) -> None:
+    """Answer every request with 201."""
     while True:
-        await talk.request()
-        await talk.say(CREATED)
+        await connection.request()
+        await connection.send(CREATED)
 
 
 @dataclass
 class Peer:
-    """One server: where it is, and the connections to it."""
+    """One server: its URL, and the connections to it."""
 
     url: str = ""
-    talks: list[Talk] = field(default_factory=list)
-    ended: list[Talk] = field(default_factory=list)
-    """Those that are over, whoever ended them."""
+    accepted: list[ServerConnection] = field(default_factory=list)
+    ended: list[ServerConnection] = field(default_factory=list)
+    """Connections that have ended, whichever side closed them."""
 
     @property
     def open(self) -> int:
-        """How many connections live."""
-        return len(self.talks) - len(self.ended)
+        """Return the number of open connections."""
+        return len(self.accepted) - len(self.ended)
 
 
 @asynccontextmanager
 async def serving(
     script: Script, scheme: str = "http", *, tls: ssl.SSLContext | None = None, room: int = 2**16
 ) -> AsyncIterator[Peer]:
-    """Play the script on each connection, and then close it; the kernel keeps `room` for what was not read yet."""
-    peer, tasks, others = Peer(), set[asyncio.Task[Any] | None](), watched()
+    """Run the script on each connection, then close it. The kernel buffers at most `room` unread bytes."""
+    peer, tasks, before = Peer(), set[asyncio.Task[Any] | None](), watched_sockets()
 
-    async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.add(asyncio.current_task())
-        talk = Talk(reader, writer)
-        peer.talks.append(talk)
+        connection = ServerConnection(reader, writer)
+        peer.accepted.append(connection)
         with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, asyncio.CancelledError):
-            await script(talk)
-        peer.ended.append(talk)
+            await script(connection)
+        peer.ended.append(connection)
         writer.close()
 
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     peer.url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-    context = (tls or presenting()) if scheme == "https" else None
-    server = await asyncio.start_server(play, sock=listener, ssl=context)
+    context = (tls or server_context()) if scheme == "https" else None
+    server = await asyncio.start_server(serve_connection, sock=listener, ssl=context)
     try:
         yield peer
     finally:
@@ -147,40 +147,40 @@ async def serving(
         for task in filter(None, tasks):
             task.cancel()
         await asyncio.gather(*filter(None, tasks), return_exceptions=True)
-        await until(lambda: watched() <= others)
+        await until(lambda: watched_sockets() <= before)
 
 
-def watched() -> int:
-    """How many sockets the event loop listens to, its own apart."""
+def watched_sockets() -> int:
+    """Return the number of sockets that the event loop watches, without the loop's own."""
     loop: Any = asyncio.get_running_loop()
     return len(loop._selector.get_map()) - 1
 
 
 @contextmanager
-def asking(peer: Peer, limit: int = 4, **way: Any) -> Iterator[ConnectionPool]:
-    """Connections to it."""
-    made = ConnectionPool(Route(peer.url, **way), trusting(), limit)
+def connection_pool(peer: Peer, limit: int = 4, **route: Any) -> Iterator[ConnectionPool]:
+    """Yield a pool of connections to the server, and close it at the end."""
+    pool = ConnectionPool(Route(peer.url, **route), client_context(), limit)
     try:
-        yield made
+        yield pool
     finally:
-        made.close()
+        pool.close()
 
 
 @cache
 def authority() -> trustme.CA:
-    """Who signs."""
+    """Return the CA that signs the servers' certificates."""
     return trustme.CA()
 
 
 @cache
-def presenting(*names: str) -> ssl.SSLContext:
-    """A server's context with a certificate for these names."""
+def server_context(*names: str) -> ssl.SSLContext:
+    """Return a server's TLS context with a certificate for these names."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority().issue_cert(*names or ("127.0.0.1",)).configure_cert(context)
     return context
 
 
 @cache
-def trusting() -> ssl.SSLContext:
-    """A client's context."""
+def client_context() -> ssl.SSLContext:
+    """Return a client's TLS context that trusts the CA."""
     return ssl.create_default_context(cadata=authority().cert_pem.bytes().decode())

@@ -1,4 +1,4 @@
-"""A stand-in for the API server: scripted answers over real HTTP, and a record of what was asked."""
+"""A fake API server: scripted replies over real HTTP, and a record of the requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio.client.configuration import Configuration
 
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
-from gpu_scheduler.kube.http.client import ApiClient
+from gpu_scheduler.kube.http.client import LEASE_GAP, ApiClient
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer: status, body, headers, and how long it takes."""
+    """One response: status, body, headers, and the seconds until it is sent."""
 
     status: int = 200
     body: Object | str = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Watch:
-    """One watch: its events, and whether the server then closes it or falls silent."""
+    """One watch: its events, and whether the server closes it after them or sends nothing more."""
 
     events: tuple[Object | str, ...] = ()
     close: bool = False
@@ -43,7 +43,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked."""
+    """One request that the server received."""
 
     method: str
     path: str
@@ -53,41 +53,44 @@ class Request:
 
 
 class FakeServer:
-    """Answers each path from its own script; the last answer of a script stands for ever."""
+    """Answers each path from its own script. The last reply of a script is repeated."""
 
     def __init__(self) -> None:
-        """No path is known."""
+        """Start without scripts."""
         self.requests: list[Request] = []
         self._scripts: dict[tuple[str, str], list[Reply | Watch]] = defaultdict(list)
         self._ending = asyncio.Event()
         self._server: TestServer | None = None
 
     def on(self, method: str, path: str, *replies: Reply | Watch) -> None:
-        """Answer requests of `method` (WATCH for watches) to `path` in this order."""
+        """Answer requests with `method` (WATCH for watches) to `path` with these replies, in order.
+
+        A path that ends with `?fieldSelector=SELECTOR` is only for requests with this selector.
+        """
         self._scripts[method, path].extend(replies)
 
     def asked(self, method: str, path: str | None = None) -> list[Request]:
-        """Give the requests of this kind, in order."""
+        """Return the requests with this method, and this path if given, in order."""
         return [each for each in self.requests if each.method == method and path in {None, each.path}]
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the server's URL."""
         assert self._server is not None
         return str(self._server.make_url("")).rstrip("/")
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen on a free port."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._server = TestServer(app)
         await self._server.start_server()
 
     async def stop(self) -> None:
-        """End; watches that hang are let go."""
+        """Stop the server and end open watches."""
         self._ending.set()
         assert self._server is not None
-        # A connection that was made a moment ago is known to the server from the loop's next turns on.
+        # The server knows a new connection only after the loop has run a few more times.
         await asyncio.sleep(0.01)
         await self._server.close()
 
@@ -96,21 +99,22 @@ class FakeServer:
         text = await request.text()
         body = json.loads(text) if text.startswith(("{", "[")) else text
         self.requests.append(Request(method, request.path, dict(request.query), dict(request.headers), body))
-        script = self._scripts[method, request.path]
+        selected = f"{request.path}?fieldSelector={request.query.get('fieldSelector', '')}"
+        script = self._scripts.get((method, selected)) or self._scripts[method, request.path]
         assert script, f"nothing scripted for {method} {request.path}"
         reply = script.pop(0) if len(script) > 1 else script[0]
         if isinstance(reply, Watch):
             return await self._stream(request, reply)
         await asyncio.sleep(reply.after)
-        said = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
-        return web.Response(status=reply.status, body=said.encode(errors="surrogateescape"), headers=reply.headers)
+        content = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
+        return web.Response(status=reply.status, body=content.encode(errors="surrogateescape"), headers=reply.headers)
 
     async def _stream(self, request: web.Request, watch: Watch) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         for event in watch.events:
             line = event if isinstance(event, str) else json.dumps(event) + "\n"
-            # In pieces, as networks deliver.
+            # In pieces, as a network may deliver them.
             for start in range(0, len(line), 50):
                 await response.write(line[start : start + 50].encode(errors="surrogateescape"))
         if not watch.close:
@@ -122,14 +126,14 @@ class StaticReload(ConfigLoader):
     """Credentials from a list, one for each time they are read."""
 
     def __init__(self, url: str, *tokens: str) -> None:
-        """The last token stands for ever."""
+        """Take the tokens in order; the last one is repeated."""
         super().__init__()
         self._url = url
         self._tokens = list(tokens) or ["first"]
         self.reads = 0
 
     async def __call__(self) -> Configuration:
-        """See Reload."""
+        """Return the next credentials."""
         self.reads += 1
         configuration = Configuration(host=self._url)
         token = self._tokens.pop(0) if len(self._tokens) > 1 else self._tokens[0]
@@ -138,12 +142,12 @@ class StaticReload(ConfigLoader):
 
 
 @asynccontextmanager
-async def connected(*tokens: str) -> AsyncIterator[tuple[FakeServer, ApiClient]]:
-    """A server and an Api that talks to it."""
+async def connected(*tokens: str, lease_gap: float = LEASE_GAP) -> AsyncIterator[tuple[FakeServer, ApiClient]]:
+    """Yield a fake server and an ApiClient that is connected to it."""
     server = FakeServer()
     await server.start()
     reload = StaticReload(server.url, *tokens)
-    api = ApiClient(await reload(), reload=reload)
+    api = ApiClient(await reload(), reload=reload, lease_gap=lease_gap)
     try:
         yield server, api
     finally:
@@ -155,5 +159,5 @@ async def until(ask: object, seconds: float = 3.0) -> None:
     """Wait until `ask()` is true, at most `limit(seconds)`."""
     assert callable(ask)
     async with asyncio.timeout(limit(seconds)):
-        while not ask():  # noqa: ASYNC110 - what is waited for sets no event
+        while not ask():  # noqa: ASYNC110 - the condition sets no event
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""What one pod may say at most: more is named, and what it takes of its node is counted still."""
+"""Size limits of one pod: a pod over a limit is reported, and its resource requests still count on its node."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ import pytest
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.pod import EVERY_PORT, Pod
-from gpu_scheduler.kube.objects.pods import read_pod, read_resident
+from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
 
 NODE_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def body(meta: dict[str, Any] | None = None, *, container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A pod with what a row is about."""
+    """Return a pod with the fields of a row."""
     meta = {
         "name": "train-0",
         "namespace": "default",
@@ -48,11 +48,11 @@ EXCESSIVE: dict[str, tuple[dict[str, Any], str]] = {
         annotated(names.MAP, "0=node1:0\n#" + "\u2603" * 22_000),
         "MapInvalid: cannot read placement map: it must have at most 65536 bytes (example: 1=node2:0,1); ",
     ),
-    "a word": (
+    "an annotation": (
         annotated(names.SHARING, "x" * 64),
         "RequestInvalid: cannot read annotation agentaflow.gpu/sharing: it has 64 bytes, and must have at most 63; ",
     ),
-    "a word in few characters": (
+    "an annotation of few characters": (
         annotated(names.OBSERVER, "x" * 63 + "\u00e9"),
         "RequestInvalid: cannot read annotation agentaflow.gpu/observer: it has 65 bytes, and must have at most 63; ",
     ),
@@ -119,9 +119,10 @@ EXCESSIVE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.promise("wide-2", "text-12")
 @pytest.mark.parametrize(("given", "message"), EXCESSIVE.values(), ids=EXCESSIVE)
-def test_a_pod_that_says_too_much_is_told_of_what(given: dict[str, Any], message: str) -> None:
-    """It is never placed, and little of it is kept."""
+def test_a_pod_over_a_limit_reports_the_limit(given: dict[str, Any], message: str) -> None:
+    """Such a pod is never placed, and little of it is kept."""
     pod = read(given)
     fault = pod.request.fault
 
@@ -133,15 +134,16 @@ def test_a_pod_that_says_too_much_is_told_of_what(given: dict[str, Any], message
 OURS = sorted(key for key in names.POD_ANNOTATIONS - {names.MAP} if not key.startswith("agentaflow.gpu/assigned-"))
 
 
+@pytest.mark.promise("text-12")
 @pytest.mark.parametrize("key", OURS)
-def test_no_annotation_is_longer_than_it_needs(key: str) -> None:
-    """Whether it is read or not: it would stay in every scheduler's memory as long as the pod does."""
+def test_an_annotation_has_at_most_63_bytes(key: str) -> None:
+    """Whether or not it is used: every scheduler keeps it in memory as long as the pod exists."""
     fault = read(annotated(key, "1" * 64)).request.fault
 
-    word = "IndexUnknown" if key.endswith("index") else "RequestInvalid"
+    reason = "IndexUnknown" if key.endswith("index") else "RequestInvalid"
     assert fault is not None
     assert fault.message.startswith(
-        f"{word}: cannot read annotation {key}: it has 64 bytes, and must have at most 63; "
+        f"{reason}: cannot read annotation {key}: it has 64 bytes, and must have at most 63; "
     )
 
 
@@ -166,8 +168,8 @@ FITTING: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("given", FITTING.values(), ids=FITTING)
-def test_what_says_nothing_to_us_may_be_long(given: dict[str, Any]) -> None:
-    """It is read past."""
+def test_fields_of_others_may_be_long(given: dict[str, Any]) -> None:
+    """The scheduler does not keep them."""
     pod = read(given)
 
     assert pod.excess is None
@@ -175,15 +177,15 @@ def test_what_says_nothing_to_us_may_be_long(given: dict[str, Any]) -> None:
     assert len(str(pod)) < 20_000
 
 
-def test_of_many_containers_that_are_alike_one_is_kept() -> None:
-    """What the bind gate asks of one holds for all."""
+def test_equal_containers_are_kept_once() -> None:
+    """The bind gate's result for one of them holds for all."""
     pod = read(body(initContainers=[{"name": f"c{each}", **variable(value=str(each % 2))} for each in range(100)]))
 
     assert [each.name for each in pod.environment.containers] == ["main", "c0", "c1"]
 
 
-def test_limits_of_cards_in_many_containers_count_together() -> None:
-    """The first is named, and that it is not the only one."""
+def test_gpu_limits_of_many_containers_are_summed() -> None:
+    """The first container is kept by name. The others are summed, so that the first is known not to be the only one."""
     limit = {"resources": {"limits": {names.GPU_RESOURCE: "1"}}}
     pod = read(body(initContainers=[{"name": f"c{number}", **limit} for number in range(20)]))
 
@@ -191,16 +193,16 @@ def test_limits_of_cards_in_many_containers_count_together() -> None:
     assert pod.gpu_limit == 20
 
 
-def test_what_others_pods_take_is_counted_however_much_they_say() -> None:
-    """Processor, memory and cards before thousands of names, and too many ports as all of them."""
+def test_requests_of_a_large_foreign_pod_are_counted() -> None:
+    """CPU, memory and devices are read before thousands of other resources. Too many ports count as every port."""
     requests = {**MANY, "cpu": "2", "memory": "1Gi", names.GPU_RESOURCE: "1", "ephemeral-storage": "1"}
     container = {"resources": {"requests": requests}, "ports": [{"hostPort": number} for number in range(1, 9000)]}
     small = {"resources": {"requests": {"cpu": "1"}}}
-    crowd = [{"name": f"c{number}", **small} for number in range(3000)]
+    small_containers = [{"name": f"c{number}", **small} for number in range(3000)]
     given = body(container=container, nodeName="node1")
-    given["spec"]["containers"] += crowd
+    given["spec"]["containers"] += small_containers
 
-    _, found = read_resident(msgspec.json.encode(given))
+    _, found = read_foreign_pod(msgspec.json.encode(given))
 
     taken = {"cpu": 3_002_000, "memory": 2**30, names.GPU_RESOURCE: 1, "ephemeral-storage": 1}
     assert found.resource_request.requests == taken
@@ -208,10 +210,10 @@ def test_what_others_pods_take_is_counted_however_much_they_say() -> None:
 
 
 def test_sidecars_with_many_resources_are_counted_in_time() -> None:
-    """Each init container that follows looks at what they have."""
-    asked = dict(list(MANY.items())[:60])
+    """Each later init container is added to the resources of all sidecars before it."""
+    requested = dict(list(MANY.items())[:60])
     sidecars = [
-        {"restartPolicy": "Always", "resources": {"requests": {f"{key}-{each}": "1" for key in asked}}}
+        {"restartPolicy": "Always", "resources": {"requests": {f"{key}-{each}": "1" for key in requested}}}
         for each in range(50)
     ]
     given = body(initContainers=[{"name": f"c{number}", **each} for number, each in enumerate(sidecars)])
@@ -220,7 +222,7 @@ def test_sidecars_with_many_resources_are_counted_in_time() -> None:
 
 
 def test_a_condition_is_cut() -> None:
-    """One word longer than ours can be, so that it is not taken for one of ours."""
+    """To 1001 characters: one more than ours can have, so that it does not equal one of ours."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "x" * 9999, "message": "y" * 999_999}
     pod = read({**body(), "status": {"conditions": [condition]}})
 

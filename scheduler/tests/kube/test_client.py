@@ -12,16 +12,14 @@ from kubernetes.aio.client.configuration import Configuration
 from gpu_scheduler.kube.config.client_config import ClientConfigError, trust
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError, status_message
-from gpu_scheduler.kube.http.pool import UNACKNOWLEDGED
-from gpu_scheduler.kube.leader_election import LeaseTimings
 from tests.kube.server import Reply, connected
 from tests.waiting import limit
 
 PATH = "/api/v1/pods"
 
 
-async def test_an_answer_is_its_status_and_raw_body() -> None:
-    """Whatever the API server says comes back as it is: no model can misread the reply to a Binding."""
+async def test_a_response_has_status_and_raw_body() -> None:
+    """The body is not decoded: a typed model could misread the response to a Binding."""
     async with connected() as (server, api):
         server.on("POST", PATH, Reply(201, {"kind": "Status", "status": "Success"}))
 
@@ -33,8 +31,8 @@ async def test_an_answer_is_its_status_and_raw_body() -> None:
         assert server.requests[0].body == {"kind": "Binding"}
 
 
-async def test_refusals_are_answers_not_exceptions() -> None:
-    """A 409 is told apart from silence, and Retry-After is read."""
+async def test_an_error_status_is_a_response_and_no_exception() -> None:
+    """A 409 differs from a missing response, and Retry-After is read."""
     async with connected() as (server, api):
         server.on("GET", PATH, Reply(429, {"message": "slow down"}, {"Retry-After": "7"}))
 
@@ -44,7 +42,7 @@ async def test_refusals_are_answers_not_exceptions() -> None:
         assert status_message(answer) == "slow down"
 
 
-async def test_a_401_reads_the_credentials_again_and_asks_once_more() -> None:
+async def test_a_401_reloads_the_credentials_and_repeats_the_request() -> None:
     """A rotated token costs one request, not the process."""
     async with connected("old", "new") as (server, api):
         server.on("GET", PATH, Reply(401), Reply(200))
@@ -55,8 +53,8 @@ async def test_a_401_reads_the_credentials_again_and_asks_once_more() -> None:
         assert [each.headers["Authorization"] for each in server.requests] == ["Bearer old", "Bearer new"]
 
 
-async def test_a_401_to_what_may_only_be_sent_now_is_an_answer() -> None:
-    """The caller asks whether it may send again; the next request has the new credentials."""
+async def test_a_401_to_a_guarded_request_is_returned() -> None:
+    """The caller decides whether it may send again. The next request has the new credentials."""
     async with connected("old", "new") as (server, api):
         server.on("POST", PATH, Reply(401), Reply(201))
 
@@ -66,8 +64,8 @@ async def test_a_401_to_what_may_only_be_sent_now_is_an_answer() -> None:
         assert [each.headers["Authorization"] for each in server.requests] == ["Bearer old", "Bearer new"]
 
 
-async def test_a_401_that_stays_is_an_answer() -> None:
-    """Two tries, then the caller decides: no loop."""
+async def test_a_second_401_is_returned() -> None:
+    """The client tries twice and then returns the response: no loop."""
     async with connected("old", "new") as (server, api):
         server.on("GET", PATH, Reply(401))
 
@@ -77,8 +75,8 @@ async def test_a_401_that_stays_is_an_answer() -> None:
         assert len(server.requests) == 2
 
 
-async def test_silence_ends_at_the_time_out() -> None:
-    """Every call has one."""
+async def test_a_call_ends_at_its_timeout() -> None:
+    """Every call has a timeout."""
     async with connected() as (server, api):
         server.on("GET", PATH, Reply(200, after=5))
 
@@ -88,12 +86,12 @@ async def test_silence_ends_at_the_time_out() -> None:
 
 @pytest.mark.parametrize("cancelled", [0.05, 0.15], ids=["cancelled first", "timed out first"])
 @pytest.mark.parametrize("kind", ["a call", "a watch"])
-async def test_who_is_cancelled_as_the_time_is_up_ends(kind: str, cancelled: float) -> None:
-    """A process that was stopped and goes on finds both due at once. Its end waits for everybody who was cancelled."""
+async def test_a_task_cancelled_at_its_timeout_ends(kind: str, cancelled: float) -> None:
+    """A stopped process that resumes finds both due at once. At its end it waits for every cancelled task."""
     async with connected() as (server, api):
         server.on("GET", "/slow", Reply(200, after=1))
 
-        async def asking() -> None:
+        async def send() -> None:
             with suppress(NoResponseError):
                 if kind == "a call":
                     await api.call("GET", "/slow", timeout=0.1)
@@ -102,7 +100,7 @@ async def test_who_is_cancelled_as_the_time_is_up_ends(kind: str, cancelled: flo
                         pass
             await asyncio.sleep(9)
 
-        task = asyncio.create_task(asking())
+        task = asyncio.create_task(send())
         loop = asyncio.get_running_loop()
         loop.call_later(cancelled, task.cancel)
         loop.call_later(0.02, time.sleep, 0.2)
@@ -111,21 +109,76 @@ async def test_who_is_cancelled_as_the_time_is_up_ends(kind: str, cancelled: flo
         assert task.cancelled()
 
 
-async def test_what_nobody_acknowledges_is_forgotten_before_another_may_lead() -> None:
-    """A bind that a healed network delivers late would come from a replica that leads no longer."""
-    async with connected() as (server, api):
+# The gap in seconds, and those after which unacknowledged data is dropped, and a guarded call given up.
+GAPS = {
+    "the shipped Lease, 15/10 s": (5, 4, 3),
+    "a longer one, 60/50 s": (10, 4, 3),
+    "one of 6/4 s": (2, 1.6, 1.6),
+    "the shortest gap, 11/10 s": (1, 0.8, 0.8),
+}
+
+
+@pytest.mark.promise("lead-2")
+@pytest.mark.parametrize(("gap", "seconds"), [(gap, dropped) for gap, dropped, _ in GAPS.values()], ids=GAPS)
+async def test_unacknowledged_data_is_dropped_before_another_replica_may_lead(gap: float, seconds: float) -> None:
+    """A bind that the network delivers late would come from a replica that no longer leads."""
+    async with connected(lease_gap=gap) as (server, api):
         server.on("GET", PATH, Reply(200))
         await api.call("GET", PATH)
         ((_, connection),) = api._connections._idle
 
         limit = connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
 
-    timing = LeaseTimings()
-    assert limit == UNACKNOWLEDGED < timing.duration - timing.renew_deadline
+    assert limit == seconds < gap
 
 
-async def test_a_refused_connection_is_no_answer() -> None:
-    """The error says what was asked."""
+@pytest.mark.promise("lead-2")
+@pytest.mark.clock("virtual")
+@pytest.mark.parametrize(("gap", "seconds"), [(gap, ended) for gap, _, ended in GAPS.values()], ids=GAPS)
+async def test_a_guarded_call_ends_before_another_replica_may_lead(
+    gap: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server cancels a bind whose connection is closed. Calls without a guard have their own time-out."""
+    clock = asyncio.get_running_loop().time
+
+    async def silence(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ApiClient, "_ask", silence)
+    api = ApiClient(Configuration(host="http://nowhere"), reload=ConfigLoader("nowhere"), lease_gap=gap)
+    for guard, most in ((lambda: True, seconds), (None, 3)):
+        began = clock()
+        with pytest.raises(NoResponseError):
+            await api.call("GET", PATH, guard=guard)
+        assert clock() - began == pytest.approx(most)
+    assert seconds < gap
+
+
+RETRY_AFTERS = {
+    "a minute": ("60", 60.0),
+    "a day": ("86400", 60.0),
+    "400 nines, which a float cannot hold": ("9" * 400, 60.0),
+    "5,000 nines, which an int does not parse": ("9" * 5000, 60.0),
+    "infinity": ("inf", None),
+    "negative": ("-1", None),
+    "a fraction": ("1.5", None),
+    "a date": ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+    "garbage": ("soon", None),
+    "nothing": ("", None),
+}
+
+
+@pytest.mark.parametrize(("text", "seconds"), RETRY_AFTERS.values(), ids=RETRY_AFTERS)
+async def test_a_retry_after_counts_for_at_most_a_minute(text: str, seconds: float | None) -> None:
+    """A maintenance page may ask for a day: reflectors would be blind, and binds would hold their GPUs, as long."""
+    async with connected() as (server, api):
+        server.on("GET", PATH, Reply(503, headers={"Retry-After": text}))
+
+        assert (await api.call("GET", PATH)).retry_after == seconds
+
+
+async def test_a_refused_connection_raises_no_response_error() -> None:
+    """The error names the request."""
     async with connected() as (server, api):
         await server.stop()
 
@@ -133,16 +186,16 @@ async def test_a_refused_connection_is_no_answer() -> None:
             await api.call("GET", PATH)
 
 
-async def test_a_closed_connection_is_no_answer() -> None:
-    """Who is told to end while a write is under way learns that nobody knows what became of it, not of a defect."""
+async def test_a_closed_client_raises_no_response_error() -> None:
+    """The result of a write that is in progress when the process ends is unknown; it is no defect."""
     async with connected() as (_, api):
         await api.close()
         with pytest.raises(NoResponseError, match="closed"):
             await api.call("GET", "/x")
 
 
-async def test_nowhere_to_connect_is_one_sentence_with_an_example(tmp_path: Path) -> None:
-    """Outside a cluster the cure is a kubeconfig; a bad one is named."""
+async def test_a_missing_configuration_is_reported_with_an_example(tmp_path: Path) -> None:
+    """Outside a cluster the remedy is a kubeconfig. The error names an invalid kubeconfig."""
     with pytest.raises(ClientConfigError, match=r"through a service account.*example: --kubeconfig"):
         await ConfigLoader()()
     missing = tmp_path / "config"
@@ -153,8 +206,8 @@ async def test_nowhere_to_connect_is_one_sentence_with_an_example(tmp_path: Path
         await ConfigLoader(str(missing))()
 
 
-def test_a_rotated_ca_is_learnt_by_the_live_context(tmp_path: Path) -> None:
-    """The context that open connections use is taught, not replaced."""
+def test_a_rotated_ca_is_added_to_the_context_in_use(tmp_path: Path) -> None:
+    """Open connections use the context: it is updated, not replaced."""
     context = ssl.create_default_context()
     before = context.cert_store_stats()["x509_ca"]
     authority = tmp_path / "ca.crt"
@@ -167,25 +220,25 @@ def test_a_rotated_ca_is_learnt_by_the_live_context(tmp_path: Path) -> None:
     assert context.cert_store_stats()["x509_ca"] == before + 1
 
 
-def test_a_body_that_is_no_status_is_shown_as_it_came() -> None:
-    """Proxies answer with pages; their beginning is better than nothing."""
+def test_a_body_that_is_no_status_is_reported_unchanged() -> None:
+    """Proxies answer with HTML pages; the beginning of a page is better than no message."""
     assert status_message(ApiResponse(502, b"<html>bad gateway")) == "<html>bad gateway"
 
 
 @pytest.mark.parametrize(
-    ("environment", "way"),
+    ("environment", "proxy"),
     [
         pytest.param({}, None, id="no proxy is named"),
         pytest.param({"HTTPS_PROXY": "http://proxy:3128"}, "http://proxy:3128", id="one is named"),
         pytest.param({"HTTP_PROXY": "http://proxy:3128"}, None, id="one is named for plain HTTP"),
         pytest.param({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": ".example.com"}, None, id="not for this domain"),
-        pytest.param({"https_proxy": "http://proxy:3128", "no_proxy": "*"}, None, id="for nobody"),
+        pytest.param({"https_proxy": "http://proxy:3128", "no_proxy": "*"}, None, id="for no host"),
     ],
 )
-async def test_the_environments_proxy_is_used(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], way: str | None
+async def test_the_proxy_of_the_environment_is_used(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
 ) -> None:
-    """As every other client of the cluster does."""
+    """Every other client of the cluster uses it, too."""
     for name in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -194,13 +247,13 @@ async def test_the_environments_proxy_is_used(
     configuration.proxy = None
     api = ApiClient(configuration, reload=ConfigLoader("nowhere"))
     try:
-        assert api._proxy == way
+        assert api._proxy == proxy
     finally:
         await api.close()
 
 
-async def test_a_password_of_the_users_own_breaks_no_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A .netrc with an entry for everybody is none of our business."""
+async def test_a_netrc_file_changes_no_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A default entry of .netrc must not replace the token."""
     netrc = tmp_path / "netrc"
     netrc.write_text("default login me password secret\n", encoding="ascii")
     netrc.chmod(0o600)

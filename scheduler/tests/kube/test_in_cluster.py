@@ -1,4 +1,4 @@
-"""The pod's own cluster, by its service account."""
+"""Connection to the pod's own cluster through its service account."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def account(tmp_path: Path) -> Path:
 
 
 def test_the_address_comes_from_the_kubelet(account: Path) -> None:
-    """With brackets where it is one of IPv6."""
+    """An IPv6 address gets brackets."""
     six = {**HERE, "KUBERNETES_SERVICE_HOST": "fd00::1"}
 
     assert InClusterConfig(account, HERE).host == "https://10.96.0.1:443"
@@ -26,7 +26,7 @@ def test_the_address_comes_from_the_kubelet(account: Path) -> None:
 
 
 async def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
-    """The kubelet renews it in its place; while the file can't be read, the old one serves on."""
+    """The kubelet replaces the file. While the file cannot be read, the old token is used."""
     clock = [0.0]
     cluster = InClusterConfig(account, HERE, clock=lambda: clock[0])
     token = account / "token"
@@ -54,15 +54,15 @@ async def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
         ("KUBERNETES_SERVICE_PORT", "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"),
     ],
 )
-def test_outside_a_cluster_is_told(account: Path, missing: str, sentence: str) -> None:
-    """The variables are the first that is looked for."""
+def test_missing_cluster_variables_are_reported(account: Path, missing: str, sentence: str) -> None:
+    """The variables are checked first."""
     with pytest.raises(ValueError, match=sentence):
         InClusterConfig(account, {**HERE, missing: ""})
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "token"])
-def test_half_a_service_account_is_told(account: Path, name: str) -> None:
-    """An empty file, or none."""
+def test_an_incomplete_service_account_is_reported(account: Path, name: str) -> None:
+    """A file is empty or missing."""
     (account / name).write_text(" \n")
     with pytest.raises(ValueError, match=f"{name} is empty"):
         InClusterConfig(account, HERE)

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def config(*names: str, current: str | None = None, **context: str) -> Object:
-    """A kubeconfig with these contexts, each leading to a server of its name."""
+    """Return a kubeconfig with these contexts; each leads to a server of the same name."""
     return {
         **({"current-context": current} if current else {}),
         "clusters": [{"name": name, "cluster": {"server": f"http://{name}"}} for name in names],
@@ -24,7 +24,7 @@ def config(*names: str, current: str | None = None, **context: str) -> Object:
 
 
 def written(tmp_path: Path, *bodies: Object | str) -> str:
-    """Files with these, as KUBECONFIG lists them."""
+    """Write the files; return their paths as KUBECONFIG lists them."""
     files = []
     for number, body in enumerate(bodies):
         file = tmp_path / f"config-{number}"
@@ -33,8 +33,8 @@ def written(tmp_path: Path, *bodies: Object | str) -> str:
     return os.pathsep.join(files)
 
 
-async def test_a_context_says_server_credentials_and_namespace(tmp_path: Path) -> None:
-    """The one that is named, else the current one."""
+async def test_a_context_gives_server_credentials_and_namespace(tmp_path: Path) -> None:
+    """The named context is used, or else the current one."""
     paths = written(tmp_path, config("a", "b", current="a", namespace="ml"))
 
     chosen, current = ConfigLoader(paths, "b"), ConfigLoader(paths)
@@ -45,23 +45,23 @@ async def test_a_context_says_server_credentials_and_namespace(tmp_path: Path) -
     assert (current.context, current.namespace) == ("a", "ml")
 
 
-async def test_a_context_without_a_namespace_means_default(tmp_path: Path) -> None:
-    """As kubectl takes it."""
+async def test_a_context_without_a_namespace_uses_default(tmp_path: Path) -> None:
+    """Like in kubectl."""
     reload = ConfigLoader(written(tmp_path, config("a", current="a")))
     await reload()
 
     assert reload.namespace == "default"
 
 
-async def test_several_files_are_one(tmp_path: Path) -> None:
-    """The first that says what is current wins; files that are not there are none."""
+async def test_several_files_are_merged(tmp_path: Path) -> None:
+    """The first file with a current context decides. Files that do not exist are ignored."""
     paths = written(tmp_path, config("a"), config("b", current="b"), config("c", current="c"))
 
     assert (await ConfigLoader(f"/nowhere{os.pathsep}{paths}")()).host == "http://b"
 
 
-async def test_what_was_chosen_stays_chosen(tmp_path: Path) -> None:
-    """Credentials are read again; another current context is another cluster."""
+async def test_the_chosen_context_is_kept(tmp_path: Path) -> None:
+    """Credentials are read again. A new current context would be another cluster."""
     paths = written(tmp_path, config("a", "b", current="a"))
     reload = ConfigLoader(paths)
     await reload()
@@ -87,10 +87,10 @@ FAULTS: dict[str, tuple[Object | str, str | None, str]] = {
 
 
 @pytest.mark.parametrize(("body", "context", "why"), FAULTS.values(), ids=FAULTS)
-async def test_a_kubeconfig_that_cannot_be_used(
+async def test_an_unusable_kubeconfig_is_reported(
     body: Object | str, context: str | None, why: str, tmp_path: Path
 ) -> None:
-    """One sentence that names the file."""
+    """The error is one sentence that names the file."""
     paths = written(tmp_path, body)
     with pytest.raises(ClientConfigError, match=f"^cannot reach a cluster through kubeconfig {paths}: {why}") as raised:
         await ConfigLoader(paths, context)()
@@ -100,7 +100,7 @@ async def test_a_kubeconfig_that_cannot_be_used(
 
 @pytest.mark.parametrize(("kubeconfig", "loaded"), [(True, {"kubernetes"}), (False, set())])
 def test_the_client_is_loaded_only_for_a_kubeconfig(kubeconfig: bool, loaded: set[str], tmp_path: Path) -> None:  # noqa: FBT001 - a row
-    """A process inside the cluster does not pay for it; nobody pays for its typed classes (130 MB)."""
+    """A process inside the cluster does not import it. No process imports its typed classes (130 MB)."""
     paths = written(tmp_path, config("a", current="a")) if kubeconfig else None
     script = (
         "import asyncio, contextlib, sys; from gpu_scheduler.kube.config.client_config import ClientConfigError; "

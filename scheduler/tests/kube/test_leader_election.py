@@ -5,36 +5,38 @@ from copy import deepcopy
 
 import pytest
 
+from gpu_scheduler.kube.elapsed import elapsed_clock
 from gpu_scheduler.kube.http.client import NoResponseError
 from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseLostError, LeaseTimings
-from gpu_scheduler.kube.objects.leases import Lease, LeaseMeta, LeaseSpec
+from gpu_scheduler.kube.objects.leases import MAX_KEPT, Lease, LeaseMeta, LeaseSpec
 from tests.kube.server import Reply, connected, until
+from tests.objects import Object
 
 pytestmark = pytest.mark.clock("virtual")
 QUICK = LeaseTimings(duration=0.6, renew_deadline=0.3, retry_period=0.05)
 
 
 class FakeLeases:
-    """A Lease in memory with compare-and-set, which can refuse and fall silent."""
+    """A Lease in memory with compare-and-set, whose calls can fail and hang."""
 
     def __init__(self) -> None:
-        """No Lease yet."""
+        """Start without a Lease."""
         self.lease: Lease | None = None
         self.broken: Exception | None = None
-        self.silent = False
+        self.hangs = False
         self.reads = 0
         self.writes = 0
         self._version = 0
 
     async def read(self) -> Lease | None:
-        """See Leases."""
+        """Return a copy of the Lease."""
         self.reads += 1
-        await self._trouble()
+        await self._fail_if_set()
         return deepcopy(self.lease)
 
     async def write(self, lease: Lease) -> Lease:
-        """See Leases."""
-        await self._trouble()
+        """Store the Lease if its version is current."""
+        await self._fail_if_set()
         present = self.lease.metadata.resource_version if self.lease else None
         if lease.metadata.resource_version != present:
             raise NoResponseError("somebody else was first")
@@ -45,27 +47,27 @@ class FakeLeases:
         return deepcopy(self.lease)
 
     def held_by(self, holder: str) -> None:
-        """Let somebody else write it."""
+        """Write the Lease as another holder."""
         self._version += 1
         meta = LeaseMeta("gpu-scheduler", "system", str(self._version))
         self.lease = Lease(meta, LeaseSpec(holder, 1, "then", f"then-{self._version}", 1))
 
     def delete(self) -> None:
-        """Let somebody take it away."""
+        """Delete the Lease."""
         self.lease = None
 
     def empty(self) -> None:
-        """Let somebody write nothing into it."""
+        """Write a Lease without fields."""
         self._version += 1
         self.lease = Lease(LeaseMeta("gpu-scheduler", "system", str(self._version)), LeaseSpec())
 
     @property
     def holder(self) -> str | None:
-        """Who holds it now."""
+        """Return the current holder."""
         return self.lease.spec.holder_identity if self.lease else None
 
-    async def _trouble(self) -> None:
-        if self.silent:
+    async def _fail_if_set(self) -> None:
+        if self.hangs:
             await asyncio.sleep(60)
         if self.broken:
             raise self.broken
@@ -76,9 +78,9 @@ def candidate(
     identity: str = "me",
     heartbeat_age: Callable[[], float] = lambda: 0.0,
     timing: LeaseTimings = QUICK,
+    clock: Callable[[], float] | None = None,
 ) -> LeaderElector:
-    """A replica that competes."""
-    clock = asyncio.get_running_loop().time
+    """Return a replica that competes for the Lease. Its clock is that of the event loop, unless the test has one."""
     return LeaderElector(
         leases,
         name="gpu-scheduler",
@@ -86,13 +88,13 @@ def candidate(
         identity=identity,
         timing=timing,
         heartbeat_age=heartbeat_age,
-        clock=clock,
+        clock=clock or asyncio.get_running_loop().time,
     )
 
 
 @asynccontextmanager
 async def running(*candidates: LeaderElector) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Let them compete."""
+    """Run the candidates."""
     tasks = [asyncio.create_task(each.run()) for each in candidates]
     try:
         yield tasks
@@ -102,39 +104,39 @@ async def running(*candidates: LeaderElector) -> AsyncIterator[list[asyncio.Task
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_the_first_to_come_leads_and_goes_on_leading() -> None:
-    """No Lease yet: it is made, renewed, and the window for binds stays open."""
+async def test_a_single_replica_becomes_and_stays_leader() -> None:
+    """The missing Lease is created and then renewed, and binds stay allowed."""
     leases = FakeLeases()
     me = candidate(leases)
-    assert not me.may_bind()
+    assert not me.may_write()
     async with running(me):
         await asyncio.wait_for(me.elected.wait(), 1)
         await asyncio.sleep(0.5)
 
-        assert me.may_bind()
+        assert me.may_write()
         assert leases.holder == "me"
         assert leases.writes > 5
 
 
-async def test_whoever_waits_for_the_first_try_hears_of_the_election_before() -> None:
-    """What is done after a try that succeeded is done as the leader."""
-    me, heard = candidate(FakeLeases()), []
+async def test_elected_is_set_before_tried() -> None:
+    """Code that runs after a successful first try runs as the leader."""
+    me, resumed = candidate(FakeLeases()), []
 
-    async def listen(word: str, event: asyncio.Event) -> None:
+    async def wait_for(name: str, event: asyncio.Event) -> None:
         await event.wait()
-        heard.append(word)
+        resumed.append(name)
 
-    # In the order in which they wait it would be the other way round.
-    listening = [asyncio.create_task(listen(word, event)) for word, event in (("tried", me.tried), ("led", me.elected))]
+    # In the order in which they wait, `tried` would come first.
+    waiting = [asyncio.create_task(wait_for(name, event)) for name, event in (("tried", me.tried), ("led", me.elected))]
     await asyncio.sleep(0)
     async with running(me):
-        await asyncio.wait_for(asyncio.gather(*listening), 1)
+        await asyncio.wait_for(asyncio.gather(*waiting), 1)
 
-    assert heard == ["led", "tried"]
+    assert resumed == ["led", "tried"]
 
 
-async def test_a_try_that_fails_was_one() -> None:
-    """A standby does not wait for the election to look at the cluster."""
+async def test_a_failed_try_sets_tried() -> None:
+    """A standby does not wait for the election before it lists the cluster."""
     leases = FakeLeases()
     leases.broken = OSError("down")
     me = candidate(leases)
@@ -144,18 +146,19 @@ async def test_a_try_that_fails_was_one() -> None:
         assert not me.elected.is_set()
 
 
-async def test_of_two_only_one_leads() -> None:
-    """The other waits, however long."""
+@pytest.mark.promise("lead-1")
+async def test_only_one_of_two_replicas_leads() -> None:
+    """The other waits, however long it takes."""
     leases = FakeLeases()
     one, other = candidate(leases, "one"), candidate(leases, "other")
     async with running(one, other):
         await asyncio.sleep(0.9)
 
-        assert sorted((one.may_bind(), other.may_bind())) == [False, True]
+        assert sorted((one.may_write(), other.may_write())) == [False, True]
 
 
-async def test_a_dead_holder_is_waited_out_by_our_own_clock() -> None:
-    """Not by the time stamps in the Lease, which may be of a clock that is wrong."""
+async def test_a_standby_measures_a_dead_holders_lease_by_its_own_clock() -> None:
+    """The time stamps in the Lease may come from a wrong clock."""
     leases = FakeLeases()
     leases.held_by("the dead")
     me = candidate(leases)
@@ -168,8 +171,9 @@ async def test_a_dead_holder_is_waited_out_by_our_own_clock() -> None:
         assert leases.lease.spec.lease_transitions == 2
 
 
-async def test_a_standby_tries_at_the_moment_that_the_lease_ends() -> None:
-    """However far off its next look would be: nobody waits longer than the lease."""
+@pytest.mark.promise("lead-1")
+async def test_a_standby_tries_when_the_lease_expires() -> None:
+    """Even if its next retry would be much later: no standby waits longer than the lease."""
     leases = FakeLeases()
     leases.held_by("the dead")
     me = candidate(leases, timing=LeaseTimings(duration=0.8, renew_deadline=0.5, retry_period=60))
@@ -181,8 +185,8 @@ async def test_a_standby_tries_at_the_moment_that_the_lease_ends() -> None:
         assert leases.reads == 2
 
 
-async def test_a_standby_that_cannot_take_an_ended_lease_does_not_hammer() -> None:
-    """At its end it tries at once, and after that no more often than before."""
+async def test_a_standby_that_fails_to_take_an_expired_lease_keeps_its_retry_period() -> None:
+    """It tries once when the lease expires, and then no more often than before."""
     leases = FakeLeases()
     leases.held_by("the dead")
     me = candidate(leases)
@@ -195,19 +199,20 @@ async def test_a_standby_that_cannot_take_an_ended_lease_does_not_hammer() -> No
         assert leases.reads - before <= 1 / (QUICK.retry_period / 4) + 2
 
 
-MISHAPS = {"it is deleted": FakeLeases.delete, "its fields are null": FakeLeases.empty}
-"""What others do to a Lease that somebody holds."""
+FAULTS = {"it is deleted": FakeLeases.delete, "its fields are null": FakeLeases.empty}
+"""Writes of other clients to a Lease that is held."""
 
 
-@pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
-async def test_a_lease_that_nobody_gave_up_is_waited_out(mishap: Callable[[FakeLeases], None]) -> None:
-    """Its last holder may still lead: a whole lease passes before the standby takes what has no holder."""
+@pytest.mark.promise("lead-1")
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_a_standby_waits_for_a_lease_that_lost_its_holder(fault: Callable[[FakeLeases], None]) -> None:
+    """Its last holder may still lead: the standby waits a whole lease before it takes a Lease without holder."""
     leases = FakeLeases()
     leases.held_by("the living")
     me = candidate(leases)
     async with running(me):
         await asyncio.sleep(0.1)
-        mishap(leases)
+        fault(leases)
         await asyncio.sleep(0.5)
         assert not me.elected.is_set()
 
@@ -215,16 +220,16 @@ async def test_a_lease_that_nobody_gave_up_is_waited_out(mishap: Callable[[FakeL
         assert leases.holder == "me"
 
 
-@pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
-async def test_a_leader_takes_back_the_lease_that_nobody_holds(mishap: Callable[[FakeLeases], None]) -> None:
-    """Inside its own window nobody else can have taken it: it leads on, and the standby goes on waiting."""
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_a_leader_takes_back_a_lease_without_holder(fault: Callable[[FakeLeases], None]) -> None:
+    """Before its deadline no other replica can have taken it: the leader stays, and the standby keeps waiting."""
     leases = FakeLeases()
     me, other = candidate(leases), candidate(leases, "other")
     async with running(me) as (task,):
         await me.elected.wait()
         async with running(other):
             await asyncio.sleep(0.1)
-            mishap(leases)
+            fault(leases)
             await asyncio.sleep(0.8)
 
             assert leases.holder == "me"
@@ -232,8 +237,8 @@ async def test_a_leader_takes_back_the_lease_that_nobody_holds(mishap: Callable[
             assert not other.elected.is_set()
 
 
-async def test_a_lease_that_was_given_from_hand_to_hand_too_often_is_taken() -> None:
-    """The API server refuses a count beyond its type: one that stands at its end stays there."""
+async def test_a_lease_with_the_most_transitions_is_taken() -> None:
+    """The API server refuses a count beyond the field's type: the count stays at its maximum."""
     leases = FakeLeases()
     spec = LeaseSpec("", 1, lease_transitions=2**31 - 1)
     leases.lease = Lease(LeaseMeta("gpu-scheduler", "system", "0"), spec)
@@ -244,8 +249,8 @@ async def test_a_lease_that_was_given_from_hand_to_hand_too_often_is_taken() -> 
         assert leases.lease.spec.lease_transitions == 2**31 - 1
 
 
-async def test_a_holder_that_still_renews_is_never_robbed() -> None:
-    """Each renewal starts the wait anew."""
+async def test_a_renewed_lease_is_never_taken() -> None:
+    """Each renewal starts the standby's wait again."""
     leases = FakeLeases()
     me = candidate(leases)
     async with running(me):
@@ -256,8 +261,8 @@ async def test_a_holder_that_still_renews_is_never_robbed() -> None:
         assert not me.elected.is_set()
 
 
-async def test_a_renewal_under_way_does_not_keep_the_lease() -> None:
-    """Told to stop while a renewal was on its way to the API server, which then lands: the lease is released."""
+async def test_a_renewal_in_progress_does_not_keep_the_lease() -> None:
+    """The replica stops while a renewal is sent. The API server stores the renewal, and the lease is still released."""
     leases = FakeLeases()
     me = candidate(leases)
     async with running(me) as (task,):
@@ -271,8 +276,9 @@ async def test_a_renewal_under_way_does_not_keep_the_lease() -> None:
     assert leases.holder == ""
 
 
+@pytest.mark.promise("lead-1")
 async def test_a_released_lease_is_taken_at_once() -> None:
-    """No holder means nobody to wait for."""
+    """Without a holder there is nothing to wait for."""
     leases = FakeLeases()
     one, other = candidate(leases, "one"), candidate(leases, "other")
     async with running(one) as (task,):
@@ -282,27 +288,27 @@ async def test_a_released_lease_is_taken_at_once() -> None:
             task.cancel()
             await one.release()
 
-            assert not one.may_bind()
+            assert not one.may_write()
             await asyncio.wait_for(other.elected.wait(), 0.3)
 
 
-@pytest.mark.parametrize("trouble", ["refused", "silent"])
-async def test_a_leader_that_cannot_renew_ends_at_its_deadline(trouble: str) -> None:
-    """The window closes before anybody else may take over, and the process is told to end."""
+@pytest.mark.parametrize("fault", ["refused", "hangs"])
+async def test_a_leader_that_cannot_renew_ends_at_its_deadline(fault: str) -> None:
+    """Binds are forbidden before another replica may lead, and the process ends."""
     leases = FakeLeases()
     me = candidate(leases)
     async with running(me) as (task,):
         await me.elected.wait()
-        leases.silent = trouble == "silent"
+        leases.hangs = fault == "hangs"
         leases.broken = ConnectionRefusedError("refused")
 
         with pytest.raises(LeaseLostError, match="could not be renewed"):
             await asyncio.wait_for(task, QUICK.duration)
-        assert not me.may_bind()
+        assert not me.may_write()
 
 
-async def test_a_renewal_that_fails_once_costs_nothing() -> None:
-    """Any exception is a failed renewal, and a failed renewal is tried again."""
+async def test_a_leader_survives_one_failed_renewal() -> None:
+    """Any exception is a failed renewal, and a failed renewal is repeated."""
     leases = FakeLeases()
     me = candidate(leases)
     async with running(me) as (task,):
@@ -312,12 +318,12 @@ async def test_a_renewal_that_fails_once_costs_nothing() -> None:
         leases.broken = None
         await asyncio.sleep(0.4)
 
-        assert me.may_bind()
+        assert me.may_write()
         assert not task.done()
 
 
 async def test_a_leader_that_finds_another_holder_ends() -> None:
-    """It may have been frozen for long: the successor is right."""
+    """It may have been stopped for long: the new holder is right."""
     leases = FakeLeases()
     me = candidate(leases)
     async with running(me) as (task,):
@@ -329,34 +335,27 @@ async def test_a_leader_that_finds_another_holder_ends() -> None:
         assert leases.holder == "the successor"
 
 
-async def test_a_leader_whose_decider_died_steps_down() -> None:
-    """A lease renewed beside a dead decider would stop all placement: it expires, as a bind may still be in the air."""
+@pytest.mark.promise("lead-1")
+async def test_a_leader_with_a_dead_scheduling_loop_steps_down() -> None:
+    """Renewals without a loop would stop all placement. The lease expires unreleased: a bind may be in progress."""
     leases = FakeLeases()
-    pulse = [0.0]
-    me = candidate(leases, heartbeat_age=lambda: pulse[0])
+    age = [0.0]
+    me = candidate(leases, heartbeat_age=lambda: age[0])
     async with running(me) as (task,):
         await me.elected.wait()
-        pulse[0] = QUICK.renew_deadline + 1
+        age[0] = QUICK.renew_deadline + 1
 
-        with pytest.raises(LeaseLostError, match="no sign of life"):
+        with pytest.raises(LeaseLostError, match="has not run for"):
             await asyncio.wait_for(task, 1)
-        assert not me.may_bind()
+        assert not me.may_write()
         assert leases.holder == "me"
 
 
-async def test_a_leader_that_wakes_up_too_late_writes_nothing() -> None:
-    """A renewal past the window would make the successor wait a whole lease for a process that ends."""
+async def test_a_leader_resumed_too_late_writes_nothing() -> None:
+    """A renewal after the deadline would make the successor wait a whole lease for a process that ends."""
     now = [0.0]
     leases = FakeLeases()
-    me = LeaderElector(
-        leases,
-        name="gpu-scheduler",
-        namespace="system",
-        identity="me",
-        timing=QUICK,
-        heartbeat_age=lambda: 0.0,
-        clock=lambda: now[0],
-    )
+    me = candidate(leases, clock=lambda: now[0])
     async with running(me) as (task,):
         await me.elected.wait()
         written = leases.writes
@@ -367,8 +366,35 @@ async def test_a_leader_that_wakes_up_too_late_writes_nothing() -> None:
         assert leases.writes == written
 
 
-async def test_the_window_counts_from_the_start_of_the_renewal() -> None:
-    """An answer that took long is worth less: the other side counts from when it was asked, too."""
+@pytest.mark.promise("lead-2")
+async def test_a_leader_writes_nothing_after_a_suspend() -> None:
+    """The monotonic clock stands still during a suspend, while another replica takes the Lease."""
+    monotonic, boot = [0.0], [0.0]
+    leases = FakeLeases()
+    me = candidate(leases, clock=elapsed_clock(lambda: monotonic[0], lambda: boot[0]))
+    async with running(me):
+        await me.elected.wait()
+        assert me.may_write()
+
+        boot[0] += 60
+
+        assert not me.may_write()
+
+
+async def test_the_lease_says_a_duration_that_is_not_shorter_than_ours() -> None:
+    """It counts whole seconds, and a replica with a shorter duration waits for what it says."""
+    leases = FakeLeases()
+    me = candidate(leases, timing=LeaseTimings(duration=2.4, renew_deadline=0.3, retry_period=0.05))
+    async with running(me):
+        await me.elected.wait()
+
+    assert leases.lease is not None
+    assert leases.lease.spec.lease_duration_seconds == 3
+
+
+@pytest.mark.promise("lead-2")
+async def test_the_deadline_counts_from_the_start_of_the_renewal() -> None:
+    """A slow response leaves less time: the standby, too, counts from the request."""
     now = [0.0]
 
     class SlowLeases(FakeLeases):
@@ -378,27 +404,19 @@ async def test_the_window_counts_from_the_start_of_the_renewal() -> None:
 
     leases = SlowLeases()
     timing = LeaseTimings(duration=15, renew_deadline=10, retry_period=2)
-    me = LeaderElector(
-        leases,
-        name="gpu-scheduler",
-        namespace="system",
-        identity="me",
-        timing=timing,
-        heartbeat_age=lambda: 0.0,
-        clock=lambda: now[0],
-    )
+    me = candidate(leases, timing=timing, clock=lambda: now[0])
     async with running(me):
         await me.elected.wait()
         now[0] = 9.9
-        assert me.may_bind()
+        assert me.may_write()
 
         now[0] = 10.0
-        assert not me.may_bind()
+        assert not me.may_write()
 
 
 @pytest.mark.clock("real")
-async def test_the_lease_in_the_api_server() -> None:
-    """Made when missing, replaced by resourceVersion, and a conflict is told."""
+async def test_a_lease_lock_creates_and_replaces_the_lease() -> None:
+    """A missing Lease is created. An update needs the current resourceVersion, and a conflict is reported."""
     path = "/apis/coordination.k8s.io/v1/namespaces/system/leases"
     async with connected() as (server, api):
         leases = LeaseLock(api, namespace="system", name="gpu-scheduler")
@@ -413,7 +431,73 @@ async def test_the_lease_in_the_api_server() -> None:
         assert lease.metadata.resource_version == "5"
         sent = server.asked("POST")[0].body
         assert sent["spec"] == {"holderIdentity": "me", "leaseDurationSeconds": 15}
-        with pytest.raises(NoResponseError, match="somebody else"):
+        with pytest.raises(NoResponseError, match="another client"):
             await leases.write(lease)
         assert server.asked("PUT")[0].body["metadata"]["resourceVersion"] == "5"
         await until(lambda: len(server.requests) == 3)
+
+
+FOREIGN: Object = {
+    "metadata": {
+        "uid": "u-1",
+        "labels": {"team": "a"},
+        "annotations": {"note": "n"},
+        "finalizers": ["example.com/keep"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "system", "uid": "u-2"}],
+        "managedFields": [{"manager": "someone"}],
+        "unknown": {"of": ["a", "newer", "version"]},
+    },
+    "spec": {"strategy": "OldestEmulationVersion", "preferredHolder": "other", "unknown": 1},
+}
+
+
+def lease_json(version: str, holder: str = "", **metadata: object) -> Object:
+    """Return the Lease with fields of others, as the API server has it."""
+    name = {"name": "gpu-scheduler", "namespace": "system", "resourceVersion": version}
+    return {
+        "metadata": {**FOREIGN["metadata"], **name, **metadata},
+        "spec": {**FOREIGN["spec"], "holderIdentity": holder, "leaseDurationSeconds": 1},
+    }
+
+
+@pytest.mark.clock("real")
+async def test_a_replica_keeps_what_others_wrote_into_the_lease() -> None:
+    """Each PUT replaces the whole Lease: when it is taken, renewed and released, fields of others stay as they are."""
+    path = "/apis/coordination.k8s.io/v1/namespaces/system/leases/gpu-scheduler"
+    async with connected() as (server, api):
+        # It reads the Lease once more if the end of the test interrupts the second renewal.
+        server.on("GET", path, Reply(200, lease_json("5")), Reply(200, lease_json("7", "me", labels={"team": "b"})))
+        server.on("PUT", path, *(Reply(200, lease_json(version, "me", labels={"team": "b"})) for version in "678"))
+        me = LeaderElector(
+            LeaseLock(api, namespace="system", name="gpu-scheduler"),
+            name="gpu-scheduler",
+            namespace="system",
+            identity="me",
+            timing=LeaseTimings(15, 10, 1),
+            heartbeat_age=lambda: 0.0,
+        )
+        async with running(me):
+            await until(lambda: len(server.asked("PUT")) == 2)
+        await me.release()
+        taken, renewed, released = (each.body for each in server.asked("PUT"))
+
+    for sent, version, team in ((taken, "5", "a"), (renewed, "6", "b"), (released, "7", "b")):
+        assert sent["metadata"] == lease_json(version, labels={"team": team})["metadata"]
+        assert FOREIGN["spec"].items() <= sent["spec"].items()
+    assert (taken["spec"]["holderIdentity"], released["spec"]["leaseDurationSeconds"]) == ("me", 1)
+
+
+@pytest.mark.clock("real")
+async def test_a_lease_of_unusual_size_is_written_without_the_fields_of_others() -> None:
+    """They would be sent again at every renewal. The Lease itself still works."""
+    path = "/apis/coordination.k8s.io/v1/namespaces/system/leases/gpu-scheduler"
+    async with connected() as (server, api):
+        leases = LeaseLock(api, namespace="system", name="gpu-scheduler")
+        server.on("GET", path, Reply(200, lease_json("5", annotations={"note": "n" * MAX_KEPT})))
+        server.on("PUT", path, Reply(200, lease_json("6")))
+
+        lease = await leases.read()
+        assert lease is not None
+        await leases.write(lease)
+
+        assert set(server.asked("PUT")[0].body["metadata"]) == {"name", "namespace", "resourceVersion"}

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
-from gpu_scheduler.kube.objects.leases import read_sighting
+from gpu_scheduler.kube.objects.leases import read_monitor_lease
 from gpu_scheduler.scheduler.config_maps import read_limits, read_strategy
 
 LEASE = {
@@ -30,10 +30,10 @@ LEASES: dict[str, tuple[Any, MonitorLease]] = {
 }
 
 
-@pytest.mark.parametrize(("lease", "sighting"), LEASES.values(), ids=LEASES)
-def test_a_lease_is_a_sighting_of_its_node(lease: Any, sighting: MonitorLease) -> None:
-    """By name, whatever else it carries."""
-    assert read_sighting(json.dumps(lease).encode()) == ("node1", sighting)
+@pytest.mark.parametrize(("lease", "monitor_lease"), LEASES.values(), ids=LEASES)
+def test_a_monitor_lease_is_read(lease: Any, monitor_lease: MonitorLease) -> None:
+    """It has the node's name. Other fields are ignored."""
+    assert read_monitor_lease(json.dumps(lease).encode()) == ("node1", monitor_lease)
 
 
 SETTINGS: dict[str, tuple[Any, str | None]] = {
@@ -44,8 +44,8 @@ SETTINGS: dict[str, tuple[Any, str | None]] = {
 
 
 @pytest.mark.parametrize(("data", "strategy"), SETTINGS.values(), ids=SETTINGS)
-def test_the_settings_name_a_strategy(data: Any, strategy: str | None) -> None:
-    """As it is written, whether or not it can be used."""
+def test_the_strategy_is_read_from_the_settings(data: Any, strategy: str | None) -> None:
+    """Unchanged, whether or not it is valid."""
     settings = {"metadata": {"name": "gpu-scheduler-settings"}, "data": data}
 
     assert read_strategy(json.dumps(settings).encode()) == ("gpu-scheduler-settings", strategy)
@@ -59,15 +59,15 @@ LIMITS: dict[str, tuple[Any, str | None]] = {
 
 
 @pytest.mark.parametrize(("data", "text"), LIMITS.values(), ids=LIMITS)
-def test_the_limits_are_a_text(data: Any, text: str | None) -> None:
-    """As it is written, whether or not it can be read."""
+def test_the_limits_are_read_as_text(data: Any, text: str | None) -> None:
+    """Unchanged, whether or not they can be parsed."""
     limits = {"metadata": {"name": "gpu-scheduler-limits"}, "data": data}
 
     assert read_limits(json.dumps(limits).encode()) == ("gpu-scheduler-limits", text)
 
 
-@pytest.mark.parametrize("read", [read_sighting, read_strategy, read_limits])
-def test_what_is_neither_is_refused(read: Any) -> None:
-    """One kind of error, for the watch to tell."""
+@pytest.mark.parametrize("read", [read_monitor_lease, read_strategy, read_limits])
+def test_an_invalid_object_is_a_validation_error(read: Any) -> None:
+    """The reflector reports this one error."""
     with pytest.raises(msgspec.ValidationError):
         read(b'{"metadata": 5}')

@@ -36,19 +36,19 @@ from gpu_scheduler.core.refs import Owner, PodRef, WorkloadKey
 from gpu_scheduler.kube.objects import meta, storage
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pod_objects import PodObject
-from gpu_scheduler.kube.objects.pods import read_pod, read_resident, text_of
+from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod, text_of
 from gpu_scheduler.webhook.admission import AdmissionKind
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def fixture(name: str) -> bytes:
-    """A real object, as `kubectl get -o yaml` gave it, in the API's own JSON."""
+    """Return a real object, as `kubectl get -o yaml` printed it, in the API's JSON."""
     return msgspec.json.encode(yaml.safe_load((FIXTURES / name).read_text(encoding="utf-8")))
 
 
-def test_a_stateful_sets_pod() -> None:
-    """Only what a decision reads is kept: its line, what the Binding wrote, the controller, the two variables."""
+def test_a_pod_of_a_stateful_set_is_read() -> None:
+    """Only what a decision needs is kept: line, annotations of the Binding, controller, the two variables."""
     key, pod = read_pod(fixture("pod_statefulset_bound.yaml"))
 
     literal = (EnvVar("CUDA_VISIBLE_DEVICES", "0,1"), EnvVar("CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
@@ -57,6 +57,7 @@ def test_a_stateful_sets_pod() -> None:
     assert key == "5f0c1f9e-61b5-4c43-9d6e-5d1a4e3c8b10"
     assert pod == Pod(
         ref=PodRef("default", "gpu-scheduler-check-0", key),
+        created="2026-11-20T08:31:01Z",
         scheduler_name="gpu-scheduler",
         node="node1",
         phase="Running",
@@ -78,8 +79,8 @@ def test_a_stateful_sets_pod() -> None:
     assert pod.scheduled_condition == ScheduledCondition("True", "", "")
 
 
-def test_a_waiting_pod_that_terminates() -> None:
-    """Gates, deletion, other sources of a variable, and the condition with its words."""
+def test_a_waiting_pod_that_terminates_is_read() -> None:
+    """Gates, deletion, other sources of a variable, and the condition with its message."""
     _, pod = read_pod(fixture("pod_waiting.yaml"))
 
     assert (pod.node, pod.phase, pod.gated) == (None, "Pending", True)
@@ -110,15 +111,15 @@ def test_a_waiting_pod_that_terminates() -> None:
         pytest.param({"phase": "Pending", "reason": "OutOfcpu"}, "", id="has not failed"),
     ],
 )
-def test_a_rejected_pod(status: Mapping[str, Any], why: str) -> None:
-    """A kubelet gives its reason, and no container; whoever ends a pod that was admitted leaves its containers."""
+def test_a_rejection_by_the_kubelet_is_read(status: Mapping[str, Any], why: str) -> None:
+    """The kubelet then gives a reason and no container. A pod that ends after its admission keeps its containers."""
     raw = msgspec.json.encode({"metadata": {}, "spec": {}, "status": status})
 
     assert read_pod(raw)[1].rejected == why
 
 
-def test_nulls_are_absent() -> None:
-    """Kubernetes writes null for what is not there: never an error."""
+def test_null_fields_are_absent() -> None:
+    """Kubernetes writes null for a missing value: it is never an error."""
     raw = b"""{"metadata": {"name": "a", "uid": "u", "creationTimestamp": null, "labels": null, "annotations": null,
       "ownerReferences": null, "deletionTimestamp": null},
       "spec": {"nodeName": null, "schedulingGates": null, "containers": null},
@@ -137,21 +138,21 @@ STRUCTS: list[type[msgspec.Struct]] = [
     each
     for module in (meta, storage)
     for each in vars(module).values()
-    # Whose kind it is the API server always says.
+    # The API server always sends its kind.
     if isinstance(each, type) and each.__module__ == module.__name__ and each is not AdmissionKind
 ]
 
 
 def least(kind: Any) -> Any:
-    """The least that an object of this kind says."""
+    """Return the smallest valid object of this type."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return {field.encode_name: least(field.type) for field in msgspec.structs.fields(kind) if field.required}
     return "a" if kind is str else {}
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_whatever_may_be_left_out_may_be_null(struct: type[msgspec.Struct]) -> None:
-    """Go writes null for an empty list, map or time; a field that forgets it would cost the whole object."""
+def test_optional_fields_may_be_null(struct: type[msgspec.Struct]) -> None:
+    """Go writes null for an empty list, map or time. If a field did not allow it, the whole object would be lost."""
     optional = [field for field in msgspec.structs.fields(struct) if not field.required]
     body = {**least(struct), **{field.encode_name: None for field in optional}}
 
@@ -160,25 +161,25 @@ def test_whatever_may_be_left_out_may_be_null(struct: type[msgspec.Struct]) -> N
     assert all(getattr(read, field.name) in [None, msgspec.Raw(b"null")] for field in optional)
 
 
-def test_what_is_no_pod_is_an_error() -> None:
-    """The reflector logs it and goes on."""
+def test_an_invalid_pod_is_an_error() -> None:
+    """The reflector logs it and continues."""
     with pytest.raises(msgspec.ValidationError):
         read_pod(b'{"metadata": {"name": 5}, "spec": {}}')
 
 
-@pytest.mark.parametrize("read", [read_pod, read_node, read_resident])
+@pytest.mark.parametrize("read", [read_pod, read_node, read_foreign_pod])
 def test_an_object_of_a_hostile_depth_is_an_error(read: Callable[[bytes], object]) -> None:
-    """The fields that nobody reads may nest as deep as a client wants."""
+    """Fields that are not read may nest as deep as a client likes."""
     deep = b"[" * 100_000 + b"]" * 100_000
 
     with pytest.raises(msgspec.ValidationError):
         read(b'{"metadata": {"name": "a", "managedFields": ' + deep + b'}, "spec": {}}')
 
 
-@pytest.mark.parametrize("read", [read_pod, read_node, read_resident])
+@pytest.mark.parametrize("read", [read_pod, read_node, read_foreign_pod])
 def test_an_object_with_text_that_is_no_utf_8_is_an_error(read: Callable[[bytes], object]) -> None:
-    """The same as for anything else that is no such object."""
-    with pytest.raises(msgspec.ValidationError, match=r"no UTF-8"):
+    """It is the same error as for any other invalid object."""
+    with pytest.raises(msgspec.ValidationError, match=r"not UTF-8"):
         read(b'{"metadata": {"name": "\xff"}, "spec": {}}')
 
 
@@ -206,18 +207,18 @@ def test_an_object_with_text_that_is_no_utf_8_is_an_error(read: Callable[[bytes]
         ),
     ],
 )
-def test_nodes(text: str, node: Node) -> None:
-    """Ready is what the kubelet said last; Unknown is not Ready."""
+def test_nodes_are_read(text: str, node: Node) -> None:
+    """Ready is the last report of the kubelet. Unknown is not Ready."""
     assert read_node(fixture(text)) == (node.name, node)
 
 
-def test_a_node_that_has_said_nothing_is_not_ready() -> None:
-    """It may never have had a kubelet."""
+def test_a_node_without_conditions_is_not_ready() -> None:
+    """Its kubelet may never have started."""
     assert read_node(b'{"metadata": {"name": "new"}}') == ("new", Node("new", ready=False))
 
 
-def test_what_pods_of_one_workload_have_in_common_is_kept_once() -> None:
-    """Ten thousand pods of one template hold one copy of it, and none of them its map."""
+def test_pods_of_one_workload_share_their_template() -> None:
+    """Ten thousand pods of one template hold one copy of it, and none of them holds its map."""
     _, one = read_pod(fixture("pod_statefulset_bound.yaml"))
     _, other = read_pod(fixture("pod_statefulset_bound.yaml"))
 
@@ -229,8 +230,8 @@ def test_what_pods_of_one_workload_have_in_common_is_kept_once() -> None:
 
 
 @pytest.mark.parametrize("part", ["owner", "environment", "resource_request", "constraints", "scheduled_condition"])
-def test_what_pods_have_in_common_is_kept_once(part: str) -> None:
-    """And nothing of it is kept for good that is long."""
+def test_pods_share_equal_parts(part: str) -> None:
+    """Equal parts are one object in memory. Long parts are not shared permanently."""
     _, one = read_pod(fixture("pod_statefulset_bound.yaml"))
     _, other = read_pod(fixture("pod_statefulset_bound.yaml"))
 
@@ -238,8 +239,8 @@ def test_what_pods_have_in_common_is_kept_once(part: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["owner", "environment"])
-def test_what_is_long_is_read_and_not_remembered(part: str) -> None:
-    """One hostile pod must not fill the memory for good."""
+def test_long_parts_are_read_and_not_shared(part: str) -> None:
+    """One hostile pod must not fill the memory permanently."""
     long = "x" * {"owner": 253, "environment": 4096}[part]
     variable = {"name": "CUDA_VISIBLE_DEVICES", "value": long}
     body = {
@@ -257,8 +258,8 @@ def test_what_is_long_is_read_and_not_remembered(part: str) -> None:
     assert part == "owner" or getattr(one, part) is not getattr(other, part)
 
 
-def test_nodes_that_are_alike_share_what_they_have() -> None:
-    """Of thousands that advertise as many cards, one inventory is kept."""
+def test_equal_nodes_share_inventory_and_resources() -> None:
+    """Thousands of nodes that advertise the same number of devices share one inventory."""
     status = {"capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"cpu": "8", "nvidia.com/gpu": "8"}}
     one, other = (
         read_node(msgspec.json.encode({"metadata": {"name": name}, "status": status}))[1] for name in ("a", "b")
@@ -273,7 +274,7 @@ def pod_of(spec: Mapping[str, Any]) -> Pod:
 
 
 def asks(name: str = "main", *, sidecar: bool = False, **requests: object) -> dict[str, object]:
-    """A container that asks for these resources."""
+    """Return a container with these resource requests."""
     return {
         "name": name,
         "resources": {"requests": requests},
@@ -281,12 +282,12 @@ def asks(name: str = "main", *, sidecar: bool = False, **requests: object) -> di
     }
 
 
-DEMANDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {
+REQUESTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {
     "containers run together": (
         {"containers": [asks(cpu="500m", memory="1Gi"), asks(cpu="1", memory="1Mi")]},
         {"cpu": 1500, "memory": 2**30 + 2**20},
     ),
-    "resources of other kinds are counted in pieces": (
+    "other resources are counted in whole units": (
         {
             "containers": [
                 {"name": "a", "resources": {"requests": {"nvidia.com/gpu": "2", "ephemeral-storage": "1G"}}},
@@ -299,7 +300,7 @@ DEMANDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {
         {"containers": [asks(cpu="2", memory="1")], "initContainers": [asks(cpu="3"), asks(cpu="1", memory="5")]},
         {"cpu": 3000, "memory": 5},
     ),
-    "sidecars stay": (
+    "sidecars run beside the containers": (
         {"containers": [asks(cpu="1")], "initContainers": [asks(sidecar=True, cpu="2"), asks(sidecar=True, cpu="4")]},
         {"cpu": 7000},
     ),
@@ -360,9 +361,9 @@ DEMANDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize(("spec", "requests"), DEMANDS.values(), ids=DEMANDS)
-def test_requests(spec: Mapping[str, Any], requests: Mapping[str, int]) -> None:
-    """A pod takes of its node what kube-scheduler would count, and what cannot be read is left out."""
+@pytest.mark.parametrize(("spec", "requests"), REQUESTS.values(), ids=REQUESTS)
+def test_resource_requests_are_summed(spec: Mapping[str, Any], requests: Mapping[str, int]) -> None:
+    """As kube-scheduler sums them. A quantity that cannot be read is left out."""
     pod = pod_of(spec)
 
     assert pod.resource_request == ResourceRequest(requests)
@@ -370,8 +371,8 @@ def test_requests(spec: Mapping[str, Any], requests: Mapping[str, int]) -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=5), st.lists(st.integers(0, 9), max_size=3))
-def test_requests_are_the_most_that_runs_at_once(before: list[tuple[bool, int]], after: list[int]) -> None:
-    """Whatever the order of sidecars and init containers is, the pod asks for its busiest moment."""
+def test_a_pod_requests_its_largest_sum_at_one_time(before: list[tuple[bool, int]], after: list[int]) -> None:
+    """Whatever the order of sidecars and init containers is."""
     moments = [sum(cpu for stays, cpu in before if stays) + sum(after)]
     for number, (_, cpu) in enumerate(before):
         moments.append(cpu + sum(earlier for stays, earlier in before[:number] if stays))
@@ -383,8 +384,8 @@ def test_requests_are_the_most_that_runs_at_once(before: list[tuple[bool, int]],
     assert max(moments) * 1000 == pod_of(spec).resource_request.requests.get("cpu", 0)
 
 
-def test_host_ports() -> None:
-    """Ports of the host are taken by containers and sidecars; a port of the pod's own address is not."""
+def test_host_ports_are_read() -> None:
+    """Containers and sidecars take ports of the host. A port of the pod's own address is not taken."""
     spec = {
         "containers": [
             {"name": "a", "ports": [{"containerPort": 80}, {"containerPort": 80, "hostPort": 0}, {"hostPort": 8080}]},
@@ -403,8 +404,8 @@ def test_host_ports() -> None:
     }
 
 
-def test_pods_that_are_alike_share_their_demand() -> None:
-    """However their texts differ: ten thousand of them cost one."""
+def test_equal_pods_share_their_resource_request() -> None:
+    """Even if their texts differ: ten thousand of them hold one request."""
     one = pod_of({"containers": [asks(cpu="500m"), asks(cpu="1500m", memory="1Ki")]})
     other = pod_of({"containers": [asks(memory="1024", cpu="2")]})
 
@@ -412,8 +413,8 @@ def test_pods_that_are_alike_share_their_demand() -> None:
     assert pod_of({}).resource_request is NOTHING
 
 
-def test_huge_texts_are_read_and_not_remembered() -> None:
-    """One hostile pod must not fill the memory for good."""
+def test_large_requests_are_cut_and_not_shared() -> None:
+    """One hostile pod must not fill the memory permanently."""
     many = {f"example.com/r{number}": "1" for number in range(500)}
     ports = [{"hostPort": number} for number in range(1, 500)]
     spec = {
@@ -482,8 +483,8 @@ CONSTRAINTS: Mapping[str, tuple[Mapping[str, Any], SchedulingConstraints]] = {
 
 
 @pytest.mark.parametrize(("spec", "constraints"), CONSTRAINTS.values(), ids=CONSTRAINTS)
-def test_constraints(spec: Mapping[str, Any], constraints: SchedulingConstraints) -> None:
-    """Where a pod may go, as it says so itself."""
+def test_scheduling_constraints_are_read(spec: Mapping[str, Any], constraints: SchedulingConstraints) -> None:
+    """They are the nodes that the pod's own spec allows."""
     assert constraints == pod_of(spec).constraints
 
 
@@ -519,16 +520,17 @@ UNSUPPORTED: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.promise("fit-14")
 @pytest.mark.parametrize(("spec", "fields"), UNSUPPORTED.values(), ids=UNSUPPORTED)
-def test_unsupported_fields(spec: Mapping[str, Any], fields: tuple[str, ...]) -> None:
-    """What nobody here decides is named by its field."""
+def test_unsupported_fields_are_named(spec: Mapping[str, Any], fields: tuple[str, ...]) -> None:
+    """A constraint that the scheduler does not check is reported by its field."""
     pod = msgspec.json.decode(msgspec.json.encode({"metadata": {"name": "train-0"}, "spec": spec}), type=PodObject)
 
     assert fields == text_of(pod, "default").unsupported
 
 
-def test_claims() -> None:
-    """A claim is mounted by its name, or made for an ephemeral volume under the pod's and the volume's."""
+def test_volume_claims_are_read() -> None:
+    """A claim has its own name or, for an ephemeral volume, the names of pod and volume."""
     volumes = [
         {"name": "data", "persistentVolumeClaim": {"claimName": "train-data"}},
         {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
@@ -539,8 +541,8 @@ def test_claims() -> None:
     assert pod_of({"volumes": volumes}).claims == ("train-data", "train-0-scratch")
 
 
-def test_gpu_limits() -> None:
-    """Containers and init containers with a limit of the device plugin's resource; requests alone are none."""
+def test_gpu_limits_are_read() -> None:
+    """Containers and init containers with a limit of the device plugin's resource; requests alone do not count."""
     spec = {
         "containers": [
             {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}},
@@ -556,8 +558,8 @@ def test_gpu_limits() -> None:
     assert pod.gpu_limit == 3
 
 
-def test_a_pod_of_another_scheduler() -> None:
-    """Of it only what it takes is read, so that nothing else it carries can hide what it takes."""
+def test_a_foreign_pod_is_read() -> None:
+    """Only the resources that it takes are read, so that no other field can hide them."""
     raw = msgspec.json.encode(
         {
             "metadata": {"name": "web", "namespace": "team-a", "uid": "u", "annotations": {"odd": 5}, "labels": []},
@@ -573,13 +575,13 @@ def test_a_pod_of_another_scheduler() -> None:
     )
     resource_request = ResourceRequest({"cpu": 3000, "memory": 1024}, frozenset({HostPort("TCP", "0.0.0.0", 80)}))  # noqa: S104 - every address of the host
 
-    assert read_resident(raw) == ("u", ForeignPod(PodRef("team-a", "web", "u"), "node1", resource_request))
+    assert read_foreign_pod(raw) == ("u", ForeignPod(PodRef("team-a", "web", "u"), "node1", resource_request))
 
 
-def test_another_schedulers_pod_that_is_none_is_an_error() -> None:
-    """The reflector logs it and goes on."""
+def test_an_invalid_foreign_pod_is_an_error() -> None:
+    """The reflector logs it and continues."""
     with pytest.raises(msgspec.ValidationError):
-        read_resident(b'{"metadata": {}, "spec": {"nodeName": 5}}')
+        read_foreign_pod(b'{"metadata": {}, "spec": {"nodeName": 5}}')
 
 
 def node_of(devices: str | None = None, capacity: Mapping[str, object] | None = None) -> Node:
@@ -595,7 +597,7 @@ GPU_A = "GPU-0a0a0a0a-0000-4000-8000-00000000000a"
 MIG_A = "MIG-0a0a0a0a-0000-4000-8000-00000000000a"
 
 INVENTORIES = {
-    "indices, UUIDs and slices": (
+    "indices, UUIDs and MIG devices": (
         (
             f'[{{"index": 1, "uuid": "{GPU_A}", "health": "healthy", "migDevices": [{{"uuid": "{MIG_A}", "x": 5}}]}},'
             ' {"index": 0, "uuid": null, "migDevices": null}]'
@@ -607,42 +609,42 @@ INVENTORIES = {
         '[{"index": 0, "uuid": "1", "migDevices": [{"uuid": "MIG-GPU-1/2/0"}, {"uuid": ""}]}]',
         Inventory((Device(0),)),
     ),
-    "a node without cards": ("[]", Inventory(())),
+    "a node without devices": ("[]", Inventory(())),
 }
 
 
 @pytest.mark.parametrize(("text", "inventory"), INVENTORIES.values(), ids=INVENTORIES)
-def test_a_monitors_inventory(text: str, inventory: Inventory) -> None:
-    """It is believed before what a device plugin counts."""
+def test_a_monitors_inventory_is_read(text: str, inventory: Inventory) -> None:
+    """It takes precedence over the number of the device plugin."""
     assert inventory == node_of(text, {"nvidia.com/gpu": "9"}).inventory
 
 
-UNBELIEVABLE = {
+INVALID_INVENTORIES = {
     "no JSON": "[{",
     "no list": '{"index": 0}',
     "null": "null",
-    "an index that is a word": '[{"index": "0"}]',
+    "an index that is a string": '[{"index": "0"}]',
     "no index": f'[{{"uuid": "{GPU_A}"}}]',
     "an index below zero": '[{"index": -1}]',
     "an index of a hostile length": f'[{{"index": {"9" * 5000}}}]',
     "an index twice": '[{"index": 0}, {"index": 0}]',
     "a UUID twice": f'[{{"index": 0, "uuid": "{GPU_A}"}}, {{"index": 1, "uuid": "GPU-{GPU_A[4:].upper()}"}}]',
-    "a slice twice": f'[{{"index": 0, "migDevices": [{{"uuid": "{MIG_A}"}}, {{"uuid": "{MIG_A}"}}]}}]',
-    "more cards than any node has": str([{"index": number} for number in range(1025)]).replace("'", '"'),
+    "a MIG device twice": f'[{{"index": 0, "migDevices": [{{"uuid": "{MIG_A}"}}, {{"uuid": "{MIG_A}"}}]}}]',
+    "more devices than any node has": str([{"index": number} for number in range(1025)]).replace("'", '"'),
     "a hostile depth": '[{"index": 0, "x": ' + "[" * 100_000,
 }
 
 
-@pytest.mark.parametrize("text", UNBELIEVABLE.values(), ids=UNBELIEVABLE)
-def test_an_inventory_that_cannot_be_believed_is_none(text: str) -> None:
-    """Then the device plugin's number counts, if there is one."""
+@pytest.mark.parametrize("text", INVALID_INVENTORIES.values(), ids=INVALID_INVENTORIES)
+def test_an_invalid_inventory_is_ignored(text: str) -> None:
+    """The device plugin's number counts then, if the node has one."""
     assert node_of(text).inventory is None
     assert node_of(text, {"nvidia.com/gpu": "2"}).inventory == counted(2)
 
 
 ADVERTISED: Mapping[str, tuple[Mapping[str, object] | None, int | None, Inventory | None]] = {
     "a node with a device plugin": ({"nvidia.com/gpu": "8", "cpu": "4"}, 8, counted(8)),
-    "a device plugin without cards": ({"nvidia.com/gpu": "0"}, 0, None),
+    "a device plugin without devices": ({"nvidia.com/gpu": "0"}, 0, None),
     "a node without a device plugin": ({"cpu": "4"}, None, None),
     "a number that cannot be read": ({"nvidia.com/gpu": "-8"}, None, None),
     "a node without a capacity": (None, None, None),
@@ -650,15 +652,15 @@ ADVERTISED: Mapping[str, tuple[Mapping[str, object] | None, int | None, Inventor
 
 
 @pytest.mark.parametrize(("capacity", "advertised", "inventory"), ADVERTISED.values(), ids=ADVERTISED)
-def test_advertised_cards(
+def test_advertised_devices_are_counted(
     capacity: Mapping[str, object] | None, advertised: int | None, inventory: Inventory | None
 ) -> None:
-    """What a device plugin hands out is known by number."""
+    """The node's capacity gives the number of devices of the device plugin."""
     node = node_of(capacity=capacity)
 
     assert (advertised, inventory) == (node.advertised, node.inventory)
 
 
-def test_a_hostile_capacity_does_no_harm() -> None:
-    """A node that claims more cards than fit into memory has the most that are believed."""
+def test_a_hostile_capacity_is_capped() -> None:
+    """A node that claims more devices than fit into memory gets the largest number that is accepted."""
     assert node_of(capacity={"nvidia.com/gpu": "1e999999999"}).inventory == counted(1024)

@@ -1,4 +1,4 @@
-"""Which connections are kept, for how long and how many, and how they are opened."""
+"""Which connections the pool keeps, how many and how long, and how it opens them."""
 
 import asyncio
 import ssl
@@ -10,79 +10,79 @@ from gpu_scheduler.kube.http import pool as module
 from gpu_scheduler.kube.http.pool import ConnectionPool, Route
 from tests.kube.peers import (
     CREATED,
-    Talk,
-    asking,
+    ServerConnection,
+    answer_all,
     authority,
-    obliging,
+    client_context,
+    connection_pool,
     post,
-    presenting,
     schemes,
+    server_context,
     serving,
-    trusting,
-    watched,
+    watched_sockets,
 )
 from tests.kube.server import until
 from tests.waiting import limit
 
 
 @schemes
-async def test_one_connection_serves_many_writes_one_after_the_other(scheme: str) -> None:
+async def test_one_connection_serves_many_writes(scheme: str) -> None:
     """A handshake costs more than a write."""
-    async with serving(obliging, scheme) as peer:
-        with asking(peer) as connections:
+    async with serving(answer_all, scheme) as peer:
+        with connection_pool(peer) as connections:
             for _ in range(5):
                 assert (await connections.ask(post(), None)).status == 201
 
-    assert len(peer.talks) == 1
+    assert len(peer.accepted) == 1
 
 
 @schemes
-async def test_a_server_that_says_close_is_taken_at_its_word(scheme: str) -> None:
-    """Each write then has a connection of its own, though the system gives it the last one's number."""
+async def test_a_connection_is_closed_if_the_server_sends_close(scheme: str) -> None:
+    """Each write then has its own connection, even if the kernel reuses the last file descriptor."""
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.say(CREATED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        await talk.rest()
+    async def script(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(CREATED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        await connection.read_rest()
 
     async with serving(script, scheme) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             for _ in range(3):
                 assert (await connections.ask(post(), None)).body == b"{}"
-                assert watched() - peer.open == 1
+                assert watched_sockets() - peer.open == 1
 
-    assert len(peer.talks) == 3
+    assert len(peer.accepted) == 3
 
 
 @schemes
-async def test_a_connection_that_the_server_closed_is_not_asked(scheme: str) -> None:
-    """A restarted API server costs the next write nothing."""
+async def test_a_connection_that_the_server_closed_is_not_used(scheme: str) -> None:
+    """A restarted API server does not disturb the next write."""
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.say(CREATED)
+    async def script(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(CREATED)
 
     async with serving(script, scheme) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             for count in (1, 2):
                 assert (await connections.ask(post(), None)).status == 201
-                await until(lambda count=count: len(peer.ended) == count and watched() == 1)
+                await until(lambda count=count: len(peer.ended) == count and watched_sockets() == 1)
 
-    assert len(peer.talks) == 2
+    assert len(peer.accepted) == 2
 
 
-@pytest.mark.parametrize(("host", "asked"), [("127.0.0.1", 0), ("localhost", 1)])
-async def test_only_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch, host: str, asked: int) -> None:
-    """A thread for each connection to an address would outlive a busy moment for nothing."""
-    loop, looked_up = asyncio.get_running_loop(), []
+@pytest.mark.parametrize(("host", "lookups"), [("127.0.0.1", 0), ("localhost", 1)])
+async def test_only_a_host_name_is_resolved(monkeypatch: pytest.MonkeyPatch, host: str, lookups: int) -> None:
+    """A lookup uses a thread that would outlive a busy moment; an address needs none."""
+    loop, resolved = asyncio.get_running_loop(), []
     usual = loop.getaddrinfo
 
-    async def look_up(name: str, *rest: Any, **more: Any) -> Any:
-        looked_up.append(name)
+    async def resolve(name: str, *rest: Any, **more: Any) -> Any:
+        resolved.append(name)
         return await usual(name, *rest, **more)
 
-    monkeypatch.setattr(loop, "getaddrinfo", look_up)
-    async with serving(obliging) as peer:
+    monkeypatch.setattr(loop, "getaddrinfo", resolve)
+    async with serving(answer_all) as peer:
         port = peer.url.rpartition(":")[2]
         connections = ConnectionPool(Route(f"http://{host}:{port}"), ssl.create_default_context(), 1)
         try:
@@ -90,45 +90,45 @@ async def test_only_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch, host: s
         finally:
             connections.close()
 
-    assert looked_up == [host] * asked
+    assert resolved == [host] * lookups
 
 
-async def test_only_so_many_go_at_once() -> None:
-    """The next one waits for a place, and goes over the connection of whoever left it."""
+async def test_concurrent_requests_are_limited() -> None:
+    """The next request waits for a slot, and uses the connection of the request that released it."""
     go_on = asyncio.Semaphore(0)
 
-    async def script(talk: Talk) -> None:
+    async def script(connection: ServerConnection) -> None:
         while True:
-            await talk.request()
+            await connection.request()
             await go_on.acquire()
-            await talk.say(CREATED)
+            await connection.send(CREATED)
 
     async with serving(script) as peer:
-        with asking(peer, 2) as connections:
+        with connection_pool(peer, 2) as connections:
             tasks = [asyncio.create_task(connections.ask(post(), None)) for _ in range(3)]
-            await until(lambda: len(peer.talks) == 2)
+            await until(lambda: len(peer.accepted) == 2)
             await asyncio.sleep(0.01)
-            assert len(peer.talks) == 2
+            assert len(peer.accepted) == 2
             for _ in tasks:
                 go_on.release()
             assert [reply.status for reply in await asyncio.gather(*tasks)] == [201] * 3
 
-    assert len(peer.talks) == 2
+    assert len(peer.accepted) == 2
 
 
-async def test_a_place_is_given_back_whatever_happens() -> None:
-    """Refused, cut, held back or given up."""
+async def test_every_failed_request_releases_its_slot() -> None:
+    """Refused, cut, stopped by its guard, or cancelled."""
 
-    async def script(talk: Talk) -> None:
-        await talk.head()
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
 
     async with serving(script) as peer:
-        with asking(peer, 1) as connections:
+        with connection_pool(peer, 1) as connections:
             for guard in (None, lambda: False, None):
                 with pytest.raises(ConnectionError):
                     await connections.ask(post(), guard)
-        given_up = ConnectionPool(Route(peer.url.replace("http", "https")), trusting(), 1)
-        nowhere = ConnectionPool(Route("http://127.0.0.1:1"), trusting(), 1)
+        given_up = ConnectionPool(Route(peer.url.replace("http", "https")), client_context(), 1)
+        nowhere = ConnectionPool(Route("http://127.0.0.1:1"), client_context(), 1)
         for _ in range(2):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.02):
@@ -137,37 +137,37 @@ async def test_a_place_is_given_back_whatever_happens() -> None:
                 await nowhere.ask(post(), None)
 
 
-async def test_what_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a firewall between forgets it without a word; what is used stays."""
-    monkeypatch.setattr(module, "KEPT", limit(0.2))
-    async with serving(obliging) as peer:
-        with asking(peer) as connections:
+async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall may drop an idle connection without notice. Connections in use stay open."""
+    monkeypatch.setattr(module, "IDLE_TIMEOUT", limit(0.2))
+    async with serving(answer_all) as peer:
+        with connection_pool(peer) as connections:
             await asyncio.gather(*(connections.ask(post(), None) for _ in range(3)))
             async with asyncio.timeout(limit(3)):
                 while peer.open > 1:
                     await connections.ask(post(), None)
                     await asyncio.sleep(0.01)
-            assert len(peer.talks) == 3
+            assert len(peer.accepted) == 3
             await until(lambda: peer.open == 0)
             assert (await connections.ask(post(), None)).status == 201
             await until(lambda: len(peer.ended) == 4)
 
 
 @schemes
-async def test_after_the_end_nothing_is_sent(scheme: str) -> None:
-    """What is under way still gets its answer, over a connection that is not kept."""
+async def test_a_closed_pool_sends_nothing(scheme: str) -> None:
+    """A request in progress still gets its response, over a connection that is not kept."""
     go_on = asyncio.Event()
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
+    async def script(connection: ServerConnection) -> None:
+        await connection.request()
         await go_on.wait()
-        await talk.say(CREATED)
-        await talk.rest()
+        await connection.send(CREATED)
+        await connection.read_rest()
 
     async with serving(script, scheme) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             task = asyncio.create_task(connections.ask(post(), None))
-            await until(lambda: peer.talks)
+            await until(lambda: peer.accepted)
             connections.close()
             go_on.set()
             assert (await task).status == 201
@@ -176,45 +176,45 @@ async def test_after_the_end_nothing_is_sent(scheme: str) -> None:
             await until(lambda: peer.open == 0)
 
 
-async def test_a_server_that_nobody_vouches_for_hears_nothing() -> None:
-    """Not a byte of a write, whose token would be the server's then."""
-    heard = []
+async def test_an_untrusted_server_receives_nothing() -> None:
+    """Not one byte of a write: the server would get the token."""
+    received = []
 
-    async def script(talk: Talk) -> None:
-        heard.append(await talk.rest())
+    async def script(connection: ServerConnection) -> None:
+        received.append(await connection.read_rest())
 
     async with serving(script, "https") as peer:
         connections = ConnectionPool(Route(peer.url), ssl.create_default_context(), 1)
         with pytest.raises(ssl.SSLCertVerificationError):
             await connections.ask(post(), None)
 
-    assert b"".join(heard) == b""
+    assert b"".join(received) == b""
 
 
 async def test_the_name_on_the_certificate_may_be_another_than_the_address() -> None:
-    """It is said to the server and looked for in its certificate, as the address is without it."""
-    said = []
+    """The name is sent to the server and checked in its certificate. Without a name the address is used."""
+    sent = []
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority().issue_cert("api.internal").configure_cert(tls)
-    tls.sni_callback = lambda _socket, name, _context: said.append(name)
-    async with serving(obliging, "https", tls=tls) as peer:
-        with asking(peer, server_name="api.internal") as connections:
+    tls.sni_callback = lambda _socket, name, _context: sent.append(name)
+    async with serving(answer_all, "https", tls=tls) as peer:
+        with connection_pool(peer, server_name="api.internal") as connections:
             assert (await connections.ask(post(), None)).status == 201
         for name in (None, "api.elsewhere"):
             with (
-                asking(peer, server_name=name) as connections,
+                connection_pool(peer, server_name=name) as connections,
                 pytest.raises(ssl.SSLCertVerificationError, match=name or "127.0.0.1"),
             ):
                 await connections.ask(post(), None)
 
-    assert said == ["api.internal", None, "api.elsewhere"]
+    assert sent == ["api.internal", None, "api.elsewhere"]
 
 
-async def test_an_address_of_ipv6_has_brackets() -> None:
-    """One that the kernel takes to a server of IPv4, which every machine has."""
-    async with serving(obliging, "https", tls=presenting("::ffff:127.0.0.1")) as peer:
+async def test_an_ipv6_address_has_brackets() -> None:
+    """The kernel maps this address to an IPv4 server, which works on every machine."""
+    async with serving(answer_all, "https", tls=server_context("::ffff:127.0.0.1")) as peer:
         peer.url = peer.url.replace("127.0.0.1", "[::ffff:127.0.0.1]")
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             assert (await connections.ask(post(), None)).status == 201
 
 
@@ -233,9 +233,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("host", "proxy", "why"), WRONG, ids=[f"{host} {proxy}" for host, proxy, _ in WRONG])
-def test_who_cannot_be_spoken_to_is_named_at_once(host: str, proxy: str | None, why: str) -> None:
-    """One sentence with an example, and without a password."""
-    with pytest.raises(ValueError, match=rf"^cannot speak to {why}.*\(example: http") as raised:
-        ConnectionPool(Route(host, proxy=proxy), trusting(), 1)
+def test_an_unusable_address_is_reported_at_once(host: str, proxy: str | None, why: str) -> None:
+    """The error is one sentence with an example, and without a password."""
+    with pytest.raises(ValueError, match=rf"^cannot connect to {why}.*\(example: http") as raised:
+        ConnectionPool(Route(host, proxy=proxy), client_context(), 1)
 
     assert "sec" not in str(raised.value)

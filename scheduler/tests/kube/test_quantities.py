@@ -33,14 +33,14 @@ READ = {
 
 @pytest.mark.parametrize(("text", "of_a_core", "pieces"), READ.values(), ids=READ)
 def test_quantities_are_rounded_up_and_capped(text: str, of_a_core: int, pieces: int) -> None:
-    """Kubernetes rounds what a pod asks for up, and counts to 2^63-1."""
+    """Kubernetes rounds requests up, and counts to 2^63-1."""
     assert (of_a_core, pieces) == (thousandths(text), whole(text))
 
 
 UNREADABLE = {
     "nothing": "",
     "a suffix alone": "m",
-    "a suffix that Kubernetes lacks": "1K",
+    "a suffix that Kubernetes does not have": "1K",
     "a binary suffix in lower case": "1ki",
     "an exponent without a number": "1e",
     "a space": "1 ",
@@ -52,13 +52,13 @@ UNREADABLE = {
     "an underscore": "1_000",
     "an exponent of a hostile length": "1e9999999999",
     "digits of a hostile length": "9" * 10_000,
-    "a null that became a word": "None",
+    "None as text": "None",
 }
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
-def test_everything_else_is_one_error(text: str) -> None:
-    """Whoever reads an object can leave such a resource out; nothing else is ever raised."""
+def test_an_invalid_quantity_is_a_quantity_error(text: str) -> None:
+    """The reader of an object can leave out such a resource. No other exception is raised."""
     for read in (thousandths, whole):
         with pytest.raises(QuantityError):
             read(text)
@@ -73,7 +73,7 @@ EXPONENTS = st.builds("{}{}".format, st.sampled_from("eE"), st.integers(-20, 20)
 
 @given(NUMBERS, st.sampled_from(SUFFIXES) | EXPONENTS)
 @example("1", "E")
-def test_they_mean_what_the_client_library_reads(number: str, suffix: str) -> None:
+def test_quantities_equal_those_of_the_client_library(number: str, suffix: str) -> None:
     """The official client reads the same amount from every text."""
     amount: Decimal = parse_quantity(number + suffix)  # type: ignore[no-untyped-call]
 
@@ -82,8 +82,8 @@ def test_they_mean_what_the_client_library_reads(number: str, suffix: str) -> No
 
 
 @given(st.text(max_size=200))
-def test_no_text_does_harm(text: str) -> None:
-    """Whatever stands there, it is a number from 0 to the cap, or one error."""
+def test_any_text_is_a_number_or_a_quantity_error(text: str) -> None:
+    """The number is between 0 and the cap."""
     with suppress(QuantityError):
         assert 0 <= whole(text) <= MOST
 

@@ -21,52 +21,52 @@ QUICK = ReflectorTimings(idle_limit=5, backoff_first=0.01, backoff_longest=0.05,
 
 
 class Thing(msgspec.Struct):
-    """Enough of an object."""
+    """The part of an object that the tests read."""
 
     metadata: dict[str, str]
 
 
 def read(raw: msgspec.Raw) -> tuple[str, str]:
-    """Key and value of a thing: its name, and its name with its version."""
+    """Return key and value of a thing: its name, and its name with its version."""
     meta = msgspec.json.decode(raw, type=Thing).metadata
     return meta["name"], f"{meta['name']}@{meta['resourceVersion']}"
 
 
 def named(identity: Identity) -> str:
-    """The key of a thing."""
+    """Return the key of a thing."""
     return identity.name or ""
 
 
 @dataclass
-class Notes:
-    """An observer that writes down what it is told."""
+class RecordingHandler:
+    """An event handler that records its calls."""
 
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     fails_on: str = ""
 
     def applied(self, value: str) -> None:
-        """See Observer."""
+        """Record an object that was added or changed."""
         if value == self.fails_on:
             raise RuntimeError("a bug")
-        self.told.append(f"+{value}")
+        self.calls.append(f"+{value}")
 
     def forgotten(self, value: str) -> None:
-        """See Observer."""
-        self.told.append(f"-{value}")
+        """Record an object that was deleted."""
+        self.calls.append(f"-{value}")
 
 
 def thing(name: str, version: int) -> Object:
-    """One object."""
+    """Return one object."""
     return {"metadata": {"name": name, "resourceVersion": str(version)}}
 
 
 def event(kind: str, name: str, version: int) -> Object:
-    """One watch event."""
+    """Return one watch event."""
     return {"type": kind, "object": thing(name, version)}
 
 
 def page(version: int, *items: Object, more: str | None = None) -> Reply:
-    """One page of a list."""
+    """Return one page of a list."""
     return Reply(200, {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)})
 
 
@@ -76,36 +76,36 @@ EXPIRED: Object = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "m
 @asynccontextmanager
 async def reflecting(
     pace: ReflectorTimings = QUICK, *, optional: bool = False
-) -> AsyncIterator[tuple[FakeServer, Reflector[str], Notes]]:
-    """A reflector that is running, its observer, and the server that it watches."""
+) -> AsyncIterator[tuple[FakeServer, Reflector[str], RecordingHandler]]:
+    """Yield the server, a running reflector that watches it, and the reflector's event handler."""
     async with connected() as (server, api):
-        notes = Notes()
+        handler = RecordingHandler()
         resource = Resource("things", PATH, "spec.kind=ours", read, named, optional=optional)
-        reflector = Reflector(api, resource, notes, pace=pace)
+        reflector = Reflector(api, resource, handler, timings=pace)
         task = asyncio.create_task(_start(reflector, server))
         try:
-            yield server, reflector, notes
+            yield server, reflector, handler
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
 
 async def _start(reflector: Reflector[str], server: FakeServer) -> None:
-    """Run once a script is there."""
+    """Run the reflector once the server has a script."""
     await until(lambda: server._scripts)
     await reflector.run()
 
 
-async def test_a_list_is_read_in_pages_before_anything_is_decided() -> None:
-    """`synced` comes after the last page, and the watch goes on from the list's version with bookmarks."""
-    async with reflecting() as (server, reflector, notes):
+async def test_a_list_is_read_in_pages_before_synced_is_set() -> None:
+    """The watch then starts from the list's version, with bookmarks."""
+    async with reflecting() as (server, reflector, handler):
         server.on("GET", PATH, page(7, thing("a", 1), more="token"), page(7, thing("b", 2)))
         server.on("WATCH", PATH, Watch())
 
         await until(lambda: server.asked("WATCH"))
 
         assert reflector.synced.is_set()
-        assert notes.told == ["+a@1", "+b@2"]
+        assert handler.calls == ["+a@1", "+b@2"]
         first, second = server.asked("GET")
         assert first.query == {"limit": "50", "fieldSelector": "spec.kind=ours"}
         assert second.query == {"limit": "200", "fieldSelector": "spec.kind=ours", "continue": "token"}
@@ -115,64 +115,67 @@ async def test_a_list_is_read_in_pages_before_anything_is_decided() -> None:
         assert watch["fieldSelector"] == "spec.kind=ours"
 
 
-async def test_a_watch_goes_on_where_the_last_one_ended() -> None:
-    """Events and bookmarks move the version; a watch that the server closed is resumed without a list."""
-    async with reflecting() as (server, _, notes):
+@pytest.mark.promise("hold-8")
+async def test_a_watch_resumes_where_the_last_one_ended() -> None:
+    """Events and bookmarks advance the version. A watch that the server closed is resumed without a list."""
+    async with reflecting() as (server, _, handler):
         server.on("GET", PATH, page(7, thing("a", 1)))
         first = (event("ADDED", "b", 8), event("MODIFIED", "a", 9), event("DELETED", "b", 10))
         server.on("WATCH", PATH, Watch((*first, event("BOOKMARK", "", 15)), close=True), Watch())
 
         await until(lambda: len(server.asked("WATCH")) == 2)
 
-        assert notes.told == ["+a@1", "+b@8", "+a@9", "-b@10"]
+        assert handler.calls == ["+a@1", "+b@8", "+a@9", "-b@10"]
         assert server.asked("WATCH")[1].query["resourceVersion"] == "15"
         assert len(server.asked("GET")) == 1
 
 
+@pytest.mark.promise("hold-8")
 @pytest.mark.parametrize(
     "expiry", [Watch((EXPIRED,), close=True), Reply(410)], ids=["an ERROR event", "the HTTP status"]
 )
-async def test_after_410_a_list_tells_what_went_meanwhile(expiry: Watch | Reply) -> None:
-    """Deletions that nobody saw are emitted, before what is new: what they held is free by then."""
-    async with reflecting() as (server, _, notes):
+async def test_a_list_after_410_reports_missed_deletions(expiry: Watch | Reply) -> None:
+    """They come before new objects: the resources of deleted objects are free by then."""
+    async with reflecting() as (server, _, handler):
         server.on("GET", PATH, page(7, thing("a", 1), thing("b", 2)), page(20, thing("b", 2), thing("c", 19)))
         server.on("WATCH", PATH, expiry, Watch())
 
         await until(lambda: len(server.asked("WATCH")) == 2)
 
-        assert notes.told == ["+a@1", "+b@2", "-a@1", "+b@2", "+c@19"]
+        assert handler.calls == ["+a@1", "+b@2", "-a@1", "+b@2", "+c@19"]
         assert server.asked("WATCH")[1].query["resourceVersion"] == "20"
 
 
-async def test_only_410_after_410_slows_down() -> None:
-    """A watch in between that brings something is progress: what expired before it costs the next list no pause."""
-    pace = ReflectorTimings(idle_limit=5, backoff_first=0.02, backoff_longest=60, quick=5)
-    async with reflecting(pace) as (server, _, notes):
+async def test_only_consecutive_410s_back_off() -> None:
+    """A watch with an event in between is progress: an expiry before it does not delay the next list."""
+    # Back-offs that doubled each time would take minutes.
+    pace = ReflectorTimings(idle_limit=5, backoff_first=0.05, backoff_longest=60, quick=5)
+    async with reflecting(pace) as (server, _, handler):
         server.on("GET", PATH, page(7))
-        told = [Watch((event("ADDED", f"a{number}", 8),), close=True) for number in range(12)]
-        server.on("WATCH", PATH, *(answer for one in told for answer in (one, Reply(410))), Watch())
+        watches = [Watch((event("ADDED", f"a{number}", 8),), close=True) for number in range(14)]
+        server.on("WATCH", PATH, *(reply for one in watches for reply in (one, Reply(410))), Watch())
 
         async with asyncio.timeout(limit(5)):
-            await until(lambda: len(server.asked("GET")) == 13)
+            await until(lambda: len(server.asked("GET")) == 15)
 
-        assert notes.told.count("+a11@8") == 1
+        assert handler.calls.count("+a13@8") == 1
 
 
-async def test_an_expired_continue_token_begins_the_list_again() -> None:
-    """The first list is told as it comes; what stood on a page of it and not in the next list is gone again."""
-    async with reflecting() as (server, _, notes):
+async def test_an_expired_continue_token_restarts_the_list() -> None:
+    """The first list is applied page by page. An object that is missing in the next list is deleted again."""
+    async with reflecting() as (server, _, handler):
         server.on("GET", PATH, page(7, thing("a", 1), more="token"), Reply(410), page(9, thing("b", 8)))
         server.on("WATCH", PATH, Watch())
 
         await until(lambda: server.asked("WATCH"))
 
-        assert notes.told == ["+a@1", "-a@1", "+b@8"]
+        assert handler.calls == ["+a@1", "-a@1", "+b@8"]
         assert "continue" not in server.asked("GET")[2].query
 
 
-async def test_half_a_later_list_is_never_applied() -> None:
-    """It would delete everything on the pages that were not read."""
-    async with reflecting() as (server, reflector, notes):
+async def test_an_incomplete_later_list_is_never_applied() -> None:
+    """It would delete every object on the pages that were not read."""
+    async with reflecting() as (server, reflector, handler):
         server.on("GET", PATH, page(7, thing("a", 1)), page(8, thing("b", 8), more="token"), Reply(410))
         server.on("WATCH", PATH, Watch(), Watch())
         await until(lambda: server.asked("WATCH"))
@@ -180,24 +183,24 @@ async def test_half_a_later_list_is_never_applied() -> None:
 
         await reflector.relist()
 
-        assert notes.told == ["+a@1", "+a@1", "+b@8"]
+        assert handler.calls == ["+a@1", "+a@1", "+b@8"]
 
 
-async def test_the_next_page_is_asked_for_before_this_one_is_read() -> None:
-    """So the API server works on it meanwhile."""
-    asked: list[int] = []
+async def test_the_next_page_is_requested_before_this_one_is_read() -> None:
+    """The API server prepares it meanwhile."""
+    counts: list[int] = []
     async with connected() as (server, api):
         server.on("GET", PATH, page(7, thing("a", 1), more="token"), page(7, thing("b", 2)))
         async with aclosing(pages(api, PATH, {}, asyncio.Lock())) as read:
             async for _ in read:
                 await until(lambda: len(server.asked("GET")) == 2)
-                asked.append(len(server.asked("GET")))
+                counts.append(len(server.asked("GET")))
 
-    assert asked == [2, 2]
+    assert counts == [2, 2]
 
 
-async def test_errors_are_met_with_patience() -> None:
-    """500, 403 and a closed connection are asked again with growing pauses, never in a hot loop."""
+async def test_errors_back_off() -> None:
+    """After 500, 403 and a closed connection the reflector retries with growing pauses, never in a hot loop."""
     pace = ReflectorTimings(idle_limit=5, backoff_first=0.05, backoff_longest=0.4, quick=1)
     async with reflecting(pace) as (server, reflector, _):
         server.on("GET", PATH, Reply(500), Reply(403), Reply(200, "no list"), page(7))
@@ -214,7 +217,7 @@ async def test_errors_are_met_with_patience() -> None:
 
 
 async def test_retry_after_is_honoured() -> None:
-    """An overloaded API server says when to come back."""
+    """An overloaded API server sends the seconds to wait."""
     async with reflecting() as (server, reflector, _):
         server.on("GET", PATH, Reply(429, headers={"Retry-After": "1"}), page(7))
         server.on("WATCH", PATH, Watch())
@@ -226,10 +229,10 @@ async def test_retry_after_is_honoured() -> None:
         assert loop.time() - began >= 1
 
 
-async def test_a_silent_watch_is_opened_anew() -> None:
-    """A half-open connection never speaks: after the idle limit the watch goes on from the last version."""
+async def test_an_idle_watch_is_reopened() -> None:
+    """A half-open connection delivers nothing: after the idle limit the watch resumes from the last version."""
     pace = ReflectorTimings(idle_limit=0.1, backoff_first=0.01, backoff_longest=0.02)
-    async with reflecting(pace) as (server, _, _notes):
+    async with reflecting(pace) as (server, _, _handler):
         server.on("GET", PATH, page(7))
         server.on("WATCH", PATH, Watch())
 
@@ -239,13 +242,13 @@ async def test_a_silent_watch_is_opened_anew() -> None:
         assert len(server.asked("GET")) == 1
 
 
-async def test_silence_is_measured_from_the_last_word() -> None:
-    """Readiness reads it: it grows while nothing comes, and a refused list does not reset it."""
+async def test_silence_is_measured_from_the_last_response() -> None:
+    """Readiness reads it. It grows while nothing is received, and a refused list does not reset it."""
     now = [100.0]
     async with connected() as (server, api):
-        notes = Notes()
+        handler = RecordingHandler()
         resource = Resource("things", PATH, None, read, named)
-        reflector = Reflector(api, resource, notes, pace=QUICK, clock=lambda: now[0])
+        reflector = Reflector(api, resource, handler, timings=QUICK, clock=lambda: now[0])
         server.on("GET", PATH, Reply(500))
         task = asyncio.create_task(reflector.run())
         now[0] = 130.0
@@ -256,41 +259,42 @@ async def test_silence_is_measured_from_the_last_word() -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_list_on_request_interrupts_the_watch() -> None:
-    """A new leader looks at everything anew: `relist` returns after a list that began later than the call."""
-    async with reflecting() as (server, reflector, notes):
+async def test_a_relist_interrupts_the_watch() -> None:
+    """A new leader lists everything again: `relist` returns after a list that began later than the call."""
+    async with reflecting() as (server, reflector, handler):
         server.on("GET", PATH, page(7, thing("a", 1)), page(9, thing("b", 8)))
         server.on("WATCH", PATH, Watch())
         await until(lambda: server.asked("WATCH"))
 
         await reflector.relist()
 
-        assert notes.told == ["+a@1", "-a@1", "+b@8"]
+        assert handler.calls == ["+a@1", "-a@1", "+b@8"]
         assert len(server.asked("GET")) == 2
 
 
-async def test_a_list_under_way_does_not_satisfy_a_later_request() -> None:
-    """What it reads may be older than the wish, so another one follows."""
-    async with reflecting() as (server, reflector, notes):
+async def test_a_list_in_progress_does_not_satisfy_a_later_relist() -> None:
+    """Its data may be older than the call, so another list follows."""
+    async with reflecting() as (server, reflector, handler):
         server.on("GET", PATH, Reply(200, page(7, thing("a", 1)).body, after=0.1), page(9, thing("a", 8)))
         server.on("WATCH", PATH, Watch())
         await until(lambda: server.asked("GET"))
 
         await reflector.relist()
 
-        assert notes.told == ["+a@1", "+a@8"]
+        assert handler.calls == ["+a@1", "+a@8"]
 
 
+@pytest.mark.promise("text-11")
 async def test_an_unreadable_object_does_not_stop_the_others() -> None:
     """It is logged and left out, in a list and in a watch."""
-    async with reflecting() as (server, _, notes):
+    async with reflecting() as (server, _, handler):
         server.on("GET", PATH, page(7, {"metadata": 5}, thing("a", 1)))
         odd: Object = {"type": "ADDED", "object": {"metadata": {"resourceVersion": "8", "name": "odd", "no": 5}}}
         server.on("WATCH", PATH, Watch((odd, event("ADDED", "b", 9))), Watch())
 
-        await until(lambda: len(notes.told) == 2)
+        await until(lambda: len(handler.calls) == 2)
 
-        assert notes.told == ["+a@1", "+b@9"]
+        assert handler.calls == ["+a@1", "+b@9"]
 
 
 GARBLED = {
@@ -304,19 +308,19 @@ GARBLED = {
 
 @pytest.mark.parametrize("line", GARBLED.values(), ids=GARBLED)
 async def test_a_garbled_stream_is_read_again(line: str) -> None:
-    """Whatever a line is made of: back off and go on from the last good version."""
-    async with reflecting() as (server, _, notes):
+    """Whatever is wrong with a line: the reflector backs off and resumes from the last valid version."""
+    async with reflecting() as (server, _, handler):
         server.on("GET", PATH, page(7))
         broken = Watch((event("ADDED", "a", 8), line), close=True)
         server.on("WATCH", PATH, broken, Watch((event("ADDED", "b", 9),)))
 
-        await until(lambda: len(notes.told) == 2)
+        await until(lambda: len(handler.calls) == 2)
 
         assert server.asked("WATCH")[1].query["resourceVersion"] == "8"
 
 
-async def test_lines_are_cut_wherever_the_network_cut_them() -> None:
-    """Chunks end anywhere; an incomplete last line is dropped."""
+async def test_lines_are_joined_across_chunks() -> None:
+    """A chunk may end anywhere. An incomplete last line is dropped."""
 
     async def chunks() -> AsyncIterator[bytes]:
         for chunk in (b"on", b"e\ntw", b"o\n\nthree\nfo", b"ur"):
@@ -336,86 +340,86 @@ STAYS = {
 
 
 @pytest.mark.parametrize("watches", STAYS.values(), ids=STAYS)
-async def test_what_can_no_longer_be_read_stays_as_it_was_known(watches: list[Watch]) -> None:
-    """It may hold a GPU: nothing that cannot be read is taken to be gone."""
-    async with reflecting() as (server, _, notes):
+async def test_an_object_that_becomes_unreadable_keeps_its_last_value(watches: list[Watch]) -> None:
+    """It may hold a GPU: an unreadable object does not count as deleted."""
+    async with reflecting() as (server, _, handler):
         server.on("GET", PATH, page(7, thing("a", 1)), page(9, UNREADABLE, {"metadata": 5}))
         server.on("WATCH", PATH, *watches)
 
         await until(lambda: len(server.asked("WATCH")) == 2)
 
-        assert "-a@1" not in notes.told
+        assert "-a@1" not in handler.calls
 
 
-async def test_an_unreadable_object_that_goes_is_gone() -> None:
-    """What was known of it is what is forgotten."""
-    async with reflecting() as (server, _, notes):
+async def test_an_unreadable_object_can_be_deleted() -> None:
+    """The event handler gets its last readable value."""
+    async with reflecting() as (server, _, handler):
         server.on("GET", PATH, page(7, thing("a", 1)))
         server.on("WATCH", PATH, Watch(({"type": "DELETED", "object": UNREADABLE},)), Watch())
 
-        await until(lambda: len(notes.told) == 2)
+        await until(lambda: len(handler.calls) == 2)
 
-        assert notes.told == ["+a@1", "-a@1"]
+        assert handler.calls == ["+a@1", "-a@1"]
 
 
-async def test_an_error_of_our_own_over_one_object_does_not_stop_the_watch() -> None:
-    """The others are told of, and the watch goes on from where it is."""
-    async with reflecting() as (server, _, notes):
-        notes.fails_on = "a@1"
+async def test_an_error_of_the_event_handler_does_not_stop_the_watch() -> None:
+    """Other objects are still delivered, and the watch continues from its version."""
+    async with reflecting() as (server, _, handler):
+        handler.fails_on = "a@1"
         server.on("GET", PATH, page(7, thing("a", 1), thing("b", 1)))
         server.on("WATCH", PATH, Watch((event("ADDED", "c", 8),)), Watch())
 
-        await until(lambda: len(notes.told) == 2)
+        await until(lambda: len(handler.calls) == 2)
 
-        assert notes.told == ["+b@1", "+c@8"]
+        assert handler.calls == ["+b@1", "+c@8"]
 
 
 @dataclass
 class Log:
-    """What was logged, whatever the level."""
+    """Records log messages of every level."""
 
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def info(self, event: str, **_: object) -> None:
-        self.told.append(event)
+        self.messages.append(event)
 
     def warning(self, event: str, **_: object) -> None:
-        self.told.append(event)
+        self.messages.append(event)
 
 
-DENIALS = {"nobody gave us the right": Reply(403), "there is no such kind": Reply(404)}
+DENIALS = {"forbidden": Reply(403), "no such kind": Reply(404)}
 
 
 @pytest.mark.parametrize("denial", DENIALS.values(), ids=DENIALS)
-async def test_what_is_optional_and_denied_is_empty(denial: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is synced and not silent, told once however often it is asked again, and seen as soon as it can be."""
+async def test_a_denied_optional_resource_is_empty(denial: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is synced and not silent, logged once however often it is listed, and read as soon as it is allowed."""
     log = Log()
     monkeypatch.setattr(reflector_module, "log", log)
-    async with reflecting(optional=True) as (server, reflector, notes):
+    async with reflecting(optional=True) as (server, reflector, handler):
         server.on("GET", PATH, *[denial] * 5, page(7, thing("a", 1)))
         server.on("WATCH", PATH, Watch())
         await reflector.synced.wait()
-        assert notes.told == []
+        assert handler.calls == []
 
-        await until(lambda: notes.told == ["+a@1"])
+        await until(lambda: handler.calls == ["+a@1"])
 
         assert len(server.asked("GET")) == 6
-        assert log.told == ["Doing without what cannot be seen", "Listed"]
+        assert log.messages == ["The resource cannot be listed: it counts as empty", "Listed"]
 
 
-async def test_what_is_denied_later_is_gone() -> None:
-    """A right that is taken away while we watch leaves nothing to believe."""
-    async with reflecting(optional=True) as (server, _, notes):
+async def test_a_resource_that_is_denied_later_becomes_empty() -> None:
+    """Without the right to watch, its known objects may be outdated."""
+    async with reflecting(optional=True) as (server, _, handler):
         server.on("GET", PATH, page(7, thing("a", 1)), Reply(403))
         server.on("WATCH", PATH, Watch(close=True), Reply(403))
 
         await until(lambda: len(server.asked("GET")) == 3)
 
-        assert notes.told == ["+a@1", "-a@1"]
+        assert handler.calls == ["+a@1", "-a@1"]
 
 
-async def test_what_is_denied_does_not_seem_silent() -> None:
-    """It is asked for again before its silence counts: readiness would take an answer for none."""
+async def test_a_denied_resource_is_not_silent() -> None:
+    """It is listed again before its silence counts: readiness must not take a refusal for a missing response."""
     slow = ReflectorTimings(idle_limit=limit(0.2), backoff_first=0.05, backoff_longest=60)
     async with reflecting(slow, optional=True) as (server, reflector, _):
         server.on("GET", PATH, Reply(403))
@@ -425,8 +429,8 @@ async def test_what_is_denied_does_not_seem_silent() -> None:
         assert reflector.silence < 2 * slow.idle_limit
 
 
-async def test_a_list_on_request_does_not_wait_for_what_is_denied() -> None:
-    """A new leader goes on at once: the back-off is the server's rest, not ours."""
+async def test_a_relist_does_not_wait_for_a_denied_resource() -> None:
+    """A new leader continues at once: the back-off protects only the server."""
     slow = ReflectorTimings(backoff_first=60, backoff_longest=60)
     async with reflecting(slow, optional=True) as (server, reflector, _):
         server.on("GET", PATH, Reply(403))
@@ -438,12 +442,12 @@ async def test_a_list_on_request_does_not_wait_for_what_is_denied() -> None:
         assert len(server.asked("GET")) == 2
 
 
-@pytest.mark.parametrize(("asked", "soon"), [({}, True), ({"Retry-After": "60"}, False)])
-async def test_a_list_on_request_ends_a_back_off_that_nobody_asked_for(asked: dict[str, str], *, soon: bool) -> None:
-    """A new leader goes on as soon as the server is back; what a Retry-After asks for is kept."""
+@pytest.mark.parametrize(("headers", "soon"), [({}, True), ({"Retry-After": "60"}, False)])
+async def test_a_relist_ends_a_back_off_without_retry_after(headers: dict[str, str], *, soon: bool) -> None:
+    """A new leader continues as soon as the server is back. A Retry-After is respected."""
     slow = ReflectorTimings(idle_limit=60, backoff_first=60, backoff_longest=60)
     async with reflecting(slow) as (server, reflector, _):
-        server.on("GET", PATH, Reply(503, headers=asked), page(7))
+        server.on("GET", PATH, Reply(503, headers=headers), page(7))
         server.on("WATCH", PATH, Watch())
         await until(lambda: server.asked("GET"))
         await asyncio.sleep(0.1)
@@ -455,8 +459,8 @@ async def test_a_list_on_request_ends_a_back_off_that_nobody_asked_for(asked: di
         assert (len(server.asked("GET")) == 2) is soon
 
 
-async def test_what_is_denied_and_not_optional_is_waited_for() -> None:
-    """Without our own resources nothing is decided."""
+async def test_a_denied_required_resource_is_not_synced() -> None:
+    """The scheduler decides nothing without its own resources."""
     async with reflecting() as (server, reflector, _):
         server.on("GET", PATH, Reply(403))
 

@@ -11,12 +11,12 @@ BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 
 
 def raw(**parts: Any) -> bytes:
-    """An object in the API's own JSON."""
+    """Return an object in the API's JSON."""
     return msgspec.json.encode(parts)
 
 
 def claim_of(annotations: dict[str, str] | None = None, **spec: Any) -> VolumeClaim:
-    """What is read of a claim."""
+    """Return what is read of a claim."""
     key, claim = read_claim(
         raw(metadata={"namespace": "default", "name": "data", "annotations": annotations}, spec=spec)
     )
@@ -28,7 +28,7 @@ CLAIMS = {
     "a claim that asks for nothing": (claim_of(), VolumeClaim("default", "data")),
     "a claim of a class": (claim_of(storageClassName="fast"), VolumeClaim("default", "data", storage_class="fast")),
     "a claim that wants no class": (claim_of(storageClassName=""), VolumeClaim("default", "data")),
-    "a class where it stood before it had a field": (
+    "a class in the annotation that preceded the field": (
         claim_of({"volume.beta.kubernetes.io/storage-class": "old"}, storageClassName="new"),
         VolumeClaim("default", "data", storage_class="old"),
     ),
@@ -53,13 +53,13 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize(("found", "expected"), CLAIMS.values(), ids=CLAIMS)
-def test_of_a_claim_only_what_a_decision_asks_is_kept(found: VolumeClaim, expected: VolumeClaim) -> None:
-    """Sizes, modes and conditions change without anybody noticing."""
+def test_a_claim_keeps_only_what_a_decision_needs(found: VolumeClaim, expected: VolumeClaim) -> None:
+    """A change of sizes, modes or conditions does not change it."""
     assert found == expected
 
 
-def test_a_claim_that_is_being_deleted() -> None:
-    """It may stay for as long as a pod uses it."""
+def test_a_terminating_claim_is_read() -> None:
+    """It may exist as long as a pod uses it."""
     key, claim = read_claim(
         raw(metadata={"namespace": "a", "name": "b", "deletionTimestamp": "2026-11-20T09:00:00Z"}, spec={})
     )
@@ -68,7 +68,7 @@ def test_a_claim_that_is_being_deleted() -> None:
 
 
 def affine(terms: Any) -> dict[str, Any]:
-    """A volume's spec with these terms."""
+    """Return a volume's spec with these terms."""
     return {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
 
 
@@ -96,8 +96,8 @@ VOLUMES: dict[str, tuple[Any, tuple[NodeSelectorTerm, ...] | None]] = {
 
 
 @pytest.mark.parametrize(("spec", "affinity"), VOLUMES.values(), ids=VOLUMES)
-def test_of_a_volume_only_its_affinity_is_kept(spec: Any, affinity: tuple[NodeSelectorTerm, ...] | None) -> None:
-    """None can be reached from everywhere; no terms from nowhere."""
+def test_a_volume_keeps_only_its_affinity(spec: Any, affinity: tuple[NodeSelectorTerm, ...] | None) -> None:
+    """None means every node, and no terms mean no node."""
     assert read_volume(raw(metadata={"name": "pv1"}, spec=spec)) == ("pv1", Volume("pv1", affinity))
 
 
@@ -105,7 +105,7 @@ CLASSES: dict[str, tuple[dict[str, Any], StorageClass]] = {
     "nothing but a name": ({}, StorageClass("c", waits_for_consumer=False)),
     "nulls": ({"volumeBindingMode": None, "provisioner": None}, StorageClass("c", waits_for_consumer=False)),
     "binding at once": ({"volumeBindingMode": "Immediate"}, StorageClass("c", waits_for_consumer=False)),
-    "binding when a pod comes": (
+    "binding for the first pod": (
         {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "rancher.io/local-path"},
         StorageClass("c", waits_for_consumer=True),
     ),
@@ -117,22 +117,22 @@ CLASSES: dict[str, tuple[dict[str, Any], StorageClass]] = {
 
 
 @pytest.mark.parametrize(("fields", "expected"), CLASSES.values(), ids=CLASSES)
-def test_of_a_class_only_how_its_volumes_come_about_is_kept(fields: dict[str, Any], expected: StorageClass) -> None:
-    """Parameters are the provisioner's."""
+def test_a_storage_class_keeps_only_binding_and_provisioning(fields: dict[str, Any], expected: StorageClass) -> None:
+    """Its parameters are for the provisioner."""
     assert read_class(raw(metadata={"name": "c"}, **fields)) == ("c", expected)
 
 
 HOSTILE = {
     "null for everything": b'{"metadata": {"name": null, "namespace": null, "annotations": null}, "spec": null}',
     "no spec at all": b'{"metadata": {}}',
-    "fields nobody knows": b'{"metadata": {"x": [1]}, "spec": {"y": {"z": null}}, "status": 7}',
+    "unknown fields": b'{"metadata": {"x": [1]}, "spec": {"y": {"z": null}}, "status": 7}',
     "a name that is no name": '{"metadata": {"name": "💥\\n\\u0000"}, "spec": {}}'.encode(),
 }
 
 
 @pytest.mark.parametrize("given", HOSTILE.values(), ids=HOSTILE)
-def test_what_kubernetes_may_leave_out_is_absent(given: bytes) -> None:
-    """Nulls, unknown fields and strange names are read, never an error."""
+def test_missing_storage_fields_are_absent(given: bytes) -> None:
+    """Nulls, unknown fields and strange names are read without an error."""
     read_claim(given)
     read_volume(given)
     read_class(given)
@@ -149,8 +149,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)
-def test_what_is_no_such_object_is_refused(given: bytes) -> None:
-    """The one error that the watch expects."""
+def test_an_invalid_storage_object_is_an_error(given: bytes) -> None:
+    """The reflector expects this one error."""
     for read in (read_claim, read_volume, read_class):
         with pytest.raises(msgspec.DecodeError):
             read(given)

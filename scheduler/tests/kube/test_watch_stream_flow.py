@@ -1,4 +1,4 @@
-"""How fast a stream is read, and what becomes of it when nobody reads it any more."""
+"""How fast a stream is read, and what happens to it when its reader stops."""
 
 import asyncio
 import time
@@ -16,12 +16,12 @@ from tests.kube.peers import (
     HEAD,
     LARGE,
     WATCH,
-    Talk,
-    asking,
-    broken,
+    ServerConnection,
+    answer_all,
     chunk,
-    obliging,
+    connection_pool,
     post,
+    read_until_error,
     schemes,
     serving,
 )
@@ -29,77 +29,77 @@ from tests.kube.server import until
 from tests.waiting import limit
 
 
-async def silent(talk: Talk) -> None:
-    """Begin a watch in which nothing happens."""
-    await talk.head()
-    await talk.say(HEAD)
-    await talk.rest()
+async def send_head_only(connection: ServerConnection) -> None:
+    """Begin a watch that has no events."""
+    await connection.head()
+    await connection.send(HEAD)
+    await connection.read_rest()
 
 
 @schemes
 @pytest.mark.parametrize("pause", [0.0, 0.01], ids=["at once", "with a pause"])
-async def test_nothing_more_is_read_than_somebody_wants(
+async def test_a_stream_reads_ahead_only_to_its_limit(
     scheme: str, pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is too much stays with the server; once it is wanted, all of it comes in its order."""
+    """The rest stays with the server. Once the reader continues, all data arrives in order."""
     monkeypatch.setattr(module, "_AHEAD", 2**18)
     pieces = [b"%07d\n" % number * 2**13 for number in range(LARGE // 2**15)]
-    said = 0
+    sent = 0
 
-    async def script(talk: Talk) -> None:
-        nonlocal said
-        await talk.head()
-        await talk.say(HEAD)
+    async def script(connection: ServerConnection) -> None:
+        nonlocal sent
+        await connection.head()
+        await connection.send(HEAD)
         for piece in pieces:
-            await talk.say(chunk(piece))
-            said += 1
-        await talk.say(END)
-        await talk.rest()
+            await connection.send(chunk(piece))
+            sent += 1
+        await connection.send(END)
+        await connection.read_rest()
 
     async with serving(script, scheme) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             async with connections.stream(pause) as stream:
                 await stream.begin(WATCH)
                 await until(lambda: len(stream._body) > 2**18)
                 before = -1
-                while before < said:
-                    before = said
+                while before < sent:
+                    before = sent
                     await asyncio.sleep(0.05)
                 assert len(stream._body) <= 2**18 + 2**16
-                assert said < len(pieces)
+                assert sent < len(pieces)
                 assert b"".join([piece async for piece in stream.chunks(3)]) == b"".join(pieces)
 
 
 @contextmanager
-def readings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """When a stream is woken to read."""
+def read_times(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """Yield the times at which a stream reads."""
     times: list[float] = []
-    wake = WatchStream._readable
+    usual = WatchStream._readable
 
-    def woken(stream: WatchStream) -> None:
+    def record(stream: WatchStream) -> None:
         times.append(time.monotonic())
-        wake(stream)
+        usual(stream)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WatchStream, "_readable", woken)
+        patch.setattr(WatchStream, "_readable", record)
         yield times
 
 
-async def test_what_comes_in_one_pause_arrives_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading costs the same for one piece of news as for twenty."""
+async def test_data_of_one_pause_arrives_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read costs the same for one event as for twenty."""
 
-    async def script(talk: Talk) -> None:
-        await talk.head()
-        await talk.say(HEAD)
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
+        await connection.send(HEAD)
         for _ in range(40):
-            await talk.say(chunk(b"."))
+            await connection.send(chunk(b"."))
             await asyncio.sleep(0.005)
-        await talk.say(END)
+        await connection.send(END)
 
     async with serving(script) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             for pause in (0.0, 0.1):
-                with readings(monkeypatch) as times:
+                with read_times(monkeypatch) as times:
                     async with connections.stream(pause) as stream:
                         await stream.begin(WATCH)
                         pieces = [piece async for piece in stream.chunks(3)]
@@ -111,37 +111,37 @@ async def test_what_comes_in_one_pause_arrives_together(monkeypatch: pytest.Monk
 
 @schemes
 async def test_no_pause_delays_the_head(scheme: str) -> None:
-    """Whoever begins waits for it."""
+    """The caller of `begin` waits for it."""
 
-    async def script(talk: Talk) -> None:
-        await talk.head()
-        await talk.say(HEAD[:9])
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
+        await connection.send(HEAD[:9])
         await asyncio.sleep(0.02)
-        await talk.say(HEAD[9:])
-        await talk.rest()
+        await connection.send(HEAD[9:])
+        await connection.read_rest()
 
     async with serving(script, scheme) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             async with connections.stream(9.0) as stream, asyncio.timeout(limit(3)):
                 assert (await stream.begin(WATCH)).status == 200
 
 
 @schemes
 async def test_a_pause_delays_the_end_by_no_more_than_itself(scheme: str) -> None:
-    """And what never comes costs nothing: silence is still noticed."""
+    """A pause does not disable the idle limit."""
 
-    async def script(talk: Talk) -> None:
-        await talk.head()
-        await talk.say(HEAD + chunk(b"a"), END)
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
+        await connection.send(HEAD + chunk(b"a"), END)
 
     async with serving(script, scheme) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             async with connections.stream(0.05) as stream:
                 await stream.begin(WATCH)
                 async with asyncio.timeout(limit(1)):
                     assert b"".join([piece async for piece in stream.chunks(3)]) == b"a"
-    async with serving(silent, scheme) as peer:
-        with asking(peer) as connections:
+    async with serving(send_head_only, scheme) as peer:
+        with connection_pool(peer) as connections:
             async with connections.stream(0.01) as stream:
                 await stream.begin(WATCH)
                 with pytest.raises(TimeoutError):
@@ -149,23 +149,23 @@ async def test_a_pause_delays_the_end_by_no_more_than_itself(scheme: str) -> Non
 
 
 @schemes
-async def test_silence_is_counted_from_the_last_word(scheme: str) -> None:
-    """A stream that says something now and then may last."""
+async def test_the_idle_limit_counts_from_the_last_data(scheme: str) -> None:
+    """A stream that sends data now and then may last."""
     rest = limit(0.1)
 
-    async def script(talk: Talk) -> None:
-        await talk.head()
-        await talk.say(HEAD)
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
+        await connection.send(HEAD)
         for _ in range(4):
             await asyncio.sleep(rest)
-            await talk.say(chunk(b"."))
-        await talk.rest()
+            await connection.send(chunk(b"."))
+        await connection.read_rest()
 
     async with serving(script, scheme) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             async with connections.stream(0.0) as stream:
                 await stream.begin(WATCH)
-                pieces, error = await broken(stream, 3 * rest)
+                pieces, error = await read_until_error(stream, 3 * rest)
                 assert peer.open == 1
             await until(lambda: peer.open == 0)
 
@@ -175,13 +175,13 @@ async def test_silence_is_counted_from_the_last_word(scheme: str) -> None:
 
 @schemes
 @pytest.mark.parametrize("pause", [0.0, 9.0], ids=["at once", "with a pause"])
-async def test_who_is_cancelled_leaves_nothing_open(scheme: str, pause: float) -> None:
-    """Before the head and after it; the place is the next one's."""
+async def test_a_cancelled_watch_closes_its_connection(scheme: str, pause: float) -> None:
+    """Before the head and after it. The next request gets the slot."""
 
-    async def script(talk: Talk) -> None:
-        asked = await talk.head()
-        await talk.say(CREATED if asked.startswith(b"POST") else HEAD if len(peer.talks) > 1 else b"")
-        await talk.rest()
+    async def script(connection: ServerConnection) -> None:
+        head = await connection.head()
+        await connection.send(CREATED if head.startswith(b"POST") else HEAD if len(peer.accepted) > 1 else b"")
+        await connection.read_rest()
 
     async def watch() -> None:
         async with connections.stream(pause) as stream:
@@ -191,10 +191,10 @@ async def test_who_is_cancelled_leaves_nothing_open(scheme: str, pause: float) -
 
     begun = asyncio.Event()
     async with serving(script, scheme) as peer:
-        with asking(peer, 1) as connections:
+        with connection_pool(peer, 1) as connections:
             for count in (1, 2):
                 task = asyncio.create_task(watch())
-                await until(lambda count=count: len(peer.talks) == count)
+                await until(lambda count=count: len(peer.accepted) == count)
                 await (begun.wait() if count == 2 else asyncio.sleep(0.01))
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -203,16 +203,16 @@ async def test_who_is_cancelled_leaves_nothing_open(scheme: str, pause: float) -
             assert (await connections.ask(post(), None)).status == 201
 
 
-async def test_a_stream_gives_its_place_back_however_it_ends() -> None:
-    """Ended, cut, refused or not even opened; while it runs the place is its own."""
-    said = iter((HEAD + END, HEAD, b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"))
+async def test_a_stream_releases_its_slot_however_it_ends() -> None:
+    """Ended, cut, refused or not even opened. While it runs, it keeps the slot."""
+    replies = iter((HEAD + END, HEAD, b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"))
 
-    async def script(talk: Talk) -> None:
-        await talk.head()
-        await talk.say(next(said))
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
+        await connection.send(next(replies))
 
     async with serving(script) as peer:
-        with asking(peer, 1) as connections:
+        with connection_pool(peer, 1) as connections:
             async with connections.stream(0.0) as stream:
                 await stream.begin(WATCH)
                 assert [piece async for piece in stream.chunks(3)] == []
@@ -226,7 +226,7 @@ async def test_a_stream_gives_its_place_back_however_it_ends() -> None:
             async with connections.stream(0.0) as stream:
                 assert (await stream.begin(WATCH)).status == 410
         peer.url = "http://127.0.0.1:1"
-        with asking(peer, 1) as connections:
+        with connection_pool(peer, 1) as connections:
             for _ in range(2):
                 with pytest.raises(ConnectionRefusedError):
                     async with connections.stream(0.0):
@@ -234,19 +234,19 @@ async def test_a_stream_gives_its_place_back_however_it_ends() -> None:
 
 
 @schemes
-async def test_what_is_under_way_at_the_end_goes_on_to_its_own(scheme: str) -> None:
-    """New credentials close what is kept; a watch that was begun with the old ones was allowed."""
+async def test_a_stream_in_progress_outlives_its_pool(scheme: str) -> None:
+    """New credentials close idle connections. A watch that began with the old credentials was allowed."""
     go_on = asyncio.Event()
 
-    async def script(talk: Talk) -> None:
-        await talk.head()
-        await talk.say(HEAD, chunk(b"a"))
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
+        await connection.send(HEAD, chunk(b"a"))
         await go_on.wait()
-        await talk.say(chunk(b"b"), END)
-        await talk.rest()
+        await connection.send(chunk(b"b"), END)
+        await connection.read_rest()
 
     async with serving(script, scheme) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             async with connections.stream(0.0) as stream:
                 await stream.begin(WATCH)
                 connections.close()
@@ -258,24 +258,24 @@ async def test_what_is_under_way_at_the_end_goes_on_to_its_own(scheme: str) -> N
                     pass
 
 
-async def test_a_stream_is_nobodys_after_it() -> None:
-    """Not even where the server would keep its connection; calls have their own."""
+async def test_the_connection_of_a_stream_is_not_reused() -> None:
+    """Not even if the server keeps it open. Calls have their own connections."""
 
-    async def script(talk: Talk) -> None:
-        if (await talk.head()).startswith(b"GET"):
-            await talk.say(HEAD + END)
-            await talk.rest()
+    async def script(connection: ServerConnection) -> None:
+        if (await connection.head()).startswith(b"GET"):
+            await connection.send(HEAD + END)
+            await connection.read_rest()
         else:
-            await talk.reader.readexactly(2)
-            await talk.say(CREATED)
-            await obliging(talk)
+            await connection.reader.readexactly(2)
+            await connection.send(CREATED)
+            await answer_all(connection)
 
     async with serving(script) as peer:
-        with asking(peer) as connections:
+        with connection_pool(peer) as connections:
             for _ in range(2):
                 assert (await connections.ask(post(), None)).status == 201
                 async with connections.stream(0.0) as stream:
                     await stream.begin(WATCH)
                     assert [piece async for piece in stream.chunks(3)] == []
 
-    assert len(peer.talks) == 3
+    assert len(peer.accepted) == 3

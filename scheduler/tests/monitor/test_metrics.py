@@ -8,14 +8,14 @@ from gpu_scheduler.monitor.readings import GpuReading
 
 
 def test_each_gpu_has_its_samples() -> None:
-    """Memory in bytes; what could not be read has no sample, and a GPU that went has none at all."""
+    """Memory is in bytes. A value that could not be read has no sample, and a GPU that is gone has none at all."""
     gpus = [GpuReading(0, "GPU-0", "bus", "A100", 40960, 8192, 70, 41, 250), GpuReading(1, health=Health.UNHEALTHY)]
     registry = CollectorRegistry()
     GpuCollector(registry, "node1", lambda: gpus)
 
-    told = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    samples = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
     labels = 'gpu="0",model="A100",node="node1",uuid="GPU-0"'
-    assert sorted(told) == sorted(
+    assert sorted(samples) == sorted(
         [
             f"gpu_scheduler_monitor_gpu_utilization_percent{{{labels}}} 70.0",
             f"gpu_scheduler_monitor_gpu_memory_total_bytes{{{labels}}} 4.294967296e+10",

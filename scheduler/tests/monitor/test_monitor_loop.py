@@ -21,25 +21,25 @@ SICK = replace(IDLE, health=Health.UNHEALTHY, why="it is lost")
 
 
 @dataclass
-class World:
-    """A source, two places to write, a heart, and a clock that only this moves."""
+class FakePorts:
+    """A source, two sinks, a node lease, and a clock that only the test moves."""
 
     readings: list[tuple[GpuReading, ...] | Exception] = field(default_factory=lambda: [(IDLE,)])
     refusals: list[str] = field(default_factory=list)
     mirror_refusals: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    failed_renewals: list[str] = field(default_factory=list)
     node: list[Report] = field(default_factory=list)
     mirror: list[Report] = field(default_factory=list)
     renewals: int = 0
     now: float = 100.0
 
     def monitor(self, **timings: float) -> Monitor:
-        """A monitor of this world."""
+        """Return a monitor with these ports."""
         return Monitor(
             _Source(self),
-            _Place(self.node, self.refusals),
-            _Place(self.mirror, self.mirror_refusals),
-            _Heart(self),
+            _Sink(self.node, self.refusals),
+            _Sink(self.mirror, self.mirror_refusals),
+            _NodeLease(self),
             goal=80,
             timings=MonitorTimings(**timings),
             clock=lambda: self.now,
@@ -49,10 +49,10 @@ class World:
 
 @dataclass
 class _Source:
-    world: World
+    ports: FakePorts
 
     async def read(self) -> tuple[GpuReading, ...]:
-        readings = self.world.readings
+        readings = self.ports.readings
         reading = readings.pop(0) if len(readings) > 1 else readings[0]
         if isinstance(reading, Exception):
             raise reading
@@ -60,7 +60,7 @@ class _Source:
 
 
 @dataclass
-class _Place:
+class _Sink:
     reports: list[Report]
     refusals: list[str]
 
@@ -72,96 +72,99 @@ class _Place:
 
 
 @dataclass
-class _Heart:
-    world: World
+class _NodeLease:
+    ports: FakePorts
 
     async def renew(self) -> str | None:
-        if self.world.skipped:
-            return self.world.skipped.pop(0)
-        self.world.renewals += 1
+        if self.ports.failed_renewals:
+            return self.ports.failed_renewals.pop(0)
+        self.ports.renewals += 1
         return None
 
 
-async def test_news_is_written_once_and_every_look_beats() -> None:
-    """The first reading is news; the same again is none; what changed is written with the time of its look."""
-    world = World([(IDLE,), (IDLE,), (BUSY,), (BUSY,)])
-    monitor = world.monitor()
+@pytest.mark.promise("monitor-2")
+async def test_a_change_is_written_once_and_every_read_renews_the_lease() -> None:
+    """The first reading is a change, the same again is not. A change is written with the time of its read."""
+    ports = FakePorts([(IDLE,), (IDLE,), (BUSY,), (BUSY,)])
+    monitor = ports.monitor()
     for _ in range(4):
-        assert await monitor.look() is None
-        world.now += 15
+        assert await monitor.run_once() is None
+        ports.now += 15
 
     expected = [Report((IDLE,), "1970-01-01T00:01:40Z"), Report((BUSY,), "1970-01-01T00:02:10Z")]
-    assert world.node == world.mirror == expected
-    assert world.renewals == 4
+    assert ports.node == ports.mirror == expected
+    assert ports.renewals == 4
     assert monitor.gpus == (BUSY,)
 
 
-async def test_what_was_written_is_written_again_after_a_while() -> None:
-    """Unchanged, its time included, so that the API server sees no change; what only flickered stays out."""
+async def test_the_last_report_is_written_again_after_a_while() -> None:
+    """Report and time are the same, so the API server sees no change. Small changes since then are left out."""
     flicker = replace(IDLE, utilization=9)
-    world = World([(IDLE,), (flicker,)])
-    monitor = world.monitor(resync=60)
-    await monitor.look()
-    for world.now in (115, 159, 160, 161):
-        await monitor.look()
+    ports = FakePorts([(IDLE,), (flicker,)])
+    monitor = ports.monitor(resync=60)
+    await monitor.run_once()
+    for ports.now in (115, 159, 160, 161):
+        await monitor.run_once()
 
-    assert world.node == [Report((IDLE,), "1970-01-01T00:01:40Z")] * 2
-
-
-async def test_a_look_that_failed_writes_nothing_and_does_not_beat() -> None:
-    """So the Lease grows old, and whoever reads it knows that nobody knows how the GPUs are."""
-    world = World([(IDLE,), UnreadableError("the driver has not answered for 10 s"), (IDLE,)])
-    monitor = world.monitor()
-    told = [await monitor.look() for _ in range(3)]
-
-    assert told == [None, "the driver has not answered for 10 s", None]
-    assert (len(world.node), world.renewals) == (1, 2)
+    assert ports.node == [Report((IDLE,), "1970-01-01T00:01:40Z")] * 2
 
 
-async def test_news_that_cannot_be_written_stops_the_heart() -> None:
-    """A Lease says that what stands written is so; the write is tried again at each look, and then it is so again."""
-    world = World([(IDLE,), (SICK,)])
-    monitor = world.monitor()
-    await monitor.look()
-    world.refusals += ["HTTP 403: no", "HTTP 500: not now"]
-    told = [await monitor.look() for _ in range(3)]
+@pytest.mark.promise("monitor-3")
+async def test_a_failed_read_writes_nothing_and_does_not_renew_the_lease() -> None:
+    """So the Lease expires, and its readers know that the state of the GPUs is unknown."""
+    ports = FakePorts([(IDLE,), UnreadableError("the driver has not answered for 10 s"), (IDLE,)])
+    monitor = ports.monitor()
+    reported = [await monitor.run_once() for _ in range(3)]
 
-    assert told == ["HTTP 403: no", "HTTP 500: not now", None]
-    assert [report.gpus for report in world.node] == [(IDLE,), (SICK,)]
-    assert world.renewals == 2
+    assert reported == [None, "the driver has not answered for 10 s", None]
+    assert (len(ports.node), ports.renewals) == (1, 2)
 
 
-async def test_a_refused_resync_stops_the_heart_too() -> None:
-    """Nobody can tell then whether it still stands there."""
-    world = World(refusals=[])
-    monitor = world.monitor(resync=10)
-    await monitor.look()
-    world.now += 10
-    world.refusals.append("HTTP 403: no")
+@pytest.mark.promise("monitor-3")
+async def test_a_change_that_cannot_be_written_stops_the_renewals() -> None:
+    """A renewed Lease says that the written report is current. The write is repeated at each read until it succeeds."""
+    ports = FakePorts([(IDLE,), (SICK,)])
+    monitor = ports.monitor()
+    await monitor.run_once()
+    ports.refusals += ["HTTP 403: no", "HTTP 500: not now"]
+    reported = [await monitor.run_once() for _ in range(3)]
 
-    assert await monitor.look() == "HTTP 403: no"
-    assert await monitor.look() is None
+    assert reported == ["HTTP 403: no", "HTTP 500: not now", None]
+    assert [report.gpus for report in ports.node] == [(IDLE,), (SICK,)]
+    assert ports.renewals == 2
+
+
+async def test_a_refused_resync_stops_the_renewals_too() -> None:
+    """It is then unknown whether the report is still stored."""
+    ports = FakePorts(refusals=[])
+    monitor = ports.monitor(resync=10)
+    await monitor.run_once()
+    ports.now += 10
+    ports.refusals.append("HTTP 403: no")
+
+    assert await monitor.run_once() == "HTTP 403: no"
+    assert await monitor.run_once() is None
 
 
 async def test_the_mirror_may_fail() -> None:
-    """It is for people: the heart beats on, and it is tried again at the next look."""
-    world = World(mirror_refusals=["HTTP 500: not now"])
-    monitor = world.monitor()
-    told = [await monitor.look() for _ in range(2)]
+    """It is for people. The Lease is renewed, and the write is repeated at the next read."""
+    ports = FakePorts(mirror_refusals=["HTTP 500: not now"])
+    monitor = ports.monitor()
+    reported = [await monitor.run_once() for _ in range(2)]
 
-    assert told == [None, None]
-    assert (len(world.node), len(world.mirror), world.renewals) == (1, 1, 2)
+    assert reported == [None, None]
+    assert (len(ports.node), len(ports.mirror), ports.renewals) == (1, 1, 2)
 
 
-async def test_a_beat_that_failed_is_told() -> None:
-    """The Lease grows old meanwhile."""
-    world = World(skipped=["HTTP 403: no"])
+async def test_a_failed_renewal_is_reported() -> None:
+    """The Lease expires meanwhile."""
+    ports = FakePorts(failed_renewals=["HTTP 403: no"])
 
-    assert await world.monitor().look() == "HTTP 403: no"
+    assert await ports.monitor().run_once() == "HTTP 403: no"
 
 
 async def rounds(monitor: Monitor, until: Callable[[], bool]) -> None:
-    """Let the loop run until that is so."""
+    """Run the loop until `until` returns true."""
     task = asyncio.create_task(monitor.run())
     async with asyncio.timeout(limit(3)):
         while not until():  # noqa: ASYNC110 - the loop sets no event
@@ -172,50 +175,50 @@ async def rounds(monitor: Monitor, until: Callable[[], bool]) -> None:
 
 
 async def test_no_failure_ends_the_loop(caplog: pytest.LogCaptureFixture) -> None:
-    """An error of our own is logged with its trace, costs one look, and shows in the problem until the next."""
-    world = World([RuntimeError("a bug"), (IDLE,)])
-    monitor = world.monitor(interval=0.001)
+    """An error of our own is logged with its trace, costs one read, and is the problem until the next read."""
+    ports = FakePorts([RuntimeError("a bug"), (IDLE,)])
+    monitor = ports.monitor(interval=0.001)
     assert monitor.problem == "nothing has been read yet"
     seen = []
-    world.node.append(Report((), ""))
+    ports.node.append(Report((), ""))
 
     def healed() -> bool:
-        world.now += 1
+        ports.now += 1
         seen.append(monitor.problem)
         return monitor.problem is None
 
     await rounds(monitor, healed)
 
-    assert "looking ended in an error of our own" in seen
+    assert "looking failed with an internal error" in seen
     assert "a bug" in caplog.text
 
 
-async def test_a_problem_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """When it begins and when it ends; not at every look in between."""
+async def test_a_problem_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """When it begins and when it ends, not at every read in between."""
     caplog.set_level(logging.INFO)
     failing = UnreadableError("the driver has not answered for 10 s")
-    world = World([(IDLE,), failing, failing, failing, (IDLE,)])
-    monitor = world.monitor(interval=0.001)
+    ports = FakePorts([(IDLE,), failing, failing, failing, (IDLE,)])
+    monitor = ports.monitor(interval=0.001)
 
     def over() -> bool:
-        world.now += 1
-        return world.renewals > 1
+        ports.now += 1
+        return ports.renewals > 1
 
     await rounds(monitor, over)
 
-    told = [record.message for record in caplog.records]
-    assert told.count("What stands written of this node grows old") == 1
-    assert told.count("The node's GPUs are read and written") == 2
+    reported = [record.message for record in caplog.records]
+    assert reported.count("The values written for this node are out of date") == 1
+    assert reported.count("The node's GPUs are read and written") == 2
 
 
-async def test_the_loop_keeps_its_interval_and_shows_its_pulse() -> None:
-    """The time that a look takes is not added; the pulse is the time since the loop came round."""
-    world = World()
-    monitor = world.monitor(interval=15)
-    world.now += 7
+async def test_the_loop_keeps_its_interval_and_shows_its_heartbeat_age() -> None:
+    """The time of a read is not added. The heartbeat age is the time since the loop's last turn."""
+    ports = FakePorts()
+    monitor = ports.monitor(interval=15)
+    ports.now += 7
 
     assert monitor.heartbeat_age == 7
-    await rounds(monitor, lambda: world.renewals > 0)
+    await rounds(monitor, lambda: ports.renewals > 0)
     assert monitor.heartbeat_age == 0
     await asyncio.sleep(0.05)
-    assert world.renewals == 1
+    assert ports.renewals == 1

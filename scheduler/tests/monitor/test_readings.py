@@ -1,14 +1,17 @@
-"""Which changes of a node's GPUs are written, and in which words."""
+"""Which changes of a node's GPUs are written, and for which reason."""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.monitor.readings import (
     GpuReading,
     MigDevice,
     Tier,
+    faults_of,
     health_of,
     reason_to_write,
     schedulable,
@@ -20,7 +23,7 @@ GOAL = 80
 IDLE = GpuReading(0, "GPU-0", "00000000:01:00.0", "A100-40GB", 40960, 0, 0, 30, 55)
 BUSY = replace(IDLE, used=8192, utilization=70)
 SICK = replace(BUSY, health=Health.UNHEALTHY, why="it is lost")
-MUTE = GpuReading(0)
+UNREAD = GpuReading(0)
 
 CHANGES = {
     "nothing": (BUSY, BUSY, None),
@@ -28,47 +31,47 @@ CHANGES = {
     "memory by 4.9 %": (IDLE, replace(IDLE, used=2007), None),
     "memory by 5 %": (IDLE, replace(IDLE, used=2048), "memory"),
     "memory back by 5 %": (BUSY, replace(BUSY, used=6144), "memory"),
-    "memory that nobody could read before": (replace(IDLE, used=None), IDLE, "memory"),
-    "memory that nobody can read any more": (IDLE, replace(IDLE, used=None), "memory"),
-    "memory of an unknown whole, by a little": (GpuReading(0, used=1000), GpuReading(0, used=1049), None),
-    "memory of an unknown whole, by a twentieth": (GpuReading(0, used=1000), GpuReading(0, used=1050), "memory"),
-    "the first memory of an unknown whole": (GpuReading(0, used=0), GpuReading(0, used=1), "memory"),
-    "no memory of an unknown whole": (GpuReading(0, used=0), GpuReading(0, used=0), None),
+    "memory that was not read before": (replace(IDLE, used=None), IDLE, "memory"),
+    "memory that is no longer read": (IDLE, replace(IDLE, used=None), "memory"),
+    "memory of an unknown total, by 4.9 %": (GpuReading(0, used=1000), GpuReading(0, used=1049), None),
+    "memory of an unknown total, by 5 %": (GpuReading(0, used=1000), GpuReading(0, used=1050), "memory"),
+    "the first memory of an unknown total": (GpuReading(0, used=0), GpuReading(0, used=1), "memory"),
+    "no memory of an unknown total": (GpuReading(0, used=0), GpuReading(0, used=0), None),
     "utilization by 9 points": (BUSY, replace(BUSY, utilization=79), None),
     "utilization by 10 points": (IDLE, replace(IDLE, utilization=10), "utilization"),
     "utilization back by 10 points": (BUSY, replace(BUSY, utilization=60), "utilization"),
     "utilization up to the goal": (replace(BUSY, utilization=75), replace(BUSY, utilization=80), None),
-    "utilization that nobody can read any more": (IDLE, replace(IDLE, utilization=None), "utilization"),
-    "utilization that nobody could read before": (replace(IDLE, utilization=None), IDLE, "utilization"),
-    "nothing to read at all": (MUTE, MUTE, None),
+    "utilization that is no longer read": (IDLE, replace(IDLE, utilization=None), "utilization"),
+    "utilization that was not read before": (replace(IDLE, utilization=None), IDLE, "utilization"),
+    "no value that is read": (UNREAD, UNREAD, None),
     "health": (BUSY, replace(BUSY, health=Health.DEGRADED, why="2 rows wait"), "health"),
     "health before memory": (IDLE, replace(SICK, used=9000), "health"),
-    "what is wrong": (SICK, replace(SICK, why="it needs a reset"), "health"),
+    "the reason of its health": (SICK, replace(SICK, why="it needs a reset"), "health"),
     "the tier": (replace(BUSY, utilization=39), replace(BUSY, utilization=41), "tier"),
     "its UUID": (IDLE, replace(IDLE, uuid="GPU-1"), "membership"),
-    "its slices": (IDLE, replace(IDLE, slices=(MigDevice("MIG-0", 4864),)), "membership"),
+    "its MIG devices": (IDLE, replace(IDLE, mig_devices=(MigDevice("MIG-0", 4864),)), "membership"),
     "its index before its health": (IDLE, replace(SICK, index=1), "membership"),
 }
 
 
-@pytest.mark.parametrize(("told", "now", "why"), CHANGES.values(), ids=CHANGES)
-def test_what_is_worth_a_write(told: GpuReading, now: GpuReading, why: str | None) -> None:
-    """Membership, health, tier, memory by 5 %, utilization by 10 points: each has a word; what flickers has none."""
-    assert reason_to_write([told], [now], GOAL) == why
+@pytest.mark.parametrize(("written", "now", "why"), CHANGES.values(), ids=CHANGES)
+def test_a_change_has_a_reason_to_be_written(written: GpuReading, now: GpuReading, why: str | None) -> None:
+    """Membership, health, tier, memory by 5 %, utilization by 10 points. Smaller changes have none."""
+    assert reason_to_write([written], [now], GOAL) == why
 
 
-def test_one_gpu_across_the_goal_is_news_though_its_node_is_not() -> None:
-    """A card above the goal gets no pod by strategy, so the scheduler must know of it at once."""
-    calm = replace(BUSY, index=1, utilization=41)
+def test_one_gpu_across_the_goal_is_a_change_of_its_node() -> None:
+    """A device above the goal gets no pod by strategy, so the scheduler must know it at once."""
+    quiet = replace(BUSY, index=1, utilization=41)
     below, above = replace(BUSY, utilization=80), replace(BUSY, utilization=81)
 
-    assert reason_to_write([below, calm], [above, calm], GOAL) == "utilization"
-    assert reason_to_write([above, calm], [below, calm], GOAL) == "utilization"
-    assert reason_to_write([above, calm], [replace(above, utilization=88), calm], GOAL) is None
+    assert reason_to_write([below, quiet], [above, quiet], GOAL) == "utilization"
+    assert reason_to_write([above, quiet], [below, quiet], GOAL) == "utilization"
+    assert reason_to_write([above, quiet], [replace(above, utilization=88), quiet], GOAL) is None
 
 
-def test_a_gpu_that_comes_or_goes_is_news() -> None:
-    """Also where all that are left are as they were."""
+def test_a_gpu_that_comes_or_goes_is_a_change() -> None:
+    """Even if all others are unchanged."""
     assert reason_to_write([], [IDLE], GOAL) == "membership"
     assert reason_to_write([IDLE, replace(IDLE, index=1)], [IDLE], GOAL) == "membership"
     assert reason_to_write([], [], GOAL) is None
@@ -76,7 +79,7 @@ def test_a_gpu_that_comes_or_goes_is_news() -> None:
 
 TIERS = {
     "no GPU": ([], Tier.LOW),
-    "none that tells": ([None], Tier.LOW),
+    "no utilization": ([None], Tier.LOW),
     "idle": ([0, 0], Tier.LOW),
     "just below half the goal": ([39, None], Tier.LOW),
     "half the goal": ([40], Tier.MEDIUM),
@@ -87,29 +90,29 @@ TIERS = {
 
 @pytest.mark.parametrize(("utilizations", "tier"), TIERS.values(), ids=TIERS)
 def test_tier_is_the_mean_against_the_goal(utilizations: list[int | None], tier: Tier) -> None:
-    """Low below half of it, high above it."""
+    """Low below half of the goal, high above the goal."""
     assert tier_of([GpuReading(index, utilization=each) for index, each in enumerate(utilizations)], GOAL) is tier
 
 
 NODES = {
     "no GPU": ([], Health.HEALTHY, False),
-    "all well": ([IDLE, BUSY], Health.HEALTHY, True),
-    "one that wears": ([replace(IDLE, health=Health.DEGRADED)], Health.DEGRADED, True),
-    "one that is lost": ([IDLE, SICK], Health.DEGRADED, True),
-    "none left": ([SICK, SICK], Health.UNHEALTHY, False),
+    "all healthy": ([IDLE, BUSY], Health.HEALTHY, True),
+    "one degraded": ([replace(IDLE, health=Health.DEGRADED)], Health.DEGRADED, True),
+    "one unhealthy": ([IDLE, SICK], Health.DEGRADED, True),
+    "all unhealthy": ([SICK, SICK], Health.UNHEALTHY, False),
 }
 
 
 @pytest.mark.parametrize(("gpus", "health", "takes_work"), NODES.values(), ids=NODES)
-def test_a_node_is_as_well_as_its_gpus(gpus: list[GpuReading], health: Health, takes_work: bool) -> None:  # noqa: FBT001 - from the table
-    """Unhealthy when none can take work, degraded when any is not well."""
+def test_the_health_of_a_node_is_that_of_its_gpus(gpus: list[GpuReading], health: Health, takes_work: bool) -> None:  # noqa: FBT001 - from the table
+    """Unhealthy if no GPU can take work, degraded if any GPU is not healthy."""
     assert health_of(gpus) is health
     assert schedulable(gpus) is takes_work
 
 
 LINES = {
     "healthy: 2 GPUs, utilization 35 %, memory 8192 of 81920 MiB": [IDLE, BUSY],
-    "healthy: 1 GPU": [MUTE],
+    "healthy: 1 GPU": [UNREAD],
     "healthy: 1 GPU, memory 0 of 512 MiB": [GpuReading(0, total=512)],
     "healthy: 0 GPUs": [],
     "degraded: 2 GPUs, utilization 35 %, memory 8192 of 81920 MiB; GPU 1 is unhealthy: it is lost": [
@@ -121,5 +124,25 @@ LINES = {
 
 @pytest.mark.parametrize(("line", "gpus"), LINES.items(), ids=LINES)
 def test_the_status_is_one_line_for_people(line: str, gpus: list[GpuReading]) -> None:
-    """What is wrong stands at its end, GPU by GPU."""
+    """Its end has the reasons of unhealthy GPUs, one by one."""
     assert status_of(gpus) == line
+
+
+FAULTS = st.dictionaries(
+    st.integers(0, 255),
+    st.tuples(st.sampled_from([Health.DEGRADED, Health.UNHEALTHY]), st.text().filter(lambda text: "; GPU" not in text)),
+)
+
+
+@given(faults=FAULTS)
+def test_what_is_wrong_with_each_gpu_is_read_from_the_line(faults: dict[int, tuple[Health, str]]) -> None:
+    """The verb `health` shows it."""
+    sick = [replace(IDLE, index=index, health=health, why=why) for index, (health, why) in faults.items()]
+
+    assert faults_of(status_of([replace(IDLE, index=256), *sick])) == {gpu.index: gpu.why for gpu in sick}
+
+
+@pytest.mark.parametrize("line", ["", "broken", "healthy: 4 GPUs", "unhealthy: 1 GPU; GPU x is unhealthy: it is lost"])
+def test_a_line_without_faults_has_none(line: str) -> None:
+    """Others may have written the annotation."""
+    assert faults_of(line) == {}

@@ -1,4 +1,4 @@
-"""A whole monitor in this process, over a scripted API server."""
+"""A whole monitor in this process, against a scripted API server."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def free_port() -> int:
 
 @pytest.fixture
 def inventory(tmp_path: Path) -> Path:
-    """A declared node1."""
+    """Write an inventory that declares node1."""
     file = tmp_path / "inventory.yaml"
     file.write_text(INVENTORY)
     return file
 
 
 def declare(inventory: Path, text: str) -> None:
-    """Write what is declared."""
+    """Write the inventory."""
     inventory.write_text(text)
 
 
 def settings(inventory: Path, **others: Any) -> MonitorSettings:
-    """A monitor's settings on this host."""
+    """Return the settings of a monitor on this host."""
     given = {
         "node_name": "node1",
         "bind_address": "127.0.0.1",
@@ -78,7 +78,7 @@ def settings(inventory: Path, **others: Any) -> MonitorSettings:
 
 
 def script(server: FakeServer, *, lease: int = 200) -> None:
-    """An API server that takes what a monitor writes, and has one pod on its node."""
+    """Script an API server that accepts a monitor's writes and has one pod on its node."""
     server.on("PATCH", NODE, Reply(body={"metadata": {"name": "node1", "uid": "uid-1"}}))
     server.on("PATCH", GPUNODE, Reply(404))
     server.on("PATCH", LEASE, Reply(lease))
@@ -88,7 +88,7 @@ def script(server: FakeServer, *, lease: int = 200) -> None:
 
 @asynccontextmanager
 async def monitoring(given: MonitorSettings, **scripted: int) -> AsyncIterator[tuple[FakeServer, MonitorProcess, str]]:
-    """A monitor that runs, and where it serves."""
+    """Run a monitor; yield its API server, the monitor and its URL."""
     async with connected() as (server, api):
         script(server, **scripted)
         node, stop = MonitorProcess(given, api), asyncio.Event()
@@ -101,13 +101,13 @@ async def monitoring(given: MonitorSettings, **scripted: int) -> AsyncIterator[t
 
 
 async def ask(url: str) -> tuple[int, str]:
-    """Status and text."""
+    """Return the status and the text of a GET."""
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return response.status, await response.text()
 
 
 async def test_a_node_is_read_written_and_kept_fresh(inventory: Path) -> None:
-    """The pods of this node alone are watched; when the load goes with its pod, that is written; the Lease beats on."""
+    """Only this node's pods are watched. When the load goes with its pod, that is written; the Lease is renewed."""
     async with monitoring(settings(inventory)) as (server, node, url):
         await until(lambda: len(server.asked("PATCH", LEASE)) > 3)
 
@@ -123,7 +123,7 @@ async def test_a_node_is_read_written_and_kept_fresh(inventory: Path) -> None:
         assert node.monitor.problem is None
 
 
-async def test_what_is_wrong_shows_in_readiness(inventory: Path) -> None:
+async def test_readiness_shows_the_monitors_problem(inventory: Path) -> None:
     """A broken inventory, and then a Lease that is refused."""
     declare(inventory, "node1: many")
     async with monitoring(settings(inventory), lease=403) as (server, node, url):
@@ -144,20 +144,21 @@ async def test_a_stuck_loop_is_not_alive(inventory: Path, monkeypatch: pytest.Mo
         await until(lambda: server.asked("PATCH", LEASE))
         status, text = await ask(f"{url}/livez")
 
-    assert (status, "the loop has shown no sign of life for 0 s" in text) == (503, True)
+    assert (status, "the loop has not run for 0 s" in text) == (503, True)
 
 
-async def test_the_source_is_what_the_settings_say(inventory: Path) -> None:
-    """With NVML nothing is watched."""
+async def test_the_settings_choose_the_source(inventory: Path) -> None:
+    """With NVML the monitor watches no pods."""
     async with connected() as (_, api):
-        source, feeds = MonitorProcess(settings(inventory, monitor_source="nvml"), api)._source()
+        source, handlers = MonitorProcess(settings(inventory, monitor_source="nvml"), api)._source()
 
     assert isinstance(source, NvmlSource)
-    assert feeds == {}
+    assert handlers == {}
 
 
+@pytest.mark.promise("monitor-5")
 async def test_a_signal_ends_the_monitor(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is taken back: what stands written grows old with its Lease."""
+    """It deletes nothing: its report becomes stale with its Lease."""
     async with connected() as (server, api):
         script(server)
 
@@ -174,7 +175,7 @@ async def test_a_signal_ends_the_monitor(inventory: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_taken_port_is_bad_input(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence names the variable that changes it."""
+    """The sentence names the variable to change."""
     async with connected() as (server, api):
         script(server)
 

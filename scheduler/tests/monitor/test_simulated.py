@@ -23,14 +23,14 @@ FOUR = b'{"node1": [{"count": 4, "model": "A100-40GB", "memoryTotalMiB": 40960}]
 TWO_KINDS = b"""\
 # Edited by people.
 node1:
-  - {count: 2, model: A100-80GB, memoryTotalMiB: 81920, utilization: {1: 55}}
+  - {count: 2, model: A100-80GB, memoryTotalMiB: 81920, utilization: {1: 55}, temperature: {1: 91}, power: {0: 280}}
   - {count: 1, model: L4-24GB, memoryTotalMiB: 24576, health: {2: degraded}}
 node2: []
 """
 
 
 def test_groups_make_gpus() -> None:
-    """In their order, numbered through; the same UUIDs at every start, and on every node others."""
+    """In their order, with consecutive indices. UUIDs are the same at every start, and others on every node."""
     gpus = declared(TWO_KINDS, "node1")
 
     assert [(gpu.index, gpu.model, gpu.total, gpu.health, gpu.utilization) for gpu in gpus] == [
@@ -46,8 +46,8 @@ def test_groups_make_gpus() -> None:
     assert four[0].uuid == "GPU-a05c6894-afaa-56aa-b3a2-dc33db7d311a"
 
 
-def test_an_index_may_stand_in_quotes() -> None:
-    """JSON knows no other keys."""
+def test_an_index_may_have_quotes() -> None:
+    """JSON has no other keys."""
     text = b'{"node1": [{"count": 2, "model": "L4", "memoryTotalMiB": 1, "health": {"1": "unhealthy"}}]}'
 
     assert [gpu.health for gpu in declared(text, "node1")] == [Health.HEALTHY, Health.UNHEALTHY]
@@ -55,24 +55,30 @@ def test_an_index_may_stand_in_quotes() -> None:
 
 @pytest.mark.parametrize("node", ["node2", "node3"])
 def test_a_node_may_have_none(node: str) -> None:
-    """Declared so, or not declared at all."""
+    """It is declared without GPUs, or not declared at all."""
     assert declared(TWO_KINDS, node) == ()
 
 
 GROUP = b"node1: [{count: 2, model: L4, memoryTotalMiB: 24576}]"
 WRONG = {
-    "no YAML": (b"[", "cannot use the inventory: while parsing"),
-    "nothing": (b"", "Expected `object`, got `null`"),
-    "no UTF-8": (b"\xff", "invalid leading UTF-8 octet"),
+    "not YAML": (b"[", "cannot use the inventory: while parsing"),
+    "an empty file": (b"", "Expected `object`, got `null`"),
+    "not UTF-8": (b"\xff", "invalid leading UTF-8 octet"),
     "a word": (b"node1: many", "Expected `array`, got `str`"),
     "a negative count": (GROUP.replace(b"2", b"-1", 1), "Expected `int` >= 0"),
     "too many in a group": (GROUP.replace(b"count: 2", b"count: 257"), "Expected `int` <= 256"),
     "no memory": (GROUP.replace(b", memoryTotalMiB: 24576", b""), "missing required field `memoryTotalMiB`"),
-    "memory of nothing": (GROUP.replace(b"24576", b"0"), "Expected `int` >= 1"),
+    "a memory of zero": (GROUP.replace(b"24576", b"0"), "Expected `int` >= 1"),
     "an unknown field": (GROUP.replace(b"model", b"colour: red, model"), "unknown field `colour`"),
     "an unknown health": (GROUP.replace(b"model", b"health: {0: ill}, model"), "Invalid enum value 'ill'"),
     "too high a utilization": (GROUP.replace(b"model", b"utilization: {0: 101}, model"), "Expected `int` <= 100"),
-    "an index that the group lacks": (
+    "too high a temperature": (GROUP.replace(b"model", b"temperature: {0: 1001}, model"), "Expected `int` <= 1000"),
+    "a negative power": (GROUP.replace(b"model", b"power: {0: -1}, model"), "Expected `int` >= 0"),
+    "a power of a GPU outside its group": (
+        GROUP.replace(b"model", b"power: {2: 1}, model"),
+        "node1 has no GPU 2 in its group of L4, which has 0 to 1",
+    ),
+    "an index outside its group": (
         GROUP.replace(b"model", b"health: {2: degraded}, model"),
         "node1 has no GPU 2 in its group of L4, which has 0 to 1",
     ),
@@ -89,7 +95,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "sentence"), WRONG.values(), ids=WRONG)
 def test_a_wrong_inventory_is_one_sentence_with_an_example(text: bytes, sentence: str) -> None:
-    """Nothing of it is taken, whatever is wrong with it."""
+    """No part of a wrong inventory is used."""
     with pytest.raises(UnreadableError) as caught:
         declared(text, "node1")
 
@@ -101,14 +107,14 @@ def test_a_wrong_inventory_is_one_sentence_with_an_example(text: bytes, sentence
 
 
 def test_a_node_has_a_limit() -> None:
-    """What can be simulated still fits into an annotation."""
+    """The simulated GPUs must fit into an annotation."""
     text = GROUP[:-1] + b", " + GROUP[GROUP.index(b"{") :]
     with pytest.raises(UnreadableError, match=f"node1 has {MOST + 2} GPUs: at most {MOST} can be simulated"):
         declared(text.replace(b"count: 2", b"count: 256", 1), "node1")
 
 
 def pod(name: str, *, node: str | None = "node1", phase: str = "Running", literal: str = "", **notes: str) -> Pod:
-    """A pod that is bound; `notes` are annotations of ours, and `literal` what its container sets."""
+    """Return a bound pod; `notes` are annotations of ours, `literal` is its container's CUDA_VISIBLE_DEVICES."""
     annotations = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in notes.items()}
     env = (EnvVar("CUDA_VISIBLE_DEVICES", literal),) if literal else None
     environment = environment_of((Container(ContainerKind.CONTAINER, 0, "main", env),))
@@ -124,7 +130,7 @@ def pod(name: str, *, node: str | None = "node1", phase: str = "Running", litera
 
 
 def by_strategy(name: str, devices: str, **notes: str) -> Pod:
-    """A pod that a strategy placed."""
+    """Return a pod that a strategy placed."""
     return pod(name, assigned_devices=devices, count=str(len(devices.split(","))), **notes)
 
 
@@ -137,26 +143,26 @@ UUID = declared(FOUR, "node1")[2].uuid or ""
 
 # pods → index → (memory, utilization)
 LOADS: dict[str, tuple[tuple[Pod, ...], dict[int, tuple[int, int]]]] = {
-    "nobody": ((), {}),
+    "no pod": ((), {}),
     "exclusive, with memory": ((by_strategy("a", "1", memory="8192"),), {1: (8192, 70)}),
-    "exclusive, of two, without": ((by_strategy("a", "0,3"),), {0: (40960, 70), 3: (40960, 70)}),
+    "exclusive, on two devices, without memory": ((by_strategy("a", "0,3"),), {0: (40960, 70), 3: (40960, 70)}),
     "a share": ((by_strategy("a", "0", **SHARED),), {0: (10240, 17)}),
     "two shares": ((by_strategy("a", "0", **SHARED), by_strategy("b", "0", **SHARED)), {0: (20480, 34)}),
     "by the map": ((MAPPED,), {1: (40960, 70)}),
     "a literal": ((pod("a", literal="2"),), {2: (40960, 70)}),
     "a UUID": ((pod("a", literal=UUID),), {2: (40960, 70)}),
-    "two by the map on one card": ((MAPPED, pod("b", literal="1")), {1: (40960, 100)}),
-    "more than there is": ((by_strategy("a", "0", memory="99999"),), {0: (40960, 70)}),
-    "a card that the node lacks": ((pod("a", literal="7"),), {}),
+    "a map and a literal on one device": ((MAPPED, pod("b", literal="1")), {1: (40960, 100)}),
+    "more memory than the device has": ((by_strategy("a", "0", memory="99999"),), {0: (40960, 70)}),
+    "a device that the node does not have": ((pod("a", literal="7"),), {}),
     "an observer": ((pod("a", assigned_devices="1", observer="true"),), {}),
-    "a finished one": ((pod("a", literal="1", phase="Succeeded"),), {}),
-    "one elsewhere": ((pod("a", literal="1", node="node2"),), {}),
+    "a finished pod": ((pod("a", literal="1", phase="Succeeded"),), {}),
+    "a pod on another node": ((pod("a", literal="1", node="node2"),), {}),
 }
 
 
 @pytest.mark.parametrize(("pods", "loads"), LOADS.values(), ids=LOADS)
 def test_load_follows_the_pods(pods: tuple[Pod, ...], loads: dict[int, tuple[int, int]]) -> None:
-    """They take what they say, else all of a card; whoever has one alone works it at 70 %, a sharer by its share."""
+    """A pod takes its own memory, else all of a device. Alone it uses 70 % of it, a sharing pod its share of that."""
     here = NodePods("node1")
     for each in pods:
         here.applied(each)
@@ -164,8 +170,9 @@ def test_load_follows_the_pods(pods: tuple[Pod, ...], loads: dict[int, tuple[int
     assert here.loads(declared(FOUR, "node1")) == loads
 
 
+@pytest.mark.promise("monitor-4")
 def test_load_goes_with_the_pods() -> None:
-    """Finished, or gone."""
+    """When a pod has finished, or is gone."""
     here = NodePods("node1")
     gpus = declared(FOUR, "node1")
     one = pod("a", literal="1")
@@ -179,15 +186,16 @@ def test_load_goes_with_the_pods() -> None:
 
 
 def source(file: Path, pods: NodePods, *, synced: bool = True, deadline: float = 1) -> SimulatedSource:
-    """A source of node1."""
+    """Return a source of node1."""
     event = asyncio.Event()
     if synced:
         event.set()
     return SimulatedSource(file, "node1", pods, event, deadline=deadline)
 
 
-async def test_the_file_is_read_anew_at_each_look(tmp_path: Path) -> None:
-    """So health can be changed while all runs; what the file says of utilization beats what pods do."""
+@pytest.mark.promise("monitor-4")
+async def test_the_file_is_read_anew_at_each_read(tmp_path: Path) -> None:
+    """So health can be changed at run time. The file's utilization takes precedence over the pods'."""
     file = tmp_path / "inventory.yaml"
     file.write_bytes(TWO_KINDS)
     pods = NodePods("node1")
@@ -202,13 +210,32 @@ async def test_the_file_is_read_anew_at_each_look(tmp_path: Path) -> None:
     assert [gpu.health for gpu in second] == [Health.HEALTHY, Health.HEALTHY, Health.UNHEALTHY]
 
 
+async def test_temperature_and_power_follow_the_load(tmp_path: Path) -> None:
+    """An idle GPU has 30 °C and 50 W, a fully utilized one 80 °C and 300 W. The file's values take precedence."""
+    file = tmp_path / "inventory.yaml"
+    file.write_bytes(TWO_KINDS)
+    pods = NodePods("node1")
+    pods.applied(pod("a", literal="0"))
+    reader = source(file, pods)
+    first = await reader.read()
+    file.write_bytes(GROUP.replace(b"model", b"utilization: {1: 100}, temperature: {0: 0}, power: {0: 0}, model"))
+    second = await reader.read()
+
+    assert [(gpu.utilization, gpu.temperature, gpu.power) for gpu in first] == [
+        (70, 65, 280),
+        (55, 91, 187),
+        (0, 30, 50),
+    ]
+    assert [(gpu.utilization, gpu.temperature, gpu.power) for gpu in second] == [(70, 0, 0), (100, 80, 300)]
+
+
 def missing(file: Path) -> None:
-    """Take the file away."""
+    """Delete the file."""
     file.unlink()
 
 
 def broken(file: Path) -> None:
-    """Write what can't be read."""
+    """Write an inventory that cannot be read."""
     file.write_text("node1: many")
 
 
@@ -216,10 +243,10 @@ def broken(file: Path) -> None:
     ("damage", "sentence"),
     [(missing, r"cannot read inventory .*inventory\.yaml: No such file"), (broken, "cannot use the inventory: ")],
 )
-async def test_a_file_that_cannot_be_read_is_no_answer(
+async def test_a_file_that_cannot_be_read_gives_no_reading(
     tmp_path: Path, damage: Callable[[Path], Any], sentence: str
 ) -> None:
-    """The GPUs grow stale until it is right again."""
+    """The node is stale until the file is right again."""
     file = tmp_path / "inventory.yaml"
     file.write_bytes(FOUR)
     damage(file)
@@ -229,7 +256,7 @@ async def test_a_file_that_cannot_be_read_is_no_answer(
 
 
 async def test_nothing_is_read_before_the_pods_are_known(tmp_path: Path) -> None:
-    """Cards that look idle because nobody has asked yet would draw work."""
+    """Devices that seem idle before the first list of pods would attract new pods."""
     file = tmp_path / "inventory.yaml"
     file.write_bytes(FOUR)
 

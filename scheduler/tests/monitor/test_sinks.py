@@ -1,4 +1,4 @@
-"""What a monitor asks the API server to write."""
+"""A monitor's writes to the API server."""
 
 import json
 from datetime import UTC, datetime
@@ -21,8 +21,8 @@ OWNERS = [{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": "uid-1"}]
 
 WHOLE = GpuReading(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960, 8192, 70, 41, 250)
 BARE = GpuReading(1, health=Health.UNHEALTHY, why="it is lost")
-SLICED = GpuReading(2, "GPU-2", slices=(MigDevice("MIG-0", 4864), MigDevice("MIG-1")))
-REPORT = Report((WHOLE, BARE, SLICED), "2026-11-21T12:00:00Z")
+WITH_MIG = GpuReading(2, "GPU-2", mig_devices=(MigDevice("MIG-0", 4864), MigDevice("MIG-1")))
+REPORT = Report((WHOLE, BARE, WITH_MIG), "2026-11-21T12:00:00Z")
 DEVICES: list[Object] = [
     {
         "index": 0,
@@ -47,21 +47,22 @@ DEVICES: list[Object] = [
 
 
 def node_lease(api: ApiClient, node: ApiNodeSink) -> ApiNodeLease:
-    """A heart that beats every 0.4 s."""
+    """Return a node lease with an interval of 0.4 s."""
     wall = lambda: datetime(2026, 11, 21, 12, 0, 0, 5, UTC)  # noqa: E731 - one line of a test
     return ApiNodeLease(api, node, "node1", namespace="monitors", holder="monitor-x", interval=0.4, wall=wall)
 
 
 def bodies(server: FakeServer, path: str) -> list[Object]:
-    """What was applied there; each by our own manager, over what others may have put there."""
+    """Return the bodies applied at the path. Each has our own field manager and overrides other managers."""
     asked = server.asked("PATCH", path)
     assert all(each.query == {"fieldManager": "gpu-scheduler-monitor", "force": "true"} for each in asked)
     assert all(each.headers["Content-Type"] == "application/apply-patch+yaml" for each in asked)
     return [each.body for each in asked]
 
 
-async def test_the_node_is_told_in_labels_and_annotations() -> None:
-    """Only what is ours stands in what is applied; what could not be read is left out."""
+@pytest.mark.promise("monitor-1")
+async def test_the_report_is_written_as_labels_and_annotations_of_the_node() -> None:
+    """The applied body has only our own fields. Values that could not be read are left out."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body=KNOWN))
         node = ApiNodeSink(api, "node1", 80)
@@ -86,8 +87,9 @@ async def test_the_node_is_told_in_labels_and_annotations() -> None:
         assert node.uid == "uid-1"
 
 
+@pytest.mark.promise("monitor-1")
 async def test_a_node_without_a_usable_gpu_says_so() -> None:
-    """By its label, which people and their selectors read."""
+    """By its label, for people and their selectors."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body=KNOWN))
         await ApiNodeSink(api, "node1", 80).report(Report((BARE,), ""))
@@ -96,7 +98,7 @@ async def test_a_node_without_a_usable_gpu_says_so() -> None:
 
 
 async def test_a_refusal_is_a_sentence() -> None:
-    """So is silence; neither is an exception."""
+    """A missing answer is a sentence too. Neither is an exception."""
     async with connected() as (server, api):
         node = ApiNodeSink(api, "node1", 80)
         for path in (NODE, GPUNODE, LEASE):
@@ -109,8 +111,8 @@ async def test_a_refusal_is_a_sentence() -> None:
         assert "PATCH /api/v1/nodes/node1: " in (await node.report(REPORT) or "")
 
 
-async def test_an_answer_that_is_no_node_is_no_reason_to_fail() -> None:
-    """Then nobody knows the node's uid, and what depends on it names no owner."""
+async def test_an_answer_that_is_no_node_is_no_failure() -> None:
+    """The node's uid is unknown then, and its dependent objects have no owner reference."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body="what"))
         server.on("PATCH", LEASE, Reply())
@@ -121,8 +123,8 @@ async def test_an_answer_that_is_no_node_is_no_reason_to_fail() -> None:
         assert "ownerReferences" not in bodies(server, LEASE)[0]["metadata"]
 
 
-async def test_the_gpunode_is_made_and_its_status_told() -> None:
-    """Two writes, as its status is a resource of its own; it goes with its node."""
+async def test_the_gpunode_and_its_status_are_written() -> None:
+    """Two writes, because its status is a subresource. Its owner is the node, so it is deleted with the node."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body=KNOWN))
         server.on("PATCH", GPUNODE, Reply(201))
@@ -147,10 +149,10 @@ async def test_the_gpunode_is_made_and_its_status_told() -> None:
         }
 
 
-async def test_without_the_kind_the_monitor_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told once, tried again with every writing, and told again when it was there in between."""
-    told: list[str] = []
-    monkeypatch.setattr(sinks.log, "info", lambda event, **_: told.append(event), raising=False)
+async def test_without_the_kind_the_monitor_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged once, tried again with every report, and logged again if the kind existed in between."""
+    logged: list[str] = []
+    monkeypatch.setattr(sinks.log, "info", lambda event, **_: logged.append(event), raising=False)
     async with connected() as (server, api):
         server.on("PATCH", GPUNODE, *map(Reply, (404, 404, 200, 404)))
         server.on("PATCH", f"{GPUNODE}/status", Reply())
@@ -159,11 +161,11 @@ async def test_without_the_kind_the_monitor_goes_on(monkeypatch: pytest.MonkeyPa
 
         assert [await mirror.report(REPORT) for _ in range(4)] == [None] * 4
         assert len(server.asked("PATCH", f"{GPUNODE}/status")) == 1
-        assert told == ["Kind GPUNode is not installed: going on without"] * 2
+        assert logged == ["Kind GPUNode is not installed: no GPUNode is written"] * 2
 
 
 async def test_the_lease_lasts_three_intervals() -> None:
-    """Rounded up to whole seconds; it is called as the node, belongs to it, and names this pod."""
+    """Rounded up to whole seconds. Its name and its owner are the node, its holder is this pod."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body=KNOWN))
         server.on("PATCH", LEASE, Reply())
@@ -186,8 +188,8 @@ async def test_the_lease_lasts_three_intervals() -> None:
         ]
 
 
-async def test_what_an_earlier_monitor_wrote_is_read_back() -> None:
-    """Of its GPUs only what names them; what is no list names none, and silence is told from that."""
+async def test_the_report_of_an_earlier_monitor_is_read_back() -> None:
+    """Only the fields that name its GPUs. A body without a list has no GPUs; a missing answer is None."""
     annotated = {"metadata": {"annotations": {"agentaflow.gpu/devices": json.dumps(DEVICES)}}}
     odd = {"metadata": {"annotations": {"agentaflow.gpu/devices": '{"index": 0}'}}}
     async with connected() as (server, api):
@@ -197,7 +199,7 @@ async def test_what_an_earlier_monitor_wrote_is_read_back() -> None:
         assert await node.written() == (
             GpuReading(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960),
             GpuReading(1),
-            GpuReading(2, "GPU-2", slices=SLICED.slices),
+            GpuReading(2, "GPU-2", mig_devices=WITH_MIG.mig_devices),
         )
         assert [await node.written() for _ in range(3)] == [(), (), None]
         await server.stop()

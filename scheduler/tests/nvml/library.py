@@ -1,4 +1,4 @@
-"""The stub of NVIDIA's library, compiled for a test, and a process that looks through it."""
+"""The stub of NVIDIA's library, compiled for a test, and a process that reads GPUs through it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build(folder: Path, *flags: str) -> Path:
 
 
 def environment(library: Path, lines: Path) -> dict[str, str]:
-    """Return the environment in which a process finds the stub, and the stub its lines."""
+    """Return the environment by which a process finds the stub, and the stub finds its lines."""
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return {
         "PATH": os.environ["PATH"],
@@ -44,16 +44,16 @@ def environment(library: Path, lines: Path) -> dict[str, str]:
 
 
 class Machine:
-    """Four GPUs and somebody who looks at them; `async with` is not needed: a look blocks."""
+    """Four GPUs and a process that reads them. `read` blocks, so `async with` is not needed."""
 
     def __init__(
         self, library: Path, folder: Path, *, deadline: float = 10, remembered: tuple[object, ...] = ((),)
     ) -> None:
-        """`remembered` is what an earlier monitor wrote, one answer for each time it is asked; None: no answer."""
+        """`remembered` has the reports of an earlier monitor, one for each query; None: no answer."""
         self._lines = folder / "lines"
         self.set()
         self._process = subprocess.Popen(
-            (sys.executable, HERE / "looking.py", str(deadline), json.dumps(remembered)),
+            (sys.executable, HERE / "read_gpus.py", str(deadline), json.dumps(remembered)),
             env=environment(library, self._lines),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -64,7 +64,7 @@ class Machine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, whatever its driver does."""
+        """End the process, whatever its driver does."""
         self.set()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -73,20 +73,20 @@ class Machine:
         self._process.stdout.close()
 
     def set(self, lines: Mapping[tuple[str, int], int] | None = None) -> None:
-        """Change what the stub answers: (what, GPU) → value; the file changes in one stroke."""
+        """Change the stub's answers: (what, GPU) → value. The file is replaced in one step."""
         fresh = self._lines.with_suffix(".new")
         fresh.write_text("".join(f"{what} {gpu} {value}\n" for (what, gpu), value in (lines or {}).items()))
         fresh.rename(self._lines)
 
     @property
     def threads(self) -> int:
-        """How many threads its process has."""
+        """The number of threads of its process."""
         return len(list(Path(f"/proc/{self._process.pid}/task").iterdir()))
 
-    def look(self) -> Any:
-        """Return the GPUs as one look found them, or the sentence why there are none."""
+    def read(self) -> Any:
+        """Return the GPUs of one read, or the sentence of the error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("look\n")
+        self._process.stdin.write("read\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())

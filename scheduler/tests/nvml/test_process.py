@@ -28,7 +28,7 @@ MOST_RESIDENT = 60 * MEBIBYTE
 PATIENCE = 5.0
 """Seconds that a stop may take."""
 
-# The service account's folder is a fixed place, which a test may not write to.
+# The service account's folder is a fixed path, to which a test may not write.
 START = (
     "import sys; from pathlib import Path; from gpu_scheduler.kube.config import in_cluster; "
     "in_cluster.SERVICE_ACCOUNT = Path(sys.argv.pop(1)); from gpu_scheduler.cli.main import main; main()"
@@ -46,18 +46,18 @@ POD: dict[str, Any] = {
 
 @dataclass
 class Cluster:
-    """What was asked of the API server, and the folder of a service account that leads to it."""
+    """The requests that the API server received, and the folder of a service account for it."""
 
     account: Path
     url: str = ""
     asked: list[tuple[str, str]] = field(default_factory=list)
 
-    def beats(self) -> int:
-        """How often the Lease was renewed."""
+    def renewals(self) -> int:
+        """Return how often the Lease was renewed."""
         return sum("/leases/" in path for _, path in self.asked)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """One pod, and a yes to every write."""
+        """Answer with 50 pods, and accept every write."""
         self.asked.append((request.method, request.path))
         if request.query.get("watch"):
             response = web.StreamResponse()
@@ -71,7 +71,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[Cluster]:
-    """Serve."""
+    """Serve the cluster over TLS."""
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -90,26 +90,26 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
 
 
 def start(made: Cluster, library: Path, lines: Path, **others: str) -> subprocess.Popen[bytes]:
-    """Start a monitor; coverage would take memory that is not its own."""
+    """Start a monitor without coverage, whose memory would count."""
     env = {name: value for name, value in environment(library, lines).items() if not name.startswith("COVERAGE_")}
     env |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": made.url, "NODE_NAME": "node1"}
     env |= {"MONITOR_INTERVAL": "200ms", "HTTP_PORT": "0", "BIND_ADDRESS": "127.0.0.1", **others}
     return subprocess.Popen((sys.executable, "-c", START, made.account, "monitor"), env=env, stderr=subprocess.PIPE)
 
 
-def foreign_pod(process: subprocess.Popen[bytes]) -> int:
-    """KiB that the process has in memory."""
+def resident_memory(process: subprocess.Popen[bytes]) -> int:
+    """Return the KiB that the process has in memory."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
 def maps(process: subprocess.Popen[bytes], library: str) -> bool:
-    """Whether the process has loaded a library of that name."""
+    """Return whether the process has loaded a library of that name."""
     return library in Path(f"/proc/{process.pid}/maps").read_text()
 
 
 async def stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM; it ends in time and without an error."""
+    """Send SIGTERM; the process ends in time and without an error."""
     process.send_signal(signal.SIGTERM)
     try:
         assert await asyncio.to_thread(process.wait, PATIENCE) == 0
@@ -121,35 +121,35 @@ async def stop(process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.parametrize("source", ["nvml", "simulated"])
 async def test_a_monitor_is_small(library: Path, tmp_path: Path, source: str) -> None:
-    """At most 60 MB resident after a while, whatever it reads from; typer's parser would load 10 MB of pydantic."""
+    """At most 60 MB are resident after a while, with any source. Typer's parser would load 10 MB of pydantic."""
     inventory = tmp_path / "inventory.yaml"
     inventory.write_text(INVENTORY)
     async with cluster(tmp_path) as made:
         process = start(made, library, tmp_path / "lines", MONITOR_SOURCE=source, SIMULATED_INVENTORY=str(inventory))
         try:
-            await until(lambda: process.poll() is not None or made.beats() > 20, 60)
+            await until(lambda: process.poll() is not None or made.renewals() > 20, 60)
             assert process.poll() is None
-            assert foreign_pod(process) < MOST_RESIDENT
+            assert resident_memory(process) < MOST_RESIDENT
             assert not maps(process, "pydantic")
         finally:
             await stop(process)
 
 
-async def test_a_hanging_driver_stops_the_heart_and_not_the_process(library: Path, tmp_path: Path) -> None:
-    """The Lease grows old while the driver hangs, goes on when it is back, and a stop waits for nobody."""
+async def test_a_hanging_driver_stops_the_renewals_and_not_the_process(library: Path, tmp_path: Path) -> None:
+    """The Lease expires while the driver hangs, and is renewed when it is back. A stop does not wait for the driver."""
     lines = tmp_path / "lines"
     lines.write_text("")
     async with cluster(tmp_path) as made:
         process = start(made, library, lines)
         try:
-            await until(lambda: made.beats() > 1, 60)
+            await until(lambda: made.renewals() > 1, 60)
             lines.write_text("nvmlDeviceGetCount 0 -1\n")
             await asyncio.sleep(0.6)
-            before = made.beats()
+            before = made.renewals()
             await asyncio.sleep(1)
-            assert made.beats() == before
+            assert made.renewals() == before
             lines.write_text("")
-            await until(lambda: made.beats() > before + 1, 10)
+            await until(lambda: made.renewals() > before + 1, 10)
             lines.write_text("nvmlDeviceGetCount 0 -1\n")
             await asyncio.sleep(0.5)
         finally:

@@ -1,4 +1,4 @@
-"""The listener under small limits and short times: what peers may do is the same as with the shipped ones."""
+"""The listener under small limits and short times. Its rules are the same as under the shipped limits."""
 
 import asyncio
 import errno
@@ -12,12 +12,10 @@ from dataclasses import replace
 import pytest
 import trustme
 from aiohttp import web
-from structlog.testing import capture_logs
 
 from gpu_scheduler.process.acceptor import HEALTH_LIMITS, WEBHOOK_LIMITS
 from gpu_scheduler.process.http_server import LONGEST_LINE, MOST_HEADERS, Listener
-from gpu_scheduler.process.peer_connection import READ_AHEAD, Limits, PeerConnection, Phase
-from gpu_scheduler.process.waiting_peers import Waiting
+from gpu_scheduler.process.peer_connection import READ_AHEAD, ConnectionPhase, Limits, PeerConnection, WaitingPeers
 
 LIMITS = Limits(served=4, served_per_address=3, handshakes=2, waiting=6, request_timeout=1.0, evictable_after=0.2)
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -48,7 +46,7 @@ class Peers:
         """Connect, and send the first byte of a request."""
         streams = await self.connect(address)
         streams[1].write(GET[:1])
-        # The order of connections is part of some promises.
+        # Some tests depend on the order of connections.
         await asyncio.sleep(0.02)
         return streams
 
@@ -58,7 +56,7 @@ class Peers:
 
 
 class App:
-    """`/` is answered at once, `/slow` when told, `/large` with more than any socket holds."""
+    """An app that answers `/` at once, `/slow` when `finish` is set, and `/large` with more than any socket holds."""
 
     def __init__(self) -> None:
         self.finish = asyncio.Event()
@@ -83,7 +81,7 @@ class App:
 
 @asynccontextmanager
 async def serving(limits: Limits = LIMITS, *, tls: bool = False) -> AsyncIterator[tuple[Peers, App]]:
-    """A listener and its peers."""
+    """Run a listener; yield its peers and its app."""
     server = client = None
     if tls:
         authority = trustme.CA()
@@ -102,7 +100,7 @@ async def serving(limits: Limits = LIMITS, *, tls: bool = False) -> AsyncIterato
 
 
 async def ask(streams: Streams, request: bytes = GET) -> bytes:
-    """Send a request; give the status line."""
+    """Send a request, and return the status line."""
     streams[1].write(request)
     head = await asyncio.wait_for(streams[0].readuntil(b"\r\n\r\n"), 5)
     length = next(int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length: "))
@@ -111,7 +109,7 @@ async def ask(streams: Streams, request: bytes = GET) -> bytes:
 
 
 async def closed(streams: Streams, within: float = 5) -> bool:
-    """Whether the server closes the connection in time."""
+    """Return whether the server closes the connection in time."""
     with suppress(ConnectionError):
         try:
             async with asyncio.timeout(within):
@@ -121,8 +119,9 @@ async def closed(streams: Streams, within: float = 5) -> bool:
     return True
 
 
-async def test_an_address_has_so_many_places() -> None:
-    """The next one of that address takes the place of its oldest; nobody else's."""
+@pytest.mark.promise("serve-1")
+async def test_an_address_has_a_limit_of_connections() -> None:
+    """A further connection of that address evicts the oldest one of that address, and no other."""
     async with serving() as (peers, _):
         other = await peers.begin("127.0.0.2")
         first, second, third = [await peers.begin() for _ in range(3)]
@@ -135,8 +134,9 @@ async def test_an_address_has_so_many_places() -> None:
             assert await ask(each, GET[1:]) == b"HTTP/1.1 200 OK"
 
 
-async def test_all_together_have_so_many_places() -> None:
-    """Whoever comes then, from whatever address, takes the place that was longest without a complete request."""
+@pytest.mark.promise("serve-2")
+async def test_all_addresses_together_have_a_limit_of_connections() -> None:
+    """A further connection, from any address, evicts the one that was longest without a complete request."""
     async with serving() as (peers, _):
         begun = [await peers.begin(f"127.0.0.{number}") for number in range(2, 6)]
         late = await peers.connect("127.0.0.9")
@@ -148,7 +148,7 @@ async def test_all_together_have_so_many_places() -> None:
             assert await ask(each, GET[1:]) == b"HTTP/1.1 200 OK"
 
 
-async def test_who_completes_requests_keeps_his_place() -> None:
+async def test_a_peer_that_completes_requests_is_not_evicted() -> None:
     """An API server's connection is older than those of an attacker at its own address, and outlives them."""
     async with serving() as (peers, _):
         working = await peers.connect()
@@ -161,7 +161,7 @@ async def test_who_completes_requests_keeps_his_place() -> None:
 
 
 async def test_a_request_that_is_being_answered_is_not_cut_short() -> None:
-    """However many wait, and however long it takes."""
+    """However many peers wait, and however long the answer takes."""
     async with serving() as (peers, app):
         asking = [await peers.connect() for _ in range(3)]
         answers = [asyncio.create_task(ask(each, GET.replace(b"/ ", b"/slow "))) for each in asking]
@@ -175,8 +175,8 @@ async def test_a_request_that_is_being_answered_is_not_cut_short() -> None:
         assert await asyncio.gather(*answers, waiting) == [b"HTTP/1.1 200 OK"] * 4
 
 
-async def test_nobody_gives_way_before_he_had_a_chance() -> None:
-    """A burst of honest requests waits for places instead of cutting one another."""
+async def test_no_connection_is_evicted_before_its_minimum_time() -> None:
+    """Honest requests of one burst wait for each other and do not evict each other."""
     async with serving() as (peers, _):
         streams = [await peers.connect() for _ in range(6)]
 
@@ -191,7 +191,7 @@ async def test_nobody_gives_way_before_he_had_a_chance() -> None:
     ids=["nothing", "part of a header", "part of a body"],
 )
 async def test_a_request_must_be_complete_in_time(sent: bytes) -> None:
-    """Byte by byte it takes no longer than all at once."""
+    """A request that comes byte by byte has no more time than one that comes at once."""
 
     async def drip(writer: asyncio.StreamWriter) -> None:
         for byte in sent:
@@ -205,15 +205,15 @@ async def test_a_request_must_be_complete_in_time(sent: bytes) -> None:
 
 
 async def test_a_tls_handshake_must_be_complete_in_time() -> None:
-    """Whoever sends its first byte and no more is closed as others are."""
+    """A peer that sends only the first byte is closed as others are."""
     async with serving(tls=True) as (peers, _):
         streams = await peers.connect(tls=False)
         streams[1].write(b"\x16\x03\x01")
         assert await closed(streams, LIMITS.request_timeout * 2)
 
 
-async def test_handshakes_that_stall_lock_nobody_out() -> None:
-    """So many are under way at once; the next takes the place of the oldest."""
+async def test_stalled_handshakes_lock_no_peer_out() -> None:
+    """Their number is limited. A further handshake evicts the oldest."""
     async with serving(replace(LIMITS, request_timeout=60), tls=True) as (peers, _):
         for _ in range(6):
             stalled = await peers.connect(tls=False)
@@ -222,18 +222,18 @@ async def test_handshakes_that_stall_lock_nobody_out() -> None:
         assert await ask(await peers.connect()) == b"HTTP/1.1 200 OK"
 
 
-async def test_silent_peers_cost_a_socket_and_lock_nobody_out() -> None:
-    """They have no place; of too many the oldest goes."""
+async def test_idle_peers_cost_a_socket_and_lock_no_peer_out() -> None:
+    """They are not served. If there are too many, the oldest is closed."""
     async with serving(replace(LIMITS, request_timeout=60)) as (peers, _):
-        silent = [await peers.connect() for _ in range(LIMITS.waiting + 3)]
+        idle = [await peers.connect() for _ in range(LIMITS.waiting + 3)]
         assert await ask(await peers.connect()) == b"HTTP/1.1 200 OK"
-        for each in silent[:3]:
+        for each in idle[:3]:
             assert await closed(each)
-        assert await ask(silent[-1]) == b"HTTP/1.1 200 OK"
+        assert await ask(idle[-1]) == b"HTTP/1.1 200 OK"
 
 
-async def test_where_descriptors_run_out_a_silent_peer_gives_way() -> None:
-    """The connection that nobody can accept would keep the loop awake for ever."""
+async def test_an_idle_peer_is_closed_when_descriptors_run_out() -> None:
+    """A connection that cannot be accepted would keep the event loop busy for ever."""
 
     class Exhausted:
         def accept(self) -> None:
@@ -252,7 +252,7 @@ async def test_where_descriptors_run_out_a_silent_peer_gives_way() -> None:
 
 
 async def test_idle_between_two_requests_is_no_fault() -> None:
-    """An API server keeps its connections for 90 s; the next request has time of its own."""
+    """An API server keeps its connections for 90 s. Each request has the full time."""
     async with serving() as (peers, _):
         streams = await peers.connect()
         for _ in range(2):
@@ -264,7 +264,7 @@ async def test_idle_between_two_requests_is_no_fault() -> None:
 
 
 async def test_an_answer_must_be_read_in_time() -> None:
-    """A peer that asks for much and reads nothing keeps it in our memory."""
+    """A peer that requests much and reads nothing keeps the answer in our memory."""
     async with serving() as (peers, _):
         with socket.create_connection(("127.0.0.1", peers.port)) as sock:
             sock.sendall(GET.replace(b"/ ", b"/large "))
@@ -277,7 +277,7 @@ async def test_an_answer_must_be_read_in_time() -> None:
 
 
 async def test_requests_come_one_by_one() -> None:
-    """Nobody who asks us sends the next before the answer; who does is closed."""
+    """Our clients send the next request after the answer. A peer that sends it before is closed."""
     async with serving() as (peers, _):
         streams = await peers.connect()
         streams[1].write(GET.replace(b"/ ", b"/slow "))
@@ -289,10 +289,10 @@ async def test_requests_come_one_by_one() -> None:
 @pytest.mark.parametrize(
     "head",
     [b"A: b\r\n" * (MOST_HEADERS + 1), b"A: " + b"x" * (LONGEST_LINE + 1) + b"\r\n", b"\x16\x03\x01\r\n"],
-    ids=["too many headers", "a header too long", "no HTTP"],
+    ids=["too many headers", "a header too long", "not HTTP"],
 )
 async def test_a_header_is_bounded_and_a_bad_one_is_not_logged(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """400, and the connection is closed; a log that peers can fill is no log."""
+    """The answer is 400, and the connection is closed. Peers must not be able to fill the log."""
     with caplog.at_level(logging.DEBUG):
         async with serving() as (peers, _):
             streams = await peers.connect()
@@ -302,31 +302,30 @@ async def test_a_header_is_bounded_and_a_bad_one_is_not_logged(head: bytes, capl
     assert not [record for record in caplog.records if record.name == "aiohttp.server"]
 
 
-async def test_what_is_sent_away_is_told_once() -> None:
-    """One line for all of some seconds, with the address that most of them came from."""
-    with capture_logs() as lines:
-        async with serving() as (peers, _):
-            several = [await peers.begin("127.0.0.7"), await peers.begin("127.0.0.7"), await peers.begin()]
-            for each in several:
-                assert await closed(each)
-            await asyncio.sleep(LIMITS.request_timeout)
-    (told,) = [line for line in lines if "no complete request" in line["event"]]
-    assert told["most_of"] == "127.0.0.7"
+async def test_evicted_connections_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """One line for all connections of some seconds, with the address of most of them."""
+    async with serving() as (peers, _):
+        several = [await peers.begin("127.0.0.7"), await peers.begin("127.0.0.7"), await peers.begin()]
+        for each in several:
+            assert await closed(each)
+        await asyncio.sleep(LIMITS.request_timeout)
+    (line,) = [record for record in caplog.records if "no complete request" in record.message]
+    assert line.__dict__["most_of"] == "127.0.0.7"
 
 
-async def test_the_end_waits_for_nobody_who_has_not_asked() -> None:
-    """A request that never ends does not hold up a stop; one that is being answered gets its answer."""
+async def test_a_stop_does_not_wait_for_incomplete_requests() -> None:
+    """A request that never ends does not delay a stop."""
     async with serving(replace(LIMITS, request_timeout=60)) as (peers, _):
         streams = await peers.begin()
-        silent = await peers.connect()
+        idle = await peers.connect()
         began = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - began < 2
     assert await closed(streams)
-    assert await closed(silent)
+    assert await closed(idle)
 
 
 async def test_a_tls_connection_costs_little_memory() -> None:
-    """The buffer that asyncio makes has 256 KiB; a library that names it otherwise is noticed here."""
+    """The buffer that asyncio makes has 256 KiB. If asyncio renames the buffer, this test fails."""
     async with serving(tls=True) as (peers, _):
         _, writer = await peers.connect()
         assert await ask((_, writer)) == b"HTTP/1.1 200 OK"
@@ -338,12 +337,19 @@ async def test_a_request_that_has_arrived_is_not_made_to_fail() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        connection = PeerConnection(ours, "127.0.0.1", Owner(), LIMITS)
-        connection.enter(Phase.IDLE)
+        connection = PeerConnection(ours, "127.0.0.1", ConnectionOwner(), LIMITS)
+        connection.enter(ConnectionPhase.IDLE)
         later = asyncio.get_running_loop().time() + 2 * LIMITS.evictable_after
         assert connection.is_evictable(later)
         theirs.send(b"P")
         assert not connection.is_evictable(later)
+
+
+@pytest.mark.promise("serve-2")
+@pytest.mark.parametrize("limits", [WEBHOOK_LIMITS, HEALTH_LIMITS], ids=["webhook", "health"])
+def test_requests_have_ten_seconds(limits: Limits) -> None:
+    """To be complete, and again to be answered."""
+    assert limits.request_timeout == 10.0
 
 
 def test_sockets_fit_under_the_smallest_limit_that_runtimes_give() -> None:
@@ -352,8 +358,8 @@ def test_sockets_fit_under_the_smallest_limit_that_runtimes_give() -> None:
     assert sockets <= 1024 - 100
 
 
-class Owner:
-    """Nobody."""
+class ConnectionOwner:
+    """An owner that is never called."""
 
     def make_handler(self) -> web.RequestHandler:
         raise NotImplementedError
@@ -366,17 +372,17 @@ class Owner:
 
 
 async def test_addresses_take_turns() -> None:
-    """One that opens a hundred connections waits behind its own, and others do not; of its own the newest is next."""
-    waiting = Waiting()
+    """An address with many connections delays only its own connections. Of those, the newest is next."""
+    waiting = WaitingPeers()
     socks = [socket.socket() for _ in range(6)]
-    many = [PeerConnection(sock, "10.0.0.1", Owner(), LIMITS) for sock in socks[:5]]
-    one = PeerConnection(socks[5], "10.0.0.2", Owner(), LIMITS)
+    many = [PeerConnection(sock, "10.0.0.1", ConnectionOwner(), LIMITS) for sock in socks[:5]]
+    one = PeerConnection(socks[5], "10.0.0.2", ConnectionOwner(), LIMITS)
     for connection in (*many, one):
         waiting.enqueue(connection)
 
     taken = []
-    while waiting.turns():
-        taken.append(waiting.turns()[0])
+    while waiting.next_of_each_address():
+        taken.append(waiting.next_of_each_address()[0])
         waiting.take(taken[-1])
 
     assert taken == [many[4], one, *many[3::-1]]
@@ -385,19 +391,19 @@ async def test_addresses_take_turns() -> None:
         sock.close()
 
 
-async def test_of_too_many_that_wait_the_larger_group_gives_way() -> None:
-    """The silent, or the address that has most in the queue."""
-    waiting = Waiting()
+async def test_the_larger_waiting_group_is_evicted_first() -> None:
+    """The idle peers, or the address with most connections in the queue."""
+    waiting = WaitingPeers()
     socks = [socket.socket() for _ in range(4)]
-    silent, first, second, third = (PeerConnection(sock, "10.0.0.1", Owner(), LIMITS) for sock in socks)
-    waiting.add(silent)
+    idle, first, second, third = (PeerConnection(sock, "10.0.0.1", ConnectionOwner(), LIMITS) for sock in socks)
+    waiting.add(idle)
     waiting.enqueue(first)
-    assert waiting.crowding() is silent
+    assert waiting.first_to_evict() is idle
     waiting.enqueue(second)
-    assert waiting.crowding() is first
+    assert waiting.first_to_evict() is first
     waiting.remove(first)
     waiting.enqueue(third)
     waiting.remove(second)
-    assert set(waiting) == {silent, third}
+    assert set(waiting) == {idle, third}
     for sock in socks:
         sock.close()

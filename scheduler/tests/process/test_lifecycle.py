@@ -1,4 +1,4 @@
-"""How what a process runs is ended."""
+"""The end of a process's tasks."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ if TYPE_CHECKING:
 
 
 async def sleeping() -> None:
-    """Until it is cancelled."""
+    """Sleep until it is cancelled."""
     await asyncio.sleep(60)
 
 
-async def deaf(hear: asyncio.Event) -> None:
-    """A library that swallows a cancellation does this to whoever calls it."""
+async def pending(finish: asyncio.Event) -> None:
+    """Ignore a cancellation, as a library does that swallows it."""
     with suppress(asyncio.CancelledError):
         await asyncio.sleep(60)
-    await hear.wait()
+    await finish.wait()
 
 
 async def broken() -> None:
-    """Ends by itself."""
+    """End by itself, with an error."""
     raise ValueError("this is a defect")
 
 
-async def test_the_end_waits_for_nobody_for_ever(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whoever does not hear is named; the others have ended, and how is nobody's business."""
-    monkeypatch.setattr(lifecycle, "LISTENING", 0.05)
-    hear = asyncio.Event()
-    parts = {"sleeping": sleeping(), "deaf": deaf(hear), "broken": broken()}
+async def test_cancel_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A task that ignores the cancellation is logged by name. How the others ended does not matter."""
+    monkeypatch.setattr(lifecycle, "CANCEL_TIMEOUT", 0.05)
+    finish = asyncio.Event()
+    parts = {"sleeping": sleeping(), "pending": pending(finish), "broken": broken()}
     tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
     await asyncio.sleep(0)
 
@@ -44,6 +42,6 @@ async def test_the_end_waits_for_nobody_for_ever(
 
     assert [name for name, task in tasks.items() if task.done()] == ["sleeping", "broken"]
     (record,) = caplog.records
-    assert record.__dict__["tasks"] == ["deaf"]
-    hear.set()
-    await tasks["deaf"]
+    assert record.__dict__["tasks"] == ["pending"]
+    finish.set()
+    await tasks["pending"]

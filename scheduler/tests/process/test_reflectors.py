@@ -1,4 +1,4 @@
-"""What the commands that watch have in common."""
+"""The reflectors that all commands with watches share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpu_scheduler.kube.resource import Resource
 from gpu_scheduler.process import reflectors
 from gpu_scheduler.process.reflectors import Reflectors
 from tests.kube.server import Reply, Watch, connected, until
-from tests.kube.test_reflector import Notes, named, read
+from tests.kube.test_reflector import RecordingHandler, named, read
 
 if TYPE_CHECKING:
     import pytest
@@ -18,13 +18,13 @@ PATH = "/api/v1/things"
 
 
 async def test_the_first_list_waits_for_the_lease_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Lease that nobody can read must not keep a replica from being a warm standby."""
-    monkeypatch.setattr(reflectors, "COURTESY", 0.2)
+    """A Lease that cannot be read must not keep a replica from becoming a warm standby."""
+    monkeypatch.setattr(reflectors, "FIRST_LIST_WAIT", 0.2)
     async with connected() as (server, api):
         server.on("GET", PATH, Reply(200, {"metadata": {"resourceVersion": "7"}, "items": []}))
         server.on("WATCH", PATH, Watch())
         watches = Reflectors(api, idle_limit=5)
-        watches.watch(Resource("things", PATH, None, read, named), Notes())
+        watches.watch(Resource("things", PATH, None, read, named), RecordingHandler())
         (part,) = watches.parts(after=asyncio.Event()).values()
         running = asyncio.create_task(part)
         try:

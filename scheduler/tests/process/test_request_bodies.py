@@ -15,7 +15,7 @@ LARGEST = 4 * SMALL
 
 
 class Connection:
-    """What a budget asks of a connection."""
+    """The part of a connection that a budget uses."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
@@ -29,7 +29,7 @@ class Connection:
 
 
 class Content:
-    """A body that arrives when told, in pieces; it breaks off when its connection is closed."""
+    """A body whose pieces a test sends; it breaks off when its connection is closed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class Request:
         self.finish = asyncio.Event()
 
     async def read(self, budget: BodyBudget) -> bytes:
-        """Read it, and keep its room until told."""
+        """Read the body, and keep its room until `finish` is set."""
         request, connection = cast("web.Request", self), cast("PeerConnection", self.connection)
         async with budget.body(request, connection) as body:
             self.reading.set()
@@ -72,13 +72,13 @@ class Request:
 
 
 async def settle() -> None:
-    """Let everybody come as far as they can."""
+    """Run every task that is ready."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def test_a_body_in_pieces_becomes_one() -> None:
-    """It counts as a complete request from then on."""
+    """The request then counts as complete."""
     request = Request(5)
     reading = asyncio.create_task(request.read(BodyBudget(LARGEST)))
     for piece in (b"ab", b"cde"):
@@ -92,14 +92,14 @@ async def test_a_body_in_pieces_becomes_one() -> None:
 
 @pytest.mark.parametrize(("size", "status"), [(None, 411), (LARGEST + 1, 413)])
 async def test_a_body_of_unknown_or_too_great_length_is_not_read(size: int | None, status: int) -> None:
-    """Memory cannot be kept for it."""
+    """No memory can be reserved for it."""
     with pytest.raises(BodyError) as caught:
         await Request(size).read(BodyBudget(LARGEST))
     assert caught.value.status == status
 
 
-async def test_a_body_that_is_cut_short_is_none() -> None:
-    """Who announced more sent less."""
+async def test_a_body_that_is_cut_short_is_refused() -> None:
+    """The peer sent less than it announced."""
     request = Request(5)
     request.content.send(b"ab")
     request.content.send(b"")
@@ -108,8 +108,9 @@ async def test_a_body_that_is_cut_short_is_none() -> None:
     assert caught.value.status == 400
 
 
+@pytest.mark.promise("serve-1")
 async def test_bodies_wait_for_room_and_the_smallest_is_next() -> None:
-    """What is announced counts, not what has arrived; a small body never waits."""
+    """The announced length counts, not the received length. A small body never waits."""
     budget = BodyBudget(LARGEST, in_flight=LARGEST)
     first, large, larger, small = Request(LARGEST), Request(2 * SMALL), Request(3 * SMALL), Request(SMALL)
     tasks = []
@@ -129,9 +130,9 @@ async def test_bodies_wait_for_room_and_the_smallest_is_next() -> None:
 
 
 async def test_a_body_that_stalls_loses_its_room_to_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone it has the time that every request has; one that has arrived is dealt with, however long that takes."""
-    monkeypatch.setattr(request_bodies, "PATIENCE", 0.1)
-    monkeypatch.setattr(request_bodies, "LOOK_AGAIN", 0.02)
+    """Alone it has the time of every request. A body that has arrived keeps its room, however long its use takes."""
+    monkeypatch.setattr(request_bodies, "ARRIVAL_TIMEOUT", 0.1)
+    monkeypatch.setattr(request_bodies, "CHECK_EVERY", 0.02)
     budget = BodyBudget(LARGEST, in_flight=2 * LARGEST)
     stalled, arrived, waiting = Request(LARGEST), Request(LARGEST), Request(LARGEST)
     tasks = [asyncio.create_task(each.read(budget)) for each in (stalled, arrived)]
@@ -153,8 +154,8 @@ async def test_a_body_that_stalls_loses_its_room_to_one_that_waits(monkeypatch: 
 
 
 @pytest.mark.parametrize("granted", [False, True], ids=["before it has room", "in the moment that it gets room"])
-async def test_who_is_gone_while_it_waits_keeps_no_room(*, granted: bool) -> None:
-    """The next one gets it."""
+async def test_a_body_whose_peer_is_gone_keeps_no_room(*, granted: bool) -> None:
+    """The next body gets the room."""
     budget = BodyBudget(LARGEST, in_flight=LARGEST)
     first, gone, last = Request(LARGEST), Request(LARGEST - 1), Request(LARGEST)
     reading, leaving, waiting = [asyncio.create_task(each.read(budget)) for each in (first, gone, last)]

@@ -1,4 +1,4 @@
-"""What a pod was promised, or is kept for it, until the pod itself or a definite answer settles it."""
+"""Devices that are assumed or reserved for a pod, until the pod itself or a definite answer settles the outcome."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.scheduler.audit import LedgerAudit
 from gpu_scheduler.scheduler.ports import Result, Unknown
-from tests.core.build import pod
+from tests.core.build import bound, placed, pod
 from tests.scheduler.test_scheduling_loop import ONE_GPU, SAME_GPU, Loop, looping
 
 if TYPE_CHECKING:
-    import pytest
-
     from gpu_scheduler.core.pods.pod import Pod
 
 DELETING = "2026-11-20T08:30:00Z"
@@ -22,12 +22,12 @@ TWO_LINES = "0=node1:0\n1=node1:1"
 
 
 def deleting(given: Pod) -> Pod:
-    """The pod as the watch shows it when somebody has deleted it."""
+    """Return the pod as the watch shows it after its deletion began."""
     return replace(given, deleting_since=DELETING)
 
 
 async def test_a_deleted_pod_settles_its_own_unknown_bind() -> None:
-    """The API server binds no pod that is being deleted: what it was promised goes to the next."""
+    """The API server binds no pod that is being deleted. The next pod gets the devices assumed for it."""
     async with looping(Unknown("time-out")) as loop:
         first = pod("a-0", ONE_GPU)
         loop.see(first, pod("b-0", SAME_GPU))
@@ -41,8 +41,8 @@ async def test_a_deleted_pod_settles_its_own_unknown_bind() -> None:
         assert await loop.scheduler.drain(0)
 
 
-async def test_a_pod_that_is_deleted_while_its_bind_flies_is_settled_by_the_answer() -> None:
-    """Whatever the answer: nothing is sent again, and nothing stays held."""
+async def test_the_answer_settles_the_bind_of_a_pod_that_is_deleted_meanwhile() -> None:
+    """Whatever the answer is, the scheduler sends nothing again and holds no device."""
     async with looping(Unknown("time-out")) as loop:
         loop.binder.hold = asyncio.Event()
         first = pod("a-0", ONE_GPU)
@@ -57,12 +57,33 @@ async def test_a_pod_that_is_deleted_while_its_bind_flies_is_settled_by_the_answ
         assert not loop.scheduler.ledger.holds(first.ref.uid)
 
 
-async def test_a_second_lost_answer_is_told() -> None:
-    """One settles itself before anybody could read of it; after that the owner hears why nothing happens, once."""
+STORED = bound(pod("a-0", ONE_GPU), placed("node1", "0"), phase="Pending")
+LEFT = {
+    "nothing, before the Binding was stored": (pod("a-0", ONE_GPU), ["a-0"]),
+    "a bound pod that no kubelet has started": (STORED, []),
+    "a pod that runs": (replace(STORED, phase="Running"), []),
+    "a pod that terminates": (deleting(replace(STORED, phase="Running")), []),
+}
+
+
+@pytest.mark.promise("lead-4")
+@pytest.mark.parametrize(("left", "binds"), LEFT.values(), ids=LEFT)
+async def test_a_leader_starts_from_what_a_crash_left(left: Pod, binds: list[str]) -> None:
+    """The pods alone show which GPUs are held. Nobody has to repair anything, and no GPU is given twice."""
+    async with looping() as loop:
+        loop.see(left, pod("b-0", SAME_GPU))
+        await loop.later(1000)
+
+        assert loop.binder.names() == binds
+        assert loop.event_recorder.notes("b-0")[-1].startswith("GpuHeld: GPU 0 of node1 is held by default/a-0")
+
+
+async def test_a_second_lost_answer_is_reported() -> None:
+    """A first lost answer is settled before the owner could read a report. After the second, one report is written."""
     async with looping(*[Unknown("time-out")] * 3) as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
-        assert loop.event_recorder.told == []
+        assert loop.event_recorder.recorded == []
         await loop.later(2)
         await loop.later(4)
 
@@ -72,8 +93,9 @@ async def test_a_second_lost_answer_is_told() -> None:
         assert loop.recorder.attempts.count(Result.ERROR) == 3
 
 
-async def test_a_refused_pod_is_told_and_left_alone() -> None:
-    """Nothing but a change of the pod cures it."""
+@pytest.mark.promise("policy-3", "text-7")
+async def test_a_refused_pod_is_reported_and_left_alone() -> None:
+    """Only a change of the pod requeues it."""
     async with looping() as loop:
         loop.see(pod("a-0", "nonsense"))
         await loop.settle()
@@ -83,14 +105,14 @@ async def test_a_refused_pod_is_told_and_left_alone() -> None:
 
 
 def storing(loop: Loop, *claims: VolumeClaim) -> None:
-    """A class whose volumes are made where the first pod runs, and these claims."""
-    loop.scheduler.world.classes.applied(StorageClass("local", waits_for_consumer=True))
+    """Apply a StorageClass that waits for the first consumer, and these claims."""
+    loop.scheduler.cache.classes.applied(StorageClass("local", waits_for_consumer=True))
     for each in claims:
-        loop.scheduler.world.claims.applied(each)
+        loop.scheduler.cache.claims.applied(each)
 
 
-async def test_a_line_is_kept_while_its_volume_is_made() -> None:
-    """A pod that takes any line waits for its volume; the next takes another line, and each is bound to its own."""
+async def test_a_line_is_reserved_while_its_volume_is_provisioned() -> None:
+    """A pod that takes any line waits for its volume. The next pod takes another line; each is bound to its own."""
     async with looping() as loop:
         claim = VolumeClaim("default", "data", storage_class="local")
         storing(loop, claim)
@@ -100,19 +122,19 @@ async def test_a_line_is_kept_while_its_volume_is_made() -> None:
         loop.see(pod("other", TWO_LINES, owner=None))
         await loop.settle()
         assert loop.scheduler.ledger.reserved(first.ref.uid) == 0
-        world = loop.scheduler.world
-        assert loop.scheduler.ledger.differences(world.rebuild_ledger(loop.scheduler.tracked)) == 0
+        cache = loop.scheduler.cache
+        assert loop.scheduler.ledger.differences(cache.rebuild_ledger(loop.scheduler.pod_states)) == 0
 
-        world.volumes.applied(Volume("pv-1"))
-        world.claims.applied(replace(claim, volume="pv-1", selected_node="node1"))
+        cache.volumes.applied(Volume("pv-1"))
+        cache.claims.applied(replace(claim, volume="pv-1", selected_node="node1"))
         await loop.settle()
 
         bound = [(bind.pod.name, bind.placement.index) for bind in loop.binder.sent]
         assert bound == [("other", 1), ("train", 0)]
 
 
-async def test_a_pod_that_is_gone_gives_up_the_line_that_was_kept() -> None:
-    """The next pod has it."""
+async def test_a_pod_that_is_gone_gives_up_its_reserved_line() -> None:
+    """The next pod gets it."""
     async with looping() as loop:
         storing(loop, VolumeClaim("default", "data", storage_class="local"))
         first = replace(pod("train", TWO_LINES, owner=None), claims=("data",))
@@ -125,8 +147,8 @@ async def test_a_pod_that_is_gone_gives_up_the_line_that_was_kept() -> None:
         assert [bind.placement.index for bind in loop.binder.sent] == [0]
 
 
-async def test_an_audit_that_fails_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks after what should never happen; its own fault must not keep pods from their GPUs."""
+async def test_an_audit_that_fails_stops_no_bind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit checks for faults that should never happen. Its own fault must not keep pods from their GPUs."""
 
     def bug(*_: object) -> None:
         raise RuntimeError("a bug")

@@ -16,13 +16,13 @@ class Gate:
 
     open: bool = True
 
-    def may_bind(self) -> bool:
-        """See Fence."""
+    def may_write(self) -> bool:
+        """Return whether the fence is open."""
         return self.open
 
 
 async def test_one_annotation_is_all_that_is_written() -> None:
-    """A merge patch leaves whatever else the claim carries as it is."""
+    """A merge patch leaves everything else of the claim unchanged."""
     async with connected() as (server, api):
         server.on("PATCH", CLAIM, Reply(200, {"kind": "PersistentVolumeClaim"}))
 
@@ -33,12 +33,13 @@ async def test_one_annotation_is_all_that_is_written() -> None:
         assert sent.headers["Content-Type"] == "application/merge-patch+json"
 
 
+@pytest.mark.promise("lead-1")
 async def test_nothing_is_written_outside_the_leaders_window() -> None:
-    """The fence is asked right before the write, and the answer says why nothing was done."""
+    """The volume binder checks the fence right before the write. Its result says why nothing was written."""
     async with connected() as (server, api):
         why = await ApiVolumeBinder(api, Gate(open=False)).select("default", "data", "node1")
 
-        assert why == "the time in which this replica may bind is over"
+        assert why == "this replica's Lease no longer allows a bind"
         assert server.requests == []
 
 
@@ -47,14 +48,14 @@ REFUSALS = {
     "a right that is missing": (Reply(403, {"message": "forbidden"}), "HTTP 403: forbidden"),
     "a conflict": (Reply(409, {"message": "try again"}), "HTTP 409: try again"),
     "a server that is busy": (Reply(429, "slow down"), "HTTP 429: slow down"),
-    "a fault without a word": (Reply(500, ""), "HTTP 500: "),
+    "a fault without a message": (Reply(500, ""), "HTTP 500: "),
     "a fault with nonsense": (Reply(503, "<html>"), "HTTP 503: <html>"),
 }
 
 
 @pytest.mark.parametrize(("reply", "why"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_refusal_is_told_and_never_raised(reply: Reply, why: str) -> None:
-    """One try; the loop decides when the next one is due."""
+async def test_a_refusal_is_returned_and_never_raised(reply: Reply, why: str) -> None:
+    """The volume binder tries once. The scheduling loop decides when the next try is due."""
     async with connected() as (server, api):
         server.on("PATCH", CLAIM, reply)
 
@@ -62,8 +63,8 @@ async def test_a_refusal_is_told_and_never_raised(reply: Reply, why: str) -> Non
         assert len(server.requests) == 1
 
 
-async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it was written will show in the watch; to write it again is harmless."""
+async def test_a_missing_answer_is_returned_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch will show whether the annotation was written. Another write of it is harmless."""
     monkeypatch.setattr(
         ApiClient.call, "__kwdefaults__", {**(ApiClient.call.__kwdefaults__ or {}), "timeout": limit(0.2)}
     )
@@ -77,7 +78,7 @@ async def test_silence_is_told_and_never_raised(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_no_name_leads_to_another_path() -> None:
-    """A name comes from a pod's author."""
+    """A pod's author chooses the name of the claim."""
     async with connected() as (server, api):
         await ApiVolumeBinder(api, Gate()).select("default", "../secrets/x", "node1")
 

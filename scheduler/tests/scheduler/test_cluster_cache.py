@@ -26,113 +26,113 @@ T = TypeVar("T")
 WEB = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({"cpu": 1000}))
 
 
-def world() -> tuple[ClusterCache, set[ClusterEvent]]:
-    """A world, and all that it has told."""
-    told: set[ClusterEvent] = set()
-    return ClusterCache(Policy(), told.update), told
+def cache_and_events() -> tuple[ClusterCache, set[ClusterEvent]]:
+    """Return a cluster cache and the set to which it adds its cluster events."""
+    events: set[ClusterEvent] = set()
+    return ClusterCache(Policy(), events.update), events
 
 
-def news(told: set[ClusterEvent], handler: EventHandlerFuncs[T], value: T) -> list[set[ClusterEvent]]:
-    """What is told when the value comes, and when it goes."""
+def events_of(events: set[ClusterEvent], handler: EventHandlerFuncs[T], value: T) -> list[set[ClusterEvent]]:
+    """Return the cluster events of an applied value, and then those of its removal."""
     found = []
-    for tell in (handler.applied, handler.forgotten):
-        told.clear()
-        tell(value)
-        found.append(set(told))
+    for call in (handler.applied, handler.forgotten):
+        events.clear()
+        call(value)
+        found.append(set(events))
     return found
 
 
-def test_each_watch_tells_what_it_may_cure() -> None:
-    """A node, a claim, a volume, a class: both what comes and what goes; a pod of others only when it goes."""
-    given, told = world()
+def test_each_watch_sends_the_events_that_may_requeue_pods() -> None:
+    """Nodes, claims, volumes and classes send events when they come and when they go; foreign pods when they go."""
+    cache, events = cache_and_events()
 
-    assert news(told, given.nodes, node("node1")) == [{exists("node1")}] * 2
+    assert events_of(events, cache.nodes, node("node1")) == [{exists("node1")}] * 2
     claim, volume, kind = VolumeClaim("default", "data"), Volume("pv-1"), StorageClass("local", waits_for_consumer=True)
-    assert news(told, given.claims, claim) == [{StorageChanged(Storage.CLAIM, "default/data")}] * 2
-    assert news(told, given.volumes, volume) == [{StorageChanged(Storage.VOLUME, "pv-1")}] * 2
-    assert news(told, given.classes, kind) == [{StorageChanged(Storage.CLASS, "local")}] * 2
-    assert news(told, given.foreign_pods, WEB) == [
+    assert events_of(events, cache.claims, claim) == [{StorageChanged(Storage.CLAIM, "default/data")}] * 2
+    assert events_of(events, cache.volumes, volume) == [{StorageChanged(Storage.VOLUME, "pv-1")}] * 2
+    assert events_of(events, cache.classes, kind) == [{StorageChanged(Storage.CLASS, "local")}] * 2
+    assert events_of(events, cache.foreign_pods, WEB) == [
         set(),
         {ResourceFreed("node1", "cpu"), ResourceFreed("node1", "pods")},
     ]
 
 
-def test_what_a_node_has_is_learned_and_unlearned() -> None:
-    """Its inventory counts from the moment it is seen until the node is gone."""
-    given, told = world()
-    given.cluster.ledger.apply(running("train-3", "node4"))
+def test_the_inventory_of_a_node_is_applied_and_forgotten() -> None:
+    """The inventory counts from its first watch event until the node is gone."""
+    cache, events = cache_and_events()
+    cache.cluster.ledger.apply(running("train-3", "node4"))
     known = node("node4", inventory=counted(4))
-    for tell in (given.nodes.applied, given.nodes.forgotten):
-        told.clear()
-        tell(known)
-        assert {DeviceChanged("node4", "3"), DeviceChanged("node4", "")} <= told
-    given.nodes.applied(known)
-    told.clear()
-    given.nodes.applied(node("node4"))
-    assert NodeChanged("node4", Aspect.INVENTORY) in told
+    for call in (cache.nodes.applied, cache.nodes.forgotten):
+        events.clear()
+        call(known)
+        assert {DeviceChanged("node4", "3"), DeviceChanged("node4", "")} <= events
+    cache.nodes.applied(known)
+    events.clear()
+    cache.nodes.applied(node("node4"))
+    assert NodeChanged("node4", Aspect.INVENTORY) in events
 
 
-def test_a_ledger_made_anew_is_the_same() -> None:
-    """From nodes, pods of others, our pods, kept lines and promises; what is gone is in none of them."""
-    given, _ = world()
+def test_a_rebuilt_ledger_is_the_same() -> None:
+    """The rebuild reads nodes, foreign pods, our pods, reserved lines and assumed pods, and no object that is gone."""
+    cache, _ = cache_and_events()
     tracker = PodStates()
-    given.nodes.applied(node("node4", inventory=counted(4)))
-    given.foreign_pods.applied(WEB)
+    cache.nodes.applied(node("node4", inventory=counted(4)))
+    cache.foreign_pods.applied(WEB)
     for each in (running("train-3", "node4"), pod("train-2")):
-        given.cluster.ledger.apply(each)
+        cache.cluster.ledger.apply(each)
         tracker[each.ref.uid] = PodState(each, 0.0, None)
-    assert given.cluster.ledger.differences(given.rebuild_ledger(tracker)) == 0
+    assert cache.cluster.ledger.differences(cache.rebuild_ledger(tracker)) == 0
 
-    given.foreign_pods.forgotten(WEB)
+    cache.foreign_pods.forgotten(WEB)
     gone = tracker.pop("uid-of-default/train-3")
-    given.cluster.ledger.forget(gone.pod.ref.uid)
+    cache.cluster.ledger.forget(gone.pod.ref.uid)
 
-    rebuild_ledger = given.rebuild_ledger(tracker)
-    assert given.cluster.ledger.differences(rebuild_ledger) == 0
-    given.replace(rebuild_ledger)
-    assert given.cluster.ledger is rebuild_ledger
+    rebuild_ledger = cache.rebuild_ledger(tracker)
+    assert cache.cluster.ledger.differences(rebuild_ledger) == 0
+    cache.replace(rebuild_ledger)
+    assert cache.cluster.ledger is rebuild_ledger
 
 
 def test_a_ledger_is_rebuilt_however_long_the_maps_are() -> None:
-    """The audit compares the live ledger with another one, always: what a pod asks for was read when it was seen."""
-    given, _ = world()
+    """The audit always compares the live ledger with another one. A pod's map was parsed when the pod was received."""
+    cache, _ = cache_and_events()
     tracker = PodStates()
     lines = "\n".join(f"{number}=node1:{number % 8}" for number in range(4000))
     for number in range(60):
         each = pod(f"train-{number}", f"{lines}\n{10_000 + number}=node1:", node="node1")
-        given.cluster.ledger.apply(each)
+        cache.cluster.ledger.apply(each)
         tracker[each.ref.uid] = PodState(each, 0.0, None)
-    rebuilt = given.rebuild_ledger(tracker)
+    rebuilt = cache.rebuild_ledger(tracker)
 
-    assert rebuilt is not given.cluster.ledger
-    assert given.cluster.ledger.differences(rebuilt) == 0
-    given.cluster.ledger.forget("uid-of-default/train-0")
-    assert given.cluster.ledger.differences(rebuilt) > 0
+    assert rebuilt is not cache.cluster.ledger
+    assert cache.cluster.ledger.differences(rebuilt) == 0
+    cache.cluster.ledger.forget("uid-of-default/train-0")
+    assert cache.cluster.ledger.differences(rebuilt) > 0
 
 
-class Monitored:
-    """A world of one node with four cards, and a clock that only the story moves; it is noon."""
+class MonitoredNode:
+    """A cluster cache with one node of four devices, and a clock that only the test moves; it is noon."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.told: set[ClusterEvent] = set()
-        self.world = ClusterCache(Policy(), self.told.update, clock=lambda: self.now, wall=lambda: 1809172800.0)
-        self.world.nodes.applied(node("node1", inventory=counted(4)))
+        self.events: set[ClusterEvent] = set()
+        self.cache = ClusterCache(Policy(), self.events.update, clock=lambda: self.now, wall=lambda: 1809172800.0)
+        self.cache.nodes.applied(node("node1", inventory=counted(4)))
 
-    def speaks(self, renewed: str = "2027-05-01T12:00:00Z", name: str = "node1") -> None:
-        """The monitor's Lease is renewed."""
-        self.world.monitors.applied(MonitorLease(name, renewed, 45))
+    def renew(self, renewed: str = "2027-05-01T12:00:00Z", name: str = "node1") -> None:
+        """Renew the monitor's Lease."""
+        self.cache.monitors.applied(MonitorLease(name, renewed, 45))
 
     def later(self, seconds: float) -> None:
-        """Let time pass, and listen."""
+        """Let time pass, and keep only the cluster events of that time."""
         self.now += seconds
-        self.told.clear()
-        self.world.expire_monitors()
+        self.events.clear()
+        self.cache.expire_monitors()
 
     @property
     def stale(self) -> bool:
-        """What decisions see."""
-        known = self.world.cluster.nodes.resolve("node1")
+        """Whether decisions see the node as stale."""
+        known = self.cache.cluster.nodes.resolve("node1")
         assert isinstance(known, Node)
         return known.stale
 
@@ -140,72 +140,72 @@ class Monitored:
 HEALTH = NodeChanged("node1", Aspect.HEALTH)
 
 
-def test_a_silent_monitor_makes_its_node_stale_until_it_speaks() -> None:
-    """Noticed by time alone, told once, and told again when it is over."""
-    story = Monitored()
-    dues = [story.world.next_due]
-    story.speaks()
-    dues.append(story.world.next_due)
-    story.later(44)
-    assert (dues, story.stale) == ([None, 1045], False)
+def test_a_node_is_stale_while_its_monitor_does_not_renew() -> None:
+    """Time alone makes the node stale. The cache sends one event then, and one when the monitor renews."""
+    monitored = MonitoredNode()
+    dues = [monitored.cache.next_due]
+    monitored.renew()
+    dues.append(monitored.cache.next_due)
+    monitored.later(44)
+    assert (dues, monitored.stale) == ([None, 1045], False)
 
-    story.later(1)
-    assert (story.stale, story.told) == (True, {HEALTH})
-    story.later(100)
-    assert story.told == set()
+    monitored.later(1)
+    assert (monitored.stale, monitored.events) == (True, {HEALTH})
+    monitored.later(100)
+    assert monitored.events == set()
 
-    story.speaks("2027-05-01T12:02:30Z")
-    assert (story.stale, story.told) == (False, {HEALTH})
+    monitored.renew("2027-05-01T12:02:30Z")
+    assert (monitored.stale, monitored.events) == (False, {HEALTH})
 
 
 def test_a_node_that_changes_stays_stale() -> None:
-    """Its own news say nothing of its monitor; and one that comes back finds what its monitor said meanwhile."""
-    story = Monitored()
-    story.speaks()
-    story.later(45)
-    story.world.nodes.applied(node("node1", inventory=counted(4), unschedulable=True))
-    assert story.stale
+    """Its watch events say nothing of its monitor. A node that comes back finds its monitor's last renewal."""
+    monitored = MonitoredNode()
+    monitored.renew()
+    monitored.later(45)
+    monitored.cache.nodes.applied(node("node1", inventory=counted(4), unschedulable=True))
+    assert monitored.stale
 
-    story.world.nodes.forgotten(node("node1"))
-    story.speaks("2027-05-01T12:02:30Z")
-    story.world.nodes.applied(node("node1", inventory=counted(4)))
-    assert not story.stale
-
-
-def test_a_monitor_that_is_taken_away_leaves_no_stale_node() -> None:
-    """Its cards are then what somebody listed by hand."""
-    story = Monitored()
-    story.speaks()
-    story.later(45)
-    story.world.monitors.forgotten(MonitorLease("node1", "2027-05-01T12:00:00Z", 45))
-    assert not story.stale
-
-    story.speaks("2027-05-01T12:00:15Z")
-    story.told.clear()
-    story.world.monitors.forgotten(MonitorLease("node1", "2027-05-01T12:00:15Z", 45))
-    assert story.told == set()
+    monitored.cache.nodes.forgotten(node("node1"))
+    monitored.renew("2027-05-01T12:02:30Z")
+    monitored.cache.nodes.applied(node("node1", inventory=counted(4)))
+    assert not monitored.stale
 
 
-def test_a_lease_without_its_node_is_nobodys_news() -> None:
-    """Neither of a node that is gone, nor of one that has the name as an alias."""
-    story = Monitored()
-    story.world.nodes.applied(node("node2", alias="gone"))
-    story.told.clear()
-    story.speaks("2027-05-01T11:00:00Z", "gone")
-    story.speaks(name="other")
-    story.later(45)
+def test_a_deleted_monitor_lease_leaves_no_stale_node() -> None:
+    """Its devices are then those that an operator listed by hand."""
+    monitored = MonitoredNode()
+    monitored.renew()
+    monitored.later(45)
+    monitored.cache.monitors.forgotten(MonitorLease("node1", "2027-05-01T12:00:00Z", 45))
+    assert not monitored.stale
 
-    assert story.told == set()
-    assert story.world.next_due is None
+    monitored.renew("2027-05-01T12:00:15Z")
+    monitored.events.clear()
+    monitored.cache.monitors.forgotten(MonitorLease("node1", "2027-05-01T12:00:15Z", 45))
+    assert monitored.events == set()
+
+
+def test_a_lease_without_its_node_sends_no_event() -> None:
+    """It concerns neither a node that is gone nor a node that has the name as an alias."""
+    monitored = MonitoredNode()
+    monitored.cache.nodes.applied(node("node2", alias="gone"))
+    monitored.events.clear()
+    monitored.renew("2027-05-01T11:00:00Z", "gone")
+    monitored.renew(name="other")
+    monitored.later(45)
+
+    assert monitored.events == set()
+    assert monitored.cache.next_due is None
 
 
 def test_another_strategy_or_ledger_changes_nothing_else() -> None:
-    """Decisions read one value that hangs together."""
-    given, _ = world()
-    before = given.cluster
-    given.set_strategy(Strategy.BEST_FIT)
-    given.replace(given.rebuild_ledger(PodStates()))
+    """Decisions read one consistent value."""
+    cache, _ = cache_and_events()
+    before = cache.cluster
+    cache.set_strategy(Strategy.BEST_FIT)
+    cache.replace(cache.rebuild_ledger(PodStates()))
 
-    assert (before.strategy, given.cluster.strategy) == (Strategy.LEAST_UTILIZED, Strategy.BEST_FIT)
-    assert given.cluster.nodes is before.nodes
-    assert given.cluster.candidates is not before.candidates
+    assert (before.strategy, cache.cluster.strategy) == (Strategy.LEAST_UTILIZED, Strategy.BEST_FIT)
+    assert cache.cluster.nodes is before.nodes
+    assert cache.cluster.candidates is not before.candidates

@@ -1,4 +1,4 @@
-"""Which strategy holds, and what a pod's priority is worth under it."""
+"""Which strategy applies, and which priority in the scheduling queue a pod has under it."""
 
 from __future__ import annotations
 
@@ -17,42 +17,46 @@ if TYPE_CHECKING:
 
 GONE = object()
 STEPS = {
-    "what the settings say holds": (["best_fit"], ["best_fit"]),
+    "the strategy of the settings applies": (["best_fit"], ["best_fit"]),
     "the same again is no change": (["best_fit", "best_fit"], ["best_fit"]),
-    "what the process was started with is no change": (["least_utilized"], []),
-    "spaces and line feeds around it are nobody's intention": ([" best_fit\n"], ["best_fit"]),
-    "settings without a strategy leave what the process was started with": (
+    "the strategy the process started with is no change": (["least_utilized"], []),
+    "spaces and line feeds around it are ignored": ([" best_fit\n"], ["best_fit"]),
+    "settings without a strategy leave the strategy the process started with": (
         ["best_fit", None],
         ["best_fit", "least_utilized"],
     ),
-    "settings that go leave what the process was started with": (["best_fit", GONE], ["best_fit", "least_utilized"]),
+    "deleted settings leave the strategy the process started with": (
+        ["best_fit", GONE],
+        ["best_fit", "least_utilized"],
+    ),
     "a word that is no strategy changes nothing": (["best_fit", "fastest"], ["best_fit"]),
-    "nor does an empty one": (["best_fit", ""], ["best_fit"]),
-    "nor one in capitals": (["BEST_FIT"], []),
-    "after a wrong word a right one holds": (["fastest", "priority"], ["priority"]),
+    "an empty word changes nothing": (["best_fit", ""], ["best_fit"]),
+    "a strategy in capitals changes nothing": (["BEST_FIT"], []),
+    "after a wrong word a right one applies": (["fastest", "priority"], ["priority"]),
 }
 
 
-@pytest.mark.parametrize(("steps", "turned"), STEPS.values(), ids=STEPS)
-def test_the_strategy_that_holds(steps: Iterable[object], turned: list[str]) -> None:
-    """Told after each change, and only then."""
-    told: list[str] = []
-    steering = DynamicConfig(Strategy.LEAST_UTILIZED, lambda: told.append(steering.strategy))
+@pytest.mark.promise("steer-1", "steer-2")
+@pytest.mark.parametrize(("steps", "expected"), STEPS.values(), ids=STEPS)
+def test_the_strategy_that_applies(steps: Iterable[object], expected: list[str]) -> None:
+    """The config reports each change, and nothing else."""
+    reported: list[str] = []
+    dynamic_config = DynamicConfig(Strategy.LEAST_UTILIZED, lambda: reported.append(dynamic_config.strategy))
     for step in steps:
         if step is GONE:
-            steering.forgotten(None)
+            dynamic_config.forgotten(None)
         else:
             assert step is None or isinstance(step, str)
-            steering.applied(step)
+            dynamic_config.applied(step)
 
-    assert told == turned
+    assert reported == expected
 
 
-def test_a_wrong_word_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """With the list, what stays, and an example, however often the same settings are listed; the next is told too."""
-    steering = DynamicConfig(Strategy.ROUND_ROBIN, lambda: None)
+def test_a_wrong_strategy_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However often the same settings are listed. The log has the strategies, the one that stays, and an example."""
+    dynamic_config = DynamicConfig(Strategy.ROUND_ROBIN, lambda: None)
     for word in ("fastest", "fastest", "priority", "fastest"):
-        steering.applied(word)
+        dynamic_config.applied(word)
 
     first, second = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
     assert first == (
@@ -64,28 +68,28 @@ def test_a_wrong_word_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
 TEN = {names.COUNT: "1", names.PRIORITY: "10"}
 RANKS = {
-    "its priority, where the cluster goes by it": (Strategy.PRIORITY, TEN, None, 10),
-    "nothing, where the cluster does not": (Strategy.BEST_FIT, TEN, None, 0),
-    "its priority, where it says so itself": (Strategy.BEST_FIT, {**TEN, names.STRATEGY: "priority"}, None, 10),
-    "nothing, where it chose another strategy": (Strategy.PRIORITY, {**TEN, names.STRATEGY: "best_fit"}, None, 0),
-    "nothing, where it has none": (Strategy.PRIORITY, {names.COUNT: "1"}, None, 0),
-    "nothing, where it has a map": (Strategy.PRIORITY, TEN, MAP, 0),
-    "nothing, where it asks for nothing": (Strategy.PRIORITY, {names.PRIORITY: "10"}, None, 0),
-    "nothing, where its text is wrong": (Strategy.PRIORITY, {**TEN, names.COUNT: "-1"}, None, 0),
+    "its priority, if the cluster's strategy is priority": (Strategy.PRIORITY, TEN, None, 10),
+    "zero, if the cluster's strategy is another": (Strategy.BEST_FIT, TEN, None, 0),
+    "its priority, if its own strategy is priority": (Strategy.BEST_FIT, {**TEN, names.STRATEGY: "priority"}, None, 10),
+    "zero, if its own strategy is another": (Strategy.PRIORITY, {**TEN, names.STRATEGY: "best_fit"}, None, 0),
+    "zero, without a priority": (Strategy.PRIORITY, {names.COUNT: "1"}, None, 0),
+    "zero, with a map": (Strategy.PRIORITY, TEN, MAP, 0),
+    "zero, without a request for devices": (Strategy.PRIORITY, {names.PRIORITY: "10"}, None, 0),
+    "zero, with a request that cannot be read": (Strategy.PRIORITY, {**TEN, names.COUNT: "-1"}, None, 0),
     "a priority below zero": (Strategy.PRIORITY, {**TEN, names.PRIORITY: "-7"}, None, -7),
 }
 
 
 def test_a_priority_ranks_as_the_maximum_of_its_namespace_at_most() -> None:
-    """Who asks for a billion stands where the maximum stands."""
+    """A pod that asks for a billion ranks as a pod with the maximum."""
     limits, _ = parse_limits("default: priority=7")
-    steering = DynamicConfig(Strategy.PRIORITY, lambda: None, lambda: limits)
+    dynamic_config = DynamicConfig(Strategy.PRIORITY, lambda: None, lambda: limits)
 
-    assert steering.priority_of(pod("a-0", None, annotations={**TEN, names.PRIORITY: "1000000000"})) == 7
-    assert steering.priority_of(pod("a-0", None, annotations=TEN, namespace="team-b")) == 10
+    assert dynamic_config.priority_of(pod("a-0", None, annotations={**TEN, names.PRIORITY: "1000000000"})) == 7
+    assert dynamic_config.priority_of(pod("a-0", None, annotations=TEN, namespace="team-b")) == 10
 
 
 @pytest.mark.parametrize(("strategy", "annotations", "text", "rank"), RANKS.values(), ids=RANKS)
 def test_rank(strategy: Strategy, annotations: dict[str, str], text: str | None, rank: int) -> None:
-    """How far before the others a pod is looked at."""
+    """The scheduling queue pops pods of a higher rank first."""
     assert DynamicConfig(strategy, lambda: None).priority_of(pod("a-0", text, annotations=annotations)) == rank

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -7,6 +7,7 @@ import pytest
 
 from gpu_scheduler.core.pods.pod import ScheduledCondition
 from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.kube.http.client import CALL_TIMEOUT, ApiClient, ApiResponse, NoResponseError, NotSentError
 from gpu_scheduler.scheduler import event_recorder
 from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.ports import EventType, Notice
@@ -19,18 +20,25 @@ SCHEDULED = Notice(EventType.NORMAL, "Scheduled", "Binding", "Successfully assig
 
 
 def waiting(note: str) -> Notice:
-    """A pod that waits."""
+    """Return the notice of a pod that waits."""
     condition = ScheduledCondition("False", "Unschedulable", note)
     return Notice(EventType.WARNING, "FailedScheduling", "Scheduling", note, condition)
 
 
 @asynccontextmanager
-async def announcing_to(*, busy: bool = False) -> AsyncIterator[tuple[FakeServer, ApiEventRecorder]]:
-    """An announcer at work, beside binds that are as many as may be where they are `busy`."""
+async def running_recorder(
+    *, busy: bool = False, may_write: Callable[[], bool] = lambda: True
+) -> AsyncIterator[tuple[FakeServer, ApiEventRecorder]]:
+    """Run an event recorder; with `busy`, as many binds as allowed are in flight."""
     async with connected() as (server, api):
         when = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
         recorder = ApiEventRecorder(
-            api, controller="gpu-scheduler", instance="replica-0_ab12", wall=lambda: when, busy=lambda: busy
+            api,
+            controller="gpu-scheduler",
+            instance="replica-0_ab12",
+            wall=lambda: when,
+            busy=lambda: busy,
+            may_write=may_write,
         )
         task = asyncio.create_task(recorder.run())
         try:
@@ -42,7 +50,7 @@ async def announcing_to(*, busy: bool = False) -> AsyncIterator[tuple[FakeServer
 
 async def test_a_placed_pod_costs_one_event() -> None:
     """Reported as Kubernetes' own scheduler does, about exactly this pod."""
-    async with announcing_to() as (server, recorder):
+    async with running_recorder() as (server, recorder):
         server.on("POST", EVENTS, Reply(201))
 
         assert recorder.record(POD, SCHEDULED)
@@ -58,9 +66,10 @@ async def test_a_placed_pod_costs_one_event() -> None:
         assert event.body["regarding"]["uid"] == "uid-1"
 
 
+@pytest.mark.promise("text-1", "text-2")
 async def test_a_waiting_pod_gets_condition_and_event_with_one_text() -> None:
     """The condition is merged by its type and bound to the uid."""
-    async with announcing_to() as (server, recorder):
+    async with running_recorder() as (server, recorder):
         server.on("PATCH", STATUS, Reply(200))
         server.on("POST", EVENTS, Reply(201))
 
@@ -80,8 +89,8 @@ async def test_a_waiting_pod_gets_condition_and_event_with_one_text() -> None:
 
 
 async def test_a_newer_notice_replaces_one_that_still_waits() -> None:
-    """Only the last word of a quick succession is written."""
-    async with announcing_to() as (server, recorder):
+    """Of several notices in quick succession, only the last is written."""
+    async with running_recorder() as (server, recorder):
         server.on("PATCH", STATUS, Reply(200))
         server.on("POST", EVENTS, Reply(201))
 
@@ -94,7 +103,7 @@ async def test_a_newer_notice_replaces_one_that_still_waits() -> None:
 
 async def test_a_newer_notice_follows_one_that_is_being_written() -> None:
     """The one under way is not lost, and the newer one is written last."""
-    async with announcing_to() as (server, recorder):
+    async with running_recorder() as (server, recorder):
         server.on("PATCH", STATUS, Reply(200, after=0.1))
         server.on("POST", EVENTS, Reply(201))
 
@@ -106,10 +115,11 @@ async def test_a_newer_notice_follows_one_that_is_being_written() -> None:
         assert server.asked("PATCH")[-1].body["status"]["conditions"][0]["message"] == "second"
 
 
+@pytest.mark.promise("text-1")
 async def test_a_condition_is_tried_until_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the pod's state: an outage must not leave a wrong one behind."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.005)
-    async with announcing_to() as (server, recorder):
+    async with running_recorder() as (server, recorder):
         server.on("PATCH", STATUS, *[Reply(503)] * 5, Reply(200))
         server.on("POST", EVENTS, Reply(201))
 
@@ -120,10 +130,10 @@ async def test_a_condition_is_tried_until_it_is_written(monkeypatch: pytest.Monk
         assert len(server.asked("POST")) == 1
 
 
-async def test_an_event_is_news_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three tries."""
+async def test_an_event_is_given_up_after_three_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event only informs: unlike the condition, it is not the pod's state."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.005)
-    async with announcing_to() as (server, recorder):
+    async with running_recorder() as (server, recorder):
         server.on("POST", EVENTS, Reply(503))
 
         recorder.record(POD, SCHEDULED)
@@ -132,10 +142,11 @@ async def test_an_event_is_news_and_given_up(monkeypatch: pytest.MonkeyPatch) ->
         assert len(server.asked("POST")) == 3
 
 
-async def test_an_event_whose_answer_was_lost_is_not_told_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API server may have taken it: the next try has the same name, of which there can be but one."""
+@pytest.mark.promise("text-8")
+async def test_an_event_whose_answer_was_lost_is_not_recorded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server may have stored it. The next try has the same name, which can exist only once."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.005)
-    async with announcing_to() as (server, recorder):
+    async with running_recorder() as (server, recorder):
         server.on("POST", EVENTS, Reply(504), Reply(409))
 
         recorder.record(POD, SCHEDULED)
@@ -146,8 +157,8 @@ async def test_an_event_whose_answer_was_lost_is_not_told_twice(monkeypatch: pyt
 
 
 async def test_two_events_of_a_pod_have_two_names() -> None:
-    """Also where the second has the first one's words."""
-    async with announcing_to() as (server, recorder):
+    """Even if both have the same text."""
+    async with running_recorder() as (server, recorder):
         server.on("POST", EVENTS, Reply(201))
 
         for _ in range(2):
@@ -158,9 +169,9 @@ async def test_two_events_of_a_pod_have_two_names() -> None:
         assert first.body["metadata"]["name"] != second.body["metadata"]["name"]
 
 
-async def test_a_refused_announcement_is_not_repeated() -> None:
-    """The pod is gone, or the words are not acceptable: asking again changes nothing."""
-    async with announcing_to() as (server, recorder):
+async def test_a_refused_notice_is_not_repeated() -> None:
+    """The pod is gone, or the text is invalid: another try changes nothing."""
+    async with running_recorder() as (server, recorder):
         server.on("PATCH", STATUS, Reply(404))
         server.on("POST", EVENTS, Reply(422, {"message": "note too long"}))
 
@@ -171,9 +182,9 @@ async def test_a_refused_announcement_is_not_repeated() -> None:
 
 
 async def test_before_a_bind_no_untrue_condition_is_left_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not written is stopped and what is being written waited for: the bind's own word is last."""
+    """A write that waits is cancelled, and one in flight is waited for: the bind writes the condition last."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.3)
-    async with announcing_to() as (server, recorder):
+    async with running_recorder() as (server, recorder):
         server.on("PATCH", STATUS, Reply(503, after=0.1), Reply(200))
         server.on("POST", EVENTS, Reply(201))
         recorder.record(POD, waiting("GpuHeld: held"))
@@ -187,12 +198,150 @@ async def test_before_a_bind_no_untrue_condition_is_left_under_way(monkeypatch: 
         assert len(server.asked("PATCH")) == 1
 
 
-async def test_what_fails_does_not_hold_up_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pods whose condition the API server refuses for now come back later; others are told meanwhile."""
-    monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 10)
-    async with announcing_to() as (server, recorder):
+class SilentApi(ApiClient):
+    """An API server that answers nothing, and a connection that opens when a test says so."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.sent: list[str] = []
+
+    async def call(  # type: ignore[override] # noqa: PLR0913 - the parts that the recorder uses
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes,
+        content_type: str = "",
+        guard: Callable[[], bool] | None = None,
+        most: int = 0,
+        timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - as in its base class
+    ) -> ApiResponse:
+        """Open the connection, ask the guard, and wait for an answer until the time-out."""
+        del body, content_type, most
+        try:
+            async with asyncio.timeout(timeout):
+                await self.opened.wait()
+                if guard is not None and not guard():
+                    raise NotSentError(path)
+                self.sent.append(method)
+                await asyncio.Event().wait()
+        except TimeoutError as error:
+            raise NoResponseError(path) from error
+        raise AssertionError
+
+
+@asynccontextmanager
+async def silent_recorder() -> AsyncIterator[tuple[SilentApi, ApiEventRecorder]]:
+    """Run an event recorder that gets no answer."""
+    api = SilentApi()
+    recorder = ApiEventRecorder(api, controller="gpu-scheduler", instance="replica-0")
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield api, recorder
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.clock("virtual")
+@pytest.mark.parametrize("withdraws", ["one", "all"])
+async def test_a_bind_waits_for_a_condition_that_is_sent_for_one_time_out_at_most(withdraws: str) -> None:
+    """It waits for no event and no retry. A replica that stops waits for all conditions together as long as for one."""
+    async with silent_recorder() as (api, recorder):
+        api.opened.set()
+        for number in range(event_recorder.WAITING_WORKERS + 1):
+            recorder.record(PodRef("default", f"train-{number}", f"uid-{number}"), waiting("GpuHeld: held"))
+        await until(lambda: api.sent)
+        began = asyncio.get_running_loop().time()
+
+        if withdraws == "one":
+            assert await recorder.withdraw(PodRef("default", "train-0", "uid-0"))
+        else:
+            await recorder.withdraw_all()
+        assert 0 < asyncio.get_running_loop().time() - began <= CALL_TIMEOUT == 3
+
+        if withdraws == "all":
+            await asyncio.sleep(60)
+            assert api.sent == ["PATCH"] * event_recorder.WAITING_WORKERS
+
+
+@pytest.mark.clock("virtual")
+@pytest.mark.parametrize("newer", [False, True], ids=["the only one", "replaced"])
+async def test_a_bind_does_not_wait_for_a_condition_that_is_not_sent_yet(*, newer: bool) -> None:
+    """Its connection may take seconds to open. Then the condition is not sent, and not even an older one."""
+    async with silent_recorder() as (api, recorder):
+        recorder.record(POD, waiting("GpuHeld: held"))
+        await asyncio.sleep(0.1)
+        if newer:
+            recorder.record(POD, waiting("GpuHeld: held by another"))
+        began = asyncio.get_running_loop().time()
+
+        assert await recorder.withdraw(POD)
+        assert asyncio.get_running_loop().time() == began
+
+        api.opened.set()
+        await asyncio.sleep(60)
+        assert "PATCH" not in api.sent
+
+
+async def test_a_leader_that_stops_sends_no_condition_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A condition in flight is waited for. The others are dropped with their events, and events of binds are sent."""
+    monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.3)
+    async with running_recorder() as (server, recorder):
+        failing = PodRef("default", "train-9", "uid-9")
+        server.on("PATCH", STATUS, Reply(200, after=0.1))
+        server.on("PATCH", STATUS.replace("train-0", "train-9"), Reply(503))
         server.on("POST", EVENTS, Reply(201))
-        for number in range(event_recorder.REASONS_AT_ONCE + 1):
+        recorder.record(failing, waiting("GpuHeld: held"))
+        recorder.record(POD, waiting("GpuHeld: held"))
+        await until(lambda: len(server.asked("PATCH")) == 2)
+
+        stop = asyncio.create_task(recorder.withdraw_all())
+        await asyncio.sleep(0)
+        assert not stop.done()
+        assert not recorder.record(PodRef("default", "train-2", "uid-2"), waiting("GpuHeld: held"))
+        assert recorder.record(PodRef("default", "train-3", "uid-3"), SCHEDULED)
+        await stop
+        await recorder.flush(5)
+        await asyncio.sleep(0.5)
+
+        assert len(server.asked("PATCH")) == 2
+        events = [each.body["regarding"]["name"] for each in server.asked("POST")]
+        assert sorted(events) == ["train-0", "train-3"]
+
+
+@pytest.mark.promise("lead-7")
+async def test_a_replica_that_no_longer_leads_sends_no_condition() -> None:
+    """It was stopped for a while, and its successor may have bound the pod."""
+    leads = [True]
+    async with running_recorder(may_write=lambda: leads[0]) as (server, recorder):
+        server.on("PATCH", STATUS, Reply(200))
+        server.on("POST", EVENTS, Reply(201))
+        recorder.record(POD, waiting("GpuHeld: held"))
+        leads[0] = False
+        await recorder.flush(2)
+
+        assert server.requests == []
+
+
+async def test_a_condition_is_sent_again_after_the_credentials_were_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a 401 the API client reads them again, and does not repeat such a request by itself."""
+    monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.005)
+    async with running_recorder() as (server, recorder):
+        server.on("PATCH", STATUS, Reply(401), Reply(200))
+        server.on("POST", EVENTS, Reply(201))
+        recorder.record(POD, waiting("GpuHeld: held"))
+        await recorder.flush(2)
+
+        assert [request.method for request in server.requests] == ["PATCH", "PATCH", "POST"]
+
+
+async def test_a_failing_notice_does_not_delay_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conditions that the API server refuses for now are retried later. Other notices are written meanwhile."""
+    monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 10)
+    async with running_recorder() as (server, recorder):
+        server.on("POST", EVENTS, Reply(201))
+        for number in range(event_recorder.WAITING_WORKERS + 1):
             path = f"/api/v1/namespaces/default/pods/stuck-{number}/status"
             server.on("PATCH", path, Reply(503))
             recorder.record(PodRef("default", f"stuck-{number}", f"uid-{number}"), waiting("GpuHeld: held"))
@@ -203,10 +352,10 @@ async def test_what_fails_does_not_hold_up_the_rest(monkeypatch: pytest.MonkeyPa
 
 
 async def test_binds_go_first_and_then_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the binds are: why a pod waits is told after a while, and that another runs after a longer one."""
-    monkeypatch.setattr(event_recorder, "REASONS_YIELD", 0.2)
-    monkeypatch.setattr(event_recorder, "NEWS_YIELD", 0.6)
-    async with announcing_to(busy=True) as (server, recorder):
+    """However busy the binds are, a pod's reason to wait is written after a while, and a placement later."""
+    monkeypatch.setattr(event_recorder, "WAITING_YIELD", 0.2)
+    monkeypatch.setattr(event_recorder, "BOUND_YIELD", 0.6)
+    async with running_recorder(busy=True) as (server, recorder):
         server.on("PATCH", STATUS, Reply(200))
         server.on("POST", EVENTS, Reply(201))
         began = asyncio.get_running_loop().time()
@@ -221,8 +370,8 @@ async def test_binds_go_first_and_then_reasons(monkeypatch: pytest.MonkeyPatch) 
         assert [each.body["regarding"]["name"] for each in server.asked("POST")] == ["train-0", "train-9"]
 
 
-async def test_a_full_queue_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever announces then asks again later; nothing grows without bound."""
+async def test_a_full_queue_refuses_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller records it again later. The queue does not grow without bound."""
     monkeypatch.setattr(event_recorder, "QUEUE", 1)
     async with connected() as (_, api):
         recorder = ApiEventRecorder(api, controller="gpu-scheduler", instance="replica-0")
@@ -232,10 +381,10 @@ async def test_a_full_queue_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not recorder.record(PodRef("default", "train-1", "uid-2"), SCHEDULED)
 
 
-async def test_a_pod_of_megabytes_is_told_once_and_not_read() -> None:
-    """Its answer is the pod itself: sixteen of them at once would be a hundred megabytes."""
-    async with announcing_to() as (server, recorder):
-        server.on("PATCH", STATUS, Reply(200, {"spec": "x" * 2 * event_recorder.LONGEST}))
+async def test_a_pod_of_megabytes_is_recorded_once_and_not_read() -> None:
+    """The API server answers with the pod itself. Sixteen such answers at once would take a hundred megabytes."""
+    async with running_recorder() as (server, recorder):
+        server.on("PATCH", STATUS, Reply(200, {"spec": "x" * 2 * event_recorder.MAX_ANSWER_BYTES}))
         server.on("POST", EVENTS, Reply(201))
 
         recorder.record(POD, waiting("EnvConflict"))

@@ -1,4 +1,4 @@
-"""What the wiring of `gpu-scheduler run` decides itself."""
+"""Values that the wiring of `gpu-scheduler run` chooses itself."""
 
 from unittest.mock import Mock
 
@@ -8,9 +8,9 @@ from gpu_scheduler.settings import RunSettings
 
 
 def test_a_restarted_container_is_another_lease_holder() -> None:
-    """It keeps its pod's name, yet nobody may take it for the process that led before it died."""
+    """It keeps its pod's name, but replicas must not take it for the process that led before."""
     settings = RunSettings(pod_name="gpu-scheduler-6d5f-x2x4z", kubernetes_namespace="gpu-scheduler-system")
-    # Nothing is asked of the API server before the replica serves.
+    # A replica sends no request to the API server before it serves.
     before, after = (SchedulerProcess(settings, Mock(spec=ApiClient)).leadership.identity for _ in range(2))
 
     assert before != after

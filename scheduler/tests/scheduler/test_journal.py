@@ -1,4 +1,4 @@
-"""The journal of decisions: what stands in it, how long it gets, and that it is enough to decide again."""
+"""The journal of decisions: its lines, its limit, and that a replay of it gives the same decisions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import FIELD_REF, PCI, bound, container, node, pod
 from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
-from tests.replaying import differences, whole
+from tests.replay import differences, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +44,8 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_line_for_everything(tmp_path: Path) -> None:
-    """First what the operator chose; then what was taken in and what was decided, with the versions that were read."""
+def test_every_input_and_every_decision_has_a_line(tmp_path: Path) -> None:
+    """The first line has the policy. Then come received objects and decisions, with the resource versions read."""
     path = tmp_path / "journal"
     journal = FileJournal(path, Policy(), wall=lambda: 1.5)
     asker = pod("train-0")
@@ -61,9 +61,9 @@ def test_a_line_for_everything(tmp_path: Path) -> None:
 
     began, seen, gone, bind, refused, nothing = read(path)
     assert (began["at"], began["began"], began["policy"]["sharing"]) == (1.5, "gpu-scheduler", "same-workload")
-    assert (seen["took"], seen["gone"], seen["value"]["name"]) == ("node", False, "node1")
+    assert (seen["received"], seen["gone"], seen["value"]["name"]) == ("node", False, "node1")
     assert seen["value"]["taints"] == [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
-    assert (gone["took"], gone["gone"], gone["value"]["ref"]["uid"]) == ("pod", True, asker.ref.uid)
+    assert (gone["received"], gone["gone"], gone["value"]["ref"]["uid"]) == ("pod", True, asker.ref.uid)
     assert (bind["decided"], bind["uid"], bind["versions"]) == ("default/train-0", asker.ref.uid, {"pods": "7"})
     assert (bind["verdict"], bind["placement"]["node"], bind["placement"]["devices"]) == ("bind", "node1", ["0", "1"])
     assert (refused["verdict"], refused["reason"], refused["message"]) == ("refuse", "MapInvalid", "MapInvalid: line 1")
@@ -71,7 +71,7 @@ def test_a_line_for_everything(tmp_path: Path) -> None:
 
 
 def test_the_journal_of_the_process_before_is_kept(tmp_path: Path) -> None:
-    """A file holds what one process did from its start; of those before it, the last is there too."""
+    """A file has the lines of one process since its start. The file of the process before it is kept too."""
     path = tmp_path / "journal"
     for name in ("first", "second", "third"):
         FileJournal(path, Policy(scheduler_name=name)).close()
@@ -81,7 +81,7 @@ def test_the_journal_of_the_process_before_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_journal_ends_at_its_limit(tmp_path: Path) -> None:
-    """No line is cut, and the scheduler goes on."""
+    """No line is cut, and the scheduler continues."""
     path = tmp_path / "journal"
     journal = FileJournal(path, Policy(), limit=1000)
 
@@ -93,8 +93,8 @@ def test_a_journal_ends_at_its_limit(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_what_cannot_be_written_ends_the_journal_and_nothing_else(tmp_path: Path) -> None:
-    """A full disk, a line that is written in part, a value that is no text: no line follows one that is missing."""
+def test_a_failed_write_ends_the_journal_and_nothing_else(tmp_path: Path) -> None:
+    """A full disk, a line that is written in part, a value that is no text: no line follows a missing one."""
     full = FileJournal(Path("/dev/full"), Policy())
     odd = FileJournal(tmp_path / "odd", Policy())
     odd.received(InputKind.STRATEGY, "\ud800")
@@ -112,20 +112,20 @@ def test_what_cannot_be_written_ends_the_journal_and_nothing_else(tmp_path: Path
 
 
 class Cut(FileIO):
-    """A file that takes half of what it is given."""
+    """A file that writes only the first half of each text."""
 
     def write(self, text: Any) -> int:
         return super().write(text[: len(text) // 2])
 
 
-def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    """One sentence: variable, value, why."""
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    """The error is one sentence with variable, value and cause."""
     with pytest.raises(JournalError, match=r'^cannot use DECISION_JOURNAL ".*/none/journal": No such file'):
         FileJournal(tmp_path / "none" / "journal", Policy())
 
 
-class Chance:
-    """A loop among fakes to which random things happen."""
+class RandomLoop:
+    """A scheduling loop with fakes that gets random events."""
 
     def __init__(self, seed: int, path: Path) -> None:
         self.dice = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
@@ -142,7 +142,7 @@ class Chance:
         )
         self.pods: dict[str, Pod] = {}
         self.number = 0
-        self.does: tuple[Callable[[], object], ...] = (
+        self.actions: tuple[Callable[[], object], ...] = (
             self.create,
             self.create,
             self.create,
@@ -151,18 +151,18 @@ class Chance:
             self.delete,
             self.change_node,
             self.change_storage,
-            self.steer,
-            self.limit,
+            self.set_strategy,
+            self.set_limits,
             self.repair,
         )
 
     async def live(self, times: int) -> None:
-        """Let so many things happen."""
+        """Let this number of events happen."""
         task = asyncio.create_task(self.loop.run())
         for _ in range(times):
             answers: list[BindResult] = [Bound(), Unknown("?"), Failed("BindFailed: no"), NotSent("no"), Dropped("no")]
             self.binder.results = self.dice.choices(answers, (4, 2, 3, 2, 2), k=8)
-            self.dice.choice(self.does)()
+            self.dice.choice(self.actions)()
             self.now += self.dice.choice((0.0, 0.5, 3.0))
             self.loop._wakeup.set()
             for _ in range(20):
@@ -188,13 +188,13 @@ class Chance:
         self.loop.pods.applied(made)
 
     def show(self) -> None:
-        """Let the watch show what became of a pod."""
+        """Let the watch show a new state of a pod."""
         if not self.pods:
             return
         uid = self.dice.choice(sorted(self.pods))
-        tracked, was = self.loop.tracked.get(uid), self.pods[uid]
-        if tracked is not None and tracked.assumed is not None and not was.bound:
-            placement = tracked.assumed.placement
+        state, was = self.loop.pod_states.get(uid), self.pods[uid]
+        if state is not None and state.assumed is not None and not was.bound:
+            placement = state.assumed.placement
             was = bound(was, placement, phase=was.phase)
         elif was.bound:
             was = replace(was, phase=self.dice.choice(("Running", "Succeeded")))
@@ -208,50 +208,50 @@ class Chance:
             self.loop.pods.forgotten(self.pods.pop(self.dice.choice(sorted(self.pods))))
 
     def change_node(self) -> None:
-        name, world = self.dice.choice(("node1", "node2")), self.loop.world
-        cards = tuple(Device(index, f"GPU-{name}-{index}", (), "A100", 40960) for index in range(3))
+        name, cache = self.dice.choice(("node1", "node2")), self.loop.cache
+        devices = tuple(Device(index, f"GPU-{name}-{index}", (), "A100", 40960) for index in range(3))
         readings = {
             0: DeviceReading(self.dice.randrange(40000), self.dice.randrange(100), self.dice.choice(list(Health)))
         }
-        changed = node(name, ready=self.dice.random() < 0.9, inventory=Inventory(cards), readings=readings)
+        changed = node(name, ready=self.dice.random() < 0.9, inventory=Inventory(devices), readings=readings)
         if self.dice.random() < 0.3:
-            world.monitors.applied(MonitorLease(name, f"2027-05-01T00:00:{self.dice.randrange(60):02d}Z", 10.0))
+            cache.monitors.applied(MonitorLease(name, f"2027-05-01T00:00:{self.dice.randrange(60):02d}Z", 10.0))
         elif self.dice.random() < 0.1:
-            world.nodes.forgotten(changed)
+            cache.nodes.forgotten(changed)
         else:
-            world.nodes.applied(changed)
+            cache.nodes.applied(changed)
 
     def change_storage(self) -> None:
-        world = self.loop.world
-        world.classes.applied(StorageClass("fast", waits_for_consumer=True))
-        world.volumes.applied(Volume("disk", (NodeSelectorTerm(),) if self.dice.random() < 0.5 else None))
-        world.claims.applied(VolumeClaim("default", "data", self.dice.choice((None, "disk")), "fast"))
+        cache = self.loop.cache
+        cache.classes.applied(StorageClass("fast", waits_for_consumer=True))
+        cache.volumes.applied(Volume("disk", (NodeSelectorTerm(),) if self.dice.random() < 0.5 else None))
+        cache.claims.applied(VolumeClaim("default", "data", self.dice.choice((None, "disk")), "fast"))
         foreign_pod = pod("other", None, containers=())
-        (world.foreign_pods.applied if self.dice.random() < 0.5 else world.foreign_pods.forgotten)(
+        (cache.foreign_pods.applied if self.dice.random() < 0.5 else cache.foreign_pods.forgotten)(
             ForeignPod(foreign_pod.ref, "node1", foreign_pod.resource_request)
         )
 
-    def steer(self) -> None:
+    def set_strategy(self) -> None:
         self.loop.settings.applied(self.dice.choice(list(Strategy)))
 
-    def limit(self) -> None:
+    def set_limits(self) -> None:
         self.loop.limits.applied(self.dice.choice(("", "default: devices=1 priority=5", "*: devices=3")))
 
     def repair(self) -> None:
-        """Make the ledger anew, as the audit does where it found a fault."""
-        self.loop.world.replace(self.loop.world.rebuild_ledger(self.loop.tracked))
+        """Rebuild the ledger, as the audit does after it has found a fault."""
+        self.loop.cache.replace(self.loop.cache.rebuild_ledger(self.loop.pod_states))
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_a_journal_is_enough_to_decide_again(tmp_path: Path, seed: int) -> None:
-    """Whatever happened, the same in the same order comes to the same decisions, word for word."""
+async def test_a_replay_of_the_journal_gives_the_same_decisions(tmp_path: Path, seed: int) -> None:
+    """Whatever happened, the same inputs in the same order give the same decisions, word for word."""
     path = tmp_path / "journal"
-    chance = Chance(seed, path)
+    random_loop = RandomLoop(seed, path)
 
-    await chance.live(250)
+    await random_loop.live(250)
 
     lines = read(path)
     verdicts = {line["verdict"] for line in lines if "verdict" in line}
     assert {"bind", "wait", "refuse"} <= verdicts
-    assert {line["took"] for line in lines if "took" in line} == {*InputKind}
+    assert {line["received"] for line in lines if "received" in line} == {*InputKind}
     assert list(differences(whole(path.read_bytes()))) == []

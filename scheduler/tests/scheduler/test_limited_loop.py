@@ -1,27 +1,29 @@
-"""The loop with namespaces that have limits: who waits, what wakes them, and in which order."""
+"""The scheduling loop with limited namespaces: which pods wait, what requeues them, and in which order."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpu_scheduler.core.refs import Owner
 from tests.core.build import pod
 from tests.scheduler.test_scheduling_loop import bound, looping
-from tests.scheduler.test_strategy_loop import asking, cards, end, land, placed, rack
+from tests.scheduler.test_strategy_loop import apply_nodes, asking, confirm_binds, end, gpu_node, placed
 
 MAP = "0=node1:0\n1=node2:0\n2=node3:0\n"
 
 
-async def test_who_came_first_gets_the_first_device_that_is_free() -> None:
-    """Of those who wait for quota; nobody goes beyond the limit, whatever GPUs are free."""
+async def test_the_oldest_pod_gets_the_first_free_device() -> None:
+    """The oldest of the pods that wait for quota. No pod exceeds the limit, however many GPUs are free."""
     async with looping() as loop:
-        rack(loop, cards("node1", 4))
+        apply_nodes(loop, gpu_node("node1", 4))
         loop.scheduler.limits.applied("default: devices=1")
         for name in ("a", "b", "c"):
             loop.see(asking(name))
             await loop.settle()
         assert placed(loop) == ["a=node1:0"]
-        land(loop)
+        confirm_binds(loop)
 
         await end(loop, "a")
 
@@ -30,6 +32,7 @@ async def test_who_came_first_gets_the_first_device_that_is_free() -> None:
         assert loop.binder.names() == ["a", "b", "c"]
 
 
+@pytest.mark.promise("quota-3")
 async def test_a_terminating_pod_frees_nothing_yet() -> None:
     """Its devices count until it is gone."""
     async with looping() as loop:
@@ -45,26 +48,26 @@ async def test_a_terminating_pod_frees_nothing_yet() -> None:
         assert loop.binder.names() == ["train-1"]
 
 
-async def test_another_namespace_does_not_wake_them() -> None:
-    """A device of theirs is none of ours."""
+async def test_a_freed_device_of_another_namespace_requeues_no_pod() -> None:
+    """It does not count against this namespace's limit."""
     async with looping() as loop:
         loop.scheduler.limits.applied("default: devices=0")
         other = bound(pod("train-1", MAP, namespace="team-b"), "node2")
         loop.see(other)
         loop.see(pod("train-0", MAP))
         await loop.settle()
-        told = len(loop.event_recorder.told)
+        reported = len(loop.event_recorder.recorded)
 
         loop.scheduler.pods.forgotten(other)
         assert not loop.scheduler.queue.any_active()
-        loop.scheduler.world.set_limits(loop.scheduler.limits.limits, {"default"})
+        loop.scheduler.cache.set_limits(loop.scheduler.limits.limits, {"default"})
         assert loop.scheduler.queue.any_active()
         await loop.settle()
-        assert len(loop.event_recorder.told) == told
+        assert len(loop.event_recorder.recorded) == reported
 
 
-async def test_other_limits_wake_who_waits_for_quota() -> None:
-    """Raised or taken away: who waits for something else is left alone."""
+async def test_other_limits_requeue_the_pods_that_wait_for_quota() -> None:
+    """Raised or removed limits do. Pods that wait for something else are left alone."""
     async with looping() as loop:
         loop.scheduler.limits.applied("*: devices=0")
         loop.see(pod("train-0", MAP))
@@ -77,8 +80,9 @@ async def test_other_limits_wake_who_waits_for_quota() -> None:
         assert loop.binder.names() == ["train-0"]
 
 
+@pytest.mark.promise("quota-4")
 async def test_a_lower_limit_ends_no_pod() -> None:
-    """What runs beyond it goes on; only who is new waits."""
+    """Pods that run beyond it continue. Only new pods wait."""
     async with looping() as loop:
         for number, node in ((0, "node1"), (1, "node2")):
             loop.see(bound(pod(f"train-{number}", MAP), node))
@@ -90,14 +94,15 @@ async def test_a_lower_limit_ends_no_pod() -> None:
         assert loop.scheduler.ledger.devices.usage.used("default") == 2
 
 
+@pytest.mark.promise("quota-7")
 async def test_a_priority_counts_as_the_maximum_from_the_next_placement_on() -> None:
-    """A pod that asks for a billion waits behind who came before it with the maximum."""
+    """A pod that asks for a billion waits behind older pods with the maximum."""
     async with looping() as loop:
-        rack(loop, cards("node1"))
+        apply_nodes(loop, gpu_node("node1"))
         loop.scheduler.settings.applied("priority")
         loop.see(asking("first"))
         await loop.settle()
-        land(loop)
+        confirm_binds(loop)
         for name, priority in (("modest", "10"), ("greedy", "1000000000")):
             loop.see(asking(name, priority=priority))
         await loop.settle()

@@ -1,4 +1,4 @@
-"""Which limits hold: the last text without a fault, and of a first text with one the lines that can be read."""
+"""Which limits apply: the last text without a fault, or the readable lines of a first text with a fault."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ if TYPE_CHECKING:
 GONE = object()
 FOUR, EIGHT, WRONG = "team-a: devices=4", "team-a: devices=8", "team-a: devices=8\n*: devices=many"
 STEPS: dict[str, tuple[Sequence[object], list[int | None]]] = {
-    "what the text says holds": ([FOUR], [4]),
+    "the limits of the text apply": ([FOUR], [4]),
     "the same again is no change": ([FOUR, FOUR, f"# anew\n{FOUR}"], [4]),
-    "another text holds": ([FOUR, EIGHT], [4, 8]),
+    "another text applies": ([FOUR, EIGHT], [4, 8]),
     "a text with a fault changes nothing": ([FOUR, WRONG], [4]),
-    "nor does a ConfigMap without the text": ([FOUR, None], [4]),
-    "of a first text with a fault the other lines hold": ([WRONG], [8]),
-    "of the next one too": ([WRONG, "team-a: devices=2\nteam-a"], [8, 0]),
-    "after a wrong text a right one holds": ([FOUR, WRONG, EIGHT], [4, 8]),
-    "what holds goes with the ConfigMap": ([FOUR, GONE], [4, None]),
-    "a first text with a fault that comes after that is a first one": ([FOUR, GONE, WRONG], [4, None, 8]),
+    "a ConfigMap without the text changes nothing": ([FOUR, None], [4]),
+    "of a first text with a fault the other lines apply": ([WRONG], [8]),
+    "of a second text with a fault too": ([WRONG, "team-a: devices=2\nteam-a"], [8, 0]),
+    "after a wrong text a right one applies": ([FOUR, WRONG, EIGHT], [4, 8]),
+    "the limits go with the ConfigMap": ([FOUR, GONE], [4, None]),
+    "after a deleted ConfigMap the next text is a first text": ([FOUR, GONE, WRONG], [4, None, 8]),
     "a ConfigMap without the text is no limit": ([None], []),
-    "an empty text takes the limits back": ([FOUR, ""], [4, None]),
+    "an empty text removes the limits": ([FOUR, ""], [4, None]),
 }
 
 
-@pytest.mark.parametrize(("steps", "held"), STEPS.values(), ids=STEPS)
-def test_the_limits_that_hold(steps: Sequence[object], held: list[int | None]) -> None:
-    """Told after each change, and only then."""
-    told: list[int | None] = []
-    config = LimitsConfig(lambda: told.append(config.limits.of("team-a").devices))
+@pytest.mark.promise("quota-5")
+@pytest.mark.parametrize(("steps", "expected"), STEPS.values(), ids=STEPS)
+def test_the_limits_that_apply(steps: Sequence[object], expected: list[int | None]) -> None:
+    """The config reports each change, and nothing else."""
+    reported: list[int | None] = []
+    config = LimitsConfig(lambda: reported.append(config.limits.of("team-a").devices))
     for step in steps:
         if step is GONE:
             config.forgotten(None)
@@ -42,11 +43,11 @@ def test_the_limits_that_hold(steps: Sequence[object], held: list[int | None]) -
             assert step is None or isinstance(step, str)
             config.applied(step)
 
-    assert told == held
+    assert reported == expected
 
 
-def test_a_wrong_text_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """With its line, an example and what holds, however often the same text is listed; the next is told too."""
+def test_a_wrong_text_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However often the same text is listed. The log has the line, an example, and the limits that apply."""
     config = LimitsConfig(lambda: None)
     for text in (WRONG, WRONG, FOUR, WRONG, "x\ny", None):
         config.applied(text)
@@ -64,8 +65,8 @@ def test_a_wrong_text_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert config.limits.of("team-a").devices == 4
 
 
-def test_what_is_wrong_is_known_until_it_is_mended() -> None:
-    """For who asks; nothing is wrong where nothing is written."""
+def test_faults_are_listed_until_the_text_is_corrected() -> None:
+    """A ConfigMap that is gone has no faults."""
     config = LimitsConfig(lambda: None)
     found = [len(config.faults)]
     for take, text in ((config.applied, WRONG), (config.forgotten, None)):

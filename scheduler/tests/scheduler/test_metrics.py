@@ -6,8 +6,8 @@ from gpu_scheduler.scheduler.ports import Result
 from gpu_scheduler.webhook.metrics import WebhookMetrics
 
 
-def test_attempts_are_counted_by_how_they_ended() -> None:
-    """In upstream's words, so that dashboards of kube-scheduler fit."""
+def test_attempts_are_counted_by_their_result() -> None:
+    """With kube-scheduler's names, so that its dashboards fit."""
     registry = CollectorRegistry()
     metrics = SchedulerMetrics(registry, "gpu-scheduler")
     for result in (Result.SCHEDULED, Result.UNSCHEDULABLE, Result.UNSCHEDULABLE, Result.ERROR):
@@ -22,8 +22,8 @@ def test_attempts_are_counted_by_how_they_ended() -> None:
         assert registry.get_sample_value(f"{seconds}_bucket", {**labels, "le": "0.004"}) == count
 
 
-def test_the_way_from_first_sight_to_bind_is_measured() -> None:
-    """Waiting included, for hours."""
+def test_the_time_from_the_first_watch_event_to_the_bind_is_measured() -> None:
+    """Including the time in the queue, for hours."""
     registry = CollectorRegistry()
     metrics = SchedulerMetrics(registry, "gpu-scheduler")
     metrics.placed(7200)
@@ -33,7 +33,7 @@ def test_the_way_from_first_sight_to_bind_is_measured() -> None:
 
 
 def test_repairs_are_counted_by_entry() -> None:
-    """Each should never happen, so the counter is there from the start."""
+    """A repair should never happen, so the counter exists from the start."""
     registry = CollectorRegistry()
     metrics = SchedulerMetrics(registry, "gpu-scheduler")
     before = registry.get_sample_value("gpu_scheduler_ledger_repairs_total")
@@ -43,7 +43,7 @@ def test_repairs_are_counted_by_entry() -> None:
 
 
 def test_reviews_are_counted_by_outcome() -> None:
-    """Patched, allowed, or the reason of the refusal."""
+    """The outcome is patched, allowed, or the reason of the refusal."""
     registry = CollectorRegistry()
     WebhookMetrics(registry).reviewed("/mutate", "MapInvalid")
 
@@ -52,7 +52,7 @@ def test_reviews_are_counted_by_outcome() -> None:
 
 
 def test_gauges_are_read_when_they_are_scraped() -> None:
-    """Nothing is computed while nobody looks."""
+    """No gauge is computed between two scrapes."""
     registry, value = CollectorRegistry(), [1.0]
     read_gauges(registry, {"one": ("One", lambda: value[0])})
     read_labelled_gauge(registry, "many", "Many", "name", {"a": lambda: 2 * value[0], "b": lambda: 3 * value[0]})

@@ -1,4 +1,4 @@
-"""A whole replica in one process, before an API server that answers from a script."""
+"""A whole replica in one process, against an API server that answers from a script."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ import aiohttp
 import pytest
 import trustme
 
+from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.process import lifecycle
 from gpu_scheduler.process.lifecycle import FatalError, UsageError
+from gpu_scheduler.scheduler import event_recorder
+from gpu_scheduler.scheduler.ports import EventType, Notice
 from gpu_scheduler.scheduler.run import SchedulerProcess, run_scheduler
 from gpu_scheduler.settings import RunSettings, WebhookSettings
 from gpu_scheduler.webhook.run import run_webhook
@@ -39,6 +42,8 @@ STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
 PATHS = ("nodes", "persistentvolumeclaims", "persistentvolumes")
 MONITORS = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
 SETTINGS = "/api/v1/namespaces/gpu-scheduler-system/configmaps"
+LIMITS = f"{SETTINGS}?fieldSelector=metadata.name=gpu-scheduler-limits"
+OURS = "/api/v1/pods?fieldSelector=spec.schedulerName=gpu-scheduler"
 LEASE = {"metadata": {"name": "gpu-scheduler", "namespace": "gpu-scheduler-system", "resourceVersion": "1"}, "spec": {}}
 RUNNING: Object = {
     "metadata": {
@@ -69,39 +74,44 @@ HOLDER = {
 }
 
 
-WATCHED = ["claims", "classes", "limits", "monitors", "nodes", "pods", "residents", "settings", "volumes"]
+WATCHED = ["claims", "classes", "foreign_pods", "limits", "monitors", "nodes", "pods", "settings", "volumes"]
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a port on which no process listens now."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
 
 
 def settings(**others: Any) -> RunSettings:
-    """A replica's settings on this host."""
+    """Return the settings of a replica on this host."""
     given = {"bind_address": "127.0.0.1", "http_port": free_port(), "kubernetes_namespace": "gpu-scheduler-system"}
     return RunSettings(**{**given, **others})
 
 
-def script(server: FakeServer, *pods: Object) -> None:
-    """A cluster of these pods, and a lease that nobody has."""
-    empty = Reply(body={"metadata": {"resourceVersion": "1"}, "items": []})
+def items(*found: Object) -> Reply:
+    """Return the API server's answer to a list."""
+    return Reply(body={"metadata": {"resourceVersion": "1"}, "items": list(found)})
+
+
+def script(server: FakeServer, *pods: Object, lease: Reply | None = None) -> None:
+    """Script a cluster with these pods, by default with a Lease that no replica holds."""
+    empty = items()
     for path in (*(f"/api/v1/{name}" for name in PATHS), STORAGE, SETTINGS):
         server.on("GET", path, empty)
         server.on("WATCH", path, Watch())
     server.on("GET", MONITORS, Reply(403))
-    server.on("GET", "/api/v1/pods", Reply(body={"metadata": {"resourceVersion": "1"}, "items": list(pods)}))
+    server.on("GET", "/api/v1/pods", items(*pods))
     server.on("WATCH", "/api/v1/pods", Watch())
-    server.on("GET", f"{LEASES}/gpu-scheduler", Reply(404))
+    server.on("GET", f"{LEASES}/gpu-scheduler", lease or Reply(404))
     server.on("POST", LEASES, Reply(201, LEASE))
     server.on("PUT", f"{LEASES}/gpu-scheduler", Reply(body=LEASE))
 
 
 @asynccontextmanager
 async def leading(given: RunSettings, *pods: Object) -> AsyncIterator[tuple[SchedulerProcess, str]]:
-    """A replica that decides, and where it serves."""
+    """Run a replica until it decides; yield it and its URL."""
     async with connected() as (server, api):
         script(server, *pods)
         replica, stop = SchedulerProcess(given, api), asyncio.Event()
@@ -115,22 +125,61 @@ async def leading(given: RunSettings, *pods: Object) -> AsyncIterator[tuple[Sche
 
 
 async def ask(url: str) -> tuple[int, str]:
-    """Status and text."""
+    """Return the status and the text of a GET."""
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return response.status, await response.text()
 
 
 async def test_a_replica_lists_leads_and_is_ready() -> None:
-    """Every resource is listed and watched before anything is decided, and readiness says so."""
+    """It lists and watches every resource before it decides, and readiness reports it."""
     async with leading(settings(), RUNNING) as (replica, url):
         assert await ask(f"{url}/readyz") == (200, "ok")
         assert await ask(f"{url}/livez") == (200, "ok")
         assert replica.leadership.leading
         assert sorted(replica.watches.silences()) == WATCHED
-        assert all(silence() < 60 for silence in replica.watches.silences().values())
+        assert all(seconds() < 60 for seconds in replica.watches.silences().values())
 
 
-async def test_the_metrics_tell_what_the_replica_knows() -> None:
+@pytest.mark.promise("lead-3")
+async def test_a_new_leader_lists_again_before_it_decides() -> None:
+    """The last leader bound a pod that no watch event of the standby has shown yet."""
+    held, released = (
+        Reply(body={**LEASE, "spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds}})
+        for holder, seconds in (("other_1", 15), ("", 1))
+    )
+    async with connected() as (server, api):
+        script(server, lease=held)
+        server.on("GET", OURS, items(), items(RUNNING))
+        replica, stop = SchedulerProcess(settings(retry_period=0.05), api), asyncio.Event()
+        task = asyncio.create_task(replica.live(stop))
+        await until(lambda: replica.watches.unlisted() is None)
+        assert (replica.leadership.leading, list(replica.scheduler.ledger)) == (False, [])
+
+        server.on("GET", f"{LEASES}/gpu-scheduler", released)
+        await until(lambda: task.done() or replica.scheduler._heartbeat is not None)
+        assert [holder.devices for holder in replica.scheduler.ledger] == [("0", "1")]
+        stop.set()
+        await task
+
+
+@pytest.mark.promise("quota-6")
+async def test_a_leader_that_may_not_read_the_limits_decides_nothing() -> None:
+    """A missing right does not lift the limits. As soon as it is granted, the leader decides."""
+    async with connected() as (server, api):
+        script(server, RUNNING)
+        server.on("GET", LIMITS, Reply(403))
+        replica, stop = SchedulerProcess(settings(), api), asyncio.Event()
+        task = asyncio.create_task(replica.live(stop))
+        await until(lambda: replica.leadership.leading and replica.watches.unlisted() == "not listed yet: limits")
+        assert replica.scheduler._heartbeat is None
+
+        server.on("GET", LIMITS, items())
+        await until(lambda: replica.scheduler._heartbeat is not None)
+        stop.set()
+        await task
+
+
+async def test_the_metrics_show_the_replicas_state() -> None:
     """Gauges are read when they are scraped."""
     async with leading(settings(), RUNNING) as (_, url):
         status, text = await ask(f"{url}/metrics")
@@ -155,7 +204,7 @@ async def test_the_metrics_tell_what_the_replica_knows() -> None:
 
 
 async def test_the_ledger_can_be_read_where_debugging_is_allowed() -> None:
-    """Who holds what, as the pods name it; by default nobody is told."""
+    """It lists which pod holds which devices, as the pods name them. By default the path does not exist."""
     async with leading(settings(debug_endpoints=True), RUNNING) as (_, url):
         _, text = await ask(f"{url}/debug/ledger")
         assert json.loads(text) == {"strategy": "least_utilized", "holders": [HOLDER]}
@@ -163,58 +212,58 @@ async def test_the_ledger_can_be_read_where_debugging_is_allowed() -> None:
         assert (await ask(f"{url}/debug/ledger"))[0] == 404
 
 
-async def test_what_is_taken_in_is_written_where_a_journal_is_wanted(tmp_path: Path) -> None:
-    """From the first list on, with the versions that were read; by default there is no file."""
+async def test_received_objects_are_written_to_the_journal(tmp_path: Path) -> None:
+    """From the first list on, with the resource versions that were read."""
     journal = tmp_path / "journal"
     shown: Object = {**RUNNING, "metadata": {**RUNNING["metadata"], "resourceVersion": "7"}}
     async with leading(settings(decision_journal=journal), shown) as (replica, _):
         assert replica._journal is not None
-        assert replica._journal._versions == {"residents": "7", "pods": "7"}
+        assert replica._journal._versions == {"foreign_pods": "7", "pods": "7"}
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert [line["value"]["ref"]["uid"] for line in lines if line.get("took") == "pod"] == ["uid-1"]
+    assert [line["value"]["ref"]["uid"] for line in lines if line.get("received") == "pod"] == ["uid-1"]
 
 
-async def test_a_silent_server_is_told() -> None:
-    """Readiness names the resources of which nothing was heard, and at the start what was never listed."""
+async def test_a_server_that_sends_nothing_is_reported() -> None:
+    """Readiness names the resources without a response, and at the start those that were never listed."""
     async with connected() as (_, api):
         watches = SchedulerProcess(settings(), api).watches
-        missing = "nodes, monitors, settings, limits, residents, claims, volumes, classes, pods"
+        missing = "nodes, monitors, settings, limits, foreign_pods, claims, volumes, classes, pods"
         assert watches.unlisted() == f"not listed yet: {missing}"
 
     async with leading(settings()) as (replica, _):
         watches = replica.watches
         before = watches.silent()
-        watches._all["nodes"]._heard -= 400
+        watches._all["nodes"]._last_response -= 400
 
-        assert (before, watches.silent()) == (None, "the API server says nothing of nodes for 400 s")
+        assert (before, watches.silent()) == (None, "no data from the API server about nodes for 400 s")
 
 
-async def test_a_stuck_decider_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stuck_scheduling_loop_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a restart helps then, and the probe says why."""
     async with leading(settings()) as (_, url):
         monkeypatch.setattr(WIRING, "STUCK", -1.0)
         status, text = await ask(f"{url}/livez")
 
         assert status == 503
-        assert "the decider has shown no sign of life for 0 s" in text
+        assert "the scheduling loop has not run for 0 s" in text
 
 
-async def test_an_unsettled_bind_keeps_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody may lead while a bind of ours can still land: the lease is left to expire."""
+async def test_an_unknown_bind_keeps_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other replica may lead while a bind of ours can still be applied. The Lease is left to expire."""
 
-    async def unsettled(_seconds: float) -> bool:
+    async def not_all_settled(_seconds: float) -> bool:
         return False
 
     released = []
     async with leading(settings()) as (replica, _):
-        monkeypatch.setattr(replica.scheduler, "drain", unsettled)
+        monkeypatch.setattr(replica.scheduler, "drain", not_all_settled)
         monkeypatch.setattr(replica.leadership, "release", lambda: released.append("released"))
 
     assert released == []
 
 
-async def test_a_release_that_hangs_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease then expires by itself."""
+async def test_a_hanging_release_does_not_delay_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Lease then expires by itself."""
     monkeypatch.setattr(WIRING, "RELEASE", 0.01)
     async with leading(settings()) as (replica, _):
         monkeypatch.setattr(replica.leadership, "release", lambda: asyncio.sleep(60))
@@ -223,8 +272,41 @@ async def test_a_release_that_hangs_costs_little(monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - began < limit(10)
 
 
-async def test_a_part_that_ends_takes_the_process_with_it() -> None:
-    """Everything is to run for ever: the successor starts from scratch."""
+@pytest.mark.promise("lead-7")
+async def test_no_condition_is_sent_after_the_lease_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next leader may have bound the pod. The condition waited for its next try; a bound pod's event is sent."""
+    monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.05)
+    async with connected() as (server, api):
+        metadata = {**RUNNING["metadata"], "name": "train-1", "uid": "uid-2", "annotations": {}}
+        script(server, {"metadata": metadata, "spec": {"schedulerName": "gpu-scheduler", "containers": []}})
+        status, events = (
+            "/api/v1/namespaces/default/pods/train-1/status",
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+        )
+        server.on("PATCH", status, Reply(503))
+        server.on("POST", events, Reply(201))
+        replica, stop = SchedulerProcess(settings(), api), asyncio.Event()
+        task = asyncio.create_task(replica.live(stop))
+        await until(lambda: server.asked("PATCH", status))
+        replica.event_recorder.record(
+            PodRef("default", "train-0", "uid-1"), Notice(EventType.NORMAL, "Scheduled", "Binding", "assigned")
+        )
+
+        sent_at_release: list[int] = []
+
+        async def release() -> None:
+            sent_at_release.append(len(server.asked("PATCH")))
+
+        monkeypatch.setattr(replica.leadership, "release", release)
+        stop.set()
+        await task
+
+        assert sent_at_release == [len(server.asked("PATCH"))]
+        assert [event.body["regarding"]["name"] for event in server.asked("POST", events)] == ["train-0"]
+
+
+async def test_a_part_that_ends_ends_the_process() -> None:
+    """Every part runs until the stop. After a failure, the next process starts from scratch."""
 
     async def fails() -> None:
         raise RuntimeError("a bug")
@@ -232,14 +314,14 @@ async def test_a_part_that_ends_takes_the_process_with_it() -> None:
     async def ends() -> None:
         return
 
-    for part, message in ((fails(), "announcer ended: a bug"), (ends(), "announcer ended: without an error")):
-        task = asyncio.create_task(part, name="announcer")
+    for part, message in ((fails(), "event recorder ended: a bug"), (ends(), "event recorder ended: without an error")):
+        task = asyncio.create_task(part, name="event recorder")
         with pytest.raises(FatalError, match=message):
             await lifecycle.until_stopped(asyncio.Event(), [task])
 
 
 def command(*errors: Exception) -> Awaitable[None]:
-    """What a command does: end, or raise this."""
+    """Return a command that ends, or raises the error."""
 
     async def run_it() -> None:
         for error in errors:
@@ -250,19 +332,19 @@ def command(*errors: Exception) -> Awaitable[None]:
 
 ENDS = {
     "bad input": (UsageError("cannot do that (example: this)"), 2, "cannot do that (example: this)"),
-    "an end of its own": (FatalError("announcer ended: a bug"), 1, "announcer ended: a bug"),
+    "a fatal error": (FatalError("event recorder ended: a bug"), 1, "event recorder ended: a bug"),
 }
 
 
-@pytest.mark.parametrize(("error", "code", "told"), ENDS.values(), ids=ENDS)
-def test_exit_codes(error: Exception, code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("error", "code", "expected"), ENDS.values(), ids=ENDS)
+def test_exit_codes(error: Exception, code: int, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     """2 for bad input, 1 for all else, with the sentence on standard error or in the log."""
     with pytest.raises(SystemExit) as caught:
         lifecycle.main_loop(RunSettings, lambda _: command(error))
 
     assert caught.value.code == code
     captured = capsys.readouterr()
-    assert told in captured.err + captured.out
+    assert expected in captured.err + captured.out
 
 
 def test_settings_that_cannot_be_used_end_at_once(
@@ -281,7 +363,7 @@ def test_settings_that_cannot_be_used_end_at_once(
 
 
 async def test_a_signal_ends_the_scheduler_in_good_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM: no new decision, the lease given up, and no error."""
+    """SIGTERM: no new decision, the Lease is released, and no error."""
     async with connected() as (server, api):
         script(server)
 
@@ -296,7 +378,7 @@ async def test_a_signal_ends_the_scheduler_in_good_order(monkeypatch: pytest.Mon
 
 
 async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The sentence names the variable that changes it; so it does for a journal that cannot be written."""
+    """The sentence names the variable to change. The same holds for a journal that cannot be written."""
     async with connected() as (server, api):
         script(server)
 
@@ -313,20 +395,20 @@ async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def certificate(folder: Path) -> None:
-    """A pair that lasts."""
+    """Write a certificate and its key, valid until 2031."""
     pair = trustme.CA().issue_cert("localhost", not_after=datetime(2031, 5, 6, tzinfo=UTC))
     pair.private_key_pem.write_to_path(str(folder / "tls.key"))
     pair.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
 
 
 def answering(folder: Path, **others: Any) -> WebhookSettings:
-    """A webhook's settings on this host."""
+    """Return the settings of a webhook on this host."""
     given = {"bind_address": "127.0.0.1", "http_port": free_port(), "webhook_port": 0, "certificate_dir": folder}
     return WebhookSettings(**{**given, "drain_period": 0.01, **others})
 
 
 async def test_a_webhook_is_ready_until_it_is_stopped(tmp_path: Path) -> None:
-    """It goes on answering while its endpoint is taken out, and then ends without an error."""
+    """It keeps answering while its endpoint is removed, and then ends without an error."""
     certificate(tmp_path)
     given = answering(tmp_path)
     task = asyncio.create_task(run_webhook(given))
@@ -344,7 +426,7 @@ async def test_a_webhook_is_ready_until_it_is_stopped(tmp_path: Path) -> None:
 
 
 async def test_a_webhook_that_cannot_serve_is_bad_input(tmp_path: Path) -> None:
-    """Without a certificate, or where somebody has its port."""
+    """It has no certificate, or another process has its port."""
     with pytest.raises(UsageError, match="cannot read the serving certificate"):
         await run_webhook(answering(tmp_path))
     certificate(tmp_path)

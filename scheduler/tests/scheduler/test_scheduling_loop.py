@@ -1,10 +1,11 @@
-"""The loop with fakes around it: what it promises while the API is slow, silent or wrong."""
+"""The scheduling loop with fakes: its guarantees while the API server is slow, unavailable or wrong."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,7 +36,7 @@ SAME_GPU = "0=node1:0\n1=node1:1\n"
 
 @dataclass
 class Loop:
-    """A scheduler that runs, with the fakes around it and a clock of its own."""
+    """A running scheduler, its fakes, and a clock that only the test moves."""
 
     scheduler: Scheduler
     binder: FakeBinder
@@ -45,12 +46,12 @@ class Loop:
     now: list[float]
 
     async def settle(self) -> None:
-        """Let everything happen that can happen now."""
+        """Run every task that is ready."""
         for _ in range(60):
             await asyncio.sleep(0)
 
     async def later(self, seconds: float) -> None:
-        """Let time pass; the loop looks up when something stirs."""
+        """Let time pass, and start the loop's next turn."""
         self.now[0] += seconds
         self.scheduler._wakeup.set()
         await self.settle()
@@ -63,7 +64,7 @@ class Loop:
 
 @asynccontextmanager
 async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
-    """A loop that decides, with node1 and node2 there."""
+    """Run a scheduling loop with node1 and node2; `results` are the binder's first answers."""
     binder, event_recorder, recorder = FakeBinder(list(results)), FakeEventRecorder(), FakeRecorder()  # type: ignore[arg-type]
     claims, now = FakeClaims(), [1000.0]
     scheduler = Scheduler(
@@ -74,7 +75,7 @@ async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
         binders=binders,
     )
     for name in ("node1", "node2"):
-        scheduler.world.nodes.applied(node(name))
+        scheduler.cache.nodes.applied(node(name))
     task = asyncio.create_task(scheduler.run())
     loop = Loop(scheduler, binder, event_recorder, recorder, claims, now)
     await loop.settle()
@@ -87,12 +88,12 @@ async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
 
 
 def bound(pending: Pod, node: str = "node1") -> Pod:
-    """The pod as the watch shows it after its bind."""
+    """Return the pod as the watch shows it after its bind."""
     return replace(pending, node=node)
 
 
-async def test_a_pod_is_bound_and_announced_once() -> None:
-    """One bind, one event, no condition: and the watch's confirmation adds nothing."""
+async def test_a_pod_is_bound_and_recorded_once() -> None:
+    """One bind, one event, no condition. The watch's confirmation adds nothing."""
     async with looping() as loop:
         first = pod("a-0", ONE_GPU)
         loop.see(first)
@@ -101,14 +102,15 @@ async def test_a_pod_is_bound_and_announced_once() -> None:
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"]
-        ((name, notice),) = loop.event_recorder.told
+        ((name, notice),) = loop.event_recorder.recorded
         assert (name, notice.reason, notice.condition) == ("a-0", "Scheduled", None)
         assert loop.recorder.attempts == [Result.SCHEDULED]
-        assert (loop.scheduler.tracked.pending(), loop.scheduler.tracked.running()) == (0, 1)
+        assert (loop.scheduler.pod_states.pending(), loop.scheduler.pod_states.running()) == (0, 1)
 
 
-async def test_a_gpu_is_held_while_its_bind_is_in_the_air() -> None:
-    """Two pods name one GPU and the watch is frozen: the second waits for the first's answer, and after it too."""
+@pytest.mark.promise("hold-1")
+async def test_a_gpu_is_held_until_its_bind_is_answered() -> None:
+    """Two pods name one GPU and the watch sends nothing. The second waits before and after the first's answer."""
     async with looping() as loop:
         loop.binder.hold = asyncio.Event()
         loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
@@ -123,7 +125,7 @@ async def test_a_gpu_is_held_while_its_bind_is_in_the_air() -> None:
 
 
 async def test_without_assume_the_gpu_would_be_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counter-proof: with assume made a no-op the promise above breaks, so the test above can fail."""
+    """The counter-proof: with assume made a no-op, both pods are bound. So the test above can fail."""
     monkeypatch.setattr(Ledger, "assume", lambda *_: None)
     async with looping() as loop:
         loop.binder.hold = asyncio.Event()
@@ -134,8 +136,8 @@ async def test_without_assume_the_gpu_would_be_given_twice(monkeypatch: pytest.M
         assert loop.binder.names() == ["a-0", "b-0"]
 
 
-async def test_a_freed_gpu_wakes_who_waits_for_it() -> None:
-    """Nobody polls: the deletion of the holder is what binds the next pod, at once when it had waited long."""
+async def test_a_freed_gpu_requeues_the_pod_that_waits_for_it() -> None:
+    """The scheduler does not poll: the holder's deletion requeues the next pod, at once if it has waited long."""
     async with looping() as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
         loop.see(bound(first), second)
@@ -149,8 +151,8 @@ async def test_a_freed_gpu_wakes_who_waits_for_it() -> None:
         assert loop.binder.names() == ["b-0"]
 
 
-async def test_a_terminating_pod_still_holds() -> None:
-    """Its containers may still compute; the message tells since when it is going."""
+async def test_a_terminating_pod_still_holds_its_gpu() -> None:
+    """Its containers may still compute. The message says since when it is terminating."""
     async with looping() as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
         loop.see(bound(first), second)
@@ -158,15 +160,39 @@ async def test_a_terminating_pod_still_holds() -> None:
 
         loop.see(replace(bound(first), deleting_since="2026-11-20T08:30:00Z"))
         await loop.settle()
-        assert len(loop.event_recorder.told) == 1
+        assert len(loop.event_recorder.recorded) == 1
         await loop.later(1)
 
         assert loop.binder.names() == []
         assert "terminating since 2026-11-20T08:30:00Z" in loop.event_recorder.notes("b-0")[-1]
 
 
-async def test_an_unknown_outcome_keeps_the_gpu_and_asks_again() -> None:
-    """A time-out proves nothing: the same bind is sent again, and nobody else gets the GPU meanwhile."""
+@pytest.mark.promise("text-14")
+async def test_a_message_is_written_anew_only_for_another_first_holder() -> None:
+    """Twenty holders of other GPUs of the line come and go. The waiting pod's text is written once, then once more."""
+    async with looping() as loop:
+        first, last = pod("a-0", "0=node1:0", owner=None), pod("b-0", "0=node1:1", owner=None)
+        loop.see(bound(first), bound(last), pod("waiting-0", "0=node1:0,1,2", owner=None))
+        await loop.settle()
+        for number in range(20):
+            other = bound(pod(f"other{number}-0", "0=node1:2", owner=None))
+            loop.see(other)
+            await loop.later(301)
+            loop.scheduler.pods.forgotten(other)
+            await loop.later(301)
+        assert loop.event_recorder.notes("waiting-0") == [
+            "GpuHeld: GPU 0 of node1 is held by default/a-0, GPU 1 by default/b-0"
+        ]
+
+        loop.scheduler.pods.forgotten(first)
+        await loop.later(1000)
+
+        assert loop.event_recorder.notes("waiting-0")[1:] == ["GpuHeld: GPU 1 of node1 is held by default/b-0"]
+
+
+@pytest.mark.promise("hold-1")
+async def test_an_unknown_outcome_keeps_the_gpu_and_repeats_the_bind() -> None:
+    """A time-out proves nothing. The same bind is sent again, and no other pod gets the GPU meanwhile."""
     async with looping(Unknown("time-out"), Unknown("time-out")) as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
         loop.see(first)
@@ -184,8 +210,8 @@ async def test_an_unknown_outcome_keeps_the_gpu_and_asks_again() -> None:
 
 
 @pytest.mark.parametrize("answer", [Failed("BindFailed: HTTP 429"), NotSent("not leading")])
-async def test_what_the_second_try_hears_settles_nothing(answer: BindResult) -> None:
-    """The first try may still land after the second was refused: the GPU stays held until the pod itself tells."""
+async def test_the_answer_to_a_second_try_settles_nothing(answer: BindResult) -> None:
+    """The first try may be applied after the second was refused. The GPU is held until the watch shows the pod."""
     async with looping(Unknown("time-out"), answer, answer) as loop:
         loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
         await loop.settle()
@@ -202,14 +228,14 @@ async def test_what_the_second_try_hears_settles_nothing(answer: BindResult) -> 
 @pytest.mark.parametrize(
     "answers",
     [
-        [Failed("BindFailed: HTTP 429", patience=7)],
-        [Unknown("HTTP 503", patience=7)],
-        [Unknown("time-out"), Failed("BindFailed: HTTP 429", patience=7)],
+        [Failed("BindFailed: HTTP 429", retry_after=7)],
+        [Unknown("HTTP 503", retry_after=7)],
+        [Unknown("time-out"), Failed("BindFailed: HTTP 429", retry_after=7)],
     ],
-    ids=["a failure", "an open outcome", "a failure after an open outcome"],
+    ids=["a failure", "an unknown outcome", "a failure after an unknown outcome"],
 )
-async def test_the_next_try_is_as_late_as_it_was_asked_to_be(answers: list[BindResult]) -> None:
-    """Retry-After is longer than the back-off: it is what counts."""
+async def test_the_next_try_waits_for_retry_after(answers: list[BindResult]) -> None:
+    """Retry-After is longer than the back-off, so it counts."""
     async with looping(*answers) as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
@@ -223,19 +249,20 @@ async def test_the_next_try_is_as_late_as_it_was_asked_to_be(answers: list[BindR
 
 
 async def test_a_bind_that_was_never_sent_holds_nothing() -> None:
-    """The lead may come back: the pod is decided anew, and so is who gets the GPU."""
+    """The replica may lead again. Then it decides anew which pod gets the GPU."""
     async with looping(NotSent("not leading")) as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
 
         assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
-        assert loop.event_recorder.told == []
+        assert loop.event_recorder.recorded == []
         await loop.later(2)
         assert loop.binder.names() == ["a-0", "a-0"]
 
 
+@pytest.mark.promise("place-6")
 async def test_the_watch_settles_an_unknown_outcome() -> None:
-    """It was bound after all: nothing is sent again, and its owner and the metrics hear of it as of any other."""
+    """The pod was bound after all. Nothing is sent again, and event and metrics are those of any bind."""
     async with looping(Unknown("time-out")) as loop:
         first = pod("a-0", ONE_GPU)
         loop.see(first)
@@ -245,13 +272,13 @@ async def test_the_watch_settles_an_unknown_outcome() -> None:
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"]
-        assert [(told, notice.reason) for told, notice in loop.event_recorder.told] == [("a-0", "Scheduled")]
+        assert [(name, notice.reason) for name, notice in loop.event_recorder.recorded] == [("a-0", "Scheduled")]
         assert loop.recorder.attempts == [Result.ERROR, Result.SCHEDULED]
         assert await loop.scheduler.drain(0)
 
 
-async def test_an_unknown_outcome_is_settled_by_the_pods_end() -> None:
-    """A deleted pod can't be bound any more: its GPU goes to the next."""
+async def test_the_deletion_of_the_pod_settles_an_unknown_outcome() -> None:
+    """A deleted pod can't be bound any more. The next pod gets its GPU."""
     async with looping(Unknown("time-out"), Unknown("time-out")) as loop:
         first = pod("a-0", ONE_GPU)
         loop.see(first, pod("b-0", SAME_GPU))
@@ -278,14 +305,14 @@ async def test_an_unexpected_error_counts_as_unknown() -> None:
         assert loop.binder.names() == ["a-0", "a-0"]
 
 
-async def test_a_definite_failure_frees_the_gpu_and_tells_the_owner() -> None:
-    """BindFailed is our own kind of fault: SchedulerError; the pod is tried again, and others may have its GPU."""
+async def test_a_definite_failure_frees_the_gpu_and_is_reported() -> None:
+    """BindFailed is a SchedulerError. The pod is tried again, and other pods may get its GPU."""
     failed = Failed("BindFailed: cannot bind to node1: HTTP 422: no; trying again by itself")
     async with looping(failed) as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
 
-        ((_, notice),) = loop.event_recorder.told
+        ((_, notice),) = loop.event_recorder.recorded
         assert notice.condition == ScheduledCondition("False", "SchedulerError", failed.message)
         loop.see(pod("b-0", SAME_GPU))
         await loop.settle()
@@ -295,33 +322,33 @@ async def test_a_definite_failure_frees_the_gpu_and_tells_the_owner() -> None:
         assert "GpuHeld" in loop.event_recorder.notes("a-0")[-1]
 
 
-async def test_a_failure_that_stays_the_same_is_told_once() -> None:
-    """Every try costs the API one POST, not a condition and an event too; unless what was told was never written."""
+async def test_a_failure_that_stays_the_same_is_reported_once() -> None:
+    """A further try costs one POST, without condition and event, unless the first notice was never written."""
     failed = Failed("BindFailed: cannot bind to node1: HTTP 403: no; trying again by itself")
     async with looping(*[failed] * 4) as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
         await loop.later(2)
         await loop.later(4)
-        assert (len(loop.binder.sent), len(loop.event_recorder.told)) == (3, 1)
+        assert (len(loop.binder.sent), len(loop.event_recorder.recorded)) == (3, 1)
 
         loop.event_recorder.unwritten = True
         await loop.later(8)
-        assert (len(loop.binder.sent), len(loop.event_recorder.told)) == (4, 2)
+        assert (len(loop.binder.sent), len(loop.event_recorder.recorded)) == (4, 2)
 
 
-async def test_a_dropped_bind_is_no_news() -> None:
-    """The pod is gone or the lead is lost: nothing to tell, nothing held."""
+async def test_a_dropped_bind_is_not_reported() -> None:
+    """The pod is gone or the replica leads no more. Nothing is reported, and no device is held."""
     async with looping(Dropped("the pod is gone")) as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
 
-        assert loop.event_recorder.told == []
+        assert loop.event_recorder.recorded == []
         assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
 
 
-async def test_a_pod_that_others_bound_keeps_what_the_watch_showed() -> None:
-    """The ledger follows the API, not our own disappointed bind."""
+async def test_a_pod_that_another_scheduler_bound_keeps_its_node() -> None:
+    """The ledger follows the watch, not our own dropped bind."""
     async with looping(Dropped("bound elsewhere")) as loop:
         loop.binder.hold = asyncio.Event()
         first = pod("a-0", ONE_GPU)
@@ -336,8 +363,9 @@ async def test_a_pod_that_others_bound_keeps_what_the_watch_showed() -> None:
         assert (holder.node, holder.assumed) == ("node2", False)
 
 
-async def test_the_same_words_are_told_once() -> None:
-    """Looking again costs the API nothing until the reason changes."""
+@pytest.mark.promise("text-8")
+async def test_the_same_reason_is_reported_once() -> None:
+    """A further attempt costs the API server nothing until the reason changes."""
     async with looping() as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
         loop.see(bound(first), second)
@@ -345,26 +373,26 @@ async def test_the_same_words_are_told_once() -> None:
         for _ in range(5):
             await loop.later(301)
 
-        assert len(loop.event_recorder.told) == 1
+        assert len(loop.event_recorder.recorded) == 1
         assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) > 1
 
 
-async def test_what_the_last_leader_told_is_not_told_again() -> None:
-    """A restart finds the condition on the pod and stays quiet."""
+async def test_a_condition_of_the_last_leader_is_not_reported_again() -> None:
+    """The new leader finds the condition on the pod and writes nothing."""
     async with looping() as loop:
         loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
         await loop.settle()
-        ((_, notice),) = loop.event_recorder.told
+        ((_, notice),) = loop.event_recorder.recorded
 
     async with looping() as loop:
         loop.see(bound(pod("a-0", ONE_GPU)))
         loop.see(replace(pod("b-0", SAME_GPU), scheduled_condition=notice.condition))
         await loop.settle()
 
-        assert loop.event_recorder.told == []
+        assert loop.event_recorder.recorded == []
 
 
-async def test_what_found_no_room_is_told_later() -> None:
+async def test_a_notice_that_found_no_room_is_recorded_later() -> None:
     """A full queue loses no condition for good."""
     async with looping() as loop:
         loop.event_recorder.full = True
@@ -373,16 +401,16 @@ async def test_what_found_no_room_is_told_later() -> None:
         loop.event_recorder.full = False
         await loop.later(301)
 
-        assert len(loop.event_recorder.told) == 1
+        assert len(loop.event_recorder.recorded) == 1
 
 
-async def test_a_gated_pod_is_neither_decided_nor_told() -> None:
-    """Its condition is the API server's; when the gate opens, the pod is placed."""
+async def test_a_gated_pod_is_neither_decided_nor_reported() -> None:
+    """The API server writes its condition. When the gate is removed, the pod is placed."""
     async with looping() as loop:
         gated = replace(pod("a-0", ONE_GPU), gated=True)
         loop.see(gated)
         await loop.later(1000)
-        assert (loop.binder.names(), loop.event_recorder.told) == ([], [])
+        assert (loop.binder.names(), loop.event_recorder.recorded) == ([], [])
 
         loop.see(replace(gated, gated=False))
         await loop.settle()
@@ -400,7 +428,7 @@ async def test_an_untrue_condition_is_withdrawn_before_the_bind() -> None:
 
 
 async def test_binds_are_bounded_and_do_not_wait_for_each_other() -> None:
-    """So many at once and no more; the others follow as places come free."""
+    """At most `binders` binds are sent at once. The others follow as those are answered."""
     async with looping(binders=3) as loop:
         loop.binder.hold = asyncio.Event()
         text = "".join(f"{index}=node1:{index}\n" for index in range(8))
@@ -415,32 +443,32 @@ async def test_binds_are_bounded_and_do_not_wait_for_each_other() -> None:
         assert loop.binder.most_at_once == 3
 
 
-async def test_it_is_busy_until_the_last_of_a_backlog_flies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in the moment between two binds, in which there is room for another one: the next is about to leave."""
+async def test_the_loop_is_busy_until_the_last_bind_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is busy between two binds too, when a binder is free: the next bind is about to be sent."""
     async with looping(binders=2) as loop:
         loop.binder.hold = asyncio.Event()
         text = "".join(f"{index}=node1:{index}\n" for index in range(6))
         loop.see(*(pod(f"a-{index}", text) for index in range(6)))
         await loop.settle()
         busy = [loop.scheduler.busy]
-        tell = loop.event_recorder.record
+        original = loop.event_recorder.record
 
         def record(ref: PodRef, notice: Notice) -> bool:
             busy.append(loop.scheduler.busy)
-            return tell(ref, notice)
+            return original(ref, notice)
 
         monkeypatch.setattr(loop.event_recorder, "record", record)
 
         loop.binder.hold.set()
         await loop.settle()
 
-        # Each is announced when it has landed and its place is free; behind the last two there is nobody.
+        # Each bind is recorded after its answer, when its binder is free. No bind waits behind the last two.
         assert busy[:5] == [True] * 5
         assert not loop.scheduler.busy
 
 
-async def test_stopping_waits_for_binds_and_tells_whether_all_are_settled() -> None:
-    """The lease may only be given up when no bind of ours can still land."""
+async def test_stopping_waits_for_binds_and_returns_whether_all_are_settled() -> None:
+    """The Lease may only be released when no bind of ours can still be applied."""
     async with looping(Bound(), Unknown("time-out")) as loop:
         loop.see(pod("a-0", ONE_GPU))
         await loop.settle()
@@ -453,7 +481,7 @@ async def test_stopping_waits_for_binds_and_tells_whether_all_are_settled() -> N
 
 
 async def test_nothing_is_decided_after_the_stop() -> None:
-    """What comes in while stopping is the successor's."""
+    """The next leader decides pods that come during the stop."""
     async with looping() as loop:
         await loop.scheduler.drain(0)
         loop.see(pod("a-0", ONE_GPU))
@@ -479,22 +507,23 @@ async def test_a_recreated_pod_is_a_pod_of_its_own() -> None:
         assert loop.scheduler.ledger.holds("another")
 
 
-async def test_a_gpu_held_twice_against_the_rules_is_told_to_both() -> None:
-    """It can only come from outside; both owners hear of it once."""
+@pytest.mark.promise("lead-5")
+async def test_a_gpu_held_twice_against_the_rules_is_reported_to_both() -> None:
+    """Only another writer can cause it. Both pods get one event."""
     async with looping() as loop:
         loop.see(bound(pod("a-0", ONE_GPU)), bound(pod("b-0", SAME_GPU)))
         for _ in range(3):
             await loop.later(61)
 
-        assert [(name, notice.reason) for name, notice in loop.event_recorder.told] == [
+        assert [(name, notice.reason) for name, notice in loop.event_recorder.recorded] == [
             ("a-0", "GpuConflict"),
             ("b-0", "GpuConflict"),
         ]
         assert "held by default/a-0 and by default/b-0 at once" in loop.event_recorder.notes("a-0")[0]
 
 
-async def test_the_pulse_tells_how_late_the_loop_is() -> None:
-    """Leadership steps down by it: a rest of the whole interval is in order, whatever the lease lasts."""
+async def test_the_heartbeat_age_shows_how_late_the_loop_is() -> None:
+    """Leadership steps down by it. A pause of the whole interval is in order, however short the Lease is."""
     async with looping() as loop:
         loop.now[0] += 60
         assert loop.scheduler.heartbeat_age == 0
@@ -504,8 +533,41 @@ async def test_the_pulse_tells_how_late_the_loop_is() -> None:
         assert loop.scheduler.heartbeat_age == 0
 
 
-async def test_a_corrupted_ledger_is_made_anew_within_a_period() -> None:
-    """An entry that the objects do not bear out is counted and repaired, and who it kept waiting is bound."""
+@pytest.mark.clock("virtual")
+@pytest.mark.promise("lead-1")
+async def test_a_leader_whose_binds_all_hang_stays_alive() -> None:
+    """64 binds wait for an API server that does not answer. The loop waits for a free slot, and must not count as dead.
+
+    Its audit still runs. When the binds are given up, the next pod gets the slot.
+    """
+    clock, binder, recorder = asyncio.get_running_loop().time, FakeBinder(hold=asyncio.Event()), FakeRecorder()
+    audits: list[float] = []
+    ports = Ports(binder, FakeClaims(), FakeEventRecorder(), recorder, recorder)
+    scheduler = Scheduler(Policy(), ports, timings=Timings(interval=5), clock=clock)
+    scheduler.cache.expire_monitors = lambda: audits.append(clock())  # type: ignore[method-assign]
+    scheduler.cache.nodes.applied(node("node1"))
+    lines = "".join(f"{index}=node1:\n" for index in range(65))
+    for index in range(65):
+        scheduler.pods.applied(pod(f"a-{index}", lines))
+    task = asyncio.create_task(scheduler.run())
+    latest = 0.0
+    for _ in range(60):
+        await asyncio.sleep(1)
+        latest = max(latest, scheduler.heartbeat_age)
+
+    assert (len(binder.sent), latest) == (64, 0.0)
+    assert max(later - sooner for sooner, later in pairwise(audits[64:])) <= 5
+
+    binder.hold.set()  # type: ignore[union-attr]
+    await asyncio.sleep(1)
+    assert len(binder.sent) == 65
+    await scheduler.drain(1)
+    await task
+
+
+@pytest.mark.promise("hold-9")
+async def test_the_audit_rebuilds_a_corrupted_ledger_within_a_period() -> None:
+    """An entry without its pod is counted and repaired, and the pod that waited for it is bound."""
     async with looping() as loop:
         ghost = pod("ghost-0", ONE_GPU)
         loop.scheduler.ledger.apply(bound(ghost))
@@ -526,18 +588,18 @@ LOST = {
     "a pod's hold": lambda ledger, uid: ledger.forget(uid),
     "a pod's GPU": lambda ledger, _: ledger.devices.drop(next(iter(ledger))),
     "a pod's index": lambda ledger, uid: ledger.indices.release(next(iter(ledger)).workload, 0, uid),
-    "a pod's room": lambda ledger, uid: ledger.occupancy.drop(uid),
+    "a pod's resources": lambda ledger, uid: ledger.used_resources.drop(uid),
 }
 
 
 @pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
-async def test_a_lost_entry_is_found_again(lose: Callable[[Ledger, str], object]) -> None:
-    """Every table of the ledger is looked after, and what was promised and is not confirmed stays promised."""
+async def test_the_audit_restores_a_lost_entry(lose: Callable[[Ledger, str], object]) -> None:
+    """The audit checks every table of the ledger. A pod that is assumed and not confirmed stays assumed."""
     async with looping() as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-1", SAME_GPU)
         loop.see(bound(first), second)
         await loop.settle()
-        whole = loop.scheduler.world.rebuild_ledger(loop.scheduler.tracked)
+        whole = loop.scheduler.cache.rebuild_ledger(loop.scheduler.pod_states)
         lose(loop.scheduler.ledger, first.ref.uid)
         assert loop.scheduler.ledger.differences(whole) > 0
 
@@ -549,7 +611,7 @@ async def test_a_lost_entry_is_found_again(lose: Callable[[Ledger, str], object]
 
 
 async def test_a_sound_ledger_is_left_alone() -> None:
-    """The audit of a busy cluster repairs nothing: binds in the air and unconfirmed ones are no corruption."""
+    """The audit of a busy cluster repairs nothing: binds in flight and unconfirmed binds are no corruption."""
     async with looping(Bound(), Unknown("time-out")) as loop:
         loop.see(
             pod("a-0", ONE_GPU), pod("b-1", SAME_GPU), pod("c-0", ONE_GPU), bound(pod("d-3", "3=node2:0"), "node2")
@@ -563,33 +625,34 @@ async def test_a_sound_ledger_is_left_alone() -> None:
 CLAIM = VolumeClaim("default", "data", storage_class="local")
 
 
-async def test_a_claim_is_told_its_node_while_the_pod_waits() -> None:
-    """The provisioner makes the volume where the map says; the watch of claims brings the pod its turn."""
+@pytest.mark.promise("fit-13")
+async def test_a_claim_gets_its_node_while_the_pod_waits() -> None:
+    """The provisioner makes the volume on the map's node. The watch of claims then requeues the pod."""
     async with looping() as loop:
-        world = loop.scheduler.world
-        world.classes.applied(StorageClass("local", waits_for_consumer=True))
-        world.claims.applied(CLAIM)
+        cache = loop.scheduler.cache
+        cache.classes.applied(StorageClass("local", waits_for_consumer=True))
+        cache.claims.applied(CLAIM)
         loop.see(replace(pod("a-0", ONE_GPU), claims=("data",)))
         await loop.settle()
         assert loop.claims.selected == [("default", "data", "node1")]
-        world.claims.applied(replace(CLAIM, selected_node="node1"))
+        cache.claims.applied(replace(CLAIM, selected_node="node1"))
         await loop.settle()
-        assert (loop.binder.names(), len(loop.event_recorder.told)) == ([], 1)
+        assert (loop.binder.names(), len(loop.event_recorder.recorded)) == ([], 1)
 
-        world.volumes.applied(Volume("pv-1"))
-        world.claims.applied(replace(CLAIM, selected_node="node1", volume="pv-1"))
+        cache.volumes.applied(Volume("pv-1"))
+        cache.claims.applied(replace(CLAIM, selected_node="node1", volume="pv-1"))
         await loop.settle()
 
         assert loop.binder.names() == ["a-0"]
         assert loop.claims.selected == [("default", "data", "node1")]
 
 
-async def test_a_claim_that_could_not_be_told_is_told_again() -> None:
-    """After a back-off; the pod waits meanwhile."""
+async def test_a_failed_write_to_a_claim_is_repeated() -> None:
+    """The write is repeated after a back-off. The pod waits meanwhile."""
     async with looping() as loop:
         loop.claims.failures = ["HTTP 500"]
-        loop.scheduler.world.classes.applied(StorageClass("local", waits_for_consumer=True))
-        loop.scheduler.world.claims.applied(CLAIM)
+        loop.scheduler.cache.classes.applied(StorageClass("local", waits_for_consumer=True))
+        loop.scheduler.cache.claims.applied(CLAIM)
         loop.see(replace(pod("a-0", ONE_GPU), claims=("data",)))
         await loop.settle()
         assert len(loop.claims.selected) == 1
@@ -600,13 +663,13 @@ async def test_a_claim_that_could_not_be_told_is_told_again() -> None:
 
 
 async def test_an_error_of_our_own_costs_one_pod_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is wrong with one pod, the others are placed; it is looked at again later."""
-    sound = decide
+    """Whatever is wrong with one pod, the others are placed. That pod is tried again later."""
+    original = decide
 
     def bug(given: Pod, cluster: Cluster) -> Decision | None:
         if given.ref.name == "a-0":
             raise RuntimeError("a bug")
-        return sound(given, cluster)
+        return original(given, cluster)
 
     monkeypatch.setattr(scheduling_loop, "decide", bug)
     async with looping() as loop:
@@ -620,39 +683,40 @@ async def test_an_error_of_our_own_costs_one_pod_its_turn(monkeypatch: pytest.Mo
         assert loop.binder.names() == ["b-1", "a-0"]
 
 
-async def test_what_others_take_of_a_node_counts() -> None:
-    """A pod of another scheduler fills the node; when it goes, ours is placed."""
+@pytest.mark.promise("fit-10")
+async def test_foreign_pods_count_against_a_nodes_resources() -> None:
+    """A pod of another scheduler fills the node. When it goes, ours is placed."""
     async with looping() as loop:
         full = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({"cpu": 8000}))
-        loop.scheduler.world.foreign_pods.applied(full)
+        loop.scheduler.cache.foreign_pods.applied(full)
         loop.see(replace(pod("a-0", ONE_GPU), resource_request=ResourceRequest({"cpu": 1000})))
         await loop.settle()
         assert loop.binder.names() == []
         assert loop.event_recorder.notes("a-0")[0].startswith("InsufficientResources: ")
 
-        loop.scheduler.world.foreign_pods.forgotten(full)
+        loop.scheduler.cache.foreign_pods.forgotten(full)
         await loop.settle()
 
         assert loop.binder.names() == ["a-0"]
 
 
-async def test_numbers_that_change_are_not_told_again() -> None:
-    """The reason is the same; rewriting its numbers would cost two writes for each pod that comes or goes."""
+async def test_a_reason_whose_numbers_change_is_not_reported_again() -> None:
+    """The reason is the same. New numbers would cost two writes for each pod that comes or goes."""
     async with looping() as loop:
         loop.see(replace(pod("a-0", ONE_GPU), resource_request=ResourceRequest({"cpu": 9000})))
         for number in range(3):
             other = ForeignPod(
                 PodRef("other", f"web-{number}", f"uid-{number}"), "node1", ResourceRequest({"cpu": 100 * number})
             )
-            loop.scheduler.world.foreign_pods.applied(other)
+            loop.scheduler.cache.foreign_pods.applied(other)
             await loop.later(301)
 
         assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) > 1
-        assert len(loop.event_recorder.told) == 1
+        assert len(loop.event_recorder.recorded) == 1
 
 
 async def test_an_index_that_failed_to_bind_stays_claimed() -> None:
-    """Its pod will be tried again, and it can use no other index: a pod that takes any must leave it alone."""
+    """Its pod is tried again and can use no other index. A pod that takes any index must not take it."""
     async with looping(Failed("BindFailed: HTTP 422")) as loop:
         static, dynamic = (
             pod("web-0", "0=node1:0\n1=node1:1", owner=None),
@@ -666,8 +730,8 @@ async def test_an_index_that_failed_to_bind_stays_claimed() -> None:
         assert [(bind.pod.name, bind.placement.index) for bind in loop.binder.sent] == [("web-0", 0), ("web", 1)]
 
 
-async def test_a_deletion_without_grace_is_told_to_nobody() -> None:
-    """Terminating and gone come in one breath: who waits is bound, and hears of nothing in between."""
+async def test_a_deletion_without_grace_is_not_reported() -> None:
+    """Terminating and gone come in one batch. The waiting pod is bound, without a notice in between."""
     async with looping() as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
         loop.see(bound(first), second)

@@ -1,4 +1,4 @@
-"""The webhook as the API server meets it, without TLS."""
+"""The webhook as the API server calls it, without TLS."""
 
 import json
 from base64 import b64decode
@@ -37,7 +37,7 @@ ODD = st.recursive(
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[Client, Webhook, CollectorRegistry]]:
-    """The webhook without TLS."""
+    """Yield a client, the webhook and its metrics, without TLS."""
     registry = CollectorRegistry()
     webhook = Webhook("gpu-scheduler", WebhookMetrics(registry))
     listener = Listener(webhook.app(), address="127.0.0.1", port=0, variable="WEBHOOK_PORT", limits=WEBHOOK_LIMITS)
@@ -46,12 +46,12 @@ async def serving() -> AsyncIterator[tuple[Client, Webhook, CollectorRegistry]]:
 
 
 def pod(text: str | None = MAP, name: str = "train-0", **spec: Any) -> Object:
-    """A pod as its author wrote it."""
+    """Return a pod as its author wrote it."""
     return objects.pod(name, text, **spec)
 
 
 async def ask(client: Client, path: str, body: Object) -> Object:
-    """Post a review and give the response part."""
+    """Post a review and return the response part."""
     # As the API server writes it: characters as they are, not escaped.
     data = BytesIO(json.dumps(body, ensure_ascii=False).encode())
     async with client.post(path, data=data) as response:
@@ -72,11 +72,11 @@ def patched(body: Object, response: Object) -> Object:
     return result
 
 
-def places(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every place in a document."""
+def paths(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Return the path of every value in a document."""
     inner: list[tuple[str | int, Any]] = []
     if isinstance(value, dict):
         inner = list(value.items())
     if isinstance(value, list):
         inner = list(enumerate(value))
-    return [at, *(found for key, each in inner for found in places(each, (*at, key)))]
+    return [at, *(found for key, each in inner for found in paths(each, (*at, key)))]

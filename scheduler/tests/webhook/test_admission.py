@@ -1,16 +1,18 @@
+import logging
 import re
 from collections.abc import AsyncIterator
 
 import pytest
-from structlog.testing import capture_logs
 
 from gpu_scheduler.webhook import admission
+from tests import objects
 from tests.objects import Object, review
-from tests.webhook.reviews import ask, patched, pod, serving
+from tests.webhook.reviews import MAP, ask, patched, pod, serving
 
 
-async def test_a_patch_makes_the_pod_right_and_a_second_one_is_not_needed() -> None:
-    """Applied twice equals applied once, and /validate agrees with the result only."""
+@pytest.mark.promise("hook-4")
+async def test_a_patch_is_complete_and_needed_once() -> None:
+    """A second review adds nothing, and /validate accepts only the patched pod."""
     async with serving() as (client, _, _registry):
         first = await ask(client, "/mutate", review(pod()))
         right = patched(pod(), first)
@@ -28,7 +30,7 @@ async def test_a_patch_makes_the_pod_right_and_a_second_one_is_not_needed() -> N
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "word"),
+    ("body", "code", "message"),
     [
         (pod("0=node1:x\n"), 400, "MapInvalid: cannot read placement map, line 1:"),
         (pod(name="train-7"), 400, "IndexNotInMap: "),
@@ -40,16 +42,16 @@ async def test_a_patch_makes_the_pod_right_and_a_second_one_is_not_needed() -> N
     ],
     ids=["a bad map", "an index without a line", "a variable of its own"],
 )
-async def test_a_refusal_has_a_code_a_reason_and_the_parsers_sentence(body: Object, code: int, word: str) -> None:
-    """The same words from both paths."""
+async def test_a_refusal_has_a_code_a_reason_and_the_parsers_message(body: Object, code: int, message: str) -> None:
+    """The message is the same from both paths."""
     async with serving() as (client, _, registry):
         for path in ("/mutate", "/validate"):
             response = await ask(client, path, review(body))
 
             assert response["allowed"] is False
             assert response["status"]["code"] == code
-            assert response["status"]["message"].startswith(word)
-        labels = {"path": "/mutate", "outcome": word.partition(":")[0]}
+            assert response["status"]["message"].startswith(message)
+        labels = {"path": "/mutate", "outcome": message.partition(":")[0]}
         assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
 
 
@@ -64,15 +66,50 @@ async def test_a_refusal_has_a_code_a_reason_and_the_parsers_sentence(body: Obje
     ],
     ids=["another scheduler's pod", "no pod", "an update", "a deletion", "no map"],
 )
-async def test_what_is_not_ours_passes_untouched(body: Object) -> None:
-    """Whoever registers us for too much does no harm."""
+async def test_foreign_objects_are_allowed_unchanged(body: Object) -> None:
+    """A webhook configuration that selects too many objects does no harm."""
     async with serving() as (client, _, _registry):
         for path in ("/mutate", "/validate"):
             assert await ask(client, path, body) == {"uid": "review-1", "allowed": True}
 
 
-async def test_an_unreadable_pod_is_refused_not_crashed_on() -> None:
-    """A well-formed review of something odd gets a review back."""
+UNKNOWN = {"agentaflow.gpu/memroy": "8192", "gpu-schedulling-map": "0=node1:0"}
+WARNINGS = [
+    'annotation "agentaflow.gpu/memroy" is unknown: did you mean agentaflow.gpu/memory?',
+    'annotation "gpu-schedulling-map" is unknown: did you mean gpu-scheduling-map?',
+]
+MISSPELT = {
+    "a pod with a map": (objects.pod("train-0", MAP, annotations=UNKNOWN), True),
+    "a pod that asks for nothing": (objects.pod("train-0", annotations=UNKNOWN), True),
+    "a refused pod": (objects.pod("train-0", "nonsense", annotations=UNKNOWN), False),
+}
+
+
+@pytest.mark.promise("text-13")
+@pytest.mark.parametrize(("body", "allowed"), MISSPELT.values(), ids=MISSPELT)
+async def test_a_misspelt_annotation_causes_a_warning(body: Object, allowed: bool) -> None:  # noqa: FBT001
+    """Admitted or refused: the missing annotation may be why. `kubectl` prints each warning once."""
+    async with serving() as (client, _, _registry):
+        response = await ask(client, "/mutate", review(body))
+
+        assert response["allowed"] is allowed
+        assert response["warnings"] == WARNINGS
+        assert "warnings" not in await ask(client, "/validate", review(patched(body, response)))
+
+
+async def test_who_debugs_a_pod_is_not_warned() -> None:
+    """The annotations are not theirs, and nobody can change those of an existing pod."""
+    async with serving() as (client, _, _registry):
+        old = objects.pod("train-0", MAP, objects.literal("0,1"), annotations=UNKNOWN)
+        new = {**old, "spec": {**old["spec"], "ephemeralContainers": [{"name": "debugger"}]}}
+        about = {"operation": "UPDATE", "subResource": "ephemeralcontainers", "oldObject": old}
+        response = await ask(client, "/mutate", review(new, **about))
+
+        assert (response["allowed"], "warnings" in response) == (True, False)
+
+
+async def test_an_unreadable_pod_is_refused() -> None:
+    """A well-formed review of an invalid pod gets a review as response."""
     async with serving() as (client, _, _registry):
         response = await ask(client, "/mutate", review({"metadata": 5}))
 
@@ -85,7 +122,7 @@ async def test_an_unreadable_pod_is_refused_not_crashed_on() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"request": null}', b"\xff\xfe", b'{"request": {"uid": 5}}'])
-async def test_what_is_no_review_gets_a_400_and_a_sentence(body: bytes) -> None:
+async def test_an_invalid_review_gets_a_400_and_a_message(body: bytes) -> None:
     """Never a 500."""
     async with serving() as (client, _, _registry):
         async with client.post("/mutate", data=body) as response:
@@ -96,7 +133,7 @@ async def test_what_is_no_review_gets_a_400_and_a_sentence(body: bytes) -> None:
 
 
 async def test_a_pod_that_takes_any_line_reads_our_annotation() -> None:
-    """Its name is yet to be made up at /mutate, and is there at /validate: both say the same of it."""
+    """The pod has no name yet at /mutate, and has one at /validate: both give the same result."""
     generated = pod(name="")
     generated["metadata"]["generateName"] = "web-"
     async with serving() as (client, _, _registry):
@@ -112,7 +149,7 @@ async def test_a_pod_that_takes_any_line_reads_our_annotation() -> None:
 
 
 async def test_a_debug_container_is_completed_and_then_valid() -> None:
-    """An update of the subresource is looked at as a creation is."""
+    """An update of the subresource is reviewed like a creation."""
     async with serving() as (client, _, _registry):
         old = patched(pod(), await ask(client, "/mutate", review(pod())))
         new = {**old, "spec": {**old["spec"], "ephemeralContainers": [{"name": "debugger"}]}}
@@ -124,15 +161,15 @@ async def test_a_debug_container_is_completed_and_then_valid() -> None:
         assert not (await ask(client, "/validate", review(new, **about)))["allowed"]
 
 
-async def test_a_body_beyond_measure_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory stays bounded whoever sends."""
+async def test_a_body_over_the_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory stays bounded for every client."""
     monkeypatch.setattr(admission, "MAX_BODY", 1000)
     async with serving() as (client, _, _registry), client.post("/mutate", data=b"x" * 2000) as response:
         assert response.status == 413
 
 
 async def test_a_body_of_unknown_length_is_not_read() -> None:
-    """The API server announces every length; memory cannot be kept for what nobody knows."""
+    """The API server sends every length. Memory cannot be reserved for an unknown length."""
 
     async def drip() -> AsyncIterator[bytes]:
         yield b"{"
@@ -141,8 +178,9 @@ async def test_a_body_of_unknown_length_is_not_read() -> None:
         assert response.status == 411
 
 
+@pytest.mark.promise("serve-3")
 async def test_a_pod_of_too_many_fields_is_refused_before_it_is_read() -> None:
-    """60,000 containers cost 0.4 s of everybody's time; the author reads how many are too many."""
+    """60,000 containers would delay all other reviews by 0.4 s. The message gives the largest number of fields."""
     giant = pod(containers=[{"name": f"c{number}", "image": "none"} for number in range(60_000)])
     async with serving() as (client, _, registry):
         for path in ("/mutate", "/validate"):
@@ -168,20 +206,20 @@ async def test_a_large_pod_is_reviewed_as_any_other() -> None:
         assert (await ask(client, "/validate", review(right)))["allowed"]
 
 
-async def test_what_a_forged_review_says_is_cut_in_our_log() -> None:
-    """Whoever sends a review of his own making chooses its names, and has no line as long as a body."""
+async def test_a_forged_review_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The client chooses the names in a forged review. A log line stays shorter than a body."""
     forged = review(pod("nonsense"), name="n" * 100_000, namespace="m" * 100_000)
     async with serving() as (client, _, _registry):
-        with capture_logs() as lines:
-            assert not (await ask(client, "/mutate", forged))["allowed"]
-        (line,) = lines
-        assert len(str(line)) < 3_000
+        caplog.set_level(logging.INFO, "gpu_scheduler.webhook")
+        assert not (await ask(client, "/mutate", forged))["allowed"]
+        (line,) = caplog.records
+        assert len(str(line.__dict__)) < 3_000
         async with client.post("/mutate", json=review(pod(), uid="u" * 1000)) as response:
             assert response.status == 400
 
 
-async def test_a_draining_replica_sends_its_callers_elsewhere() -> None:
-    """It still answers, and asks for the connection to be closed."""
+async def test_a_draining_replica_closes_its_connections() -> None:
+    """It still responds, and asks the client to close the connection."""
     async with serving() as (client, webhook, _registry):
         webhook.draining = True
         async with client.post("/mutate", json=review(pod())) as response:

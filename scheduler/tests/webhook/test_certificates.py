@@ -14,14 +14,14 @@ EXPIRES = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 
 
 def write(folder: Path, authority: trustme.CA, expires: datetime = EXPIRES) -> None:
-    """Put a new pair into the folder."""
+    """Write a new pair of key and certificate into the folder."""
     pair = authority.issue_cert("localhost", not_after=expires)
     pair.private_key_pem.write_to_path(str(folder / "tls.key"))
     pair.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
 
 
 async def handshake(server: ServingCertificate, authority: trustme.CA) -> object:
-    """Connect as an API server would and give the serial number that was served."""
+    """Connect as an API server does; return the serial number of the served certificate."""
     listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=server.context)
     async with listener:
         client = ssl.create_default_context()
@@ -33,8 +33,9 @@ async def handshake(server: ServingCertificate, authority: trustme.CA) -> object
         return peer["serialNumber"]
 
 
+@pytest.mark.promise("hook-5")
 async def test_a_changed_pair_is_served_by_the_same_context(tmp_path: Path) -> None:
-    """The next handshake sees the new certificate; nothing is restarted."""
+    """The next handshake gets the new certificate without a restart."""
     authority = trustme.CA()
     write(tmp_path, authority)
     served = ServingCertificate(tmp_path)
@@ -48,7 +49,7 @@ async def test_a_changed_pair_is_served_by_the_same_context(tmp_path: Path) -> N
 
 
 async def test_a_pair_that_does_not_fit_leaves_the_old_one_serving(tmp_path: Path) -> None:
-    """Half of a rotation must not end the service; the next look takes the whole."""
+    """Half of a rotation must not end the service. The next check loads the complete pair."""
     authority = trustme.CA()
     write(tmp_path, authority)
     served = ServingCertificate(tmp_path)
@@ -64,7 +65,7 @@ async def test_a_pair_that_does_not_fit_leaves_the_old_one_serving(tmp_path: Pat
 
 
 async def test_the_folder_is_watched(tmp_path: Path) -> None:
-    """A bad pair on the way does not end the watching."""
+    """An invalid pair in between does not end the watching."""
     authority = trustme.CA()
     write(tmp_path, authority)
     served = ServingCertificate(tmp_path)
@@ -79,13 +80,13 @@ async def test_the_folder_is_watched(tmp_path: Path) -> None:
 
 
 def test_a_missing_pair_names_file_and_variable(tmp_path: Path) -> None:
-    """The operator reads what to set."""
+    """The operator reads which variable to set."""
     with pytest.raises(CertificateError, match=r"tls\.crt.*example: CERTIFICATE_DIR="):
         ServingCertificate(tmp_path)
 
 
 def test_validity_is_read_from_the_certificate(tmp_path: Path) -> None:
-    """Both ends, whichever of its two forms a date has."""
+    """Begin and end, in both of the formats of a date."""
     authority = trustme.CA()
     write(tmp_path, authority)
     assert read_validity((tmp_path / "tls.crt").read_text(encoding="ascii")).ends == EXPIRES.timestamp()
@@ -98,14 +99,14 @@ def test_validity_is_read_from_the_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"])
-def test_no_certificate_is_an_error(text: str) -> None:
-    """Cut short or not there at all."""
+def test_an_incomplete_certificate_is_an_error(text: str) -> None:
+    """It is truncated or missing."""
     with pytest.raises(ValueError, match="certificate"):
         read_validity(text)
 
 
-def test_readiness_hears_of_an_expired_certificate(tmp_path: Path) -> None:
-    """It says which end was missed, and the seconds left go below zero."""
+def test_readiness_reports_an_expired_certificate(tmp_path: Path) -> None:
+    """It names the limit that is exceeded, and the seconds left become negative."""
     write(tmp_path, trustme.CA())
     now = [0.0]
     served = ServingCertificate(tmp_path, wall=lambda: now[0])
@@ -119,9 +120,9 @@ def test_readiness_hears_of_an_expired_certificate(tmp_path: Path) -> None:
     assert served.problem() == "the certificate has expired"
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["whom the authority knows", "whom it does not know"])
+@pytest.mark.parametrize("known", [True, False], ids=["signed by the authority", "signed by another"])
 async def test_clients_may_have_to_show_a_certificate(tmp_path: Path, *, known: bool) -> None:
-    """With an authority for clients only whom it knows gets an answer: an API server with a certificate of its own."""
+    """With a CA for clients, only clients that it signed get a response: an API server with its own certificate."""
     authority, clients = trustme.CA(), trustme.CA()
     write(tmp_path, authority)
     clients.cert_pem.write_to_path(str(tmp_path / "clients.crt"))
@@ -142,7 +143,7 @@ async def test_clients_may_have_to_show_a_certificate(tmp_path: Path, *, known: 
 
 
 def test_an_authority_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """With the variable that chose it."""
+    """The error names the variable that sets its path."""
     write(tmp_path, trustme.CA())
     with pytest.raises(CertificateError, match=r"cannot read the authority of clients from .*CLIENT_CA="):
         ServingCertificate(tmp_path, client_ca=tmp_path / "absent.crt")

@@ -1,4 +1,4 @@
-"""Whatever somebody makes of a pod, the webhook gives a typed answer with a text that can be sent anywhere."""
+"""Whatever a pod contains, the webhook sends a typed response with a printable message."""
 
 import asyncio
 import copy
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.objects import Object, review
-from tests.webhook.reviews import MAP, ODD, Client, ask, places, pod, serving
+from tests.webhook.reviews import MAP, ODD, Client, ask, paths, pod, serving
 
 Json = Any
 NULLS: Object = {
@@ -25,7 +25,7 @@ NULLS: Object = {
 
 
 def annotated(**annotations: str) -> Object:
-    """A pod with these annotations of ours beside its map."""
+    """Return a pod with these annotations of ours beside its map."""
     body = pod()
     body["metadata"]["annotations"].update({f"agentaflow.gpu/{key}": value for key, value in annotations.items()})
     return body
@@ -35,7 +35,7 @@ def named(name: str) -> Object:
     return pod(containers=[{"name": name, "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": name}]}])
 
 
-# Pods, and the word with which they are refused; None where they are let in.
+# Pod → reason of its refusal, or None if it is allowed.
 CORPUS: dict[str, tuple[Json, str | None]] = {
     "nulls wherever there may be some": (NULLS, None),
     "nulls, and a map": (
@@ -66,7 +66,7 @@ CORPUS: dict[str, tuple[Json, str | None]] = {
     "a text": ("pod", "RequestInvalid"),
     "a number": (1e308, "RequestInvalid"),
     "a list": ([], "RequestInvalid"),
-    "yes": (True, "RequestInvalid"),
+    "true": (True, "RequestInvalid"),
     "an empty object": ({}, "RequestInvalid"),
     "unknown fields everywhere": (
         {
@@ -90,6 +90,13 @@ CORPUS: dict[str, tuple[Json, str | None]] = {
         "RequestInvalid",
     ),
     "a foreign annotation of 256 kB": (annotated(note="x" * 262_144), None),
+    "a thousand unknown annotations of ours": (
+        annotated(**{f"{number}{'x' * 57}": "1" for number in range(1000)}),
+        None,
+    ),
+    "unknown annotations of ours with control characters": (annotated(**{'cou\x00"\x1b[31m\nt': "1"}), None),
+    "an unknown annotation with a key of 256 kB": (annotated(**{"count" * 52_000: "1"}), None),
+    "unknown annotations beside an invalid one": (annotated(cuont="1", sharing="x"), "RequestInvalid"),
     "a container's name in other alphabets": (named("\u7bb1\u202e\U0001f4e6"), "EnvConflict"),
     "a container's name of control characters": (named("\x00\n\r\x1b[31m\x7f"), "EnvConflict"),
     "a container's name of 256 kB": (named("\u00fc" * 131_072), "EnvConflict"),
@@ -101,17 +108,21 @@ CORPUS: dict[str, tuple[Json, str | None]] = {
 
 
 def deep(depth: int) -> bytes:
-    """A pod with something nested so deep somewhere that nobody reads."""
+    """Return a review of a pod with an unread field that nests this deep."""
     body = json.dumps(review({"metadata": {"name": "train-0", "managedFields": "HERE"}, "spec": {}}))
     return body.replace('"HERE"', '{"f:a":' * depth + "1" + "}" * depth).encode()
 
 
-async def answers(client: Client, body: Json) -> tuple[Object, Object]:
+async def responses(client: Client, body: Json) -> tuple[Object, Object]:
     return await ask(client, "/mutate", review(body)), await ask(client, "/validate", review(body))
 
 
 def check(mutated: Object, validated: Object) -> str | None:
-    """Both answers are typed and agree; the word of the refusal."""
+    """Check that both responses are typed and agree; return the reason of the refusal."""
+    # Both paths review the pod; only the first one warns.
+    warnings = mutated.pop("warnings", ())
+    assert len(warnings) <= 3
+    assert all(each.isprintable() and len(each) < 300 for each in warnings)
     if mutated["allowed"]:
         if "patch" not in mutated:
             assert mutated == validated
@@ -127,15 +138,15 @@ def check(mutated: Object, validated: Object) -> str | None:
     return None if mutated["allowed"] else message.partition(":")[0]
 
 
-@pytest.mark.parametrize(("body", "word"), CORPUS.values(), ids=CORPUS)
-async def test_a_hostile_pod_gets_a_typed_answer(body: Json, word: str | None) -> None:
-    """Never a 500: allowed, or refused with one sentence of at most 1,000 bytes, the same from both paths."""
+@pytest.mark.parametrize(("body", "reason"), CORPUS.values(), ids=CORPUS)
+async def test_a_hostile_pod_gets_a_typed_response(body: Json, reason: str | None) -> None:
+    """Allowed, or refused with one sentence of at most 1,000 bytes, the same from both paths; never a 500."""
     async with serving() as (client, _, _registry):
-        assert word == check(*await answers(client, body))
+        assert reason == check(*await responses(client, body))
 
 
-async def test_a_hostile_pod_under_debugging_gets_a_typed_answer() -> None:
-    """Also where the old pod is what cannot be read."""
+async def test_a_hostile_debugged_pod_gets_a_typed_response() -> None:
+    """Also if the old pod cannot be read."""
     async with serving() as (client, _, _registry):
         unreadable: list[Json] = [{}, [], {"metadata": 5}, {**pod(), "spec": {"ephemeralContainers": [None]}}]
         for old in unreadable:
@@ -148,16 +159,16 @@ async def test_a_hostile_pod_under_debugging_gets_a_typed_answer() -> None:
 
 
 BROKEN = {
-    "text that is no UTF-8": json.dumps(review(pod(name="HERE"))).encode().replace(b"HERE", b"\xff\xfe"),
+    "text that is not UTF-8": json.dumps(review(pod(name="HERE"))).encode().replace(b"HERE", b"\xff\xfe"),
     "half a character": json.dumps(review(pod(name="HERE"))).encode().replace(b"HERE", b"\\ud800"),
     "a request that is cut off": json.dumps(review(pod())).encode()[:-40],
-    "nesting beyond all measure": deep(100_000),
+    "nesting that is far too deep": deep(100_000),
 }
 
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
-async def test_what_cannot_be_decoded_is_a_bad_request(body: bytes) -> None:
-    """A refusal where the review itself can be read, else status 400; both with a sentence."""
+async def test_an_undecodable_review_is_a_bad_request(body: bytes) -> None:
+    """A refusal if the review itself can be read, or else status 400; both have a message."""
     async with serving() as (client, _, registry):
         async with client.post("/mutate", data=body) as response:
             text = await response.text()
@@ -186,8 +197,8 @@ ORDINARY = pod(
 ORDINARY["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "u", "controller": True}]
 
 
-def broken(at: tuple[str | int, ...], odd: Json) -> Json:
-    """An ordinary pod with something odd in one place."""
+def with_odd_value(at: tuple[str | int, ...], odd: Json) -> Json:
+    """Return an ordinary pod with an odd value at one path."""
     if not at:
         return odd
     body: Json = copy.deepcopy(ORDINARY)
@@ -199,13 +210,13 @@ def broken(at: tuple[str | int, ...], odd: Json) -> Json:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.builds(broken, st.sampled_from(places(ORDINARY)), ODD), min_size=20, max_size=20))
-def test_any_oddity_in_any_place_gets_a_typed_answer(bodies: list[Json]) -> None:
-    """Whatever stands where something else should, nothing but an answer comes out."""
+@given(st.lists(st.builds(with_odd_value, st.sampled_from(paths(ORDINARY)), ODD), min_size=20, max_size=20))
+def test_any_odd_value_gets_a_typed_response(bodies: list[Json]) -> None:
+    """Whatever value a field has, the webhook sends a review as response."""
 
     async def all_of_them() -> None:
         async with serving() as (client, _, _registry):
             for body in bodies:
-                check(*await answers(client, body))
+                check(*await responses(client, body))
 
     asyncio.run(all_of_them())

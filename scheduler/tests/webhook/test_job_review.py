@@ -11,7 +11,7 @@ from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
-from gpu_scheduler.webhook.job_review import HANDED, Job, Replicas, cautions, review_job
+from gpu_scheduler.webhook.job_review import COPIED_ANNOTATIONS, Job, Replicas, cautions, job_key_cautions, review_job
 from gpu_scheduler.webhook.review import AddOp, Admit, Deny, review_pod
 from tests.core.build import container, own
 
@@ -31,7 +31,7 @@ def replicas(
     annotated: bool | None = True,
     **others: Any,
 ) -> Replicas:
-    """A template as its author wrote it; by default it names no scheduler and has no annotation of ours."""
+    """Return a template as its author wrote it. By default it names no scheduler and has no annotation of ours."""
     environment = environment_of(others.pop("containers", PLAIN))
     text = PodText(
         "default", scheduler_name=scheduler, annotations=annotations or {}, environment=environment, **others
@@ -40,7 +40,7 @@ def replicas(
 
 
 def job(annotations: dict[str, str], *types: Replicas, kind: str = "PyTorchJob", **others: Any) -> Job:
-    """A job with these annotations; its one type Worker is plain unless said otherwise."""
+    """Return a job with these annotations. By default its one type Worker is plain."""
     return Job(kind, "train", "pytorchReplicaSpecs", annotations, types or (replicas(),), **others)
 
 
@@ -68,41 +68,41 @@ PATCHED = {
         job(COUNT, replicas(annotated=None)),
         [AddOp(f"{AT}/Worker/template/metadata", {"annotations": COUNT}), named("Worker")],
     ),
-    "a type's name is spelled as a pointer spells it": (
+    "a type's name is escaped as in a JSON pointer": (
         job(COUNT, replicas("a/b~c", US)),
         [AddOp(f"{AT}/a~1b~0c/template/metadata/annotations/agentaflow.gpu~1count", "2")],
     ),
-    "every type gets them": (
+    "every type gets the annotations": (
         job({names.MAP: MAP}, replicas("Master", US), replicas("Worker", US)),
         [
             AddOp(f"{AT}/Master/template/metadata/annotations/gpu-scheduling-map", MAP),
             AddOp(f"{AT}/Worker/template/metadata/annotations/gpu-scheduling-map", MAP),
         ],
     ),
-    "a template's own annotation stands": (
+    "a template's own annotation is kept": (
         job({**COUNT, names.PRIORITY: "5"}, replicas("Worker", US, {names.COUNT: "1"})),
         [AddOp(f"{AT}/Worker/template/metadata/annotations/agentaflow.gpu~1priority", "5")],
     ),
-    "a map is not for a template that counts by itself": (
+    "a template with its own count gets no map": (
         job({names.MAP: MAP}, replicas("Worker", US, {names.COUNT: "1"})),
         [],
     ),
-    "nor for one that has a strategy for its limit": (
+    "a template with a strategy for its limit gets no map": (
         job({names.MAP: MAP}, replicas("Worker", US, {names.STRATEGY: "best_fit"}, gpu_limits=LIMIT)),
         [],
     ),
-    "a count beside a map that is the template's own changes nothing": (
+    "a template with its own map gets the count, too": (
         job(COUNT, replicas("Worker", US, {names.MAP: MAP})),
         [AddOp(f"{AT}/Worker/template/metadata/annotations/agentaflow.gpu~1count", "2")],
     ),
-    "an index reaches nobody": (job({names.INDEX: "0"}, replicas("Worker", "", {names.MAP: MAP})), []),
-    "what we wrote on a pod reaches nobody": (job({names.ASSIGNED_DEVICES: "0"}), []),
-    "a strategy reaches a template with a limit": (
+    "an index is not copied": (job({names.INDEX: "0"}, replicas("Worker", "", {names.MAP: MAP})), []),
+    "annotations of a binding are not copied": (job({names.ASSIGNED_DEVICES: "0"}), []),
+    "a strategy is copied to a template with a limit": (
         job({names.STRATEGY: "best_fit"}, replicas(gpu_limits=LIMIT), replicas("PS")),
         [AddOp(f"{AT}/Worker/{BY}", "best_fit"), named("Worker")],
     ),
-    "a template that asks for nothing keeps its scheduler": (job({names.PRIORITY: "5"}), []),
-    "but one that names ours gets everything": (
+    "a template without a request keeps its scheduler": (job({names.PRIORITY: "5"}), []),
+    "a template that names our scheduler gets every annotation": (
         job({names.PRIORITY: "5"}, replicas("Worker", US)),
         [AddOp(f"{AT}/Worker/template/metadata/annotations/agentaflow.gpu~1priority", "5")],
     ),
@@ -114,32 +114,33 @@ PATCHED = {
         job({names.MAP: MAP}, replicas("Master", US, {names.INDEX: "1"})),
         [AddOp(f"{AT}/Master/template/metadata/annotations/gpu-scheduling-map", MAP)],
     ),
-    "MPI's launcher computes nothing": (
+    "a launcher of an MPIJob gets nothing": (
         job(COUNT, replicas("Launcher"), replicas("Worker", US), kind="MPIJob"),
         [AddOp(f"{AT}/Worker/template/metadata/annotations/agentaflow.gpu~1count", "2")],
     ),
-    "unless it is made a worker": (
+    "a launcher that is a worker gets the annotations": (
         job(COUNT, replicas("launcher"), kind="MPIJob", launcher_works=True),
         [AddOp(f"{AT}/launcher/template/metadata/annotations/agentaflow.gpu~1count", "2"), named("launcher")],
     ),
-    "or names our scheduler": (
+    "a launcher that names our scheduler gets the annotations": (
         job(COUNT, replicas("Launcher", US), kind="MPIJob"),
         [AddOp(f"{AT}/Launcher/template/metadata/annotations/agentaflow.gpu~1count", "2")],
     ),
-    "or has a limit of cards": (
+    "a launcher with a GPU limit gets the annotations": (
         job({names.STRATEGY: "best_fit"}, replicas("Launcher", gpu_limits=LIMIT), kind="MPIJob"),
         [AddOp(f"{AT}/Launcher/{BY}", "best_fit"), named("Launcher")],
     ),
-    "a launcher of another kind is like any other": (
+    "a launcher of another kind is an ordinary type": (
         job(COUNT, replicas("Launcher", US)),
         [AddOp(f"{AT}/Launcher/template/metadata/annotations/agentaflow.gpu~1count", "2")],
     ),
 }
 
 
+@pytest.mark.promise("job-2")
 @pytest.mark.parametrize(("given", "expected"), PATCHED.values(), ids=PATCHED)
-def test_a_job_hands_its_annotations_to_the_templates_that_are_for_us(given: Job, expected: list[AddOp]) -> None:
-    """The log says to which; where nothing changes it says nothing."""
+def test_a_job_copies_its_annotations_to_our_templates(given: Job, expected: list[AddOp]) -> None:
+    """The log names the templates. Without a change there is no log line."""
     verdict = review_job(given, US)
 
     assert verdict == Admit(tuple(expected), verdict.log if isinstance(verdict, Admit) else None)
@@ -148,15 +149,16 @@ def test_a_job_hands_its_annotations_to_the_templates_that_are_for_us(given: Job
 
 
 def test_the_log_names_the_job_and_the_types() -> None:
-    """One line, whatever the names are."""
+    """In one line, whatever the names contain."""
     verdict = review_job(replace(job(COUNT, replicas("Master"), replicas("Wor\nker")), name="tr\x1bain"), US)
 
     assert isinstance(verdict, Admit)
     assert verdict.log == r'Handing the annotations of PyTorchJob "tr\x1bain" to "Master, Wor\nker"'
 
 
-def test_everything_that_a_pod_may_ask_is_handed_but_the_index() -> None:
-    """The list is closed, and each of it arrives."""
+@pytest.mark.promise("job-1")
+def test_a_job_copies_every_request_annotation_but_the_index() -> None:
+    """The list is closed, and each annotation of it is copied."""
     given = {
         names.MAP: MAP,
         names.COUNT: "2",
@@ -172,12 +174,12 @@ def test_everything_that_a_pod_may_ask_is_handed_but_the_index() -> None:
     (added, _) = patches(job({**given, names.INDEX: "3", "note": "mine"}, replicas(annotated=False)))
 
     assert added.value == given
-    assert set(HANDED) == set(given)
+    assert set(COPIED_ANNOTATIONS) == set(given)
 
 
 @pytest.mark.parametrize("handed", [COUNT, {names.MAP: MAP}, {**COUNT, names.MAP: MAP}], ids=["count", "map", "both"])
 def test_a_second_review_adds_nothing(handed: dict[str, str]) -> None:
-    """Templates as the first left them need no more."""
+    """Templates that the first review patched need no more."""
     given = job(handed, replicas("Master", US), replicas())
     done = tuple(
         replace(each, template=replace(each.template, scheduler_name=US, annotations=handed), annotated=True)
@@ -199,14 +201,15 @@ REFUSED = {
         Reason.INDEX_NOT_IN_MAP,
     ),
     "a template's own variable": (job(COUNT, replicas(containers=own("7"))), Reason.ENV_CONFLICT),
-    "a template that nobody can place": (job(COUNT, replicas(unsupported=("spec.x",))), Reason.UNSUPPORTED),
+    "a template with an unsupported field": (job(COUNT, replicas(unsupported=("spec.x",))), Reason.UNSUPPORTED),
     "a later type": (job(COUNT, replicas(), replicas("PS", US, {names.COUNT: "x"})), Reason.REQUEST_INVALID),
 }
 
 
+@pytest.mark.promise("job-3")
 @pytest.mark.parametrize(("given", "reason"), REFUSED.values(), ids=REFUSED)
-def test_a_job_is_refused_where_its_pods_would_be(given: Job, reason: Reason) -> None:
-    """In the words that a pod gets."""
+def test_a_job_is_refused_as_its_pods_would_be(given: Job, reason: Reason) -> None:
+    """With the message that a pod gets."""
     last = given.replicas[-1].template
     text = replace(last, scheduler_name=US, annotations={**given.annotations, **last.annotations})
     request = read_request(text)
@@ -218,31 +221,48 @@ def test_a_job_is_refused_where_its_pods_would_be(given: Job, reason: Reason) ->
     assert verdict == review_pod(pod, "", US)
 
 
-def test_a_value_that_no_pod_gets_is_not_looked_at() -> None:
-    """Where each template says it itself, what the job says does not count."""
+def test_a_value_that_no_pod_gets_is_not_checked() -> None:
+    """If each template has its own value, the value of the job does not count."""
     given = job({names.COUNT: "x"}, replicas("Worker", US, {names.COUNT: "1"}))
 
     assert review_job(given, US) == Admit()
 
 
-def test_what_reaches_nobody_is_said() -> None:
-    """An index, and whatever else where no replica asks for a GPU."""
+def test_annotations_that_no_template_gets_are_reported() -> None:
+    """An index, and any annotation of a job whose replicas request no GPU."""
     (index,) = cautions(job({**COUNT, names.INDEX: "0"}), None, US)
-    (nobody,) = cautions(job({names.STRATEGY: "priority", names.PRIORITY: "10"}), None, US)
+    (unused,) = cautions(job({names.STRATEGY: "priority", names.PRIORITY: "10"}), None, US)
 
     assert index == (
         "annotation agentaflow.gpu/index of a job reaches no replica, because each needs an index of its own; "
         "write it into the template of a type that runs once"
     )
-    assert nobody == (
+    assert unused == (
         "no replica of this job is placed by gpu-scheduler: each names another scheduler, or asks for no GPU; "
         'write a map or a count (annotation agentaflow.gpu/count, example: "1")'
     )
     assert cautions(job({"note": "mine"}), None, US) == ()
 
 
-def test_an_update_that_a_template_does_not_follow_is_said() -> None:
-    """The template keeps what it has, be it what the job handed to it before: only its author can tell."""
+def test_misspelt_keys_of_a_job_and_its_templates_are_reported() -> None:
+    """Each key once, three keys at most, those of the job first."""
+    keys = ("agentaflow.gpu/cout", "agentaflow.gpu/indx")
+    given = job(
+        {"agentaflow.gpu/memroy": "1", "agentaflow.gpu/cout": "1"},
+        replicas("Master", "", unknown_keys=keys),
+        replicas("Worker", US, unknown_keys=("agentaflow.gpu/priorty",)),
+    )
+
+    assert job_key_cautions(given) == (
+        'annotation "agentaflow.gpu/memroy" is unknown: did you mean agentaflow.gpu/memory?',
+        'annotation "agentaflow.gpu/cout" is unknown: did you mean agentaflow.gpu/count?',
+        'annotation "agentaflow.gpu/indx" is unknown: did you mean agentaflow.gpu/index?',
+    )
+    assert job_key_cautions(job({**COUNT, "note": "mine"})) == ()
+
+
+def test_an_update_that_no_template_follows_is_reported() -> None:
+    """The template keeps its value, even if it was copied from the job: only its author knows which value is right."""
     kept = replicas("Worker", US, {names.COUNT: "2", names.PRIORITY: "5"})
     given = job({names.COUNT: "4", names.PRIORITY: "5"}, kept, replicas("Master", US))
 

@@ -1,4 +1,4 @@
-"""Kubeflow's jobs at /mutate-job, whatever somebody makes of them."""
+"""Kubeflow jobs at /mutate-job, whatever they contain."""
 
 import asyncio
 import copy
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.objects import Object, review
-from tests.webhook.reviews import MAP, ODD, Client, ask, patched, places, serving
+from tests.webhook.reviews import MAP, ODD, Client, ask, patched, paths, serving
 
 Json = Any
 FIELDS = {"PyTorchJob": "pytorchReplicaSpecs", "MPIJob": "mpiReplicaSpecs", "TFJob": "tfReplicaSpecs"}
@@ -17,18 +17,18 @@ CONTAINERS = [{"name": "main", "image": "none"}]
 
 
 def template(scheduler: str | None = None, **more: Json) -> Object:
-    """A template as its author wrote it."""
+    """Return a template as its author wrote it."""
     spec: Object = {"containers": CONTAINERS}
     return {"spec": spec if scheduler is None else {**spec, "schedulerName": scheduler}, **more}
 
 
 def job(kind: str = "PyTorchJob", annotations: Json = None, **types: Json) -> Object:
-    """A job with a map, and these templates."""
+    """Return a job with a map and these templates."""
     return job_of(types or {"Worker": template()}, kind, annotations)
 
 
 def job_of(types: Object, kind: str = "PyTorchJob", annotations: Json = None) -> Object:
-    """Likewise, whatever the types are called."""
+    """Return a job with a map and these types, whatever their names are."""
     given = {"gpu-scheduling-map": MAP} if annotations is None else annotations
     specs = {name: {"replicas": 1, "template": each} for name, each in types.items()}
     return {
@@ -43,18 +43,18 @@ def reviewed(body: Json, kind: str = "PyTorchJob", **more: Json) -> Object:
     return review(body, **{"kind": {"group": "kubeflow.org", "version": "v1", "kind": kind}, **more})
 
 
-async def asked(client: Client, body: Json, kind: str = "PyTorchJob", **more: Json) -> Object:
+async def mutate(client: Client, body: Json, kind: str = "PyTorchJob", **more: Json) -> Object:
     return await ask(client, "/mutate-job", reviewed(body, kind, **more))
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-async def test_annotations_reach_the_templates_and_a_second_review_adds_nothing(kind: str) -> None:
-    """Ours only, in each kind's own field, with our scheduler's name where there is none."""
+async def test_annotations_are_copied_to_the_templates_once(kind: str) -> None:
+    """Only ours, in each kind's own field, with our scheduler's name if the template names none."""
     metadata = {"labels": {"a": "b"}, "annotations": {"note": "the template's"}}
     body = job(kind, {"gpu-scheduling-map": MAP, "note": "mine"}, Worker=template(), Chief=template(metadata=metadata))
     async with serving() as (client, _, registry):
-        right = patched(body, await asked(client, body, kind))
-        again = await asked(client, right, kind, operation="UPDATE", oldObject=right)
+        right = patched(body, await mutate(client, body, kind))
+        again = await mutate(client, right, kind, operation="UPDATE", oldObject=right)
 
         types = right["spec"][FIELDS[kind]]
         assert types["Worker"]["template"]["metadata"] == {"annotations": {"gpu-scheduling-map": MAP}}
@@ -69,59 +69,75 @@ async def test_annotations_reach_the_templates_and_a_second_review_adds_nothing(
             assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
 
 
-async def test_templates_of_other_schedulers_are_not_even_read() -> None:
-    """Nothing in them is touched, and nothing in them can be wrong."""
+@pytest.mark.promise("job-2")
+async def test_templates_of_other_schedulers_are_not_read() -> None:
+    """They are not changed, and none of their fields is checked."""
     foreign = {"metadata": {"annotations": 5}, "spec": {"schedulerName": "volcano", "containers": "none"}}
     body = job(Master=foreign, Worker=template())
     async with serving() as (client, _, _registry):
-        right = patched(body, await asked(client, body))
+        right = patched(body, await mutate(client, body))
 
         assert right["spec"]["pytorchReplicaSpecs"]["Master"]["template"] == foreign
         assert right["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"] == "gpu-scheduler"
 
 
-async def test_a_bad_value_is_refused_with_the_sentence_of_pods() -> None:
+async def test_an_invalid_value_is_refused_with_the_message_of_pods() -> None:
     """Before any pod of the job exists."""
     async with serving() as (client, _, registry):
-        answer = await asked(client, job(annotations={"gpu-scheduling-map": "0=node1:x"}))
+        response = await mutate(client, job(annotations={"gpu-scheduling-map": "0=node1:x"}))
 
-        assert answer["allowed"] is False
-        assert answer["status"]["code"] == 400
-        assert answer["status"]["message"].startswith("MapInvalid: cannot read placement map, line 1:")
+        assert response["allowed"] is False
+        assert response["status"]["code"] == 400
+        assert response["status"]["message"].startswith("MapInvalid: cannot read placement map, line 1:")
         labels = {"path": "/mutate-job", "outcome": "MapInvalid"}
         assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
 
 
-async def test_an_author_is_warned_of_what_reaches_nobody() -> None:
+async def test_annotations_that_no_template_gets_cause_a_warning() -> None:
     """An index of the job, and an update that its templates do not follow."""
     body = job(annotations={"gpu-scheduling-map": MAP, "agentaflow.gpu/index": "0"})
     async with serving() as (client, _, _registry):
-        answer = await asked(client, body)
-        (index,) = answer["warnings"]
-        right = patched(body, answer)
+        response = await mutate(client, body)
+        (index,) = response["warnings"]
+        right = patched(body, response)
         changed = copy.deepcopy(right)
         changed["metadata"]["annotations"] = {"gpu-scheduling-map": "0=node9:0"}
-        (kept,) = (await asked(client, changed, operation="UPDATE", oldObject=right))["warnings"]
+        (kept,) = (await mutate(client, changed, operation="UPDATE", oldObject=right))["warnings"]
 
         assert index.startswith("annotation agentaflow.gpu/index of a job reaches no replica")
         assert kept.startswith('annotation gpu-scheduling-map stays as it was in the template of "Worker"')
 
 
-async def test_an_old_job_may_be_as_odd_as_it_likes() -> None:
-    """Only what comes counts: an author can always correct a job."""
+async def test_a_misspelt_annotation_causes_a_warning() -> None:
+    """On the job or in a template, admitted or refused, and also if the job has no right annotation of ours."""
+    misspelt = {"agentaflow.gpu/cuont": "1"}
+    warning = 'annotation "agentaflow.gpu/cuont" is unknown: did you mean agentaflow.gpu/count?'
     async with serving() as (client, _, _registry):
-        answer = await asked(client, job(), operation="UPDATE", oldObject={**job(), "spec": 5})
+        for body, allowed in (
+            (job(annotations=misspelt), True),
+            (job(Worker=template(metadata={"annotations": misspelt})), True),
+            (job(annotations={**misspelt, "gpu-scheduling-map": "nonsense"}), False),
+        ):
+            response = await mutate(client, body)
 
-        assert answer["allowed"] is True
+            assert (response["allowed"], response["warnings"]) == (allowed, [warning])
 
 
-async def test_a_launcher_computes_where_its_operator_says_so() -> None:
-    """MPI's own switch, and nothing that merely looks like it."""
+async def test_an_invalid_old_job_can_be_updated() -> None:
+    """Only the new object counts: an author can always correct a job."""
+    async with serving() as (client, _, _registry):
+        response = await mutate(client, job(), operation="UPDATE", oldObject={**job(), "spec": 5})
+
+        assert response["allowed"] is True
+
+
+async def test_a_launcher_is_a_worker_only_if_the_job_sets_it() -> None:
+    """Field runLauncherAsWorker of the MPIJob must be true; similar values do not count."""
     async with serving() as (client, _, _registry):
         for value, patches in ((True, True), (False, False), (None, False), ("true", False)):
             body = job("MPIJob", Launcher=template())
             body["spec"]["runLauncherAsWorker"] = value
-            assert ("patch" in await asked(client, body, "MPIJob")) is patches
+            assert ("patch" in await mutate(client, body, "MPIJob")) is patches
 
 
 @pytest.mark.parametrize(
@@ -136,13 +152,13 @@ async def test_a_launcher_computes_where_its_operator_says_so() -> None:
     ],
     ids=["another kind", "another group", "a pod", "a status", "a deletion", "nothing of ours"],
 )
-async def test_what_is_not_ours_passes_untouched(body: Object) -> None:
-    """Whoever registers us for too much does no harm."""
+async def test_foreign_objects_are_allowed_unchanged(body: Object) -> None:
+    """A webhook configuration that selects too many objects does no harm."""
     async with serving() as (client, _, _registry):
         assert await ask(client, "/mutate-job", body) == {"uid": "review-1", "allowed": True}
 
 
-# Jobs, and the word with which they are refused; None where they are let in.
+# Job → reason of its refusal, or None if it is allowed.
 CORPUS: dict[str, tuple[Json, str | None]] = {
     "nulls wherever there may be some": ({"metadata": {"annotations": None}, "spec": None}, None),
     "null replicas": ({**job(), "spec": {"pytorchReplicaSpecs": None}}, None),
@@ -170,19 +186,19 @@ CORPUS: dict[str, tuple[Json, str | None]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "word"), CORPUS.values(), ids=CORPUS)
-async def test_a_hostile_job_gets_a_typed_answer(body: Json, word: str | None) -> None:
-    """Never a 500: allowed, with a patch that fits, or refused with one sentence."""
+@pytest.mark.parametrize(("body", "reason"), CORPUS.values(), ids=CORPUS)
+async def test_a_hostile_job_gets_a_typed_response(body: Json, reason: str | None) -> None:
+    """Allowed, with a patch that applies, or refused with one sentence; never a 500."""
     async with serving() as (client, _, _registry):
-        assert check(body, await asked(client, body)) == word
+        assert check(body, await mutate(client, body)) == reason
 
 
-def check(body: Json, answer: Object) -> str | None:
-    """The patch applies, or the refusal is a sentence; its word."""
-    if answer["allowed"]:
-        patched(body, answer)
+def check(body: Json, response: Object) -> str | None:
+    """Check that the patch applies or the refusal is one sentence; return the reason."""
+    if response["allowed"]:
+        patched(body, response)
         return None
-    message = answer["status"]["message"]
+    message = response["status"]["message"]
     assert len(message.encode()) <= 1000
     assert message.isprintable()
     return str(message.partition(":")[0])
@@ -195,9 +211,9 @@ ORDINARY = job(
 
 
 @st.composite
-def broken(draw: st.DrawFn) -> Json:
-    """An ordinary job with something odd in one place."""
-    at, odd = draw(st.sampled_from(places(ORDINARY))), draw(ODD)
+def with_odd_value(draw: st.DrawFn) -> Json:
+    """Return an ordinary job with an odd value at one path."""
+    at, odd = draw(st.sampled_from(paths(ORDINARY))), draw(ODD)
     if not at:
         return odd
     body: Json = copy.deepcopy(ORDINARY)
@@ -209,15 +225,15 @@ def broken(draw: st.DrawFn) -> Json:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(broken(), min_size=20, max_size=20))
-def test_any_oddity_in_any_place_gets_a_typed_answer_and_is_patched_once(bodies: list[Json]) -> None:
-    """Whatever stands where something else should; and where it is let in, a second review changes nothing."""
+@given(st.lists(with_odd_value(), min_size=20, max_size=20))
+def test_any_odd_value_gets_a_typed_response_and_one_patch(bodies: list[Json]) -> None:
+    """Whatever value a field has. A second review of an allowed job changes nothing."""
 
     async def all_of_them() -> None:
         async with serving() as (client, _, _registry):
             for body in bodies:
-                answer = await asked(client, body)
-                if check(body, answer) is None:
-                    assert "patch" not in await asked(client, patched(body, answer))
+                response = await mutate(client, body)
+                if check(body, response) is None:
+                    assert "patch" not in await mutate(client, patched(body, response))
 
     asyncio.run(all_of_them())

@@ -33,7 +33,7 @@ def reviewed(given: Pod) -> Admit | Deny:
 
 
 def any_line(**others: Any) -> Pod:
-    """A pod whose name the API server has yet to make up."""
+    """Return a pod whose name the API server has not generated yet."""
     return replace(pod("web", **others), ref=PodRef("default", "", ""), generate_name="web-5d9f7c-")
 
 
@@ -101,7 +101,7 @@ PATCHED = {
         pod("train-0", gpu_limits=(("main", 2),), containers=BARE),
         [AddOp("/spec/containers/0/env", [BY_FIELD, ORDER])],
     ),
-    "a pod with a limit on a line without GPUs too": (
+    "a pod with a limit on a line without GPUs reads our annotation": (
         pod("train-5", "5=node1:", gpu_limits=(("main", 2),), containers=BARE),
         [AddOp("/spec/containers/0/env", [BY_FIELD, ORDER])],
     ),
@@ -113,7 +113,7 @@ PATCHED = {
             AddOp("/spec/initContainers/0/env", [BY_FIELD, ORDER]),
         ],
     ),
-    "such a pod that reads our annotation is left alone": (
+    "a pod with a strategy that reads our annotation is left alone": (
         pod("train-0", None, annotations=TWO, containers=(container((FIELD_REF, PCI)),)),
         [],
     ),
@@ -137,9 +137,10 @@ PATCHED = {
 }
 
 
+@pytest.mark.promise("env-1", "env-2", "env-4", "env-5", "env-7", "env-9")
 @pytest.mark.parametrize(("given", "patches"), PATCHED.values(), ids=PATCHED)
-def test_patch(given: Pod, patches: list[AddOp]) -> None:
-    """Every container sees the GPUs of its pod's line, numbered as the map numbers them."""
+def test_a_pod_is_patched(given: Pod, patches: list[AddOp]) -> None:
+    """Every container sees the GPUs of its pod's line, numbered as in the map."""
     verdict = reviewed(given)
 
     assert isinstance(verdict, Admit)
@@ -188,7 +189,7 @@ LOGGED = {
             "(devices decided by strategy when it is placed)"
         ),
     ),
-    "a name that would break the line, since nobody has looked at it yet": (
+    "an unchecked name with control characters": (
         pod("x\n\x1b[31mAll is well-1", containers=BARE),
         'Injecting CUDA_VISIBLE_DEVICES=2 for pod "x\\n\\x1b[31mAll is well-1" (index 1)',
     ),
@@ -205,7 +206,7 @@ LOGGED = {
 
 
 @pytest.mark.parametrize(("given", "line"), LOGGED.values(), ids=LOGGED)
-def test_log(given: Pod, line: str | None) -> None:
+def test_a_patch_is_logged(given: Pod, line: str | None) -> None:
     """One line for each pod that was changed."""
     verdict = reviewed(given)
 
@@ -217,22 +218,22 @@ DENIED = {
     "a map that cannot be read": pod("train-0", "nonsense", containers=BARE),
     "an index that is no number": pod("t", annotations={"agentaflow.gpu/index": "x"}, containers=BARE),
     "an index that the map does not have": pod("train-9", containers=BARE),
-    "a choice that is none": pod("train-0", annotations={"agentaflow.gpu/observer": "yes"}, containers=BARE),
+    "an invalid choice": pod("train-0", annotations={"agentaflow.gpu/observer": "yes"}, containers=BARE),
     "a limit that the line does not fit": pod("train-0", gpu_limits=(("main", 3),), containers=BARE),
     "limits in two containers": pod("train-0", gpu_limits=(("main", 1), ("side", 1)), containers=BARE),
-    "a field that we do not decide": pod("train-0", unsupported=("spec.resourceClaims",), containers=BARE),
-    "a number of GPUs that is none": pod("t", None, annotations={"agentaflow.gpu/count": "-2"}, containers=BARE),
+    "an unsupported field": pod("train-0", unsupported=("spec.resourceClaims",), containers=BARE),
+    "an invalid number of GPUs": pod("t", None, annotations={"agentaflow.gpu/count": "-2"}, containers=BARE),
     "GPUs of a container's own, which no map names": pod(
         "train-0", None, annotations={**TWO, **KEEP}, containers=(container((visible("7"), PCI)),)
     ),
-    "another value in a container, where a strategy chooses": pod(
+    "another value in a container, with a strategy": pod(
         "train-0", None, annotations=TWO, containers=(container((visible("0"), PCI)),)
     ),
     "more containers than are read": pod(
         "train-1", containers=BARE, excess=Excess("the pod", 1001, 1000, "containers")
     ),
-    "a value that is kept and not booked": pod("train-1", annotations=KEEP, containers=(container((visible("+7"),)),)),
-    "the same where a strategy chooses": pod(
+    "a value that is kept and not held": pod("train-1", annotations=KEEP, containers=(container((visible("+7"),)),)),
+    "a value that is kept and not held, with a strategy": pod(
         "train-0", None, annotations={**TWO, **KEEP}, containers=(container((visible("7,x"), PCI)),)
     ),
     "another order that is kept": pod(
@@ -251,9 +252,10 @@ DENIED = {
 }
 
 
+@pytest.mark.promise("env-10", "text-6")
 @pytest.mark.parametrize("given", DENIED.values(), ids=DENIED)
-def test_deny_as_the_scheduler_would(given: Pod) -> None:
-    """One fault has one sentence, at admission and in the scheduler."""
+def test_the_review_denies_what_the_scheduler_refuses(given: Pod) -> None:
+    """A fault has the same message at admission and in the scheduler."""
     verdict = reviewed(given)
     decision = decided(given)
 
@@ -278,8 +280,8 @@ LATER = {
 
 
 @pytest.mark.parametrize("given", LATER.values(), ids=LATER)
-def test_a_value_of_ones_own_is_refused_where_it_is_decided_later(given: Pod) -> None:
-    """Whatever it says now, it would be chance if it were right then."""
+def test_a_containers_own_value_is_refused_if_it_is_decided_later(given: Pod) -> None:
+    """Only by chance it would equal the later value."""
     verdict = reviewed(given)
 
     assert isinstance(verdict, Deny)

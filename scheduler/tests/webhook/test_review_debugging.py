@@ -37,37 +37,37 @@ def path(position: int) -> str:
 BY_FIELD = {"name": VISIBLE, "valueFrom": {"fieldRef": {"fieldPath": FIELD_REF.field_path}}}
 EPHEMERAL = {
     "it sees what its pod's containers see": (pod("train-0"), [debugger()], [AddOp(path(0), [literal("0,1"), ORDER])]),
-    "also where they read our annotation": (
+    "also if they read our annotation": (
         pod("train-0", containers=(container((FIELD_REF, PCI)),)),
         [debugger()],
         [AddOp(path(0), [BY_FIELD, ORDER])],
     ),
-    "also where they kept their own": (
+    "also if they keep their own value": (
         pod("train-0", annotations=KEEP, containers=(container((visible("7"), PCI)),)),
         [debugger()],
         [AddOp(path(0), [literal("7"), ORDER])],
     ),
-    "numbered as they are booked": (
+    "in the order in which they are held": (
         pod("train-0", annotations=KEEP, containers=(container((visible("7"), replace(PCI, value="FASTEST_FIRST"))),)),
         [debugger()],
         [AddOp(path(0), [literal("7"), ORDER])],
     ),
-    "a value that a pod from before kept, and that is not booked, is handed to nobody": (
+    "an old pod's kept value that is not held is not used": (
         pod("train-0", annotations=KEEP, containers=own("$(FOO)", "GPU-8c1b", "3")),
         [debugger()],
         [AddOp(path(0), [literal("3"), ORDER])],
     ),
-    "then the line's": (
+    "the line's value replaces a kept value that is not held": (
         pod("train-0", annotations=KEEP, containers=own("$(FOO)")),
         [debugger()],
         [AddOp(path(0), [literal("0,1"), ORDER])],
     ),
-    "of two entries the last, as they do": (
+    "the last of two entries counts": (
         pod("train-0", annotations=KEEP, containers=(container((visible("7"), PCI, visible("3"))),)),
         [debugger()],
         [AddOp(path(0), [literal("3"), ORDER])],
     ),
-    "what comes from elsewhere is not known": (
+    "a value from another source is unknown": (
         pod(
             "train-0",
             annotations=KEEP,
@@ -79,52 +79,52 @@ EPHEMERAL = {
         [debugger()],
         [AddOp(path(0), [literal("3"), ORDER])],
     ),
-    "an init container tells as well": (
+    "an init container counts, too": (
         pod("train-0", containers=(container((visible("0,1"), PCI), ContainerKind.INIT),)),
         [debugger()],
         [AddOp(path(0), [literal("0,1"), ORDER])],
     ),
-    "else our annotation, where the line is decided later": (
+    "our annotation if the line is decided later": (
         pod("train", containers=BARE),
         [debugger()],
         [AddOp(path(0), [BY_FIELD, ORDER])],
     ),
-    "or where the cards are": (
+    "our annotation if a device plugin decides": (
         pod("train-0", gpu_limits=(("main", 2),), containers=BARE),
         [debugger()],
         [AddOp(path(0), [BY_FIELD, ORDER])],
     ),
-    "or which they are": (
+    "our annotation if a strategy decides": (
         pod("train-0", None, annotations={"agentaflow.gpu/count": "1"}, containers=BARE),
         [debugger()],
         [AddOp(path(0), [BY_FIELD, ORDER])],
     ),
-    "what another debug container has does not count": (
+    "the value of another debug container does not count": (
         debugged(pod("train-0", containers=BARE), debugger((visible("7"), PCI), name="first")),
         [debugger(position=1, name="second")],
         [AddOp(path(1), [literal("0,1"), ORDER])],
     ),
-    "else what the map says": (
+    "the map's devices without another value": (
         pod("train-0", containers=BARE),
         [debugger()],
         [AddOp(path(0), [literal("0,1"), ORDER])],
     ),
-    "where nothing is decided, an annotation that is not there": (
+    "the missing annotation if nothing is decided": (
         pod("train-0", None, containers=BARE),
         [debugger()],
         [AddOp(path(0), [BY_FIELD, ORDER])],
     ),
-    "one that says what its kept pod sees is left alone": (
+    "a debug container with the kept value of its pod is left alone": (
         pod("train-0", annotations=KEEP, containers=own("7")),
         [debugger((visible("7"), PCI))],
         [],
     ),
-    "one that is right already is left alone": (pod("train-0"), [debugger((visible("0,1"), PCI))], []),
+    "a complete debug container is left alone": (pod("train-0"), [debugger((visible("0,1"), PCI))], []),
 }
 
 
 @pytest.mark.parametrize(("base", "new", "patches"), EPHEMERAL.values(), ids=EPHEMERAL)
-def test_debug_container(base: Pod, new: list[Container], patches: list[AddOp]) -> None:
+def test_a_debug_container_is_patched(base: Pod, new: list[Container], patches: list[AddOp]) -> None:
     """A new ephemeral container is completed like any other."""
     verdict = reviewed(debugged(base, *new), base)
 
@@ -132,7 +132,7 @@ def test_debug_container(base: Pod, new: list[Container], patches: list[AddOp]) 
     assert tuple(patches) == verdict.patches
 
 
-def test_old_debug_containers_are_not_touched() -> None:
+def test_old_debug_containers_are_not_patched() -> None:
     """The API refuses changes of an ephemeral container that exists, so only the new one is patched."""
     old = debugged(pod("train-0"), debugger(name="first"))
     verdict = reviewed(debugged(old, debugger(position=1, name="second")), old)
@@ -142,8 +142,8 @@ def test_old_debug_containers_are_not_touched() -> None:
     assert verdict.log == "Injecting CUDA_VISIBLE_DEVICES=0,1 for ephemeral containers of pod train-0"
 
 
-def test_the_log_says_that_the_annotation_is_read() -> None:
-    """Where the devices are decided later, the line names where they will stand."""
+def test_the_log_names_the_annotation() -> None:
+    """If the devices are decided later, the line names the annotation that will contain them."""
     base = pod("web", containers=(container((FIELD_REF, PCI)),))
     verdict = reviewed(debugged(base, debugger()), base)
 
@@ -155,7 +155,7 @@ def test_the_log_says_that_the_annotation_is_read() -> None:
 
 
 def test_without_the_old_pod_every_debug_container_is_new() -> None:
-    """A review that does not bring the pod as it was asks about all."""
+    """A review without the old pod covers all of them."""
     verdict = reviewed(debugged(pod("train-1"), debugger(name="first"), debugger(position=1, name="second")))
 
     assert isinstance(verdict, Admit)
@@ -165,10 +165,13 @@ def test_without_the_old_pod_every_debug_container_is_new() -> None:
 OTHERS = {
     "a pod that keeps nothing": (pod("train-0"), (visible("7"), PCI)),
     "a pod that keeps its environment": (pod("train-0", annotations=KEEP), (visible("7"), PCI)),
-    "and keeps devices": (pod("train-0", annotations=KEEP, containers=own("7")), (visible("6"), PCI)),
-    "and what is not booked": (pod("train-0", annotations=KEEP, containers=own("$(FOO)")), (visible("$(FOO)"), PCI)),
-    "no GPU is another value too": (pod("train-0", annotations=KEEP), (visible(""), PCI)),
-    "a source": (pod("train-0", annotations=KEEP), (EnvVar(VISIBLE, None), PCI)),
+    "a pod that keeps devices": (pod("train-0", annotations=KEEP, containers=own("7")), (visible("6"), PCI)),
+    "a pod that keeps what is not held": (
+        pod("train-0", annotations=KEEP, containers=own("$(FOO)")),
+        (visible("$(FOO)"), PCI),
+    ),
+    "no GPU": (pod("train-0", annotations=KEEP), (visible(""), PCI)),
+    "another source": (pod("train-0", annotations=KEEP), (EnvVar(VISIBLE, None), PCI)),
     "another order": (pod("train-0", annotations=KEEP), (visible("0,1"), replace(PCI, value="FASTEST_FIRST"))),
     "a second entry": (pod("train-0", annotations=KEEP), (visible("0,1"), PCI, visible("7"))),
     "a pod without anything decided": (pod("train-0", None, annotations=KEEP, containers=BARE), (visible("7"), PCI)),
@@ -176,21 +179,25 @@ OTHERS = {
 }
 
 
+@pytest.mark.promise("env-13")
 @pytest.mark.parametrize(("base", "env"), OTHERS.values(), ids=OTHERS)
-def test_keep_env_never_speaks_for_a_debug_container(base: Pod, env: tuple[EnvVar, ...]) -> None:
-    """It comes when its pod's devices are booked: what it would add belongs to somebody else."""
+def test_keep_env_does_not_cover_a_debug_container(base: Pod, env: tuple[EnvVar, ...]) -> None:
+    """It is added after its pod's devices are held: further devices would belong to other pods."""
     verdict = reviewed(debugged(base, debugger(env)), base)
 
     assert isinstance(verdict, Deny)
     assert verdict.reason is Reason.ENV_CONFLICT
-    assert verdict.message.endswith("; leave the variable out: it sees what its pod's containers see")
+    assert verdict.message.endswith(
+        "; leave the variable out: it sees what its pod's containers see; "
+        "if the pod already has this container, make the pod anew"
+    )
 
 
-def test_debug_containers_without_end_are_refused() -> None:
-    """The thousand of a pod are counted with them."""
+def test_too_many_debug_containers_are_refused() -> None:
+    """They count towards the pod's limit of 1000 containers."""
     base = pod("train-0")
-    crowd = replace(debugged(base, debugger()), excess=Excess("the pod", 1001, 1000, "containers"))
-    verdict = reviewed(crowd, base)
+    many = replace(debugged(base, debugger()), excess=Excess("the pod", 1001, 1000, "containers"))
+    verdict = reviewed(many, base)
 
     assert isinstance(verdict, Deny)
     assert verdict.message.startswith("RequestInvalid: cannot read the pod: it has 1001 containers, ")

@@ -1,4 +1,4 @@
-"""What every container's environment must be, said once more on the pod's JSON, and held against the review."""
+"""A second model of every container's environment, on the pod's JSON, compared with the review."""
 
 import copy
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ OURS = {"fieldRef": {"fieldPath": "metadata.annotations['agentaflow.gpu/assigned
 LATER: Json = {"name": VISIBLE, "valueFrom": OURS}
 BY_BUS: Json = {"name": ORDER, "value": "PCI_BUS_ID"}
 
-# Per way of asking: how the pod is made, and the value of its line where that is known beforehand.
-WAYS: dict[str, tuple[Json, str | None]] = {
+# Kind of request → how the pod is built, and the value of its line if it is known beforehand.
+REQUESTS: dict[str, tuple[Json, str | None]] = {
     "a line": ({"name": "train-1"}, "2"),
     "a line without GPUs": ({"name": "train-5", "text": "5=node1:"}, ""),
     "any line": ({"name": "train"}, None),
@@ -41,7 +41,7 @@ WAYS: dict[str, tuple[Json, str | None]] = {
     ),
 }
 
-CARDS = tuple(node(f"node{number}", inventory=counted(4)) for number in range(1, 5))
+NODES = tuple(node(f"node{number}", inventory=counted(4)) for number in range(1, 5))
 
 ENTRIES = st.sampled_from(
     [
@@ -64,7 +64,7 @@ CONTAINERS = st.lists(st.one_of(st.none(), st.lists(ENTRIES, max_size=3)), max_s
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Json, str, bool]:
-    """A spec as the API writes it, its way of asking, and whether it keeps variables."""
+    """Draw a spec as the API writes it, its kind of request, and whether it keeps variables."""
     lists = {"containers": draw(CONTAINERS), "initContainers": draw(CONTAINERS)}
     spec = {
         kind: [
@@ -72,12 +72,12 @@ def cases(draw: st.DrawFn) -> tuple[Json, str, bool]:
         ]
         for kind, envs in lists.items()
     }
-    return spec, draw(st.sampled_from(sorted(WAYS))), draw(st.booleans())
+    return spec, draw(st.sampled_from(sorted(REQUESTS))), draw(st.booleans())
 
 
 def expected(spec: Json, way: str, *, keeps: bool) -> Json | Reason:
-    """The spec as it must come out, or why it must be refused."""
-    value = WAYS[way][1]
+    """Return the spec after the review, or the reason of its refusal."""
+    value = REQUESTS[way][1]
     if keeps and way.startswith("a number of GPUs") and names_a_gpu(spec):
         return Reason.REQUEST_INVALID
     see = LATER if value is None else {"name": VISIBLE, "value": value}
@@ -95,19 +95,19 @@ def expected(spec: Json, way: str, *, keeps: bool) -> Json | Reason:
 
 
 def names_a_gpu(spec: Json) -> bool:
-    """Whether some container says itself which GPUs it sees."""
+    """Return whether a container itself names the GPUs that it sees."""
     entries = (entry for group in spec.values() for each in group for entry in each.get("env", []))
     return any(entry["name"] == VISIBLE and entry.get("value", "").isdigit() for entry in entries)
 
 
 def read(spec: Json, way: str, *, keeps: bool) -> Pod:
-    """What an adapter makes of a spec."""
+    """Return the pod that an adapter reads from a spec."""
     containers = tuple(
         container(None if "env" not in each else tuple(entries(each["env"])), ContainerKind(kind), at, each["name"])
         for kind, group in spec.items()
         for at, each in enumerate(group)
     )
-    asks = dict(WAYS[way][0])
+    asks = dict(REQUESTS[way][0])
     annotations = {"agentaflow.gpu/keep-env": str(keeps).lower(), **asks.pop("more", {})}
     return pod(annotations=annotations, containers=containers, **asks)
 
@@ -121,7 +121,7 @@ def entries(env: list[Json]) -> Iterator[EnvVar]:
 
 
 def patched(spec: Json, patches: tuple[AddOp, ...]) -> Json:
-    """RFC 6902 `add`, as far as we use it."""
+    """Apply `add` of RFC 6902, as far as the webhook uses it."""
     result: Json = {"spec": copy.deepcopy(spec)}
     for patch in patches:
         *parents, last = patch.path.removeprefix("/").split("/")
@@ -138,8 +138,8 @@ def patched(spec: Json, patches: tuple[AddOp, ...]) -> Json:
 
 
 @given(cases())
-def test_the_review_makes_of_a_pod_what_the_rules_say(case: tuple[Json, str, bool]) -> None:
-    """Every container sees its pod's GPUs and has all that it had, or the pod is refused; never anything between."""
+def test_the_review_equals_the_model(case: tuple[Json, str, bool]) -> None:
+    """Every container sees its pod's GPUs and keeps its variables, or the pod is refused; never anything between."""
     spec, way, keeps = case
     verdict = review_pod(read(spec, way, keeps=keeps), "", "gpu-scheduler")
     wanted = expected(spec, way, keeps=keeps)
@@ -154,7 +154,7 @@ def test_the_review_makes_of_a_pod_what_the_rules_say(case: tuple[Json, str, boo
 
 
 @given(cases())
-def test_twice_is_once_and_what_comes_out_passes_the_gate(case: tuple[Json, str, bool]) -> None:
+def test_a_reviewed_pod_needs_no_second_patch_and_passes_the_bind_gate(case: tuple[Json, str, bool]) -> None:
     """A second review adds nothing to the first, and the scheduler agrees with both."""
     spec, way, keeps = case
     verdict = review_pod(read(spec, way, keeps=keeps), "", "gpu-scheduler")
@@ -163,4 +163,4 @@ def test_twice_is_once_and_what_comes_out_passes_the_gate(case: tuple[Json, str,
     again = read(patched(spec, verdict.patches), way, keeps=keeps)
 
     assert Admit() == review_pod(again, "", "gpu-scheduler")
-    assert isinstance(decided(again, known=nodes(*CARDS)), Bind)
+    assert isinstance(decided(again, known=nodes(*NODES)), Bind)

@@ -1,4 +1,7 @@
-"""Pods reach each other across nodes, and every node finds Services by name: what a restart of nodes takes away."""
+"""Proves that pods reach each other across nodes and that every node resolves Services.
+
+A restart of nodes breaks both.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tests.cluster.clusters import CHECK, SYSTEM, TESTS
-from tests.cluster.healing import world
+from tests.cluster.healing import own_engine
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ SERVICE: Final = f"gpu-scheduler.{SYSTEM}.svc.cluster.local"
 ON_NODES: Final = {"node1": f"{CHECK}-0", "node2": f"{CHECK}-1", "node3": f"{CHECK}-2", "node4": f"{CHECK}-3"}
 
 FETCH: Final = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())"
-LOOK_UP: Final = "import sys, socket; print(socket.getaddrinfo(sys.argv[1], 80)[0][4][0])"
+RESOLVE: Final = "import sys, socket; print(socket.getaddrinfo(sys.argv[1], 80)[0][4][0])"
 
 
 def prove(cluster: Cluster) -> None:
@@ -29,27 +32,27 @@ def prove(cluster: Cluster) -> None:
         page = cluster.exec("default", ON_NODES[here], "python3", "-c", FETCH, f"http://{address}:8080/health")
         assert '"healthy"' in page, f"{here} to {there}: {page}"
     expected = cluster.get("service", "-n", SYSTEM, "gpu-scheduler")["spec"]["clusterIP"]
-    found = {node: _look_up(cluster, "default", pod) for node, pod in ON_NODES.items()}
-    found["control-plane"] = _look_up_on_control_plane(cluster)
+    found = {node: _resolve(cluster, "default", pod) for node, pod in ON_NODES.items()}
+    found["control-plane"] = _resolve_on_control_plane(cluster)
     assert dict.fromkeys(found, expected) == found
 
 
-def _look_up(cluster: Cluster, namespace: str, pod: str) -> str:
-    return cluster.exec(namespace, pod, "python3", "-c", LOOK_UP, SERVICE).strip()
+def _resolve(cluster: Cluster, namespace: str, pod: str) -> str:
+    return cluster.exec(namespace, pod, "python3", "-c", RESOLVE, SERVICE).strip()
 
 
-def _look_up_on_control_plane(cluster: Cluster) -> str:
-    """Look up from a pod put there by hand: nothing of ours ever runs on that node."""
+def _resolve_on_control_plane(cluster: Cluster) -> str:
+    """Resolve the name from a pod that the test creates: none of our pods runs on that node."""
     spec = cluster.get("statefulset", "-n", "default", CHECK)["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     _bring_to_control_plane(container["image"])
-    command = {"name": "look-up", "image": container["image"], "command": ["python3", "-c", LOOK_UP, SERVICE]}
+    command = {"name": "look-up", "image": container["image"], "command": ["python3", "-c", RESOLVE, SERVICE]}
     pod: Json = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "look-up", "namespace": TESTS},
         "spec": {
-            "nodeName": f"{world.NAME}-control-plane",
+            "nodeName": f"{own_engine.NAME}-control-plane",
             "restartPolicy": "Never",
             "securityContext": spec["securityContext"],
             "containers": [{**command, "securityContext": container["securityContext"]}],
@@ -69,10 +72,10 @@ def _ended(cluster: Cluster) -> bool:
 
 
 def _bring_to_control_plane(image: str) -> None:
-    node = f"{world.NAME}-control-plane"
-    if image in world.docker("exec", node, "ctr", "--namespace=k8s.io", "images", "list", "--quiet"):
+    node = f"{own_engine.NAME}-control-plane"
+    if image in own_engine.docker("exec", node, "ctr", "--namespace=k8s.io", "images", "list", "--quiet"):
         return
-    environment = {**os.environ, "DOCKER_HOST": f"unix://{world.ENGINE}/docker.sock"}
+    environment = {**os.environ, "DOCKER_HOST": f"unix://{own_engine.ENGINE}/docker.sock"}
     load = f"docker save {image} | docker exec -i {node} ctr --namespace=k8s.io images import -"
     subprocess.run(
         ("bash", "-o", "pipefail", "-c", load), env=environment, check=True, capture_output=True, timeout=120

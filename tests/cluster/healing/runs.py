@@ -1,4 +1,4 @@
-"""Runs `make up` and `make down` in the tests' world, to the end or into an interrupt, and proves what came of it."""
+"""Runs `make up` and `make down` on the tests' own engine, to the end or with an interrupt, and proves the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from tests.cluster import plays
-from tests.cluster.healing import network, world
+from tests.cluster.healing import network, own_engine
 from tests.contracts.roles import ROOT
 from tests.waiting import limit
 
@@ -19,28 +19,29 @@ if TYPE_CHECKING:
 
     from tests.cluster.clusters import Cluster
 
-ARGS: Final = f"ARGS=-e {world.VARS}"
+ARGS: Final = f"ARGS=-e {own_engine.VARS}"
 
-# Seconds for a case: two runs, one of which may make the cluster, and the proof; thrice what a quiet machine takes.
+# Seconds for a test: two runs, one of which may create the cluster, and the proof. Three times the time of an idle
+# machine.
 LONGEST: Final = 1800
 
-# Roles that say something about the host or the proof of each run: what they report belongs to no damage.
+# Roles whose tasks change something in each run, whatever the damage.
 ALWAYS: Final = {"evidence", "play"}
 
 
 def up(*options: str) -> plays.Run:
-    """Return a `make up` that succeeded; the options are ansible-playbook's."""
+    """Run `make up` and return the successful run; the options are ansible-playbook's."""
     return plays.run("make", "up", " ".join((ARGS, *options))).succeeded()
 
 
 def down() -> plays.Run:
-    """Return a `make down` that succeeded."""
+    """Run `make down` and return the successful run."""
     return plays.run("make", "down", ARGS).succeeded()
 
 
 def prove(cluster: Cluster) -> None:
-    """Prove the placement, and that pods reach each other and find Services by name, on every node."""
-    plays.run("ansible-playbook", "playbooks/verify.yml", "-e", world.VARS).succeeded()
+    """Prove the placement, and that pods reach each other and resolve Services, on every node."""
+    plays.run("ansible-playbook", "playbooks/verify.yml", "-e", own_engine.VARS).succeeded()
     network.prove(cluster)
 
 
@@ -50,7 +51,7 @@ def changed(run: plays.Run) -> set[str]:
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """Return a moment: so many seconds after it was first asked for."""
+    """Return a function that is true from `seconds` after its first call on."""
     asked: list[float] = []
 
     def has_come() -> bool:
@@ -61,9 +62,9 @@ def after(seconds: float) -> Callable[[], bool]:
 
 
 def interrupt(task: str, midst: Callable[[], object], log: Path) -> str:
-    """Send SIGINT to the process group of `make up`, as Ctrl-C does, in the middle of a task; return what it printed.
+    """Send SIGINT to the process group of `make up`, as Ctrl-C does, in the middle of a task. Return what it printed.
 
-    The moment has come when the task has begun and `midst` is true.
+    The signal is sent when the task has begun and `midst` is true.
     """
     environment = {**os.environ, "ANSIBLE_NOCOLOR": "true", "ANSIBLE_FORCE_COLOR": "false"}
     with log.open("w") as output:
@@ -85,9 +86,9 @@ def interrupt(task: str, midst: Callable[[], object], log: Path) -> str:
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(60) != 0, "it went on as if nothing had happened"
     finally:
-        # SIGTERM, because a play that is killed outright leaves what its task has started behind.
+        # SIGTERM: a play that gets SIGKILL leaves the processes of its task running.
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(60)
-    # Sentences are folded at the width of a terminal.
+    # Ansible wraps messages at the width of a terminal.
     return " ".join(log.read_text().split())

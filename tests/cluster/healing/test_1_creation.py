@@ -1,4 +1,4 @@
-"""Creation: cut short in two places, on top of a cache that is not whole; the last run completes it."""
+"""Creation, interrupted twice, with a damaged cache; the last run completes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.healing import runs, world
+from tests.cluster.healing import own_engine, runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(runs.LONGEST)
 
 PYTHON_IMAGE: Final = "gpu-scheduler/python-base:3.13-trixie"
-CONTROL_PLANE: Final = f"{world.NAME}-control-plane"
+CONTROL_PLANE: Final = f"{own_engine.NAME}-control-plane"
 
 
 def _path_exists(path: Path) -> bool:
@@ -26,40 +26,46 @@ def _path_exists(path: Path) -> bool:
 
 def _control_plane_is_being_set_up() -> bool:
     return bool(
-        world.docker("exec", CONTROL_PLANE, "sh", "-c", "test -s /etc/kubernetes/admin.conf && echo yes", check=False)
+        own_engine.docker(
+            "exec", CONTROL_PLANE, "sh", "-c", "test -s /etc/kubernetes/admin.conf && echo yes", check=False
+        )
     )
 
 
 def _joined() -> int:
-    """Count the nodes that the control plane knows, read where no kubeconfig is needed."""
+    """Count the nodes in the cluster, with the control plane's own kubeconfig."""
     command = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "nodes", "--output=name")
-    return len(world.docker("exec", CONTROL_PLANE, *command, check=False).split())
+    return len(own_engine.docker("exec", CONTROL_PLANE, *command, check=False).split())
 
 
 @pytest.mark.promise("up-1", "up-2")
 def test_truncated_cache_a_build_and_a_creation_interrupted(cluster: Cluster, tmp_path: Path) -> None:
-    """Truncated cache entries are made anew, even where the build of one is interrupted; so is a half-made cluster.
+    """Truncated cache entries are created again, even if the build of one is interrupted; so is a partial cluster.
 
-    Damage: the archive of the Python base image and the program kind are cut in half; no image is in the engine, and
-    no cluster stands. SIGINT comes while role node_image makes the archive's root file system, and in the next run,
-    which completes that, while kind sets up the control plane, in role kind_cluster.
+    Damage: the archive of the Python base image and the program kind are truncated to their half; the engine has no
+    image, and no cluster exists. The first SIGINT comes while role node_image builds the archive's root file system.
+    The next run completes the build; it gets SIGINT while kind sets up the control plane, in role kind_cluster.
     """
-    (archive,) = world.CACHE.glob("images/python-*.tar")
-    (kind,) = world.CACHE.glob("bin/kind-*/kind")
-    world.damage(archive)
-    world.damage(kind)
-    assert world.docker("images", "--quiet", PYTHON_IMAGE) == ""
-    assert world.containers() == []
+    # A cache keeps what earlier versions of the project built beside what this one needs: all of it is damaged.
+    archives = list(own_engine.CACHE.glob("images/python-*.tar"))
+    kinds = list(own_engine.CACHE.glob("bin/kind-*/kind"))
+    for entry in (*archives, *kinds):
+        own_engine.damage(entry)
+    assert own_engine.docker("images", "--quiet", PYTHON_IMAGE) == ""
+    assert own_engine.containers() == []
 
-    installing = partial(_path_exists, world.CACHE / "roots" / "python" / "var" / "lib" / "dpkg" / "info" / "bash.list")
+    installing = partial(
+        _path_exists, own_engine.CACHE / "roots" / "python" / "var" / "lib" / "dpkg" / "info" / "bash.list"
+    )
     runs.interrupt("TASK [node_image : Install Debian by debootstrap", installing, tmp_path / "build.log")
-    assert not archive.exists()
-    assert world.docker("images", "--quiet", PYTHON_IMAGE) == ""
+    (recipe,) = {path.name.rpartition("-")[0] for path in archives if not path.exists()}
+    assert own_engine.docker("images", "--quiet", PYTHON_IMAGE) == ""
 
     creating = "TASK [kind_cluster : Create a cluster of"
     runs.interrupt(creating, _control_plane_is_being_set_up, tmp_path / "creation.log")
-    assert world.entries.is_whole(archive)
-    assert world.entries.is_whole(kind)
+    (archive,) = own_engine.CACHE.glob(f"images/{recipe}-*.tar")
+    assert own_engine.entries.is_whole(archive)
+    assert sum(map(own_engine.entries.is_whole, kinds)) == 1
     assert _joined() < 5
 
     last = runs.up()

@@ -1,4 +1,4 @@
-"""The engine dies, or one of the nodes: the run starts what stopped and sets the pod network again."""
+"""The engine or a node crashes: the next run starts it again and restores the pod network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.healing import runs, world
+from tests.cluster.healing import own_engine, runs
 
 if TYPE_CHECKING:
     from tests.cluster.clusters import Cluster
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.timeout(runs.LONGEST)
 
 
 def test_engine_killed(cluster: Cluster, healthy: None) -> None:
-    """An engine that was killed with all its processes is started, and the cluster in it stands again.
+    """An engine that was killed with all its processes is started, and the cluster in it works again.
 
-    The nodes' addresses may be others then, and the routes between their pods are gone.
+    The nodes may get other addresses, and the routes between their pods are lost.
     """
     del healthy
-    world.crash()
-    assert not world.engine_answers()
+    own_engine.crash()
+    assert not own_engine.engine_answers()
     assert cluster.kubectl("version", "--request-timeout=5s", check=False).returncode != 0
 
     changed = runs.changed(runs.up())
@@ -31,11 +31,11 @@ def test_engine_killed(cluster: Cluster, healthy: None) -> None:
 
 
 def test_node_stopped(cluster: Cluster, healthy: None) -> None:
-    """A node whose container was stopped is started, and its pods are reached again."""
+    """A node whose container was stopped is started, and its pods are reachable again."""
     del healthy
-    stopped = f"{world.NAME}-worker4"
-    world.docker("stop", "--time", "5", stopped)
-    assert stopped not in world.containers()
+    stopped = f"{own_engine.NAME}-worker4"
+    own_engine.docker("stop", "--time", "5", stopped)
+    assert stopped not in own_engine.containers()
 
     changed = runs.changed(runs.up())
 

@@ -1,4 +1,4 @@
-"""What runs in the cluster is broken by hand: the webhook's certificate, and the namespace that it stands in."""
+"""Damage in the cluster: the webhook's certificate has expired, or its namespace was deleted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SERVICE: Final = f"gpu-scheduler-webhook.{SYSTEM}.svc"
 
 
 def _expired_pair() -> dict[str, str]:
-    """Return a serving pair that ended an hour ago, as a Secret holds it."""
+    """Return a serving pair that expired an hour ago, as a Secret's data."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, SERVICE)])
     now = datetime.now(UTC)
@@ -55,7 +55,7 @@ def _expired_pair() -> dict[str, str]:
 
 
 def _refused(cluster: Cluster, pod: dict[str, Any]) -> str:
-    """Return why the pod is refused just now; empty where it would be created."""
+    """Return the reason why a create of the pod is refused now; empty if it would succeed."""
     done = cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod), check=False)
     return done.stderr if done.returncode else ""
 
@@ -67,12 +67,12 @@ def _none_serves(cluster: Cluster) -> bool:
 
 
 def test_certificate_expired(cluster: Cluster, healthy: None, make_pod: MakePod) -> None:
-    """An expired serving pair is renewed, and pods of ours are admitted again; nothing else is rolled out."""
+    """An expired serving pair is renewed, and our pods are admitted again; no other role rolls anything out."""
     del healthy
     pod = make_pod("refused-0", "0=node1:6")
     assert _refused(cluster, pod) == ""
     cluster.kubectl("patch", "secret", "-n", SYSTEM, SECRET, "-p", json.dumps({"data": _expired_pair()}))
-    # New pods have it at once, and nobody has a connection to them from before, which would go on being used.
+    # New pods load it at once, and the API server has no old connections to them that it could use again.
     cluster.kubectl("delete", "pods", "-n", SYSTEM, "-l", WEBHOOK, "--grace-period=1", "--wait")
     eventually("both webhooks to run and not to serve", partial(_none_serves, cluster), 60, 1)
     assert "failed calling webhook" in _refused(cluster, pod)
@@ -85,7 +85,7 @@ def test_certificate_expired(cluster: Cluster, healthy: None, make_pod: MakePod)
 
 
 def test_namespace_deleted(cluster: Cluster, healthy: None, make_pod: MakePod) -> None:
-    """A system namespace deleted by hand is made again, while the API server still asks the webhook that is gone."""
+    """A deleted system namespace is created again, although the API server still calls the missing webhook."""
     del healthy
     cluster.kubectl("delete", "namespace", SYSTEM, "--wait")
     pod = make_pod("refused-0", "0=node1:6")

@@ -1,4 +1,4 @@
-"""`make down` takes back what was made and nothing else, as often as it is called."""
+"""`make down` removes what `make up` created and nothing else, however often it runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.healing import runs, world
+from tests.cluster.healing import own_engine, runs
 
 if TYPE_CHECKING:
     from tests.cluster.clusters import Cluster
@@ -14,38 +14,40 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(runs.LONGEST)
 
 
-def _strangers() -> tuple[str, str]:
-    """Return the identities of the network and of the container in it that are nobody's of ours."""
+def _foreign_objects() -> tuple[str, str]:
+    """Return the identities of the network and of the foreign container in it."""
     return (
-        world.docker("network", "inspect", "kind", "--format", "{{.Id}}"),
-        world.docker("inspect", world.STRANGER, "--format", "{{.Id}} {{.State.Status}}"),
+        own_engine.docker("network", "inspect", "kind", "--format", "{{.Id}}"),
+        own_engine.docker("inspect", own_engine.STRANGER, "--format", "{{.Id}} {{.State.Status}}"),
     )
 
 
 @pytest.mark.promise("down-1")
 def test_down_removes_what_was_made_and_nothing_else(cluster: Cluster, healthy: None) -> None:
-    """The cluster, its kubeconfig and the engine that we started are gone; a stranger and his network are as they were.
+    """The cluster, its kubeconfig and our engine are removed; a foreign container and its network do not change.
 
-    The cluster has lost two workers just before, and check mode has told that a run would make it anew. A second
-    `make down` finds nothing to do.
+    Before, the cluster loses two workers, and check mode reports that a run would create it again. A second `make down`
+    changes nothing.
     """
     del healthy
-    before = _strangers()
-    volumes = world.docker("volume", "ls", "--quiet")
+    before = _foreign_objects()
+    volumes = own_engine.docker("volume", "ls", "--quiet")
     assert volumes
-    world.docker("rm", "--force", "--volumes", f"{world.NAME}-worker2", f"{world.NAME}-worker3")
-    told = runs.up("--check")
-    assert {"kind_cluster"} == runs.changed(told)
-    assert "is incomplete: the container of node2, node3 is gone. A run would make it anew" in told.output
+    own_engine.docker("rm", "--force", "--volumes", f"{own_engine.NAME}-worker2", f"{own_engine.NAME}-worker3")
+    reported = runs.up("--check")
+    assert {"kind_cluster"} == runs.changed(reported)
+    assert "is incomplete: the container of node2, node3 is gone. A run would make it anew" in reported.output
 
     first = runs.down()
     assert {"kind_cluster", "container_engine"} == runs.changed(first)
-    assert not world.engine_answers()
+    assert not own_engine.engine_answers()
     assert not cluster.kubeconfig.exists()
 
     assert set() == runs.changed(runs.down())
 
-    world.start_engine()
-    assert before == _strangers()
-    assert world.docker("ps", "--all", "--quiet", "--filter", f"label=io.x-k8s.kind.cluster={world.NAME}") == ""
-    assert world.docker("volume", "ls", "--quiet") == ""
+    own_engine.start_engine()
+    assert before == _foreign_objects()
+    assert (
+        own_engine.docker("ps", "--all", "--quiet", "--filter", f"label=io.x-k8s.kind.cluster={own_engine.NAME}") == ""
+    )
+    assert own_engine.docker("volume", "ls", "--quiet") == ""

@@ -1,4 +1,4 @@
-"""Fixtures of the redeploying cases: scenario default has installed the product, and its cases left it whole."""
+"""Fixtures of suite redeploy: scenario default has installed the product, and its tests left it complete."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def installed(cluster: Cluster) -> None:
-    """Install the product where this scenario runs alone."""
+    """Install the product if this scenario runs alone."""
     if cluster.kubectl("get", "statefulset", "-n", "default", CHECK, check=False).returncode:
         plays.run(*plays.SITE).succeeded()

@@ -1,4 +1,4 @@
-"""GPUs that a strategy chooses, on nodes whose monitors declare them: switched on by one run, and taken back by one."""
+"""A strategy chooses the GPUs, on nodes whose monitors declare them: one run switches it on, another removes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.cluster.declared import (
     written,
 )
 from tests.cluster.verify.pods import bound, runs, waits
-from tests.placements import CARDS, NODES, PLACEMENTS, WORKLOADS
+from tests.placements import DEVICES, NODES, PLACEMENTS, WORKLOADS
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 TAGS: Final = ("--tags", "crds,monitor,controller")
 MONITOR_PROCESS: Final = "bin/gpu-scheduler monitor"
 NOTICED: Final = 3 * INTERVAL + 5
-"""Seconds within which a GPU's illness or a monitor's silence must be told."""
+"""Seconds within which an unhealthy GPU or a stopped monitor must be reported."""
 ROUNDS: Final = 3
 
 
 @pytest.fixture(scope="module")
 def declared(cluster: Cluster) -> Iterator[None]:
-    """Let monitors declare four GPUs on each node, in one run that repeats itself; afterwards nothing of it is left."""
+    """Let monitors declare four GPUs on each node, in one run that repeats itself; afterwards nothing of it remains."""
     chosen = {
         "monitor_source": "simulated",
         "monitor_interval": f"{INTERVAL}s",
@@ -61,7 +61,7 @@ def declared(cluster: Cluster) -> Iterator[None]:
     assert "monitor" in plays.run(*on).succeeded().changed
     assert dict(plays.run(*on).succeeded().changed) == {}
     yield
-    # Schedulers were scaled: their Deployment is ours again, and the evidence names the new pods.
+    # Tests scaled the scheduler: this run restores the Deployment's replicas, and the evidence names the new pods.
     off = (*plays.SITE, "--tags", "crds,scheduler,monitor,controller,evidence")
     assert set(plays.run(*off).succeeded().changed) - {"scheduler", "evidence"} == {"monitor"}
     assert cluster.kubectl("get", "namespace", MONITORS, "--ignore-not-found", "-o", "name").stdout == ""
@@ -70,7 +70,7 @@ def declared(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def pause(cluster: Cluster) -> Iterator[Callable[[int], None]]:
-    """Return what sets the number of the scheduler's replicas; in the end it is what it was."""
+    """Return a function that sets the number of the scheduler's replicas; restore the number at the end."""
     before = cluster.get("deployment", "-n", SYSTEM, "gpu-scheduler")["spec"]["replicas"]
     yield partial(replicas, cluster)
     replicas(cluster, before)
@@ -82,9 +82,9 @@ def pause(cluster: Cluster) -> Iterator[Callable[[int], None]]:
 def test_a_strategy_places_as_its_table_says(
     cluster: Cluster, make_pod: MakePod, pause: Callable[[int], None], strategy: str
 ) -> None:
-    """Eight workloads land where the table says, three times in a row.
+    """Eight workloads are bound where the table says, three times in a row.
 
-    By priority they must all be there before the first is placed, so the scheduler is away meanwhile.
+    For strategy priority all must exist before the first is placed, so no scheduler runs while they are created.
     """
     for number in range(ROUNDS):
         eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
@@ -102,12 +102,12 @@ def test_a_strategy_places_as_its_table_says(
 
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
-def test_a_sick_gpu_gets_nobody_until_it_heals(cluster: Cluster, make_pod: MakePod) -> None:
-    """A pod that needs all GPUs of a kind waits with GpuUnhealthy while one is sick, and is placed when it heals."""
+def test_an_unhealthy_gpu_gets_no_pod_until_it_is_healthy(cluster: Cluster, make_pod: MakePod) -> None:
+    """A pod that needs all GPUs of a model waits with GpuUnhealthy while one is unhealthy, and is placed afterwards."""
     declare(cluster, "node4", health={"2": "unhealthy"})
     eventually("the monitor to tell", lambda: health(cluster, "node4", 2) == "unhealthy", 120, 0.2)
-    wishes = {"agentaflow.gpu/count": str(CARDS), "agentaflow.gpu/type": NODES["node4"][0]}
-    cluster.create(asking(make_pod("all-of-node4", ""), wishes))
+    asked_for = {"agentaflow.gpu/count": str(DEVICES), "agentaflow.gpu/type": NODES["node4"][0]}
+    cluster.create(asking(make_pod("all-of-node4", ""), asked_for))
     eventually("the pod to be told", partial(waits, cluster, "all-of-node4", "GpuUnhealthy"), NOTICED)
     cluster.create(make_pod("named-0", "0=node4:2"))
     eventually("who names it to be told", partial(waits, cluster, "named-0", "GpuUnhealthy"), NOTICED)
@@ -120,14 +120,14 @@ def test_a_sick_gpu_gets_nobody_until_it_heals(cluster: Cluster, make_pod: MakeP
 
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
-def test_a_silent_monitor_makes_its_gpus_stale(cluster: Cluster, make_pod: MakePod) -> None:
-    """Nobody knows how the GPUs of a silent monitor are: who needs them waits with GpuUnhealthy until it is back."""
-    wishes = {"agentaflow.gpu/count": "1", "agentaflow.gpu/type": NODES["node3"][0]}
+def test_a_stopped_monitor_makes_its_gpus_stale(cluster: Cluster, make_pod: MakePod) -> None:
+    """While a monitor is stopped the health of its GPUs is unknown: a pod that needs them waits with GpuUnhealthy."""
+    asked_for = {"agentaflow.gpu/count": "1", "agentaflow.gpu/type": NODES["node3"][0]}
     cluster.on_node("node3", "pkill", "-STOP", "-f", MONITOR_PROCESS)
     try:
-        # Until then the last word of the monitor counts, and a pod would be placed by it.
+        # Until then the last report of the monitor is valid, and a pod would be placed.
         time.sleep(3 * INTERVAL + 1)
-        cluster.create(asking(make_pod("on-node3", ""), wishes))
+        cluster.create(asking(make_pod("on-node3", ""), asked_for))
         eventually("the pod to be told", partial(waits, cluster, "on-node3", "GpuUnhealthy"), 4)
     finally:
         cluster.on_node("node3", "pkill", "-CONT", "-f", MONITOR_PROCESS)
@@ -137,7 +137,10 @@ def test_a_silent_monitor_makes_its_gpus_stale(cluster: Cluster, make_pod: MakeP
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 def test_a_workload_waits_with_its_reason_and_runs_when_a_gpu_is_free(cluster: Cluster, make_pod: MakePod) -> None:
-    """A GPUWorkload tells why it waits, then where it runs, then that it is done; with it goes its pod."""
+    """The status of a GPUWorkload has the reason why it waits, then its node and devices.
+
+    Its deletion deletes its pod.
+    """
     cluster.create(asking(make_pod("holder", ""), {"agentaflow.gpu/count": "4", "agentaflow.gpu/memory": "80000"}))
     eventually("holder to be bound", partial(bound, cluster, "holder"), 20)
     pod = make_pod("unused", "")["spec"]
@@ -177,7 +180,7 @@ def _allocations(cluster: Cluster, node: str) -> list[Json]:
 
 @pytest.fixture(scope="module")
 def command(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
-    """Return what runs the command line that was installed outside the checkout."""
+    """Return a function that runs the command line that was installed outside the checkout."""
     return install(cluster, tmp_path_factory.mktemp("tools"))
 
 
@@ -187,10 +190,10 @@ CALLED: Final = pytest.mark.parametrize("called", [("gpu-scheduler",), ("kubectl
 @CALLED
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
-def test_the_command_line_tells_what_the_cluster_has(
+def test_the_command_line_shows_what_the_cluster_has(
     cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], called: tuple[str, ...]
 ) -> None:
-    """Nodes, workloads, health, status and watch, in JSON, are what kubectl shows; a generated map is of free GPUs."""
+    """Nodes, workloads, health, status and watch, in JSON, agree with kubectl; a generated map has only free GPUs."""
     ask = asking_as(command, called)
     eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
     before = sum(each["gpus"]["held"] for each in ask("nodes"))
@@ -200,7 +203,7 @@ def test_the_command_line_tells_what_the_cluster_has(
     compare_workloads(cluster, ask)
     compare_nodes(cluster, ask)
     (taken,) = [each["gpus"] for each in ask("nodes") if each["name"] == "node2"]
-    assert taken | {"total": CARDS, "held": 2, "available": CARDS - 2} == taken
+    assert taken | {"total": DEVICES, "held": 2, "available": DEVICES - 2} == taken
     compare_status(cluster, ask, held=before + 2)
     compare_watch(command, called, ask)
     assert ask("generate-gpu-mapping", "--free", "--nodes", "node2", "--indices", "1")[0]["map"] == "0=node2:2\n"
@@ -213,7 +216,7 @@ def test_the_command_line_tells_what_the_cluster_has(
 def test_the_strategy_of_the_cluster_changes_while_all_runs(
     cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], called: tuple[str, ...]
 ) -> None:
-    """`gpu-scheduler strategy` is seen within two seconds; a word that it does not know is refused."""
+    """`gpu-scheduler strategy` takes effect within two seconds; an unknown strategy is refused."""
     assert "least_utilized" in command(*called, "strategy").stdout
     eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
     try:
@@ -233,7 +236,7 @@ def test_the_strategy_of_the_cluster_changes_while_all_runs(
 def test_a_template_is_submitted_and_runs(
     cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], tmp_path: Path, called: tuple[str, ...]
 ) -> None:
-    """What generate-template writes is taken by submit as soon as its image is one that the cluster has."""
+    """`submit` accepts the output of `generate-template` once its image is one that the cluster has."""
     template = tmp_path / "made.yaml"
     assert command(*called, "generate-template", str(template)).returncode == 0
     workload = json.loads(cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", str(template)).stdout)

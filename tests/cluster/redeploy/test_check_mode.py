@@ -1,4 +1,4 @@
-"""Check mode tells what would change, and changes nothing: not in the cluster, not on the host."""
+"""Check mode reports what would change, and changes nothing in the cluster or on the host."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 CHECK: Final = (*plays.SITE, "--check", "--diff")
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
 
-# The cluster itself writes these all the time.
+# The cluster itself writes these continuously.
 RESTLESS: Final = {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses", "nodes"}
-# Above this size time and length stand for the content: hashing the images would take longer than the run.
+# Bytes. For larger files time and size replace the content: hashing the images would take longer than the run.
 LARGE: Final = 50_000_000
 
 
 def _versions(cluster: Cluster) -> dict[str, str]:
-    """Return every object of the cluster and its resourceVersion; of nodes what does not beat by itself."""
+    """Return every object's resourceVersion; of nodes only spec and labels, because kubelets renew the status."""
     listed = cluster.kubectl("api-resources", "--verbs=list", "--output=name").stdout.split()
     kinds = ",".join(kind for kind in listed if kind not in RESTLESS)
     objects = cluster.get(kinds, "--all-namespaces")["items"]
@@ -53,7 +53,7 @@ def _files() -> dict[str, str]:
     """Return every file of the host that a run may write, with its content's checksum."""
     folders = (ROOT / ".kube", ROOT / ".venv" / "bin", ROOT / "evidence", CACHE)
     found = (path for folder in folders for path in folder.rglob("*") if path.is_symlink() or path.is_file())
-    # The engine's own log grows by itself; Go's caches are compiled programs' leftovers.
+    # The engine's own log grows by itself; Go's caches are left by the build of programs.
     skipped = (CACHE / "engine" / "dockerd.log", CACHE / "go")
     return {
         str(path): _content(path) for path in found if not any(path.is_relative_to(excepted) for excepted in skipped)
@@ -79,7 +79,7 @@ def _objects(run: plays.Run) -> list[str]:
 
 @pytest.fixture
 def unregistered(cluster: Cluster) -> Iterator[None]:
-    """Delete the webhook's mutating registration; bring it back afterwards."""
+    """Delete the webhook's mutating registration; restore it afterwards."""
     cluster.kubectl("delete", "mutatingwebhookconfiguration", "gpu-scheduler-webhook")
     yield
     plays.run(*plays.SITE, "--tags", "webhook").succeeded()
@@ -87,7 +87,7 @@ def unregistered(cluster: Cluster) -> Iterator[None]:
 
 @pytest.mark.usefixtures("unregistered")
 def test_check_mode_names_exactly_what_is_missing(cluster: Cluster) -> None:
-    """With one object deleted, check mode goes through all roles, names that object alone and writes nothing."""
+    """With one object deleted, check mode runs all roles, reports that object alone and writes nothing."""
     versions, files = _versions(cluster), _files()
     run = plays.run(*CHECK).succeeded()
 
@@ -97,8 +97,8 @@ def test_check_mode_names_exactly_what_is_missing(cluster: Cluster) -> None:
     assert files == _files()
 
 
-def test_check_mode_without_a_cluster_tells_that_one_would_be_made(cluster: Cluster) -> None:
-    """Where there is no cluster yet, check mode says that it would be created, and succeeds."""
+def test_check_mode_without_a_cluster_reports_that_one_would_be_made(cluster: Cluster) -> None:
+    """Without a cluster, check mode reports that it would be created, and succeeds."""
     versions, files = _versions(cluster), _files()
     nowhere = HOME.parent / "gpu-scheduler-nowhere" / "config"
     run = plays.run(*CHECK, "-e", "cluster_name=gpu-scheduler-nowhere", "-e", f"kubeconfig={nowhere}").succeeded()

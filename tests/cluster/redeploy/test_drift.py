@@ -1,4 +1,4 @@
-"""Each tag alone puts back what is taken from its role; after all of them a whole run finds nothing left to do."""
+"""Each tag alone restores what its role owns. After all of them a whole run changes nothing."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-# preflight owns nothing: it only looks. The engine is killed in scenario healing, where it is the tests' own.
+# preflight owns nothing: it only checks. The engine is killed in scenario healing, on the tests' own engine.
 ELSEWHERE: Final = {"preflight", "container_engine"}
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One thing that a role owns, and how it is lost."""
+    """One object that a role owns, and the function that damages it."""
 
     what: str
     do: Callable[[Cluster], object]
 
 
 def _lose_route(cluster: Cluster) -> None:
-    """Take node4's way to node1's pods."""
+    """Delete node4's route to node1's pods."""
     network = cluster.get("node", "node1")["spec"]["podCIDR"]
     cluster.on_node("node4", "ip", "route", "del", network)
 
 
 def _lose_image(cluster: Cluster) -> None:
-    """Take the check service's image from one node, whatever runs from it."""
+    """Remove the check service's image from one node, although a container runs from it."""
     template = cluster.get("statefulset", "-n", "default", CHECK)["spec"]["template"]
     name = f"docker.io/library/{template['spec']['containers'][0]['image']}"
     cluster.on_node("node2", "ctr", "--namespace=k8s.io", "images", "remove", "--sync", name)
@@ -57,7 +57,7 @@ DAMAGES: Final[Mapping[str, Damage]] = {
             '--patch=[{"op": "remove", "path": "/spec/names/shortNames"}]',
         ),
     ),
-    # The test cluster has no monitors: what the role keeps is that nothing of them is left.
+    # The test cluster has no monitors: the role must remove anything that is left of them.
     "monitor": Damage(
         "a namespace that monitors left", lambda cluster: cluster.kubectl("create", "namespace", MONITORS)
     ),
@@ -93,13 +93,13 @@ DAMAGES: Final[Mapping[str, Damage]] = {
 
 
 def test_every_role_is_damaged() -> None:
-    """But for those that are damaged elsewhere."""
+    """Except the roles that are damaged elsewhere."""
     assert set(play_roles()) - ELSEWHERE == set(DAMAGES)
 
 
 @pytest.mark.parametrize("role", play_roles())
 def test_tag_alone_repairs_what_its_role_owns(cluster: Cluster, role: str) -> None:
-    """Each tag of README's table runs by itself and puts right what is amiss with its role, and nothing else."""
+    """Each tag of README's table runs by itself and repairs its role's damage, and nothing else."""
     damaged = {role} & set(DAMAGES)
     for each in damaged:
         DAMAGES[each].do(cluster)
@@ -109,7 +109,7 @@ def test_tag_alone_repairs_what_its_role_owns(cluster: Cluster, role: str) -> No
 
 
 def test_second_run_changes_nothing(cluster: Cluster) -> None:
-    """After the repairs a whole run changes nothing, though pods become ready while it waits for them.
+    """After the repairs a whole run changes only the evidence, although pods become ready while it waits for them.
 
     The evidence names the new pods.
     """

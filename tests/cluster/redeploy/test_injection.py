@@ -1,4 +1,7 @@
-"""One run of the playbook changes who injects, there and back, and no pod is created meanwhile without its variable."""
+"""One run changes which component injects variables, in both directions.
+
+Every pod created meanwhile has its variable.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ TAGS: Final = ("--tags", "certificates,policies,webhook")
 POLICY: Final = (*SITE, *TAGS, "-e", "injection=policy")
 
 
-class Witness:
-    """Creates the same pod again and again, in dry runs, and notes what its containers got."""
+class CheckPod:
+    """Creates the same pod repeatedly, as a dry run, and notes the variable in its containers."""
 
     def __init__(self, cluster: Cluster, pod: Json) -> None:
-        """Begin at once."""
+        """Start."""
         self._cluster, self._text = cluster, json.dumps(pod)
         self._over = threading.Event()
         self._noted: list[str] = []
@@ -42,16 +45,16 @@ class Witness:
             self._noted.append(done.stderr if done.returncode else literals(json.loads(done.stdout)).pop())
 
     def story(self) -> list[str]:
-        """End, and tell what was seen, each spell once."""
+        """End, and return the values in their order, repeated ones once."""
         self._over.set()
         self._thread.join()
         return [seen for seen, _ in groupby(self._noted)]
 
 
 @pytest.fixture
-def witness(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[[], list[str]]]:
-    """Watch until asked for the story; the webhook injects before and after."""
-    watching = Witness(cluster, make_pod("witness-0", "0=node3:8"))
+def check_pod_values(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[[], list[str]]]:
+    """Return a function that ends the creates and returns their values; the webhook injects before and after."""
+    watching = CheckPod(cluster, make_pod("witness-0", "0=node3:8"))
     yield watching.story
     watching.story()
     if cluster.get("mutatingadmissionpolicies")["items"]:
@@ -60,10 +63,10 @@ def witness(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[[], list[s
 
 @pytest.mark.promise("policy-1")
 @pytest.mark.timeout(300)
-def test_injection_changes_hands_without_a_gap(
-    cluster: Cluster, make_pod: MakePod, witness: Callable[[], list[str]]
+def test_the_policy_replaces_the_webhook_without_a_gap(
+    cluster: Cluster, make_pod: MakePod, check_pod_values: Callable[[], list[str]]
 ) -> None:
-    """The policy takes over from the webhook and gives back, each pod having its variables by the one or the other.
+    """The policy replaces the webhook, then the webhook the policy: each pod has its variables from one of them.
 
     In between the webhook is gone, a second run changes nothing, and a pod runs and sees its devices.
     """
@@ -80,5 +83,5 @@ def test_injection_changes_hands_without_a_gap(
     assert (seen["CUDA_VISIBLE_DEVICES"], seen["CUDA_DEVICE_ORDER"]) == ("8", "PCI_BUS_ID")
 
     assert set(plays.run(*SITE, *TAGS).succeeded().changed) == {"webhook"}
-    assert witness() == ["8", "reference", "8"]
+    assert check_pod_values() == ["8", "reference", "8"]
     assert cluster.get("mutatingadmissionpolicies")["items"] == []

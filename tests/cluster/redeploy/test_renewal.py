@@ -1,4 +1,4 @@
-"""Certificates renewed by force, step by step, while pods of ours are being created: none is lost."""
+"""Certificates are renewed by force, step by step, while our pods are created: no create fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import eventually, limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Plays on a busy machine, and a wait for kubelets.
+# For plays on a busy machine, and a wait for kubelets.
 pytestmark = pytest.mark.timeout(900)
 
 LOG: Final = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ SERVER: Final = f"gpu-scheduler-webhook.{SYSTEM}.svc"
 REGISTRATIONS: Final = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 CA: Final = "gpu-scheduler-webhook-ca"
 PAIR: Final = "gpu-scheduler-webhook-tls"
-# Kubelets look at their Secrets about once a minute, replicas at their files every few seconds.
+# Seconds. Kubelets update mounted Secrets about once a minute, replicas check their files every few seconds.
 SERVED_WITHIN: Final = 150
 EVERY: Final = 0.1
 
@@ -43,25 +43,25 @@ def renew(step: str, tags: str = "certificates,webhook") -> plays.Run:
 
 
 def creations(cluster: Cluster, describe: Callable[..., dict[str, Any]]) -> Stream:
-    """Return what creates pods ten times a second, and finds each of them with its variable."""
+    """Return a stream of ten creates a second, which checks the variable of each pod."""
     asked = describe("renewal-asked-0", "0=node1:1,0")
 
     def pod(number: int) -> dict[str, Any]:
-        # Real ones without a GPU, so that they hold nothing and wait for nobody.
+        # Real pods request no GPU, so that they hold none and are bound at once.
         return asked if number % REAL else describe(f"renewal-{number}", f"{number}=node1:")
 
-    def look(made: dict[str, Any]) -> None:
-        # The API server leaves an empty value out.
+    def on_create(made: dict[str, Any]) -> None:
+        # The API server omits an empty value.
         variables = {each["name"]: each.get("value", "") for each in made["spec"]["containers"][0]["env"]}
         expected = "1,0" if made["metadata"]["name"] == asked["metadata"]["name"] else ""
         assert variables.get("CUDA_VISIBLE_DEVICES") == expected, variables
 
-    return Stream(cluster, pod, pause=EVERY, look=look)
+    return Stream(cluster, pod, pause=EVERY, on_create=on_create)
 
 
 @contextmanager
 def way_to(cluster: Cluster, pod: str) -> Iterator[int]:
-    """Yield a port of this host that leads to one replica of the webhook, past the Service."""
+    """Yield a port of this host that is forwarded to one replica of the webhook, without the Service."""
     kubectl = ("kubectl", f"--kubeconfig={cluster.kubeconfig}", f"--context=kind-{NAME}")
     command = (*kubectl, "port-forward", "-n", SYSTEM, f"pod/{pod}", ":8443")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -75,7 +75,7 @@ def way_to(cluster: Cluster, pod: str) -> Iterator[int]:
 
 
 def served(port: int, trusted: str) -> str:
-    """Return the certificate that a replica serves; raise where these do not vouch for it as the Service's."""
+    """Return the certificate that a replica serves; raise when `trusted` does not verify it for the Service's name."""
     context = ssl.create_default_context(cadata=trusted)
     with (
         socket.create_connection(("127.0.0.1", port), timeout=limit(10)) as plain,
@@ -87,13 +87,13 @@ def served(port: int, trusted: str) -> str:
 
 
 def bundle(cluster: Cluster, kind: str) -> str:
-    """Return the certificates by which the API server knows the webhook."""
-    (told,) = {each["clientConfig"]["caBundle"] for each in cluster.get(kind, "gpu-scheduler-webhook")["webhooks"]}
-    return base64.b64decode(told).decode()
+    """Return the CA bundle with which the API server verifies the webhook."""
+    (found,) = {each["clientConfig"]["caBundle"] for each in cluster.get(kind, "gpu-scheduler-webhook")["webhooks"]}
+    return base64.b64decode(found).decode()
 
 
 def stored(cluster: Cluster, secret: str, key: str) -> str:
-    """Return a certificate that a Secret holds."""
+    """Return a certificate from a Secret."""
     return base64.b64decode(cluster.get("secret", "-n", SYSTEM, secret)["data"][key]).decode().strip()
 
 
@@ -104,15 +104,15 @@ def replicas(cluster: Cluster) -> list[str]:
 
 
 def served_by_all(cluster: Cluster, ports: list[int]) -> set[str]:
-    """Return what the replicas serve now; raise where one of the registrations does not trust it."""
-    # Read first: who is trusted later may not be trusted when it is served.
+    """Return the certificates that the replicas serve now; raise when one of the registrations does not trust them."""
+    # Read before: a CA that is added later must not hide that it was missing when the pair was served.
     trusted = [bundle(cluster, kind) for kind in REGISTRATIONS]
     return {served(port, each) for port in ports for each in trusted}
 
 
 @pytest.mark.promise("hook-5")
 def test_forced_renewal_loses_no_create(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
-    """A new CA, then a pair signed by it, until every replica serves it: no create fails or lacks its variable."""
+    """Renew the CA, then the pair, until every replica serves the new pair: no create fails or lacks its variable."""
     before = {key: stored(cluster, *key) for key in ((CA, "ca.crt"), (PAIR, "tls.crt"))}
     with ExitStack() as ways, creations(cluster, make_pod) as stream:
         ports = [ways.enter_context(way_to(cluster, pod)) for pod in replicas(cluster)]
@@ -128,7 +128,7 @@ def test_forced_renewal_loses_no_create(cluster: Cluster, make_pod: Callable[...
         started = time.monotonic()
         eventually("the new pair is served", lambda: served_by_all(cluster, ports) == {renewed}, SERVED_WITHIN, 1)
         LOG.info("the new pair was served after %.0f s, %d pods asked for", time.monotonic() - started, stream.count)
-        # The API server asks anew where its connection has ended.
+        # The API server opens a new connection where the old one ended.
         cluster.kubectl("get", "--raw", "/readyz")
         time.sleep(2)
 
@@ -137,7 +137,7 @@ def test_forced_renewal_loses_no_create(cluster: Cluster, make_pod: Callable[...
 
 
 def test_serving_pair_of_an_untrusted_ca_is_refused(cluster: Cluster) -> None:
-    """Between a new CA and the role that has it trusted no pair is signed: the run says which role comes first."""
+    """A CA that the webhook's role has not registered yet signs no pair: the error names the role to run first."""
     renew("ca", tags="certificates").succeeded()
     kept = stored(cluster, PAIR, "tls.crt")
     refused = renew("serving", tags="certificates")
@@ -148,8 +148,8 @@ def test_serving_pair_of_an_untrusted_ca_is_refused(cluster: Cluster) -> None:
     plays.run(*plays.SITE, "--tags", "webhook").succeeded()
 
 
-def test_old_cas_do_not_pile_up(cluster: Cluster) -> None:
-    """However often the CA is renewed, only the last two and the one that signed what is served stay trusted."""
+def test_old_cas_are_removed_from_the_bundle(cluster: Cluster) -> None:
+    """After any number of renewals the bundle has only the newest CAs and the one that signed the served pair."""
     signed = stored(cluster, PAIR, "tls.crt")
     for _ in range(3):
         renew("ca").succeeded()
@@ -161,15 +161,15 @@ def test_old_cas_do_not_pile_up(cluster: Cluster) -> None:
     assert trusted.count("BEGIN CERTIFICATE") == 1 + 2 + 1
 
 
-def test_check_mode_tells_of_a_due_pair_and_writes_nothing(cluster: Cluster) -> None:
-    """With a renewal due, `--check` reports a change of the role and leaves both Secrets as they are."""
+def test_check_mode_reports_a_due_pair_and_writes_nothing(cluster: Cluster) -> None:
+    """With a renewal due, `--check` reports a change of the role and does not change the two Secrets."""
 
     def versions() -> list[str]:
         return [cluster.get("secret", "-n", SYSTEM, name)["metadata"]["resourceVersion"] for name in (CA, PAIR)]
 
     before = versions()
     options = ("--tags", "certificates", "-e", "certificates_force=ca", "--check")
-    told = plays.run(*plays.SITE, *options).succeeded()
+    found = plays.run(*plays.SITE, *options).succeeded()
 
-    assert told.changed == {"certificates": 1}
+    assert found.changed == {"certificates": 1}
     assert versions() == before

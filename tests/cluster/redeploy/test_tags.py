@@ -1,4 +1,4 @@
-"""Redeploying in parts: evidence alone, and a code change, which rolls out exactly what it touched."""
+"""Redeploys parts: the evidence alone, and a code change, which rolls out only what it changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCT: Final = "app.kubernetes.io/name=gpu-scheduler"
 
 
 def _pods(cluster: Cluster, namespace: str, selector: str) -> dict[str, tuple[str, int]]:
-    """Return the living pods: name → uid and how often its containers were restarted."""
+    """Return the pods that are not terminating: name → uid and how often its containers were restarted."""
     pods = cluster.get("pods", "-n", namespace, "-l", selector)["items"]
     return {
         pod["metadata"]["name"]: (
@@ -41,7 +41,7 @@ def _scheduler_image(cluster: Cluster) -> str:
 
 @pytest.mark.promise("up-4")
 def test_evidence_is_captured_anew_when_asked() -> None:
-    """Nothing of the proof differs, so only the tag makes the evidence be written: what was there is gone."""
+    """The proof is unchanged, so only the tag makes the run write the evidence again: the old content is replaced."""
     pods = HOME / "evidence" / "pods.txt"
     pods.write_text("a list of yesterday\n")
     run = plays.run(*plays.SITE, "--tags", "evidence").succeeded()
@@ -69,7 +69,7 @@ def edited_checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def redeploy(cluster: Cluster, edited_checkout: Path) -> Iterator[Callable[[], plays.Run]]:
-    """Return a function that deploys the edited scheduler; the checkout's own is brought back afterwards."""
+    """Return a function that deploys the edited scheduler; restore the checkout's own afterwards."""
     before = _scheduler_image(cluster)
 
     def deploy() -> plays.Run:
@@ -84,7 +84,7 @@ def redeploy(cluster: Cluster, edited_checkout: Path) -> Iterator[Callable[[], p
     yield deploy
     edited = _scheduler_image(cluster)
     restored = plays.run(*plays.SITE, "--tags", "images,scheduler").succeeded()
-    # The former image is still where it was, so nothing is built or loaded.
+    # The former image still exists, so nothing is built or loaded.
     assert {"scheduler"} == set(restored.changed)
     assert before == _scheduler_image(cluster)
     subprocess.run(("docker", "image", "rm", edited), check=True, capture_output=True)
@@ -94,10 +94,10 @@ def redeploy(cluster: Cluster, edited_checkout: Path) -> Iterator[Callable[[], p
 def test_code_change_rolls_out_the_scheduler_alone(
     cluster: Cluster, redeploy: Callable[[], plays.Run], make_pod: Callable[..., dict[str, Any]]
 ) -> None:
-    """After a change of the scheduler's code its pods are new, and no other pod is touched; the next pod is placed."""
+    """A change of the scheduler's code replaces its pods and no others; the new scheduler places the next pod."""
     cluster.create(make_pod("bystander-0", "0=node3:6"))
     cluster.kubectl("wait", "--for=condition=Ready", "-n", TESTS, "pod/bystander-0", "--timeout=60s")
-    # Only one line of the map is ours, and the pod is no observer: the new scheduler has to learn that GPU 6 is held.
+    # The pod holds its GPU and is no observer: the new scheduler must learn from the API server that GPU 6 is held.
     stay = (
         ("default", f"app.kubernetes.io/name={CHECK}"),
         (TESTS, ""),
@@ -114,7 +114,7 @@ def test_code_change_rolls_out_the_scheduler_alone(
     assert untouched == [_pods(cluster, *where) for where in stay]
 
     cluster.create(make_pod("rival-0", "0=node3:6\n1=node3:7"))
-    told = eventually(
+    condition = eventually(
         "rival-0 to be told who holds the GPU",
         lambda: (
             cluster.condition(TESTS, "rival-0").get("message", "").startswith("GpuHeld: ")
@@ -122,4 +122,4 @@ def test_code_change_rolls_out_the_scheduler_alone(
         ),
     )
 
-    assert f"{TESTS}/bystander-0" in told["message"]
+    assert f"{TESTS}/bystander-0" in condition["message"]

@@ -1,4 +1,4 @@
-"""The webhook under attack by pods of a cluster: the figures of docs/performance.md come from here."""
+"""The webhook under attack by pods of a cluster: the source of the figures in docs/performance.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.attacks.creating import Creating
+from tests.attacks.create_latency import Creating
 from tests.cluster.clusters import ROOT, SYSTEM, TESTS, Cluster
 from tests.cluster.reading import client_of
 from tests.cluster.verify import system
@@ -23,11 +23,11 @@ Json = dict[str, Any]
 
 SECONDS: Final = 60
 MEMORY_LIMIT: Final = 192
-"""MiB, of role webhook."""
+"""MiB, the limit in role webhook."""
 HTTPS: Final = ":20FB"
 """Port 8443, as /proc/net/tcp6 writes it."""
 ESTABLISHED: Final = "01"
-"""Likewise."""
+"""The state of an established connection in /proc/net/tcp6."""
 ATTACKS: Final = (
     *(("bodies", 10) for _ in range(3)),
     *(("idle", 400) for _ in range(5)),
@@ -36,12 +36,12 @@ ATTACKS: Final = (
 )
 """Ten pods: 30 stalled bodies, 2,000 idle TLS connections, slow headers, and reviews of 60,000 containers."""
 ATTACKER: Final = {"requests": {"cpu": "10m"}, "limits": {"cpu": "50m"}}
-"""Half a core for all of them: here they share two with five nodes, and what they computed would be missing there."""
+"""Half a core for all ten: they share two cores with five nodes, which must have enough CPU left."""
 
 
 @pytest.fixture
 def flood(cluster: Cluster) -> Iterator[str]:
-    """The attacking program, as a ConfigMap."""
+    """Yield the name of a ConfigMap with the attacking program."""
     program = (ROOT / "tests/attacks/flood.py").read_text(encoding="utf-8")
     metadata = {"name": "flood", "namespace": TESTS}
     cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"flood.py": program}})
@@ -54,27 +54,27 @@ def flood(cluster: Cluster) -> Iterator[str]:
 def test_ten_pods_attack_the_webhook_for_a_minute(
     cluster: Cluster, make_pod: MakePod, flood: str, healthy: None
 ) -> None:
-    """No create of ours fails or waits, memory keeps a quarter of its limit to spare, and all is closed in time."""
+    """No create of ours fails or is slow, memory stays below 3/4 of its limit, and all connections are closed."""
     attackers = [f"attacker-{number}" for number in range(len(ATTACKS))]
     before = {pod["metadata"]["name"]: _restarts(pod) for pod in system.replicas(cluster, system.WEBHOOK)}
-    calm, attacked = (Creating(partial(_create, cluster, make_pod("ours-0", "0=node1:0"))) for _ in range(2))
-    with calm.going_on():
-        eventually("a hundred creates in peace", lambda: len(calm.seconds) >= 100, 60)
+    baseline, attacked = (Creating(partial(_create, cluster, make_pod("ours-0", "0=node1:0"))) for _ in range(2))
+    with baseline.going_on():
+        eventually("a hundred creates in peace", lambda: len(baseline.seconds) >= 100, 60)
     for number, (name, (attack, connections)) in enumerate(zip(attackers, ATTACKS, strict=True)):
         pod = make_pod(name, "", scheduler="default-scheduler")
         cluster.create(_attacking(pod, flood, f"node{number % 4 + 1}", attack, connections))
     eventually("all to attack", lambda: all(_phase(cluster, name) != "Pending" for name in attackers), 60)
     with attacked.going_on():
         eventually("the attack to end", lambda: all(_ended(cluster, name) for name in attackers), SECONDS + 120, 1)
-    told = [json.loads(cluster.kubectl("logs", "-n", TESTS, name).stdout.splitlines()[-1]) for name in attackers]
+    reported = [json.loads(cluster.kubectl("logs", "-n", TESTS, name).stdout.splitlines()[-1]) for name in attackers]
     peaks = {name: _peak(cluster, name) for name in before}
-    _print(calm, attacked, told, peaks)
+    _print(baseline, attacked, reported, peaks)
 
     assert attacked.failed == []
     assert {pod["metadata"]["name"]: _restarts(pod) for pod in system.replicas(cluster, system.WEBHOOK)} == before
     assert max(peaks.values()) < 0.75 * MEMORY_LIMIT
     assert attacked.percentile(99) < limit(0.125)
-    for each in told:
+    for each in reported:
         assert each["left"] == 0, each
     eventually("the last connections to be closed", lambda: all(_open(cluster, name) < 30 for name in before), 15)
 
@@ -120,26 +120,26 @@ def _restarts(pod: Json) -> int:
 
 
 def _peak(cluster: Cluster, name: str) -> float:
-    """MiB that the replica's process has had resident at most."""
+    """Return the highest resident memory of the replica's process, in MiB."""
     status = cluster.exec(SYSTEM, name, "cat", "/proc/1/status")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def _open(cluster: Cluster, name: str) -> int:
-    """Connections that the replica has open; an API server keeps up to 25."""
+    """Return how many connections the replica has open; an API server keeps up to 25."""
     table = cluster.exec(SYSTEM, name, "cat", "/proc/net/tcp", "/proc/net/tcp6").splitlines()
     return sum(line.split()[1].endswith(HTTPS) and line.split()[3] == ESTABLISHED for line in table)
 
 
-def _print(calm: Creating, attacked: Creating, told: list[Json], peaks: dict[str, float]) -> None:
-    """Rows for docs/performance.md."""
+def _print(baseline: Creating, attacked: Creating, reported: list[Json], peaks: dict[str, float]) -> None:
+    """Print rows for docs/performance.md."""
     rows = [
-        f"| creates in peace | {calm} |",
+        f"| creates in peace | {baseline} |",
         f"| creates under attack | {attacked}, {len(attacked.failed)} failed |",
         *(f"| most memory of {name} | {peak:.0f} MiB of {MEMORY_LIMIT} |" for name, peak in peaks.items()),
     ]
     rows += [
         f"| {each.pop('attack')} | {', '.join(f'{key} {value}' for key, value in each.items())} |"
-        for each in map(dict, told)
+        for each in map(dict, reported)
     ]
     print("\n| what | figure |\n|---|---|\n" + "\n".join(rows))  # noqa: T201 - shown by -rP

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that hurt the system: workloads that go away again, and a system that is well again."""
+"""Fixtures of the tests that damage the system: workloads that are deleted after the test, and a healthy system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def make_workload(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[..., None]]:
-    """Return a function that creates a controller of pods of ours; controllers and pods go after the test."""
+    """Return a function that creates a controller with our pods. Delete controllers and pods after the test."""
     made: list[str] = []
 
     def create(kind: str, name: str, text: str, /, **spec: Json) -> None:
@@ -47,12 +47,12 @@ def make_workload(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[...,
 
 @pytest.fixture
 def describe_many(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[..., Json]]:
-    """Return a function that describes a list of numbered pods of ours, each with a map; all go after the test."""
-    crowds: dict[str, Json] = {}
+    """Return a function that describes a list of numbered pods of ours, each with a map. Delete them after the test."""
+    templates: dict[str, Json] = {}
 
     def describe(name: str, numbers: Iterable[int], text: Callable[[int], str]) -> Json:
-        if name not in crowds:
-            crowds[name] = make_pod(name, "")
+        if name not in templates:
+            templates[name] = make_pod(name, "")
         items = []
         for number in numbers:
             metadata = {
@@ -61,12 +61,12 @@ def describe_many(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[...,
                 "labels": {"app": name},
                 "annotations": {"gpu-scheduling-map": text(number)},
             }
-            items.append({**crowds[name], "metadata": metadata})
+            items.append({**templates[name], "metadata": metadata})
         return {"apiVersion": "v1", "kind": "List", "items": items}
 
     yield describe
-    for name in crowds:
-        # One request: kubectl on its own deletes five a second.
+    for name in templates:
+        # One request: kubectl itself deletes five a second.
         cluster.kubectl("delete", "--raw", f"/api/v1/namespaces/{TESTS}/pods?labelSelector=app%3D{name}")
         eventually(f"the pods {name} to be gone", partial(_gone, cluster, name), 90, 0.5)
 

@@ -1,4 +1,4 @@
-"""Masks in what a command printed whatever differs from one cluster to the next, and nothing else."""
+"""Replaces the parts of a command's output that differ between clusters, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import Final
 
 _UID: Final = r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
-# Kubernetes writes names' suffixes in this alphabet: a template hash of up to 10, then a pod's 5 characters.
+# Kubernetes' alphabet for suffixes of names: a template hash of up to 10 characters, then a pod's 5 characters.
 _SAFE: Final = "[bcdfghjklmnpqrstvwxz2456789]"
 
 _MASKS: Final = (
     (_UID, "UID"),
     (r"\bsha256:[0-9a-f]{12,64}\b", "IMAGE-ID"),
-    # Images are tagged by their content.
+    # Image tags are hashes of the content.
     (r"(gpu-scheduler(?:-check)?:)[\w.-]+", r"\1TAG"),
     (r"\b[0-9a-f]{40}(?:-dirty)?\b", "COMMIT"),
     (r"\b\d{1,3}(?:\.\d{1,3}){3}\b", "ADDRESS"),
@@ -22,13 +22,13 @@ _MASKS: Final = (
     # RESTARTS, with the age of the last one, then AGE, as kubectl's table shows them after the status.
     (r"(Running|Completed)\s+\d+(?: \([^)]* ago\))?\s+(?:\d+[dhms])+", r"\1 RESTARTS AGE"),
     (r"\b(Ready)(\s.*?)\s(?:\d+[dhms])+\b", r"\1\2 AGE"),
-    # kube-scheduler chooses at random among equal nodes for the pods that are not ours to place.
+    # kube-scheduler chooses at random among equal nodes for the pods that it schedules.
     (r"((?:gpu-scheduler|gpu-scheduler-webhook|gpu-scheduler-controller|coredns)-HASH .*ADDRESS\s+)\S+", r"\1ANY-NODE"),
 )
 
 
 def mask(text: str) -> str:
-    """Return the text with a word for each thing that differs."""
+    """Return the text with a placeholder for each part that differs."""
     for pattern, word in _MASKS:
         text = re.sub(pattern, word, text)
     return text

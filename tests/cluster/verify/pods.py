@@ -1,4 +1,4 @@
-"""What the tests ask about pods, read from the pods alone: never from the scheduler's own books."""
+"""What the tests read of pods, from the pods alone: never from the scheduler's own state."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     MakePod = Callable[..., Json]
 
 ASSIGNED = "agentaflow.gpu/assigned-"
-# Stands for the value of a variable that refers to the pod's annotation.
+# In place of the value of a variable that refers to the pod's annotation.
 REFERENCE = "reference"
 
 
 def bound(cluster: Cluster, name: str) -> Json | None:
-    """Return the pod once it has a node."""
+    """Return the pod if it is bound, otherwise None."""
     pod = cluster.find("pod", "-n", TESTS, name)
     return pod if pod is not None and pod["spec"].get("nodeName") else None
 
 
 def waits(cluster: Cluster, name: str, reason: str) -> Json | None:
-    """Return the pod's condition once it says that it waits for that reason."""
+    """Return the pod's condition if it waits for that reason, otherwise None."""
     condition = cluster.condition(TESTS, name)
     return condition if condition.get("message", "").startswith(f"{reason}: ") else None
 
@@ -37,13 +37,13 @@ def selected(cluster: Cluster, selector: str, *, namespace: str = TESTS) -> list
 
 
 def runs(pod: Json) -> bool:
-    """Every container of the pod runs, and nobody has asked it to go."""
+    """Whether every container of the pod is ready, and the pod is not terminating."""
     ready = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}.get("Ready")
     return ready == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 def literals(pod: Json) -> set[str]:
-    """Return what CUDA_VISIBLE_DEVICES is in the pod's containers: one value, where all is well."""
+    """Return the values of CUDA_VISIBLE_DEVICES in the pod's containers: one value if all agree."""
     containers = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
     return {_literal(container) for container in containers}
 
@@ -51,15 +51,15 @@ def literals(pod: Json) -> set[str]:
 def _literal(container: Json) -> str:
     for entry in container.get("env", []):
         if entry["name"] == "CUDA_VISIBLE_DEVICES":
-            # The API server leaves an empty value out.
+            # The API server omits an empty value.
             return REFERENCE if "valueFrom" in entry else entry.get("value", "")
     return "absent"
 
 
 def held_twice(pods: Iterable[Json]) -> dict[str, list[str]]:
-    """Return each GPU that two live claimants hold, with their names; none may, as no map of these tests shares one.
+    """Return each GPU that two holders have, with their names. No map of these tests shares a GPU, so none may.
 
-    A claimant is a bound pod of ours that has not finished and is no observer; a terminating one counts.
+    A holder is a bound pod of ours that has not finished and is no observer; a terminating pod counts.
     """
     holders = defaultdict(list)
     for pod in pods:
@@ -77,7 +77,7 @@ def held_twice(pods: Iterable[Json]) -> dict[str, list[str]]:
 
 
 def waiting_for(cluster: Cluster, selector: str, reason: str) -> str:
-    """Return what one of the pods is told once it waits for that reason."""
+    """Return the condition's message of one of the pods that waits for that reason; empty if none does."""
     for pod in selected(cluster, selector):
         for condition in pod["status"].get("conditions", []):
             message: str = condition.get("message", "")

@@ -1,4 +1,4 @@
-"""The parts of the system that these tests hurt: its pods, its leader, its webhook; and the wait until all are well."""
+"""The parts of the system that these tests damage: pods, leader, webhook; and the wait until all are healthy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def replicas(cluster: Cluster, component: str) -> list[Json]:
 
 
 def wait_healthy(cluster: Cluster) -> None:
-    """Wait until each component stands twice and nothing of an earlier life is left."""
+    """Wait until each component has two ready replicas and no terminating ones."""
     for component in (SCHEDULER, WEBHOOK):
         eventually(f"two healthy replicas of {component}", partial(_stands_twice, cluster, component), 90, 0.5)
 
@@ -30,7 +30,7 @@ def _stands_twice(cluster: Cluster, component: str) -> bool:
 
 
 def lease(cluster: Cluster) -> Json:
-    """Return what the Lease says: who leads, and since when."""
+    """Return the spec of the Lease: the leader and its times."""
     spec: Json = cluster.get("lease", "-n", SYSTEM, "gpu-scheduler")["spec"]
     return spec
 

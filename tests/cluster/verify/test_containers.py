@@ -1,4 +1,4 @@
-"""Every container of a pod is asked, of whatever kind: init, sidecar, ordinary, and one for debugging."""
+"""Containers of every kind get the variables: init, sidecar, ordinary, and one for debugging."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.cluster.verify.pods import MakePod
 
 PRINT = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'])"
-# Not the witness: its port is one for the whole pod.
+# Not the image's own program: its port can be used only once in a pod.
 SLEEP = ("sleep", "infinity")
 
 
@@ -33,7 +33,7 @@ def _debugged(cluster: Cluster, name: str) -> bool:
 def test_every_container_sees_the_devices(cluster: Cluster, make_pod: MakePod, image: str) -> None:
     """A pod with an init container, a sidecar and two others: each one's process sees the line's devices, in order.
 
-    So does a container that is put into the running pod for debugging.
+    So does a debug container that is added to the running pod.
     """
     pod = make_pod("many-0", "0=node3:41,40")
     container = {**pod["spec"]["containers"][0], "command": SLEEP}
@@ -57,7 +57,7 @@ def test_every_container_sees_the_devices(cluster: Cluster, make_pod: MakePod, i
 
 @pytest.mark.promise("env-7")
 def test_pod_bound_past_the_scheduler_sees_no_gpu(cluster: Cluster, make_pod: MakePod) -> None:
-    """A pod that waits for its devices and is bound by hand finds the variable empty: no GPU is shown to it."""
+    """A pod that waits for its devices and is bound by hand has the variable empty: no GPU is visible to it."""
     cluster.create(make_pod("bound-by-hand", "0=node9:46"))
     eventually("it to wait", partial(waits, cluster, "bound-by-hand", "NodeNotFound"))
     cluster.bind(TESTS, "bound-by-hand", "node2")
@@ -70,9 +70,9 @@ def test_pod_bound_past_the_scheduler_sees_no_gpu(cluster: Cluster, make_pod: Ma
 @pytest.mark.parametrize(
     ("namespace", "workload"),
     [(SYSTEM, "deployment/gpu-scheduler-webhook"), ("default", f"statefulset/{CHECK}")],
-    ids=["our image", "the check's image"],
+    ids=["the product's image", "the check's image"],
 )
 def test_images_have_nothing_that_gives_more_rights(cluster: Cluster, namespace: str, workload: str) -> None:
-    """No file changes who runs it; a shell that opens connections and a maker of certificates are gone."""
+    """No file is setuid or setgid; bash (which can open connections) and openssl are removed."""
     script = "find / -xdev -type f -perm /6000 2>/dev/null; command -v bash openssl; true"
     assert cluster.kubectl("exec", "-n", namespace, workload, "--", "sh", "-c", script).stdout == ""

@@ -1,4 +1,4 @@
-"""Schedulers die at the worst moments: every pod is placed all the same, and no GPU is given twice."""
+"""Schedulers crash at the worst moments: every pod is still placed, and no GPU is assigned twice."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from tests.cluster.verify.pods import Json, MakePod
 
 NODES = ("node1", "node2", "node3", "node4")
-# A lease lasts 15 s, and a killed holder has just renewed it; then everything is bound and has to start on few cores.
+# Seconds. The Lease of a killed leader is valid for up to 15 s more. Then all pods are bound, and start on few cores.
 PATIENCE = 120
 
 
 def _safe(cluster: Cluster) -> list[Json]:
-    """Return all pods of the tests' namespace, having made sure that no GPU is held twice in the whole cluster."""
+    """Return all pods of the tests' namespace. Fail if a GPU is held twice anywhere in the cluster."""
     pods: list[Json] = cluster.get("pods", "-A")["items"]
     assert held_twice(pods) == {}
     return [pod for pod in pods if pod["metadata"]["namespace"] == TESTS]
 
 
 def _held(cluster: Cluster, thief: str, keeper: str) -> None:
-    """Make sure that the second pod still waits for the GPU which the first has held since before the crash."""
+    """Check that the second pod still waits for the GPU that the first has held since before the crash."""
     condition = eventually(f"{thief} to be told why", partial(waits, cluster, thief, "GpuHeld"))
     assert f"is held by {TESTS}/{keeper}" in condition["message"]
     assert bound(cluster, thief) is None
 
 
 def _new(cluster: Cluster, name: str, old: set[str]) -> list[Json]:
-    """Return the workload's running pods that the rollout has made, as long as all is safe."""
+    """Return the workload's running pods that the rollout created. Fail if a GPU is held twice."""
     pods = [pod for pod in _safe(cluster) if pod["metadata"].get("labels", {}).get("app") == name]
     return [pod for pod in pods if runs(pod) and pod["metadata"]["uid"] not in old]
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.promise("lead-4", "hold-8")
-def test_rollout_survives_the_death_of_every_scheduler(
+def test_a_rollout_completes_after_every_scheduler_is_killed(
     cluster: Cluster,
     healthy: None,
     make_pod: MakePod,
@@ -53,7 +53,7 @@ def test_rollout_survives_the_death_of_every_scheduler(
 ) -> None:
     """All schedulers are killed in the middle of a rollout: each replica is still placed, no GPU is held twice.
 
-    A pod that comes just then and wants a GPU which was given before is told who holds it: nothing was forgotten.
+    A new pod that requests a GPU held since before waits for its holder: the new leader knows every hold.
     """
     lines = {f"rolled-{i}": (NODES[i % 4], str(50 + i)) for i in range(6)}
     text = "\n".join(f"{i}={node}:{device}" for i, (node, device) in enumerate(lines.values()))
@@ -79,7 +79,7 @@ def test_rollout_survives_the_death_of_every_scheduler(
 
 
 def _fifty_run(cluster: Cluster) -> list[Json] | None:
-    """Return the pods once all of them run, as long as all is safe."""
+    """Return the pods if all 50 run, otherwise None. Fail if a GPU is held twice."""
     pods = [pod for pod in _safe(cluster) if pod["metadata"].get("labels", {}).get("app") == "storm"]
     return pods if len(pods) == 50 and all(runs(pod) for pod in pods) else None
 
@@ -89,9 +89,9 @@ def _fifty_run(cluster: Cluster) -> list[Json] | None:
 def test_killed_leader_is_succeeded_while_fifty_pods_are_created(
     cluster: Cluster, healthy: None, make_pod: MakePod, describe_many: Callable[..., Json]
 ) -> None:
-    """SIGKILL to the leader's process on its node, while 50 pods that claim GPUs are being created: all 50 run.
+    """The leader's process gets SIGKILL on its node while 50 pods that request GPUs are being created: all 50 run.
 
-    Who leads then has another identity and signs what it binds; what its forerunner gave stays given.
+    The new leader has another identity and writes it into its binds. GPUs that the old leader assigned stay assigned.
     """
     text = "\n".join(f"{i}={NODES[i % 4]}:{100 + i}" for i in range(50))
     first, rest = (describe_many("storm", numbers, lambda _: text) for numbers in (range(5), range(5, 50)))
@@ -106,16 +106,16 @@ def test_killed_leader_is_succeeded_while_fifty_pods_are_created(
         cluster.on_node(node, "kill", "-KILL", pid)
         assert len(selected(cluster, "app=storm")) < 50
         creating.result()
-    # Names the GPU of storm-0, as another workload.
+    # Requests the GPU of storm-0, as a pod of another workload.
     cluster.create(make_pod("thief-1", "1=node1:100"))
     found = eventually("50 pods to run", partial(_fifty_run, cluster), PATIENCE, 0.5)
 
     lease = system.lease(cluster)
     new = lease["holderIdentity"]
-    told = {pod["metadata"]["name"]: pod["metadata"]["annotations"] for pod in found}
-    later = {name for name, notes in told.items() if notes[f"{ASSIGNED}at"] > lease["acquireTime"]}
+    reported = {pod["metadata"]["name"]: pod["metadata"]["annotations"] for pod in found}
+    later = {name for name, notes in reported.items() if notes[f"{ASSIGNED}at"] > lease["acquireTime"]}
     assert new not in {old, ""}
-    assert {told[f"storm-{i}"][f"{ASSIGNED}by"] for i in range(5)} == {old}
-    assert {told[name][f"{ASSIGNED}by"] for name in later} == {new}
-    assert new not in {told[name][f"{ASSIGNED}by"] for name in told.keys() - later}
+    assert {reported[f"storm-{i}"][f"{ASSIGNED}by"] for i in range(5)} == {old}
+    assert {reported[name][f"{ASSIGNED}by"] for name in later} == {new}
+    assert new not in {reported[name][f"{ASSIGNED}by"] for name in reported.keys() - later}
     _held(cluster, "thief-1", "storm-0")

@@ -1,4 +1,4 @@
-"""The node of one webhook replica is drained: whoever creates pods meanwhile never notices."""
+"""The node of one webhook replica is drained: no create of a pod fails meanwhile."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from tests.cluster.clusters import Cluster, Json
 
-# Enough that the API server keeps connections to both replicas open and has requests on the way at any moment.
+# Enough that the API server keeps connections to both replicas open and always has requests in flight.
 CREATORS = 4
 
 
 @pytest.fixture
 def drained(cluster: Cluster, healthy: None) -> Iterator[str]:
-    """Name the node of one replica of the webhook; make it schedulable again afterwards."""
+    """Yield the node of one replica of the webhook; uncordon it afterwards."""
     node: str = system.replicas(cluster, system.WEBHOOK)[0]["spec"]["nodeName"]
     yield node
     cluster.kubectl("uncordon", node)
@@ -35,13 +35,13 @@ def test_drain_of_a_webhooks_node_fails_no_create(
     before = {pod["metadata"]["name"] for pod in system.replicas(cluster, system.WEBHOOK)}
 
     def describe(number: int) -> Json:
-        # A node that is not there: such pods wait, and no kubelet has to start them.
+        # A node that does not exist: such pods wait, and no kubelet has to start them.
         pod: Json = describe_many("streamed", [number], "{}=node9:0".format)["items"][0]
         return pod
 
     with Stream(cluster, describe, creators=CREATORS) as stream:
         stream.wait_for(100)
-        # Only the webhook's pods leave: a drain of everything is the cluster's business, not the webhook's.
+        # Only the webhook's pods are evicted: the test is about the webhook, not about a drain of other workloads.
         chosen = ("--ignore-daemonsets", "--delete-emptydir-data", f"--pod-selector={system.WEBHOOK}")
         cluster.kubectl("drain", drained, *chosen, "--timeout=60s")
         system.wait_healthy(cluster)

@@ -1,4 +1,4 @@
-"""The API server of a whole cluster refuses what the policies forbid, and lets everybody else's work go on."""
+"""The API server of a whole cluster refuses what the policies forbid, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY: Final = "agentaflow.gpu/assigned-devices"
 POD: Final = f"{CHECK}-0"
 DRY: Final = "--dry-run=server"
 MONITORS: Final = "gpu-scheduler-monitor"
-# Authorization is not what is tested here: whoever asks may do everything that no policy forbids.
+# These tests are not about authorization: each caller has all rights.
 AS: Final[dict[str, tuple[str, ...]]] = {
     "the admin": (),
     "another service account": (f"--as=system:serviceaccount:{TESTS}:gpu-scheduler", "--as-group=system:masters"),
@@ -62,8 +62,8 @@ FORGERIES: Final[dict[str, Callable[..., subprocess.CompletedProcess[str]]]] = {
 @pytest.mark.promise("guard-1", "guard-2", "guard-3")
 @pytest.mark.parametrize("way", FORGERIES)
 @pytest.mark.parametrize("who", AS)
-def test_nobody_touches_an_assignment(cluster: Cluster, who: str, way: str) -> None:
-    """What the scheduler wrote on a running pod is out of everybody's reach, by whichever way."""
+def test_only_the_scheduler_may_write_an_assignment(cluster: Cluster, who: str, way: str) -> None:
+    """No other caller can write the assignment of a running pod, through any subresource."""
     done = FORGERIES[way](cluster, *AS[who])
 
     assert done.returncode != 0
@@ -73,8 +73,10 @@ def test_nobody_touches_an_assignment(cluster: Cluster, who: str, way: str) -> N
 
 @pytest.mark.promise("guard-1", "guard-4")
 @pytest.mark.parametrize("scheduler", ["gpu-scheduler", "default-scheduler"])
-def test_nobody_creates_a_pod_that_is_placed_already(cluster: Cluster, make_pod: MakePod, scheduler: str) -> None:
-    """No pod begins with an assignment, and none of ours with a node."""
+def test_a_pod_cannot_be_created_with_an_assignment_or_a_node(
+    cluster: Cluster, make_pod: MakePod, scheduler: str
+) -> None:
+    """No pod is created with an assignment, and no pod of ours with a node."""
     forged = make_pod("forged-0", "0=node1:50", scheduler=scheduler)
     forged["metadata"]["annotations"][KEY] = "7"
     placed = make_pod("placed-0", "0=node1:50", scheduler=scheduler)
@@ -92,8 +94,8 @@ def test_nobody_creates_a_pod_that_is_placed_already(cluster: Cluster, make_pod:
 @pytest.mark.parametrize(
     ("annotation", "resource"), [("agentaflow.gpu/observer", "observers"), ("agentaflow.gpu/keep-env", "keepenvs")]
 )
-def test_nobody_observes_without_the_right(cluster: Cluster, make_pod: MakePod, annotation: str, resource: str) -> None:
-    """Only the check's account has it, and only for what the check needs."""
+def test_an_observer_needs_the_right(cluster: Cluster, make_pod: MakePod, annotation: str, resource: str) -> None:
+    """Only the check's account may create observers, and no account here may keep its own variables."""
     for account in ("default", CHECK):
         pod = make_pod("spy-0", "0=node1:50")
         pod["metadata"]["annotations"][annotation] = "true"
@@ -116,8 +118,8 @@ CHANGES: Final[dict[str, Json]] = {
 @pytest.mark.promise("fixed-1")
 @pytest.mark.parametrize("status", [False, True], ids=["the pod", "its status"])
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_a_decision_read_stands(cluster: Cluster, what: str, *, status: bool) -> None:
-    """Map, input annotations and index labels of a running pod are not changed, by the pod or by its status."""
+def test_the_input_of_a_decision_cannot_be_changed(cluster: Cluster, what: str, *, status: bool) -> None:
+    """Map, input annotations and index labels of a running pod cannot be changed, by the pod or by its status."""
     done = _patch(json.dumps({"metadata": CHANGES[what]}), cluster, status=status)
 
     assert done.returncode != 0
@@ -125,8 +127,8 @@ def test_what_a_decision_read_stands(cluster: Cluster, what: str, *, status: boo
 
 
 @pytest.mark.promise("guard-6")
-def test_kube_scheduler_goes_on_binding(cluster: Cluster, make_pod: MakePod) -> None:
-    """A pod without an annotation or a label is bound by the cluster's own scheduler, runs, and may be changed."""
+def test_kube_scheduler_may_bind(cluster: Cluster, make_pod: MakePod) -> None:
+    """A pod without annotation and label is bound by kube-scheduler, runs, and may be changed."""
     pod = make_pod("foreign-2", "", scheduler="default-scheduler")
     del pod["metadata"]["annotations"]
     cluster.create(pod)
@@ -136,8 +138,8 @@ def test_kube_scheduler_goes_on_binding(cluster: Cluster, make_pod: MakePod) -> 
     cluster.kubectl("annotate", "pod", "-n", TESTS, "foreign-2", "gpu-scheduling-map=none")
 
 
-def test_no_policy_has_a_doubt(cluster: Cluster) -> None:
-    """The cluster has checked every expression against its own schemas, and warns of none."""
+def test_every_policy_passes_type_checking(cluster: Cluster) -> None:
+    """The API server checks every expression against its own schemas, and reports no warning."""
 
     def checked() -> list[Json] | None:
         query = "app.kubernetes.io/component=policies"
@@ -149,7 +151,7 @@ def test_no_policy_has_a_doubt(cluster: Cluster) -> None:
 
 @pytest.fixture
 def as_monitor(cluster: Cluster, image: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Run a pod on node2 under the monitors' account, and return a function that asks with that very pod's token."""
+    """Run a pod on node2 with the monitors' account. Return a function that runs kubectl with this pod's token."""
     rights = ("--verb=get,patch", "--resource=nodes,nodes/status")
     account = f"--serviceaccount={MONITORS}:{MONITORS}"
     try:
@@ -182,7 +184,7 @@ def as_monitor(cluster: Cluster, image: str, tmp_path: Path) -> Iterator[Callabl
 
 @pytest.mark.promise("guard-5", "guard-9")
 def test_a_monitor_writes_its_own_node(as_monitor: Callable[..., str]) -> None:
-    """A real token says where its pod runs: that node takes the patch, and its neighbour does not."""
+    """A real token names the node of its pod: the monitor can patch that node and no other."""
     patch = (
         "--type=merge",
         f"--patch={json.dumps({'metadata': {'annotations': {'agentaflow.gpu/status': 'seen'}}})}",
@@ -198,7 +200,7 @@ def test_a_monitor_writes_its_own_node(as_monitor: Callable[..., str]) -> None:
 
 
 def test_the_system_itself_is_guarded_too(cluster: Cluster) -> None:
-    """Pods of our own system are other schedulers' pods: a forged assignment is refused there as well."""
+    """Our own system's pods belong to another scheduler: a forged assignment is refused there as well."""
     name = cluster.get("pods", "-n", SYSTEM)["items"][0]["metadata"]["name"]
     done = cluster.kubectl("annotate", "pod", "-n", SYSTEM, name, f"{KEY}=1", DRY, check=False)
 

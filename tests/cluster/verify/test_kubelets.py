@@ -1,4 +1,4 @@
-"""What happens to nodes: a drain, a restarted kubelet, an eviction, a node that is gone for a while."""
+"""Failures of nodes: a drain, a restarted kubelet, an eviction, and a node that is deleted and comes back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.verify.pods import Json, MakePod
 
-# A StatefulSet's two lines, on two nodes; the second node is the one that is hurt.
+# A StatefulSet with two lines on two nodes; the test damages the second node.
 SET = {"replicas": 2, "podManagementPolicy": "Parallel"}
 
 
@@ -27,20 +27,20 @@ def _place(pod: Json) -> tuple[str, str]:
 
 
 def _running(cluster: Cluster, name: str, *, other_than: str = "") -> Json | None:
-    """Return the pod once it runs and is not the one with that uid."""
+    """Return the pod if it runs and does not have the uid `other_than`, otherwise None."""
     found = [pod for pod in _ours(cluster) if pod["metadata"]["name"] == name]
     return next((pod for pod in found if runs(pod) and pod["metadata"]["uid"] != other_than), None)
 
 
 def _ours(cluster: Cluster) -> list[Json]:
-    """Return the pods of the tests' namespace, having made sure that no GPU is held twice."""
+    """Return the pods of the tests' namespace. Fail if a GPU is held twice."""
     pods: list[Json] = cluster.get("pods", "-n", TESTS)["items"]
     assert held_twice(pods) == {}
     return pods
 
 
 def _start(cluster: Cluster, make_workload: Callable[..., None], name: str, text: str) -> list[Json]:
-    """Make a StatefulSet of two and return its pods when they run."""
+    """Create a StatefulSet of two and return its running pods."""
     make_workload("StatefulSet", name, text, serviceName=name, **SET)
     return [eventually(f"{name}-{i} to run", partial(_running, cluster, f"{name}-{i}"), 30, 0.2) for i in range(2)]
 
@@ -52,16 +52,16 @@ def _node_is_ready(cluster: Cluster, node: str) -> bool:
 
 @pytest.fixture
 def drained(cluster: Cluster) -> Iterator[str]:
-    """Name the node that is drained; it takes pods again afterwards."""
+    """Yield the node to drain; uncordon it afterwards."""
     yield "node3"
     cluster.kubectl("uncordon", "node3")
 
 
 @pytest.mark.promise("fit-3", "wait-1", "map-1")
 def test_drained_node_gets_its_pods_back(cluster: Cluster, make_workload: Callable[..., None], drained: str) -> None:
-    """Pods of a drained node wait with NodeUnschedulable, and are back on their GPUs when it is uncordoned.
+    """Pods of a drained node wait with NodeUnschedulable, and run on their GPUs again when it is uncordoned.
 
-    Those of other nodes never notice.
+    Pods of other nodes do not change.
     """
     stays, goes = _start(cluster, make_workload, "drained", f"0=node1:70\n1={drained}:71,70")
     cluster.kubectl("drain", drained, "--pod-selector=app=drained", "--ignore-daemonsets", "--timeout=60s")
@@ -81,13 +81,13 @@ def test_drained_node_gets_its_pods_back(cluster: Cluster, make_workload: Callab
 
 @pytest.mark.promise("hold-1", "hold-2", "index-9", "map-1")
 def test_evicted_pod_comes_back_to_its_line(cluster: Cluster, make_workload: Callable[..., None]) -> None:
-    """A pod evicted through the API is made anew on its line, and at no time do two pods hold its GPU."""
+    """A pod evicted through the API is created again on its line, and at no time do two pods hold its GPU."""
     _, evicted = _start(cluster, make_workload, "evicted", "0=node1:72\n1=node2:73")
     name, old = evicted["metadata"]["name"], evicted["metadata"]["uid"]
     about = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": TESTS}}
     path = f"/api/v1/namespaces/{TESTS}/pods/{name}/eviction"
     cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(about))
-    # Each look makes sure that no GPU is held twice.
+    # Each poll checks that no GPU is held twice.
     back = eventually(f"{name} to run again", partial(_running, cluster, name, other_than=old), 30)
 
     assert _place(back) == _place(evicted) == ("node2", "73")
@@ -101,12 +101,12 @@ def _restarted(cluster: Cluster, name: str, times: int) -> bool:
 
 
 def _answers(cluster: Cluster, name: str) -> bool:
-    """Tell whether the pod's kubelet knows it: after a restart its node is Ready sooner than that."""
+    """Return whether the pod's kubelet knows it: after a restart the node is Ready before that."""
     return cluster.kubectl("exec", "-n", TESTS, name, "--", "true", check=False).returncode == 0
 
 
 def _kept(cluster: Cluster, before: list[Json]) -> None:
-    """Make sure that the pods are still the same ones, with the same index, devices and environment."""
+    """Check that the pods are still the same ones, with the same index, devices and environment."""
     for old in before:
         name, notes = old["metadata"]["name"], old["metadata"]["annotations"]
         now = cluster.get("pod", "-n", TESTS, name)
@@ -117,7 +117,7 @@ def _kept(cluster: Cluster, before: list[Json]) -> None:
 
 
 def _replicas(cluster: Cluster, name: str) -> list[Json]:
-    """Return the Deployment's two pods once they run."""
+    """Return the Deployment's two pods if both run, otherwise an empty list."""
     pods = selected(cluster, f"app={name}")
     return pods if len(pods) == 2 and all(runs(pod) for pod in pods) else []
 
@@ -128,7 +128,7 @@ def test_restarted_kubelet_and_container_change_nothing(
 ) -> None:
     """Pods keep index, devices and environment when their kubelet restarts, and when their container does.
 
-    So do those that got their index from the scheduler; and a rival still waits for the holder.
+    So do pods that got their index from the scheduler; and a pod that requests a held GPU still waits.
     """
     cluster.create(make_pod("kept-0", "0=node2:74,75"))
     make_workload("Deployment", "shared-out", "0=node2:76\n1=node2:77", replicas=2)
@@ -142,7 +142,7 @@ def test_restarted_kubelet_and_container_change_nothing(
     assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in _replicas(cluster, "shared-out")] == [0, 0]
 
     for pod in pods:
-        # The witness ends when it is asked to; the kubelet starts its container again.
+        # The container ends on SIGTERM; the kubelet starts it again.
         cluster.exec(TESTS, pod["metadata"]["name"], "sh", "-c", "kill 1")
     for pod in pods:
         name = pod["metadata"]["name"]
@@ -155,10 +155,10 @@ def test_restarted_kubelet_and_container_change_nothing(
 
 @pytest.fixture
 def away(cluster: Cluster) -> Iterator[Callable[[], None]]:
-    """Delete a node's object, and return what brings it back; the pods on it are not touched.
+    """Delete a node's object, and return a function that restores it; the pods on it are not touched.
 
-    It comes back with the pod network that its kubelet has: a kubelet that registers a new one gets another, and what
-    runs there would be cut off. The garbage collector waits 40 s before it takes a missing node's pods.
+    The restored node has the same pod network as before: a kubelet that registers a new node gets another one, and its
+    running pods would lose their network. The garbage collector deletes the pods of a missing node only after 40 s.
     """
     node = cluster.get("node", "node3")
     del node["status"], node["metadata"]["uid"], node["metadata"]["resourceVersion"]
@@ -179,7 +179,7 @@ def away(cluster: Cluster) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.promise("fit-1", "fit-2", "wait-1")
 def test_deleted_node_is_waited_for(cluster: Cluster, make_pod: MakePod, away: Callable[[], None]) -> None:
-    """A pod whose node is deleted from the API waits with NodeNotFound, and runs when the node has come back."""
+    """A pod whose node is deleted from the API waits with NodeNotFound, and runs when the node exists again."""
     before = {pod["metadata"]["uid"] for pod in cluster.get("pods", "-A")["items"]}
     cluster.create(make_pod("homeless-0", "0=node3:79"))
     condition = eventually("homeless-0 to wait", partial(waits, cluster, "homeless-0", "NodeNotFound"))

@@ -1,4 +1,4 @@
-"""The cluster is asked, not the playbook: where each replica runs and what it sees."""
+"""Checks in the cluster itself, not in the playbook's output: where each replica runs and what it sees."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXPECTED = {
 
 @pytest.mark.promise("up-1")
 def test_nodes_are_named_as_the_map_says(cluster: Cluster) -> None:
-    """The four workers are named node1 to node4, not just labelled so."""
+    """The four workers have the names node1 to node4, not just such labels."""
     nodes = {node["metadata"]["name"] for node in cluster.get("nodes")["items"]}
 
     assert {"node1", "node2", "node3", "node4"} < nodes
@@ -52,7 +52,7 @@ def test_replica_runs_on_its_node_and_sees_its_devices(cluster: Cluster, namespa
 
 
 def _scheduled(cluster: Cluster, uid: str) -> list[dict[str, Any]]:
-    """Return the events that tell of the pod's binding."""
+    """Return the events of the pod's binding."""
     about = f"reason=Scheduled,regarding.uid={uid}"
     events: list[dict[str, Any]] = cluster.get("events.events.k8s.io", "-n", TESTS, "--field-selector", about)["items"]
     return events
@@ -60,8 +60,8 @@ def _scheduled(cluster: Cluster, uid: str) -> list[dict[str, Any]]:
 
 @pytest.mark.promise("place-6")
 def test_bound_pod_has_a_scheduled_event(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
-    """Binding is told as kube-scheduler tells it: a Normal event `Scheduled` by our scheduler's name."""
-    # A pod of its own: a cluster forgets events after an hour.
+    """A bind has the same event as kube-scheduler's: Normal, reason `Scheduled`, reported by our scheduler."""
+    # A pod of its own: a cluster deletes events after an hour.
     cluster.create(make_pod("told-0", "0=node3:9"))
     pod = eventually("told-0 to be bound", partial(bound, cluster, "told-0"))
     (event,) = eventually("told-0 to have an event", partial(_scheduled, cluster, pod["metadata"]["uid"]))
@@ -73,7 +73,7 @@ def test_bound_pod_has_a_scheduled_event(cluster: Cluster, make_pod: Callable[..
 
 @pytest.mark.promise("map-6", "text-6")
 def test_bad_map_is_refused_at_admission(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
-    """A malformed map never becomes a pod: the refusal names the line, the value, the rule and an example."""
+    """A pod with a malformed map is not created: the message names the line, the value, the rule and an example."""
     refused = cluster.create(make_pod("bad-map-0", "0=node1:0\n1=node2:x"), check=False)
 
     assert refused.returncode != 0
@@ -94,18 +94,18 @@ def test_other_schedulers_pods_are_untouched(cluster: Cluster, make_pod: Callabl
 
 @pytest.fixture
 def rivals(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Two pods of different workloads, no observers, that name one GPU and come to be decided in one breath.
+    """Yield two pods of different workloads, no observers, that request one GPU and are decided in direct succession.
 
-    Both wait for a cordoned node; uncordoned, it wakes both, and the second is decided before the API server has
-    confirmed the first. So only what the scheduler itself assumed keeps them apart.
+    Both wait for a cordoned node. Its uncordon requeues both, and the second is decided before the API server has
+    confirmed the first bind. So only the scheduler's own assumption keeps the GPU from being assigned twice.
     """
     cluster.kubectl("cordon", "node4")
     try:
-        # Other maps make other workloads; GPU 7 of node4 is named by nobody else.
+        # Different maps make different workloads; no other pod requests GPU 7 of node4.
         for name, text in (("first-0", "0=node4:7"), ("second-0", "0=node4:7\n1=node4:6")):
             cluster.create(make_pod(name, text))
             eventually(f"{name} to wait for node4", partial(waits, cluster, name, "NodeUnschedulable"))
-        # Longer than the first back-off, so that both are awake when the node is.
+        # Longer than the first back-off, so that both pods can be decided when the node is uncordoned.
         time.sleep(2)
         cluster.kubectl("uncordon", "node4")
         yield "first-0", "second-0"
@@ -115,7 +115,7 @@ def rivals(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> Iterato
 
 @pytest.mark.promise("share-2", "hold-1", "wait-1")
 def test_held_gpu_waits_for_its_holder(cluster: Cluster, rivals: tuple[str, str]) -> None:
-    """Of two workloads that name one GPU the second waits, naming the first, and is bound within 10 s of its end."""
+    """Of two workloads that request one GPU the second waits, naming the first, and is bound within 10 s of its end."""
     first, second = rivals
     eventually(f"{first} to be bound", partial(bound, cluster, first))
     condition = eventually(f"{second} to be told why", partial(waits, cluster, second, "GpuHeld"))
@@ -131,8 +131,10 @@ def test_held_gpu_waits_for_its_holder(cluster: Cluster, rivals: tuple[str, str]
 
 
 @pytest.mark.promise("fit-1", "text-11")
-def test_missing_node_is_told_and_stops_nobody(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
-    """A map that names no node of this cluster waits with NodeNotFound; the next pod is placed all the same."""
+def test_missing_node_is_reported_and_blocks_no_other_pod(
+    cluster: Cluster, make_pod: Callable[..., dict[str, Any]]
+) -> None:
+    """A pod whose map names an unknown node waits with NodeNotFound; the next pod is still placed."""
     cluster.create(make_pod("lost-0", "0=node9:0"))
     condition = eventually("lost-0 to be told why", partial(waits, cluster, "lost-0", "NodeNotFound"))
     cluster.create(make_pod("found-0", "0=node2:6"))
@@ -144,7 +146,7 @@ def test_missing_node_is_told_and_stops_nobody(cluster: Cluster, make_pod: Calla
 
 @pytest.mark.parametrize("component", ["scheduler", "webhook"])
 @pytest.mark.promise("up-2", "safe-1")
-def test_component_stands_twice_on_two_nodes(cluster: Cluster, component: str) -> None:
+def test_component_has_two_replicas_on_two_nodes(cluster: Cluster, component: str) -> None:
     """Two replicas of each component, on different nodes, without root, on a read-only root."""
     selector = f"app.kubernetes.io/name=gpu-scheduler,app.kubernetes.io/component={component}"
     pods = cluster.get("pods", "-n", SYSTEM, "-l", selector, "--field-selector=status.phase=Running")["items"]
@@ -163,7 +165,7 @@ def test_component_stands_twice_on_two_nodes(cluster: Cluster, component: str) -
         assert resident_mib <= 90
 
 
-def test_webhook_tells_what_it_injected(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
+def test_webhook_logs_what_it_injected(cluster: Cluster, make_pod: Callable[..., dict[str, Any]]) -> None:
     """The webhook's log has one line for each injection, as the users' guides show it."""
     cluster.create(make_pod("logged-0", "0=node1:9,8"))
     selector = "app.kubernetes.io/name=gpu-scheduler,app.kubernetes.io/component=webhook"

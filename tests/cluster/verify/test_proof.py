@@ -1,4 +1,4 @@
-"""The proof can fail: each wrong placement is found, named, and shown with its events and log."""
+"""The proof fails for each wrong placement: it names the pod, and shows its events and log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRONG_MAP = """\
 
 @pytest.mark.promise("up-4")
 def test_evidence_has_every_check_pod() -> None:
-    """The run wrote a row for each pod of the map, the list of pods, and what the check pods of two nodes print."""
+    """The run wrote a row for each pod of the map, the list of pods, and the output of the check pods of two nodes."""
     report, pods = ((HOME / "evidence" / name).read_text() for name in ("validation-report.md", "pods.txt"))
 
     for (namespace, pod), (node, devices) in EXPECTED.items():
@@ -52,13 +52,13 @@ def test_proof_fails_when_one_expected_device_differs() -> None:
     """With one expected device changed the proof exits non-zero and shows that pod's events and log."""
     done = run_playbook("playbooks/verify.yml", "-e", json.dumps({"gpu_scheduling_map": WRONG_MAP}))
 
-    assert_tells_of(f"{CHECK}-2", done)
+    assert_reports(f"{CHECK}-2", done)
     assert "node3:0,1,3" in done.stdout
 
 
 @pytest.fixture
 def misplaced(cluster: Cluster) -> Iterator[str]:
-    """Re-create one check pod under the default scheduler; give it back to ours afterwards."""
+    """Create one check pod again with the default scheduler; restore the original afterwards."""
     name = f"{CHECK}-2"
     pod = cluster.get("pod", "-n", "default", name)
     kept = {key: pod["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
@@ -67,7 +67,7 @@ def misplaced(cluster: Cluster) -> Iterator[str]:
     spec = pod["spec"]
     spec["schedulerName"] = "default-scheduler"
     del spec["nodeName"]
-    # The StatefulSet would put its own pod in the place of this one.
+    # The StatefulSet would replace this pod by its own.
     cluster.kubectl("delete", "statefulset", "-n", "default", CHECK, "--cascade=orphan")
     cluster.kubectl("delete", "pod", "-n", "default", name, "--wait")
     cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec})
@@ -81,12 +81,12 @@ def misplaced(cluster: Cluster) -> Iterator[str]:
 
 @pytest.mark.promise("up-3")
 def test_proof_fails_for_a_pod_of_another_scheduler(misplaced: str) -> None:
-    """A check pod that another scheduler placed fails the proof, even where node and variable happen to fit."""
-    assert_tells_of(misplaced, run_playbook("playbooks/verify.yml"))
+    """A check pod that another scheduler placed fails the proof, even if node and variable are right."""
+    assert_reports(misplaced, run_playbook("playbooks/verify.yml"))
 
 
-def assert_tells_of(pod: str, done: CompletedProcess[str]) -> None:
-    """The proof failed and printed the pod's name, its events and its log."""
+def assert_reports(pod: str, done: CompletedProcess[str]) -> None:
+    """Check that the proof failed and printed the pod's name, its events and its log."""
     assert done.returncode != 0
     assert f"default/{pod}" in done.stdout
     assert "Events of default/" + pod in done.stdout

@@ -1,4 +1,4 @@
-"""A pod whose claim is bound to a volume that only one node reaches."""
+"""A pod whose claim is bound to a volume that only one node can reach."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _claim_is_bound(cluster: Cluster) -> bool:
 
 @pytest.fixture
 def volume(cluster: Cluster) -> Iterator[None]:
-    """Make a volume that is on node2 and a claim that is bound to it; both go after the pods."""
+    """Create a volume on node2 and a claim that is bound to it; delete both after the pods."""
     on_node2 = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node2"]}
     common = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
     cluster.create(

@@ -1,4 +1,4 @@
-"""The webhook is away: our pods wait for it, everyone else's never notice."""
+"""The webhook is unavailable: our pods are refused until it is back, other pods are not affected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguratio
 
 @pytest.fixture
 def restore(cluster: Cluster, healthy: None) -> Iterator[Callable[[], None]]:
-    """Take every replica of the webhook away, and return what brings them back."""
+    """Scale the webhook to 0, and return a function that scales it back."""
 
     def scale(count: int) -> None:
         cluster.kubectl("scale", "deployment", "-n", SYSTEM, NAME, f"--replicas={count}")
@@ -38,7 +38,7 @@ def restore(cluster: Cluster, healthy: None) -> Iterator[Callable[[], None]]:
 
 
 def _refused(cluster: Cluster, kind: str, name: str) -> bool:
-    """Tell whether the controller has been refused a pod because the webhook did not answer."""
+    """Return whether the controller's create of a pod was refused because the webhook did not answer."""
     uid = cluster.get(kind, "-n", TESTS, name)["metadata"]["uid"]
     about = f"reason=FailedCreate,involvedObject.uid={uid}"
     events = cluster.get("events", "-n", TESTS, "--field-selector", about)["items"]
@@ -52,13 +52,13 @@ def _four_run(cluster: Cluster, selector: str) -> list[Json] | None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.promise("hook-1", "hook-2")
-def test_webhook_away_holds_our_pods_and_nobody_elses(
+def test_webhook_outage_refuses_our_pods_and_no_others(
     cluster: Cluster,
     make_pod: MakePod,
     make_workload: Callable[..., None],
     restore: Callable[[], None],
 ) -> None:
-    """With no replica of the webhook our pods are refused, and controllers make them once it is back.
+    """Without a replica of the webhook our pods are refused, and controllers create them once it is back.
 
     Meanwhile a pod of the default scheduler with the same annotation is created and runs.
     """
@@ -81,7 +81,7 @@ def test_webhook_away_holds_our_pods_and_nobody_elses(
     assert selected(cluster, held) == []
 
     restore()
-    # Each controller asks again in steps that grow as long as it has been refused.
+    # Each controller retries with a growing back-off.
     pods = eventually("all four pods to run", partial(_four_run, cluster, held), 120, 0.5)
 
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["node1", "node2", "node3", "node4"]
@@ -90,13 +90,13 @@ def test_webhook_away_holds_our_pods_and_nobody_elses(
 
 @pytest.fixture
 def unregistered(cluster: Cluster, make_pod: MakePod) -> Iterator[None]:
-    """Take the webhook's registrations away, as a hand that slips would; the playbook's tag brings them back."""
+    """Delete the webhook's registrations, as by mistake; the playbook's tag restores them."""
     probe = make_pod("probe-0", "0=node1:44")
 
     def forgotten() -> bool:
         options = ("-f", "-", "--dry-run=server", "--output=json")
         answer = cluster.kubectl("create", *options, stdin=json.dumps(probe), check=False)
-        # Refused as long as only the one that adds is forgotten, and not the one that looks whether it has been added.
+        # While only the mutating registration is gone, the validating one still refuses the pod.
         return not answer.returncode and literals(json.loads(answer.stdout)) == {"absent"}
 
     try:
@@ -110,8 +110,8 @@ def unregistered(cluster: Cluster, make_pod: MakePod) -> Iterator[None]:
             run_playbook("site.yml", "--tags", "webhook").check_returncode()
 
 
-def _told(cluster: Cluster, name: str) -> list[str]:
-    """Return the notes of the events that say why the pod waits."""
+def _reported(cluster: Cluster, name: str) -> list[str]:
+    """Return the notes of the pod's FailedScheduling events."""
     uid = cluster.get("pod", "-n", TESTS, name)["metadata"]["uid"]
     about = f"reason=FailedScheduling,regarding.uid={uid}"
     events = cluster.get("events.events.k8s.io", "-n", TESTS, "--field-selector", about)["items"]
@@ -125,14 +125,14 @@ def test_unregistered_webhook_lets_no_pod_run_without_its_variable(
     make_pod: MakePod,
     unregistered: None,
 ) -> None:
-    """Without its registrations a pod gets in bare and is never bound; condition and event name the cure.
+    """Without registrations a pod is created without its variable and never bound; condition and event have the remedy.
 
-    The playbook's tag `webhook` registers again, and the cure works: deleted and made anew, the pod is placed.
+    The playbook's tag `webhook` registers again. Then the remedy works: a deleted and recreated pod is placed.
     """
     pod = make_pod("bare-0", "0=node1:45")
     cluster.create(pod)
     condition = eventually("bare-0 to be told why", partial(waits, cluster, "bare-0", "EnvNotInjected"))
-    notes = eventually("bare-0 to have an event", partial(_told, cluster, "bare-0"))
+    notes = eventually("bare-0 to have an event", partial(_reported, cluster, "bare-0"))
 
     assert condition["status"] == "False"
     assert condition["reason"] == "Unschedulable"

@@ -1,7 +1,7 @@
-"""A proxy between a program under test and the API server, which breaks what a test says and keeps a log of it.
+"""The fault proxy between a program under test and the API server: it injects faults and logs requests.
 
-TLS on both sides; the program's own token passes through. Every fault names verb and path, and a test that ends without
-its fault having struck fails: a fault that hits nothing proves nothing.
+Both sides use TLS. The proxy forwards the program's own token. Every fault names verb and path. A test fails if its
+fault struck no request, because it then proves nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from aiohttp import web
 
-from tests.integration.faults.acts import WATCH, Answer, Call, Cut, Delay, Hang, SmallPages, Truncate, Twice
-from tests.integration.faults.streams import bent
+from tests.integration.faults.proxy_faults import WATCH, Answer, Call, Cut, Delay, Hang, SmallPages, Truncate, Twice
+from tests.integration.faults.watch_faults import changed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tests.integration.control_plane import ControlPlane
-    from tests.integration.faults.acts import Act, Fault
+    from tests.integration.faults.proxy_faults import Act, Fault
 
 _BIG: Final = 2**24
-# They belong to one connection, or would no longer fit what is sent on.
+# Headers that are not forwarded: they belong to one connection, or no longer match the body.
 _OWN: Final = frozenset(
     {
         "host",
@@ -45,7 +45,7 @@ _OWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One request that came through."""
+    """One request that the proxy received; `at` is the monotonic clock in seconds."""
 
     at: float
     verb: str
@@ -55,10 +55,10 @@ class Seen:
 
 
 class FaultProxy:
-    """Listens on `port` with a certificate of the control plane's authority."""
+    """A proxy that listens on `port` with a certificate of the control plane's authority."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
-        """Listen at once."""
+        """Start to listen."""
         self._plane = plane
         self._inward = plane.serving_context(folder / "proxy")
         self._faults: list[tuple[Fault, asyncio.Event]] = []
@@ -71,7 +71,7 @@ class FaultProxy:
 
     @contextmanager
     def breaking(self, fault: Fault) -> Iterator[Fault]:
-        """Let the fault be in force, before those that are; fail where it has struck nothing."""
+        """Inject the fault, before all earlier ones. AssertionError at the end if it struck no request."""
         ended = asyncio.Event()
         entry = (fault, ended)
         self._faults.insert(0, entry)
@@ -83,15 +83,15 @@ class FaultProxy:
         assert fault.struck, f"it never struck: {fault}"
 
     def count(self, verb: str, path: str) -> int:
-        """How many requests of this verb came whose path the expression is found in."""
+        """Return the number of requests with this verb whose path contains a match of the expression."""
         return len(self.times(verb, path))
 
     def times(self, verb: str, path: str) -> list[float]:
-        """When they came, on the monotonic clock."""
+        """Return when these requests arrived, in seconds of the monotonic clock."""
         return [each.at for each in self.seen if each.verb == verb and re.search(path, each.path) is not None]
 
     def close(self) -> None:
-        """End every connection and the thread."""
+        """Close every connection and stop the thread."""
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
@@ -115,7 +115,7 @@ class FaultProxy:
             ended.set()
         await self._session.close()
         await self._runner.cleanup()
-        # Who hangs by a fault, or reads a watch, hears of no end.
+        # Requests that hang by a fault, and open watches, do not end by themselves.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -157,9 +157,9 @@ class FaultProxy:
         return None, asyncio.Event()
 
     async def _ask(self, request: web.Request, body: bytes) -> None:
-        """Ask the API server and throw the answer away."""
+        """Send the request to the API server and discard the answer."""
         async with self._request(request, body) as answer:
-            # A watch has no end: that it is open is its answer.
+            # A watch does not end: the headers of its answer suffice.
             if request.query.get("watch") != "true":
                 await answer.read()
 
@@ -189,7 +189,7 @@ class FaultProxy:
                     return response
                 response.enable_chunked_encoding()
                 await response.prepare(request)
-                async for line in bent(answer.content, act, ended):
+                async for line in changed_lines(answer.content, act, ended):
                     await response.write(line)
                 return response
         except (aiohttp.ClientError, ConnectionError):
@@ -202,7 +202,7 @@ def _answer(act: Answer) -> web.Response:
 
 
 def _abort(request: web.Request) -> web.Response:
-    """End the connection as a crash would: no answer, no farewell."""
+    """Abort the connection as a crash would, without an answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

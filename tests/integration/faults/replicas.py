@@ -1,6 +1,6 @@
-"""Replicas of the scheduler that compete for one lease, each with its own way to the API server, and what a list tells.
+"""Runs replicas of the scheduler that compete for one Lease, each behind its own link and proxy.
 
-A way is a link that can be cut, and behind it a proxy that breaks requests and keeps a log of them.
+A link can be cut. The proxy behind it injects faults into requests and logs them.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ import pytest
 
 from tests import objects
 from tests.auditor.auditor import auditing
-from tests.integration.bench import SYSTEM_NAMESPACE
 from tests.integration.command import LEASE, Command
-from tests.integration.faults.afar import BINDING
+from tests.integration.faults.proxied_replica import BINDING
 from tests.integration.faults.proxy import FaultProxy
 from tests.integration.link import Link
+from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
-CARDS: Final = 8
+DEVICES: Final = 8
 """GPUs of each node here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds: how long the lease lasts, its holder's window for binds, and how often everybody looks."""
+    """Times of leader election in seconds: lease duration, renew deadline, retry period."""
 
     lease: float
     window: float
     retry: float
 
     def __str__(self) -> str:
-        """As people say it."""
+        """Return the three times as one text, for example 6/4/0.8 s."""
         return f"{self.lease:g}/{self.window:g}/{self.retry:g} s"
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables that say so."""
+        """The environment variables that set these times."""
         return {
             "LEASE_DURATION": f"{self.lease:g}s",
             "RENEW_DEADLINE": f"{self.window:g}s",
@@ -59,7 +59,7 @@ class Times:
 
 
 QUICK: Final = Times(6, 4, 0.8)
-"""Quick enough to be waited out, and slow enough that a busy machine takes the lead from nobody."""
+"""Short, so that a test can wait for the end of a lease. Long enough that a leader can renew on a busy machine."""
 SHIPPED: Final = Times(15, 10, 2)
 QUICK_AND_SHIPPED: Final = [
     pytest.param(QUICK, id="quick"),
@@ -69,7 +69,7 @@ QUICK_AND_SHIPPED: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One process with its way."""
+    """A process of the scheduler, its link and its proxy."""
 
     command: Command
     proxy: FaultProxy
@@ -77,52 +77,52 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """What its pod would be called."""
+        """The name of the process, by which its identity in the Lease begins."""
         return self.command.process.name
 
     def binds(self, since: float = 0.0) -> list[float]:
-        """When it sent a bind, on the monotonic clock."""
+        """Return when the replica sent binds, in seconds of the monotonic clock."""
         return [at for at in self.proxy.times("POST", BINDING) if at >= since]
 
     def requests(self, since: float, until: float) -> int:
-        """How much it asked for in that time."""
+        """Return the number of its requests between these two times of the monotonic clock."""
         return sum(since <= each.at < until for each in tuple(self.proxy.seen))
 
     def sleep(self) -> float:
-        """Stop it where it is, and say when."""
+        """Stop the process with SIGSTOP; return the time of the monotonic clock."""
         self.command.process.send(signal.SIGSTOP)
         return time.monotonic()
 
-    def wake(self) -> float:
-        """Let it go on, and say when."""
-        woken = time.monotonic()
+    def resume(self) -> float:
+        """Continue the process with SIGCONT; return the time of the monotonic clock."""
+        resumed = time.monotonic()
         self.command.process.send(signal.SIGCONT)
-        return woken
+        return resumed
 
     def end(self) -> None:
-        """Stop it in good order; what sleeps is woken, as it would not hear."""
+        """End the process by SIGTERM. Send SIGCONT first, because a stopped process handles no signal."""
         self.command.process.send(signal.SIGCONT)
         self.command.process.stop()
         self.link.close()
         self.proxy.close()
 
 
-class Crew:
-    """The replicas of one scheduler, in the order in which they came; `broken` are the invariants that cannot hold."""
+class Replicas:
+    """The replicas of one scheduler in the order of their start; `broken` are the invariants that a test violates."""
 
     def __init__(self, plane: ControlPlane, folder: Path, times: Times, env: dict[str, str]) -> None:
-        """Nobody is there before `join`."""
+        """Start no replica: `join` does."""
         self._plane = plane
         self._folder = folder
         self._numbers = itertools.count()
         self._settings = {"KUBERNETES_NAMESPACE": SYSTEM_NAMESPACE, **times.env, **env}
-        # One for all: who joins while the API server is away can't ask for his own.
+        # One token for all replicas: a replica that starts while the API server is down cannot get one of its own.
         self._token = plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
         self.members: list[Replica] = []
         self.broken: set[str] = set()
 
     def join(self, module: str = "gpu_scheduler", **env: str) -> Replica:
-        """Start one more; `module` may stand in for the program's own."""
+        """Start one more replica; `module` may replace the program's own module."""
         name = f"replica-{next(self._numbers)}"
         folder = self._folder / name
         folder.mkdir()
@@ -136,28 +136,28 @@ class Crew:
         return replica
 
     def holder(self) -> str:
-        """The name of who holds the lease, as the API server has it; empty when nobody does."""
+        """Return the name of the replica that holds the Lease in the API server; empty if the Lease has no holder."""
         return holder_of(self._plane.kube.get(LEASE) or {}).partition("_")[0]
 
     def wait_for(self, replica: Replica, seconds: float) -> float:
-        """Wait until it holds the lease, and say when that was seen."""
+        """Wait until the replica holds the Lease; return the time of the monotonic clock."""
         eventually(f"{replica.name} holds the lease", lambda: self.holder() == replica.name, seconds, pause=0.02)
         return time.monotonic()
 
     def leader(self, but: Replica | None = None) -> Replica | None:
-        """Who runs and holds the lease, unless it is that one."""
+        """Return the running replica that holds the Lease; None if there is none or if it is `but`."""
         holder = self.holder()
         return next((each for each in self.members if each.name == holder and each is not but), None)
 
     def replace_the_dead(self) -> None:
-        """Start one anew for each that has ended."""
+        """Start a new replica for each one that has ended."""
         for replica in [each for each in self.members if not each.command.process.alive()]:
             self.members.remove(replica)
             replica.end()
             self.join()
 
     def end(self) -> None:
-        """End all, who leads last; and leave no lease that the next test would have to wait out."""
+        """End all replicas, the leader last. Delete the Lease, so that the next test need not wait for its end."""
         holder = self.holder()
         for replica in sorted(self.members, key=lambda each: each.name == holder):
             replica.end()
@@ -165,7 +165,7 @@ class Crew:
 
 
 @contextmanager
-def crew(
+def run_replicas(
     plane: ControlPlane,
     folder: Path,
     times: Times = QUICK,
@@ -173,73 +173,77 @@ def crew(
     first: str = "gpu_scheduler",
     envs: tuple[dict[str, str], dict[str, str]] = ({}, {}),
     **env: str,
-) -> Iterator[Crew]:
-    """A leader, `members[0]`, and a standby, `members[1]`, both ready; an auditor watches what they do to pods.
+) -> Iterator[Replicas]:
+    """Run a leader, `members[0]`, and a standby, `members[1]`, both ready, with an auditor beside them.
 
-    `first` is the module that the leader runs; `envs` are variables of each, and `env` those of both.
+    `first` is the module that the leader runs. `envs` are the environment variables of each, `env` those of both.
+    AssertionError at the end if the auditor found other violations than `Replicas.broken`.
     """
-    crew = Crew(plane, folder, times, env)
+    replicas = Replicas(plane, folder, times, env)
     try:
-        leader = crew.join(first, **envs[0])
+        leader = replicas.join(first, **envs[0])
         leader.command.wait_ready()
-        crew.wait_for(leader, 10)
-        crew.join(**envs[1]).command.wait_ready()
+        replicas.wait_for(leader, 10)
+        replicas.join(**envs[1]).command.wait_ready()
         with auditing(plane) as auditor:
-            yield crew
+            yield replicas
             found = auditor.report()
-            assert {each.invariant for each in found} == crew.broken, found
+            assert {each.invariant for each in found} == replicas.broken, found
     finally:
-        crew.end()
+        replicas.end()
 
 
 def holder_of(lease: Object) -> str:
-    """The lease holder's identity; empty when there is none."""
+    """Return the identity of the Lease's holder; empty if it has none."""
     return str(lease.get("spec", {}).get("holderIdentity") or "")
 
 
-def racks(bench: Bench, *names: str) -> None:
-    """Make nodes with eight cards each."""
+def create_nodes(namespace: Namespace, *names: str) -> None:
+    """Create nodes with eight devices each."""
     for name in names:
-        bench.node(name, annotations=objects.inventory(*(objects.card(index) for index in range(CARDS))))
+        namespace.node(name, annotations=objects.inventory(*(objects.device(index) for index in range(DEVICES))))
 
 
-def wants_a_card(bench: Bench, name: str, node: str, card: int) -> None:
-    """Make a pod that wants this card and shares it with nobody: the second line makes its map its own."""
-    bench.pod(name, f"0={node}:{card}\n1={name}:0\n", str(card))
+def create_pod_for_device(namespace: Namespace, name: str, node: str, device: int) -> None:
+    """Create a pod that asks for this device and shares it with no pod: the second line makes its map unique."""
+    namespace.pod(name, f"0={node}:{device}\n1={name}:0\n", str(device))
 
 
-def wants_any(bench: Bench, name: str, **annotations: str) -> None:
-    """Make a pod that wants one card, whichever; an underscore in an annotation's name is a hyphen."""
+def create_pod_for_any(namespace: Namespace, name: str, **annotations: str) -> None:
+    """Create a pod that asks for any one device; an underscore in an annotation's name stands for a hyphen."""
     asked = {f"agentaflow.gpu/{key.replace('_', '-')}": text for key, text in {"count": "1", **annotations}.items()}
-    bench.make(objects.pod(name, None, objects.reading(), annotations=asked))
+    namespace.make(objects.pod(name, None, objects.reading(), annotations=asked))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A bound pod, as a list shows it: which cards of which node it was given, by whom, and when."""
+    """A bound pod of a list: its devices and node, the replica that bound it, and the time of the bind."""
 
     pod: str
     node: str
-    cards: tuple[str, ...]
+    devices: tuple[str, ...]
     by: str
     at: str
 
 
 def held(kube: KubeClient) -> list[Held]:
-    """All living pods that somebody bound, by the time of their binding; none of the scheduler's code reads this."""
+    """Return the bound, unfinished pods by the time of their bind. This shares no code with the scheduler."""
     status, answer = kube.call("GET", "/api/v1/pods")
     assert status == 200, answer
     return sorted((_held(pod) for pod in answer["items"] if _lives(pod)), key=lambda each: each.at)
 
 
 def held_twice(kube: KubeClient) -> list[tuple[str, str]]:
-    """The cards that two living pods have."""
-    given = [(each.node, card) for each in held(kube) for card in each.cards]
+    """Return the (node, device) pairs that several pods hold."""
+    given = [(each.node, device) for each in held(kube) for device in each.devices]
     return [one for one in sorted(set(given)) if given.count(one) > 1]
 
 
-def reigns(kube: KubeClient) -> list[str]:
-    """Who bound, in the order of the bindings, each reign once: a name that stands twice led beside another."""
+def binders_in_order(kube: KubeClient) -> list[str]:
+    """Return the replicas that bound pods, in order of the binds, neighbouring duplicates merged.
+
+    A replica that occurs twice has bound before and after another one.
+    """
     binders = [each.by for each in held(kube)]
     return [by for number, by in enumerate(binders) if number == 0 or binders[number - 1] != by]
 
@@ -250,11 +254,11 @@ def _lives(pod: Any) -> bool:
 
 def _held(pod: Any) -> Held:
     given = pod["metadata"]["annotations"]
-    cards = tuple(card for card in given["agentaflow.gpu/assigned-devices"].split(",") if card)
+    devices = tuple(device for device in given["agentaflow.gpu/assigned-devices"].split(",") if device)
     by, at = given["agentaflow.gpu/assigned-by"], given["agentaflow.gpu/assigned-at"]
-    return Held(pod["metadata"]["name"], pod["spec"]["nodeName"], cards, by, at)
+    return Held(pod["metadata"]["name"], pod["spec"]["nodeName"], devices, by, at)
 
 
 def note(figure: str) -> None:
-    """Print a figure that is wanted."""
+    """Print a figure: the test run shows it (`pytest -rP`)."""
     print(figure)  # noqa: T201 - see above

@@ -1,4 +1,4 @@
-"""The auditor finds what it is there for: each invariant is broken once, and that one is reported and no other."""
+"""The auditor reports exactly the invariant that a test breaks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import pytest
 from tests.auditor.auditor import Auditor, auditing
 from tests.auditor.history import Event
 from tests.auditor.objects import seen
-from tests.auditor.placements import dying
-from tests.integration.bench import SYSTEM_NAMESPACE
-from tests.integration.faults.forging import QUICK, bind, found, open_scheduler
-from tests.objects import card, inventory, literal, pod
+from tests.auditor.placements import terminating_holders
+from tests.integration.faults.violations import QUICK, bind, found, open_scheduler
+from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.objects import device, inventory, literal, pod
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
     from tests.objects import Object
 
 
-def test_one_gpu_for_two_pods_is_found(bench: Bench, auditor: Auditor) -> None:
-    """I1. The second pod's map is another one, so that nothing declares that they share."""
+def test_one_gpu_for_two_pods_is_found(namespace: Namespace, auditor: Auditor) -> None:
+    """I1. The maps of the two pods differ, so that they do not share."""
     for name, text in (("one-0", "0=node1:0\n"), ("two-0", "0=node1:0\n1=node1:1\n")):
-        bench.pod(name, text, "0")
-        bind(bench, name, "0")
+        namespace.pod(name, text, "0")
+        bind(namespace, name, "0")
 
     report = auditor.report()
 
@@ -39,8 +39,11 @@ def test_one_gpu_for_two_pods_is_found(bench: Bench, auditor: Auditor) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Crooked:
-    """A pod that is bound in a crooked way."""
+class WrongAssignment:
+    """A bind whose annotations contradict the pod or the node.
+
+    `line` is the devices of the pod's line, `sees` the value of its variable, `given` and `node` the annotations.
+    """
 
     line: str
     sees: str | None
@@ -48,53 +51,55 @@ class Crooked:
     node: str = "node1"
 
 
-CROOKED: Final = {
-    "its container sees another GPU": Crooked("1", "0", "1"),
-    "its line says another GPU": Crooked("0", "1", "1"),
-    "its annotation names another node": Crooked("0", "0", "0", "node2"),
-    "its container was told nothing": Crooked("0", None, "0"),
-    "its node has no such GPU": Crooked("7", "7", "7"),
+WRONG_ASSIGNMENTS: Final = {
+    "its container sees another GPU": WrongAssignment("1", "0", "1"),
+    "its line says another GPU": WrongAssignment("0", "1", "1"),
+    "its annotation names another node": WrongAssignment("0", "0", "0", "node2"),
+    "its container has no variable": WrongAssignment("0", None, "0"),
+    "its node has no such GPU": WrongAssignment("7", "7", "7"),
 }
 
 
-@pytest.mark.parametrize("crooked", CROOKED.values(), ids=CROOKED)
-def test_a_pod_that_has_not_what_it_was_given_is_found(bench: Bench, auditor: Auditor, crooked: Crooked) -> None:
-    """I2."""
-    bench.patch_node("node1", {"metadata": {"annotations": inventory(card(0), card(1))}})
-    bench.pod("train-0", f"0=node1:{crooked.line}\n", crooked.sees)
+@pytest.mark.parametrize("wrong", WRONG_ASSIGNMENTS.values(), ids=WRONG_ASSIGNMENTS)
+def test_a_pod_with_a_contradictory_assignment_is_found(
+    namespace: Namespace, auditor: Auditor, wrong: WrongAssignment
+) -> None:
+    """I2. Map, variable, annotations and node must agree."""
+    namespace.patch_node("node1", {"metadata": {"annotations": inventory(device(0), device(1))}})
+    namespace.pod("train-0", f"0=node1:{wrong.line}\n", wrong.sees)
 
-    bind(bench, "train-0", crooked.given, node=crooked.node)
+    bind(namespace, "train-0", wrong.given, node=wrong.node)
 
     assert found(auditor) == {"I2"}
 
 
-def test_a_bind_that_does_not_say_whom_it_means_is_found(bench: Bench, auditor: Auditor) -> None:
-    """I3. Without a uid it would also bind the next pod of that name."""
-    bench.pod("train-0", "0=node1:0\n", "0")
+def test_a_bind_without_a_uid_is_found(namespace: Namespace, auditor: Auditor) -> None:
+    """I3. Without a uid, the Binding would also bind the next pod of that name."""
+    namespace.pod("train-0", "0=node1:0\n", "0")
 
-    bind(bench, "train-0", "0", uid="")
+    bind(namespace, "train-0", "0", uid="")
 
     assert found(auditor) == {"I3"}
 
 
-def test_a_pod_that_is_bound_twice_is_found(bench: Bench, auditor: Auditor) -> None:
-    """I3. The API server never does that, so the second time is written into its log."""
-    bench.pod("train-0", "0=node1:0\n", "0")
-    bind(bench, "train-0", "0")
+def test_a_pod_that_is_bound_twice_is_found(namespace: Namespace, auditor: Auditor) -> None:
+    """I3. The API server never does that, so the test appends a second entry to its audit log."""
+    namespace.pod("train-0", "0=node1:0\n", "0")
+    bind(namespace, "train-0", "0")
     assert auditor.report() == []
 
     with auditor.log.path.open("r+b") as file:
-        done = next(line for line in file.readlines() if b"/binding" in line and bench.namespace.encode() in line)
+        done = next(line for line in file.readlines() if b"/binding" in line and namespace.name.encode() in line)
         file.write(done)
 
     assert found(auditor) == {"I3"}
 
 
-def test_a_node_that_is_given_more_than_it_has_is_found(bench: Bench, auditor: Auditor) -> None:
-    """I4. Each of the two would have its place alone."""
+def test_a_bind_beyond_the_resources_of_its_node_is_found(namespace: Namespace, auditor: Auditor) -> None:
+    """I4. Each of the two pods would fit alone."""
     for number in (0, 1):
-        bench.make(pod(f"big-{number}", "0=node1:0\n1=node1:1\n", literal(str(number)), requests={"cpu": "40"}))
-        bind(bench, f"big-{number}", str(number), index=str(number))
+        namespace.make(pod(f"big-{number}", "0=node1:0\n1=node1:1\n", literal(str(number)), requests={"cpu": "40"}))
+        bind(namespace, f"big-{number}", str(number), index=str(number))
 
     report = auditor.report()
 
@@ -102,15 +107,15 @@ def test_a_node_that_is_given_more_than_it_has_is_found(bench: Bench, auditor: A
     assert "cpu is then asked for 80 and 64 is there" in report[0].sentence
 
 
-def test_a_ledger_that_forgot_somebody_is_found(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
-    """I5. At a signal a scheduler with a fault built in forgets a pod that is there."""
-    bench.node("node1")
+def test_a_ledger_without_a_pod_is_found(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> None:
+    """I5. A scheduler with a built-in fault drops an existing pod from its ledger at a signal."""
+    namespace.node("node1")
     with (
-        open_scheduler(plane, tmp_path, module="tests.integration.damaging") as command,
+        open_scheduler(plane, tmp_path, module="tests.integration.program_with_wrong_ledger") as command,
         auditing(plane, command, allowed=QUICK) as auditor,
     ):
-        bench.pod("train-0", "0=node1:0\n", "0")
-        bench.wait_bound("train-0", "node1")
+        namespace.pod("train-0", "0=node1:0\n", "0")
+        namespace.wait_bound("train-0", "node1")
         assert auditor.report() == []
 
         command.process.send(signal.SIGUSR2)
@@ -119,79 +124,79 @@ def test_a_ledger_that_forgot_somebody_is_found(plane: ControlPlane, bench: Benc
 
 
 UNHEARD: Final = {
-    "it fits and nobody binds it": ("0=node1:0\n", None),
-    "nobody says why it waits": ("0=node9:0\n", None),
-    "it waits for no known reason": ("0=node9:0\n", {"reason": "Unschedulable", "message": "Patience: wait"}),
+    "it fits and is not bound": ("0=node1:0\n", None),
+    "it has no condition": ("0=node9:0\n", None),
+    "its condition has an unknown reason": ("0=node9:0\n", {"reason": "Unschedulable", "message": "Patience: wait"}),
 }
 
 
-@pytest.mark.parametrize(("text", "told"), UNHEARD.values(), ids=UNHEARD)
-def test_a_pod_that_is_left_alone_is_found(
-    plane: ControlPlane, bench: Bench, tmp_path: Path, text: str, told: Object | None
+@pytest.mark.parametrize(("text", "reported"), UNHEARD.values(), ids=UNHEARD)
+def test_a_pod_that_waits_without_a_known_reason_is_found(
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path, text: str, reported: Object | None
 ) -> None:
-    """I7. The scheduler that runs has another name, and nothing to do with it."""
-    bench.node("node1")
+    """I7. The running scheduler has another name, so it ignores the pod."""
+    namespace.node("node1")
     with (
         open_scheduler(plane, tmp_path, SCHEDULER_NAME="another") as command,
         auditing(plane, command, allowed=QUICK) as auditor,
     ):
-        bench.pod("train-0", text, "0")
-        if told:
-            condition = {"type": "PodScheduled", "status": "False", **told}
-            bench.kube.patch(f"{bench.pods}/train-0/status", {"status": {"conditions": [condition]}})
+        namespace.pod("train-0", text, "0")
+        if reported:
+            condition = {"type": "PodScheduled", "status": "False", **reported}
+            namespace.kube.patch(f"{namespace.pods}/train-0/status", {"status": {"conditions": [condition]}})
 
         assert found(auditor) == {"I7"}
 
 
-def test_a_write_to_a_pod_of_others_is_found(plane: ControlPlane, bench: Bench, auditor: Auditor) -> None:
-    """I8. It is done with the scheduler's own account, and the API server lets it."""
-    bench.pod("foreign-0", None, None, scheduler="another")
+def test_a_write_to_a_pod_of_others_is_found(plane: ControlPlane, namespace: Namespace, auditor: Auditor) -> None:
+    """I8. The test writes with the scheduler's account, and the API server allows it."""
+    namespace.pod("foreign-0", None, None, scheduler="another")
     kube = plane.client_of(SYSTEM_NAMESPACE, "gpu-scheduler")
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
-    kube.patch(f"{bench.pods}/foreign-0/status", {"status": {"conditions": [condition]}})
+    kube.patch(f"{namespace.pods}/foreign-0/status", {"status": {"conditions": [condition]}})
 
     assert found(auditor) == {"I8"}
 
 
-def test_a_bind_of_a_pod_that_goes_is_found() -> None:
-    """I8. The API server refuses that, so what the watch would have shown is made up."""
-    doomed: Object = {
+def test_a_bind_of_a_terminating_pod_is_found() -> None:
+    """I8. The API server refuses such a bind, so the test invents the watch events."""
+    leaving: Object = {
         "metadata": {"name": "doomed-0", "uid": "1", "deletionTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"schedulerName": "gpu-scheduler"},
     }
-    bound = {**doomed, "spec": {**doomed["spec"], "nodeName": "node1"}}
+    bound = {**leaving, "spec": {**leaving["spec"], "nodeName": "node1"}}
     events = [
         Event(float(version), version, "pods", deleted=False, seen=seen(json.dumps(body).encode()))
-        for version, body in enumerate((doomed, bound), 1)
+        for version, body in enumerate((leaving, bound), 1)
     ]
 
-    assert [violation.invariant for violation in dying(events)] == ["I8"]
+    assert [violation.invariant for violation in terminating_holders(events)] == ["I8"]
 
 
-def test_a_gpu_that_is_given_on_too_early_is_found(bench: Bench, auditor: Auditor) -> None:
-    """I9. Its holder is being deleted and still there."""
-    bench.pod("one-0", "0=node1:0\n", "0")
-    bind(bench, "one-0", "0")
-    bench.terminate("one-0")
-    bench.pod("two-0", "0=node1:0\n1=node1:1\n", "0")
+def test_a_gpu_that_is_assigned_again_too_early_is_found(namespace: Namespace, auditor: Auditor) -> None:
+    """I9. Its holder is terminating and still exists."""
+    namespace.pod("one-0", "0=node1:0\n", "0")
+    bind(namespace, "one-0", "0")
+    namespace.terminate("one-0")
+    namespace.pod("two-0", "0=node1:0\n1=node1:1\n", "0")
 
-    bind(bench, "two-0", "0")
+    bind(namespace, "two-0", "0")
 
     assert found(auditor) == {"I9"}
 
 
-def test_a_gpu_that_is_left_idle_is_found(bench: Bench, auditor: Auditor) -> None:
-    """I9. Its holder is gone, somebody waits for it, and has it too late."""
-    bench.pod("one-0", "0=node1:0\n", "0")
-    bind(bench, "one-0", "0")
-    bench.pod("two-0", "0=node1:0\n1=node1:1\n", "0")
+def test_a_gpu_that_is_left_idle_is_found(namespace: Namespace, auditor: Auditor) -> None:
+    """I9. Its holder is deleted, and the pod that waits for it is bound too late."""
+    namespace.pod("one-0", "0=node1:0\n", "0")
+    bind(namespace, "one-0", "0")
+    namespace.pod("two-0", "0=node1:0\n1=node1:1\n", "0")
 
-    with auditor.calm():
-        bench.delete("one-0")
+    with auditor.quiet():
+        namespace.delete("one-0")
         time.sleep(QUICK.reuse + 0.5)
         assert found(auditor) == {"I9"}
-        bind(bench, "two-0", "0")
+        bind(namespace, "two-0", "0")
 
     report = auditor.report()
     assert [violation.invariant for violation in report] == ["I9"]

@@ -1,6 +1,6 @@
-"""kill -9 before and after every kind of call of a cycle: who comes next finds everything, without a hand (F1).
+"""SIGKILL before and after each kind of call of a cycle: the next process continues without manual help (F1).
 
-Which kinds there are is not written here: one undisturbed cycle shows them, so that none can be forgotten.
+The kinds of calls are recorded from one cycle without faults, so that none can be missing here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.auditor.auditor import Auditor, auditing
-from tests.integration.bench import Bench
 from tests.integration.command import LEASE, Command, start_scheduler
-from tests.integration.faults.acts import WATCH, Call, Fault
+from tests.integration.faults.proxy_faults import WATCH, Call, Fault
+from tests.integration.namespace import Namespace
 from tests.objects import literal, pod
 from tests.waiting import eventually
 
@@ -27,54 +27,59 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.proxy import FaultProxy, Seen
 
-QUICK: Final = {"DEBUG_ENDPOINTS": "true", "LEASE_DURATION": "3s", "RENEW_DEADLINE": "2500ms", "RETRY_PERIOD": "400ms"}
+QUICK: Final = {
+    "DEBUG_ENDPOINTS": "true",
+    "LEASE_DURATION": "3500ms",
+    "RENEW_DEADLINE": "2500ms",
+    "RETRY_PERIOD": "400ms",
+}
 Kind = tuple[str, str]
 STEP: Final = int(os.environ.get("SWEEP_STEP", "3"))
-"""Of the calls of a beginning every third; suite sweeps takes each."""
+"""Take every third call of a start; suite sweeps takes every call."""
 MAKES_LEASE: Final[Kind] = ("POST", rf"^{LEASE.rpartition('/')[0]}(\?|$)")
 _numbers = itertools.count(1)
 
 
-class Town:
-    """One pod that can be placed, one that wants the same GPU, and one whose volume has to be made first."""
+class Recording:
+    """Two pods that ask for the same GPU, and one whose volume must be provisioned first."""
 
     def __init__(self, plane: ControlPlane, name: str) -> None:
-        """Whoever leads sees it at once."""
-        self.bench = bench = Bench(plane.kube, name)
-        bench.node("node1")
-        bench.storage("WaitForFirstConsumer")
-        bench.claim("data")
-        bench.pod("placed-0", "0=node1:0\n", "0")
-        bench.pod("waits-0", "0=node1:0\n1=node1:1\n", "0")
-        bench.make(pod("stores-0", "0=node1:5\n", literal("5"), claims=("data",)))
+        """Create the namespace `name` with its pods, the claim and node1."""
+        self.namespace = namespace = Namespace(plane.kube, name)
+        namespace.node("node1")
+        namespace.storage("WaitForFirstConsumer")
+        namespace.claim("data")
+        namespace.pod("placed-0", "0=node1:0\n", "0")
+        namespace.pod("waits-0", "0=node1:0\n1=node1:1\n", "0")
+        namespace.make(pod("stores-0", "0=node1:5\n", literal("5"), claims=("data",)))
 
     def settles(self) -> None:
-        """Wait until everybody has what is theirs: the volume is made where the scheduler said, by a provisioner."""
-        bench = self.bench
+        """Provision the volume on the selected node. Wait until two pods are bound and the third reports GpuHeld."""
+        namespace = self.namespace
         eventually("a node was selected", self._selected, seconds=20)
-        bench.provision_selected("data")
-        bench.wait_bound("stores-0", "node1", seconds=20)
-        eventually("one of two is bound", lambda: bench.count_bound() == 2, seconds=20)
-        eventually("the other is told", lambda: bench.count_told("GpuHeld") == 1, seconds=20)
-        assert bench.count_bound() == 2
+        namespace.provision_selected("data")
+        namespace.wait_bound("stores-0", "node1", seconds=20)
+        eventually("one of two is bound", lambda: namespace.count_bound() == 2, seconds=20)
+        eventually("the other reports GpuHeld", lambda: namespace.count_waiting("GpuHeld") == 1, seconds=20)
+        assert namespace.count_bound() == 2
 
     def _selected(self) -> bool:
-        claim = self.bench.kube.get(f"{self.bench.claims}/data") or {}
+        claim = self.namespace.kube.get(f"{self.namespace.claims}/data") or {}
         return "volume.kubernetes.io/selected-node" in claim["metadata"].get("annotations", {})
 
 
 @pytest.fixture(scope="module")
 def calls(plane: ControlPlane, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Counter[Kind]:
-    """Every kind of call that one undisturbed cycle is made of, and how often."""
+    """Every kind of call of one cycle without faults, and its count."""
     plane.kube.delete(LEASE)
-    town = Town(plane, "undisturbed")
+    populated = Recording(plane, "undisturbed")
     command = start_scheduler(plane, tmp_path_factory.mktemp("undisturbed"), "undisturbed-0", proxy.port, **QUICK)
     try:
-        town.settles()
+        populated.settles()
         eventually("its lead was renewed", lambda: proxy.count("PUT", LEASE), seconds=20)
     finally:
         command.process.stop()
-        town.bench.clear()
+        populated.namespace.clear()
     return Counter(_kinds_of(proxy.seen))
 
 
@@ -83,7 +88,7 @@ def calls(plane: ControlPlane, proxy: FaultProxy, tmp_path_factory: pytest.TempP
 def test_a_scheduler_killed_at_any_write_leaves_nothing_half_done(
     sweep: Sweep, calls: Counter[Kind], subtests: pytest.Subtests, *, after: bool
 ) -> None:
-    """Killed before the API server hears of it, or when it has answered: whoever comes next settles it all."""
+    """The scheduler is killed before the API server gets the call, or after it has answered. The next one finishes."""
     for kind in calls:
         if not _begins_with(kind):
             with subtests.test("killed", call=kind):
@@ -92,10 +97,10 @@ def test_a_scheduler_killed_at_any_write_leaves_nothing_half_done(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_scheduler_that_dies_at_its_beginning_leaves_nothing_half_done(
+def test_a_scheduler_killed_during_its_start_leaves_nothing_half_done(
     sweep: Sweep, calls: Counter[Kind], *, after: bool
 ) -> None:
-    """It begins and dies, each time a call further; at last one lives, and settles it all."""
+    """Schedulers are killed during their start, each at a later call. The last one is not killed and finishes."""
     beginning = [kind for kind in calls if _begins_with(kind)]
     sweep.kill_at_start(*beginning[::STEP], after=after)
 
@@ -106,15 +111,15 @@ def test_a_scheduler_that_dies_at_its_beginning_leaves_nothing_half_done(
 def test_a_scheduler_killed_at_any_call_leaves_nothing_half_done(
     sweep: Sweep, calls: Counter[Kind], subtests: pytest.Subtests, *, after: bool
 ) -> None:
-    """Each call by itself, at the beginning and, where it is a read that a new leader makes again, then too."""
+    """Kill at each call alone. Kill at a read twice: at the start, and when a new leader reads again."""
     for kind, times in calls.items():
         for skip in range(min(times, 2 if _begins_with(kind) else 1)):
             with subtests.test("killed", call=kind, skip=skip):
                 sweep.kill_at_start(kind, after=after, skip=skip)
 
 
-def test_the_sweep_has_all_that_a_scheduler_does(calls: Counter[Kind]) -> None:
-    """What a cycle cannot do without is in it: were the cycle idle, the sweep would be empty."""
+def test_the_sweep_has_every_call_of_a_scheduler(calls: Counter[Kind]) -> None:
+    """The recorded cycle contains all necessary calls. Otherwise the sweep would kill at none of them."""
     for verb, path in (
         *((verb, f"/{resource}") for verb in ("GET", WATCH) for resource in WATCHED),
         ("GET", "/leases/gpu-scheduler"),
@@ -132,10 +137,10 @@ WATCHED: Final = ("pods", "nodes", "persistentvolumeclaims", "persistentvolumes"
 
 
 class Sweep:
-    """Kills schedulers one after the other, and lets the next one live."""
+    """Kills schedulers one after the other and checks that the next one finishes their work."""
 
     def __init__(self, plane: ControlPlane, proxy: FaultProxy, folder: Path, auditor: Auditor) -> None:
-        """Nobody has been killed."""
+        """Start no scheduler yet."""
         self._auditor = auditor
         self._plane = plane
         self._proxy = proxy
@@ -144,42 +149,42 @@ class Sweep:
         self._lives: Command | None = None
 
     def kill_at_work(self, kind: Kind, *, after: bool) -> None:
-        """Let the scheduler that lives die at such a call over a town that is new; the next settles it."""
+        """Kill the running scheduler at this call, for a new namespace of pods; the next scheduler finishes."""
         lives = self._lives or self._start()
         with self._proxy.breaking(Fault(*kind, Call(lives.kill, after))) as fault:
-            town = self._town()
+            populated = self._record_cluster()
             eventually("it was killed", lambda: fault.struck and not lives.process.alive(), seconds=40)
-        self._settle(town)
+        self._settle(populated)
 
     def kill_at_start(self, *kinds: Kind, after: bool, skip: int = 0) -> None:
-        """Start a scheduler for each kind, which dies at such a call, then one that settles what they left."""
-        town = self._town()
+        """Start and kill a scheduler for each kind of call, then start one that finishes."""
+        populated = self._record_cluster()
         try:
             for kind in kinds:
-                # Without it a Lease has to be made.
+                # Without a Lease, the scheduler must create one.
                 self._plane.kube.delete(LEASE)
                 self._die(kind, after=after, skip=skip)
         except BaseException:
-            # Whatever comes next begins with nothing.
+            # Clean up for the next sweep.
             self.stop()
-            town.bench.clear()
+            populated.namespace.clear()
             raise
-        self._settle(town)
+        self._settle(populated)
         self.stop()
 
     def stop(self) -> None:
-        """End the one that lives."""
+        """End the running scheduler."""
         if self._lives is not None:
             self._lives.process.stop()
         self._lives = None
 
-    def _settle(self, town: Town) -> None:
+    def _settle(self, populated: Recording) -> None:
         self._auditor.follow(self._start())
         try:
-            town.settles()
+            populated.settles()
             assert self._auditor.report() == []
         finally:
-            town.bench.clear()
+            populated.namespace.clear()
 
     def _die(self, kind: Kind, *, after: bool, skip: int) -> None:
         dies: list[Command] = []
@@ -197,13 +202,13 @@ class Sweep:
         self._lives = start_scheduler(self._plane, self._folder, f"killed-{self._number}", self._proxy.port, **QUICK)
         return self._lives
 
-    def _town(self) -> Town:
-        return Town(self._plane, f"town-{next(_numbers)}")
+    def _record_cluster(self) -> Recording:
+        return Recording(self._plane, f"sweep-{next(_numbers)}")
 
 
 @pytest.fixture
 def sweep(plane: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[Sweep]:
-    """A sweep's beginning."""
+    """A sweep with an auditor; its last scheduler is stopped at the end."""
     with auditing(plane, proxy=proxy) as auditor:
         sweep = Sweep(plane, proxy, tmp_path, auditor)
         yield sweep
@@ -211,12 +216,12 @@ def sweep(plane: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[Sw
 
 
 def _begins_with(kind: Kind) -> bool:
-    """Whether it belongs to a scheduler's beginning: its reads, and a Lease where there was none."""
+    """Return whether a scheduler makes this call during its start: a read, or the creation of its Lease."""
     return kind[0] in {"GET", WATCH} or kind == MAKES_LEASE
 
 
 def _kinds_of(seen: Iterable[Seen]) -> Iterable[Kind]:
-    """Verb and expression of each request, whatever namespace and object it was about."""
+    """Yield the verb and a path expression of each request, which match any namespace and object name."""
     for each in seen:
         path, _, query = each.path.partition("?")
         selector = re.search(r"fieldSelector=[^&]*", query)

@@ -1,4 +1,4 @@
-"""Two replicas of which one dies, sleeps, is told to stop or is cut off: the other leads, and never both."""
+"""Two replicas: one is killed, stopped or cut off; the other leads, and never both."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.command import LEASE
-from tests.integration.faults.acts import Fault, Hang
-from tests.integration.faults.afar import BINDING
+from tests.integration.faults.proxied_replica import BINDING
+from tests.integration.faults.proxy_faults import Fault, Hang
 from tests.integration.faults.replicas import (
     QUICK,
     QUICK_AND_SHIPPED,
     SHIPPED,
     Times,
-    crew,
+    binders_in_order,
+    create_nodes,
+    create_pod_for_device,
     held,
     held_twice,
     note,
-    racks,
-    reigns,
-    wants_a_card,
+    run_replicas,
 )
 from tests.waiting import eventually, limit
 
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.control_plane import ControlPlane
-    from tests.integration.faults.replicas import Crew, Replica
+    from tests.integration.faults.replicas import Replica, Replicas
+    from tests.integration.namespace import Namespace
 
 
 @pytest.mark.parametrize("times", QUICK_AND_SHIPPED)
 def test_the_standby_binds_within_the_lease_and_two_seconds(
-    plane: ControlPlane, bench: Bench, tmp_path: Path, times: Times
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path, times: Times
 ) -> None:
-    """After kill -9 of the leader no hand is needed, and the pod that came next does not wait longer than promised."""
-    racks(bench, "node1")
-    with crew(plane, tmp_path, times) as replicas:
+    """After kill -9 of the leader, the next pod is bound in the promised time without manual help."""
+    create_nodes(namespace, "node1")
+    with run_replicas(plane, tmp_path, times) as replicas:
         leader, standby = replicas.members
-        wants_a_card(bench, "before-0", "node1", 0)
-        bench.wait_bound("before-0", "node1")
+        create_pod_for_device(namespace, "before-0", "node1", 0)
+        namespace.wait_bound("before-0", "node1")
 
         leader.command.kill()
         killed = time.monotonic()
-        wants_a_card(bench, "after-0", "node1", 1)
-        bench.wait_bound("after-0", "node1", seconds=times.lease + 10)
+        create_pod_for_device(namespace, "after-0", "node1", 1)
+        namespace.wait_bound("after-0", "node1", seconds=times.lease + 10)
         took = time.monotonic() - killed
 
         note(f"{times}: bound {took:.1f} s after kill -9")
@@ -63,21 +63,21 @@ def test_the_standby_binds_within_the_lease_and_two_seconds(
 
 
 @pytest.mark.parametrize("times", [QUICK, SHIPPED], ids=str)
-def test_a_leader_that_is_told_to_stop_is_followed_within_two_seconds(
-    plane: ControlPlane, bench: Bench, tmp_path: Path, times: Times
+def test_a_leader_that_is_asked_to_stop_is_followed_within_two_seconds(
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path, times: Times
 ) -> None:
-    """From SIGTERM to the next bind; also by the shipped times, where a standby could wait for long."""
-    racks(bench, "node1")
-    with crew(plane, tmp_path, times) as replicas:
+    """The time from SIGTERM to the next bind, also with the shipped times, where a standby could wait for long."""
+    create_nodes(namespace, "node1")
+    with run_replicas(plane, tmp_path, times) as replicas:
         leader, standby = replicas.members
 
         leader.command.process.send(signal.SIGTERM)
-        told = time.monotonic()
-        # On a busy machine it may still bind before it has heard of the signal.
+        began = time.monotonic()
+        # On a busy machine the leader may bind before it handles the signal.
         eventually("the lease is given up", lambda: replicas.holder() != leader.name, times.lease, pause=0.02)
-        wants_a_card(bench, "after-0", "node1", 0)
-        bench.wait_bound("after-0", "node1")
-        took = time.monotonic() - told
+        create_pod_for_device(namespace, "after-0", "node1", 0)
+        namespace.wait_bound("after-0", "node1")
+        took = time.monotonic() - began
 
         note(f"{times}: bound {took:.2f} s after SIGTERM")
         assert took <= limit(2)
@@ -89,24 +89,24 @@ def test_a_leader_that_is_told_to_stop_is_followed_within_two_seconds(
     ("times", "asleep"),
     [pytest.param(QUICK, 12.0, id="quick"), pytest.param(SHIPPED, 60.0, id="shipped", marks=pytest.mark.long)],
 )
-def test_a_leader_that_slept_past_its_lease_wakes_up_to_end(
-    plane: ControlPlane, bench: Bench, tmp_path: Path, times: Times, asleep: float
+def test_a_leader_stopped_past_its_lease_ends_when_it_continues(
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path, times: Times, asleep: float
 ) -> None:
-    """F9. SIGSTOP, a successor, SIGCONT: it sends no bind any more and ends with status 1; the successor leads on."""
-    racks(bench, "node1")
-    with crew(plane, tmp_path, times) as replicas:
+    """F9. After SIGSTOP, a successor and SIGCONT it sends no bind and ends with status 1. The successor leads on."""
+    create_nodes(namespace, "node1")
+    with run_replicas(plane, tmp_path, times) as replicas:
         leader, standby = replicas.members
         stopped = leader.sleep()
-        wants_a_card(bench, "during-0", "node1", 0)
-        bench.wait_bound("during-0", "node1", seconds=times.lease + 10)
+        create_pod_for_device(namespace, "during-0", "node1", 0)
+        namespace.wait_bound("during-0", "node1", seconds=times.lease + 10)
         took = time.monotonic() - stopped
         time.sleep(max(0.0, stopped + asleep - time.monotonic()))
-        woken = leader.wake()
-        wants_a_card(bench, "after-0", "node1", 1)
+        resumed = leader.resume()
+        create_pod_for_device(namespace, "after-0", "node1", 1)
 
         assert leader.command.process.wait(5) == 1
-        ended = time.monotonic() - woken
-        bench.wait_bound("after-0", "node1")
+        ended = time.monotonic() - resumed
+        namespace.wait_bound("after-0", "node1")
         note(f"{times}: bound {took:.1f} s after SIGSTOP; {asleep:g} s later SIGCONT, ended {ended:.1f} s after it")
         assert took <= times.lease + limit(2)
         assert leader.binds(stopped) == []
@@ -116,15 +116,15 @@ def test_a_leader_that_slept_past_its_lease_wakes_up_to_end(
 
 @contextmanager
 def _cut(replica: Replica) -> Iterator[None]:
-    """Every connection ends, and none is made."""
+    """Close every connection and refuse new ones."""
     replica.link.cut()
     yield
-    replica.link.mend()
+    replica.link.restore()
 
 
 @contextmanager
 def _silent(replica: Replica) -> Iterator[None]:
-    """What it writes gets no answer, but its watches go on speaking: it knows what it could bind."""
+    """Leave renewals and binds unanswered. The watches work, so the replica knows which pods it could bind."""
     with ExitStack() as stack:
         for verb, path in (("PUT", LEASE), ("POST", BINDING)):
             stack.enter_context(replica.proxy.breaking(Fault(verb, path, Hang(delivered=False), times=None)))
@@ -133,23 +133,23 @@ def _silent(replica: Replica) -> Iterator[None]:
 
 @pytest.mark.parametrize("parted", [_cut, _silent])
 def test_a_leader_that_is_cut_off_alone_stops_and_ends(
-    plane: ControlPlane, bench: Bench, tmp_path: Path, parted: Callable[[Replica], AbstractContextManager[None]]
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path, parted: Callable[[Replica], AbstractContextManager[None]]
 ) -> None:
-    """Its last bind leaves within its window and the process ends soon after it; the other one leads in time."""
-    racks(bench, "node1")
-    with crew(plane, tmp_path) as replicas:
+    """It sends its last bind before its renew deadline and ends soon after. The standby leads in time."""
+    create_nodes(namespace, "node1")
+    with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
-        wants_a_card(bench, "before-0", "node1", 0)
-        bench.wait_bound("before-0", "node1")
+        create_pod_for_device(namespace, "before-0", "node1", 0)
+        namespace.wait_bound("before-0", "node1")
         with parted(leader):
             began = time.monotonic()
-            wants_a_card(bench, "after-0", "node1", 1)
+            create_pod_for_device(namespace, "after-0", "node1", 1)
             assert leader.command.process.wait(10) == 1
             ended = time.monotonic() - began
-            bench.wait_bound("after-0", "node1")
+            namespace.wait_bound("after-0", "node1")
             took = time.monotonic() - began
 
-        note(f"{QUICK}: the parted leader ended after {ended:.1f} s, the other one bound after {took:.1f} s")
+        note(f"{QUICK}: the leader that was cut off ended after {ended:.1f} s, the other one bound after {took:.1f} s")
         assert ended <= QUICK.window + limit(1)
         assert took <= QUICK.lease + limit(2)
         assert all(at < began + QUICK.window for at in leader.binds(began))
@@ -157,35 +157,35 @@ def test_a_leader_that_is_cut_off_alone_stops_and_ends(
         assert held_twice(plane.kube) == []
 
 
-def test_a_standby_that_is_cut_off_changes_nothing(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
-    """It waits, tells that it is not ready to take over, and takes over when it is back."""
-    racks(bench, "node1")
-    with crew(plane, tmp_path, WATCH_IDLE_LIMIT="1s") as replicas:
+def test_a_standby_that_is_cut_off_changes_nothing(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> None:
+    """It waits and is not ready meanwhile. After its return it can take over."""
+    create_nodes(namespace, "node1")
+    with run_replicas(plane, tmp_path, WATCH_IDLE_LIMIT="1s") as replicas:
         leader, standby = replicas.members
         with _cut(standby):
             eventually("it is not ready", lambda: standby.command.get("/readyz")[0] == 503)
             time.sleep(QUICK.lease)
-            wants_a_card(bench, "before-0", "node1", 0)
-            bench.wait_bound("before-0", "node1")
+            create_pod_for_device(namespace, "before-0", "node1", 0)
+            namespace.wait_bound("before-0", "node1")
             assert replicas.holder() == leader.name
         eventually("it is ready", lambda: standby.command.get("/readyz")[0] == 200, seconds=35)
         leader.command.kill()
-        wants_a_card(bench, "after-0", "node1", 1)
-        bench.wait_bound("after-0", "node1", seconds=QUICK.lease + 2)
+        create_pod_for_device(namespace, "after-0", "node1", 1)
+        namespace.wait_bound("after-0", "node1", seconds=QUICK.lease + 2)
 
 
-def test_a_standby_knows_the_cluster_before_it_leads(plane: ControlPlane, bench: Bench, tmp_path: Path) -> None:
-    """Its caches are warm: it tells the same of pods and cards as the leader, and its watches stay open."""
-    racks(bench, "node1")
-    with crew(plane, tmp_path) as replicas:
+def test_a_standby_knows_the_cluster_before_it_leads(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> None:
+    """The metrics of the standby show the same pods and devices as the leader's, because its watches are open too."""
+    create_nodes(namespace, "node1")
+    with run_replicas(plane, tmp_path) as replicas:
         for number in range(3):
-            wants_a_card(bench, f"holder{number}-0", "node1", number)
-            bench.wait_bound(f"holder{number}-0", "node1")
-        wants_a_card(bench, "waiter-0", "node1", 0)
-        told = ("agentaflow_workloads_pending", "agentaflow_workloads_running", "agentaflow_gpu_available")
+            create_pod_for_device(namespace, f"holder{number}-0", "node1", number)
+            namespace.wait_bound(f"holder{number}-0", "node1")
+        create_pod_for_device(namespace, "waiter-0", "node1", 0)
+        names = ("agentaflow_workloads_pending", "agentaflow_workloads_running", "agentaflow_gpu_available")
 
         def knows(replica: Replica) -> bool:
-            return [replica.command.metric(name) for name in told] == [1, 3, 5]
+            return [replica.command.metric(name) for name in names] == [1, 3, 5]
 
         for replica in replicas.members:
             eventually(f"{replica.name} knows all", partial(knows, replica))
@@ -194,11 +194,11 @@ def test_a_standby_knows_the_cluster_before_it_leads(plane: ControlPlane, bench:
 
 
 def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(
-    plane: ControlPlane, bench: Bench, tmp_path: Path
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path
 ) -> None:
-    """Of several, with a period between looks that is long beside the lease: one leads at its end, the others wait."""
-    racks(bench, "node1")
-    with crew(plane, tmp_path, Times(4, 3, 1.9)) as replicas:
+    """Three replicas, a retry period that is long beside the lease: one leads at its end, the other one waits."""
+    create_nodes(namespace, "node1")
+    with run_replicas(plane, tmp_path, Times(4, 3, 1.9)) as replicas:
         leader = replicas.members[0]
         replicas.join().command.wait_ready()
         time.sleep(2)
@@ -207,19 +207,19 @@ def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(
         took = time.monotonic() - renewed
 
         note(f"lease of 4 s: another holder {took:.2f} s after the leader stopped")
-        # Whoever waits sees a renewal up to 0.57 s late (a quarter of 1.9 s, and up to a fifth of that on top).
+        # A standby reads a renewal up to 0.57 s late (a quarter of 1.9 s, and up to a fifth of that on top).
         assert took <= 4 + limit(1)
-        # The API server knows of the new holder before its own answer has told the holder.
+        # The Lease in the API server names the new holder before the holder has the answer.
         successor = next(each for each in replicas.members if each.name == replicas.holder())
         eventually("the holder leads", successor.command.leads, seconds=5, pause=0.02)
         assert [each.name for each in replicas.members[1:] if each.command.leads()] == [successor.name]
 
 
 class Kubelet:
-    """Starts a replica anew when it has ended, as a kubelet does, and counts."""
+    """Restarts replicas that have ended, as a kubelet does, and counts the restarts."""
 
-    def __init__(self, replicas: Crew) -> None:
-        """Begin at once."""
+    def __init__(self, replicas: Replicas) -> None:
+        """Start the thread."""
         self.restarts = 0
         self._replicas = replicas
         self._over = threading.Event()
@@ -234,20 +234,20 @@ class Kubelet:
                 self._replicas.join()
 
     def end(self) -> None:
-        """Stop looking."""
+        """Stop the thread."""
         self._over.set()
         self._thread.join(10)
 
 
 def _paused(plane: ControlPlane, seconds: float) -> None:
-    """Nobody gets an answer, and connections stay open."""
+    """Leave all requests unanswered for `seconds`; connections stay open."""
     plane.pause()
     time.sleep(seconds)
     plane.resume()
 
 
 def _restarted(plane: ControlPlane, seconds: float) -> None:
-    """Connections are cut, nobody listens, and then there is a server that remembers no watch."""
+    """Crash the API server, and start it again after `seconds`: it has no open watches and an empty watch cache."""
     plane.crash_api()
     time.sleep(seconds)
     plane.start_api()
@@ -260,25 +260,25 @@ def _restarted(plane: ControlPlane, seconds: float) -> None:
 )
 def test_after_an_outage_of_the_api_server_one_replica_leads(  # noqa: PLR0913 - fixtures
     plane: ControlPlane,
-    bench: Bench,
+    namespace: Namespace,
     tmp_path: Path,
     outage: Callable[[ControlPlane, float], None],
     *,
     times: Times,
     seconds: float,
 ) -> None:
-    """F11. Work goes on within 30 s; nobody led beside another, nobody died again and again, nobody hammered."""
-    racks(bench, "node1")
-    with crew(plane, tmp_path, times) as replicas:
+    """F11. Binds continue within 30 s, with one leader at a time, at most two restarts and few requests."""
+    create_nodes(namespace, "node1")
+    with run_replicas(plane, tmp_path, times) as replicas:
         kubelet = Kubelet(replicas)
         try:
-            wants_a_card(bench, "before-0", "node1", 0)
-            bench.wait_bound("before-0", "node1")
+            create_pod_for_device(namespace, "before-0", "node1", 0)
+            namespace.wait_bound("before-0", "node1")
             began = time.monotonic()
             outage(plane, seconds)
             over = time.monotonic()
-            wants_a_card(bench, "after-0", "node1", 1)
-            bench.wait_bound("after-0", "node1", seconds=40)
+            create_pod_for_device(namespace, "after-0", "node1", 1)
+            namespace.wait_bound("after-0", "node1", seconds=40)
             took = time.monotonic() - over
             time.sleep(max(0.0, over + 10 - time.monotonic()))
         finally:
@@ -292,9 +292,9 @@ def test_after_an_outage_of_the_api_server_one_replica_leads(  # noqa: PLR0913 -
         note(f"requests a second of each replica, during it and in 10 s after it: {rates}")
         assert took <= limit(30)
         assert kubelet.restarts <= 2
-        # Ten watches that double their pauses, and the lease: twenty a second is well above that, and whoever asks
-        # without a pause is far beyond.
+        # Ten watches that double their pauses, and the lease, need far fewer than 20 requests a second. A replica
+        # without pauses sends far more.
         assert max(during + afterwards) <= 20
-        led = reigns(plane.kube)
+        led = binders_in_order(plane.kube)
         assert len(led) == len(set(led))
         assert held_twice(plane.kube) == []

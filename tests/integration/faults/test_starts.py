@@ -1,4 +1,4 @@
-"""Faults while a replica begins: what comes late must not be taken for what is not there."""
+"""Faults while a replica starts: a late list must not count as an empty one."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.auditor.auditor import auditing
-from tests.integration.faults.acts import Act, Answer, Delay, Fault, SmallPages, Truncate
-from tests.integration.faults.afar import NODES, PODS, start_afar
+from tests.integration.faults.proxied_replica import NODES, PODS, start_behind_proxy
+from tests.integration.faults.proxy_faults import Act, Answer, Delay, Fault, SmallPages, Truncate
 from tests.objects import literal, pod
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.command import Command
     from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.proxy import FaultProxy
+    from tests.integration.namespace import Namespace
 
 CONTINUED: Final = rf"{PODS}.*continue="
 LISTED: Final = {"pods", "nodes", "classes"}
@@ -35,29 +35,29 @@ LATE: Final[dict[str, tuple[str, Act]]] = {
 
 @pytest.mark.parametrize("fault", LATE.values(), ids=LATE)
 def test_nothing_is_decided_before_everything_is_listed(
-    plane: ControlPlane, bench: Bench, proxy: FaultProxy, tmp_path: Path, fault: tuple[str, Act]
+    plane: ControlPlane, namespace: Namespace, proxy: FaultProxy, tmp_path: Path, fault: tuple[str, Act]
 ) -> None:
-    """The list's last page has who holds the GPU: nobody is given it, and nobody is told anything untrue."""
-    bench.node("node1")
+    """The holder of the GPU is on the last page of the list: no pod gets the GPU or a wrong condition before."""
+    namespace.node("node1")
     for number in range(8):
-        bench.pod(f"asker{number}-0", f"0=node1:0\n1=node1:{number + 1}\n", "0")
-    bench.make(pod("zz-holder-0", "0=node1:0\n", literal("0"), nodeName="node1"))
+        namespace.pod(f"asker{number}-0", f"0=node1:0\n1=node1:{number + 1}\n", "0")
+    namespace.make(pod("zz-holder-0", "0=node1:0\n", literal("0"), nodeName="node1"))
     writes = len(proxy.seen)
     with ExitStack() as faults:
         faults.enter_context(proxy.breaking(Fault("GET", PODS, SmallPages(3), times=None)))
         struck = faults.enter_context(proxy.breaking(Fault("GET", *fault, skip=1 if fault[0] == CONTINUED else 0)))
-        command = start_afar(plane, proxy, tmp_path, "late-0")
+        command = start_behind_proxy(plane, proxy, tmp_path, "late-0")
         faults.callback(command.process.stop)
         auditor = faults.enter_context(auditing(plane, command, proxy=proxy))
         eventually("it is late", lambda: struck.struck, seconds=20)
-        # Asked before the log: what was cut or refused comes at the second try, which may be over already.
+        # Read /readyz before the log: the second try of a failed list may have finished in between.
         ready = command.get("/readyz")[0] == 200
         assert _listed(command) >= LISTED or not ready
-        eventually("all are told", lambda: bench.count_told("GpuHeld") == 8, seconds=30)
-        assert bench.count_bound() == 1
+        eventually("all report GpuHeld", lambda: namespace.count_waiting("GpuHeld") == 8, seconds=30)
+        assert namespace.count_bound() == 1
         assert auditor.report() == []
-    told = [each for each in proxy.seen[writes:] if each.verb in {"PATCH", "POST"} and bench.namespace in each.path]
-    assert len(told) == 16, told
+    reported = [each for each in proxy.seen[writes:] if each.verb in {"PATCH", "POST"} and namespace.name in each.path]
+    assert len(reported) == 16, reported
 
 
 def _listed(command: Command) -> set[str]:

@@ -1,4 +1,4 @@
-"""A webhook that is slow, gone or not believed, and one that is asked again after another has changed the pod."""
+"""A webhook that is slow, stopped or untrusted, and one that is called again after another webhook's change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import trustme
 
 from tests import objects
 from tests.integration.command import Command
-from tests.integration.served import CONFIGURATIONS, Served
+from tests.integration.webhook_process import CONFIGURATIONS, RegisteredWebhook
 from tests.objects import literal
 from tests.waiting import eventually, limit
 
@@ -24,68 +24,71 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.bench import Bench
     from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
     from tests.objects import Object
 
 TIMEOUT: Final = 2
 """Seconds that the API server waits for the webhook."""
 SIDECAR: Final = "zz-sidecars"
-"""Configurations are asked in the order of their names."""
+"""The API server calls webhooks in the order of their configurations' names, so this one is called after ours."""
 EXTRA: Final[list[Object]] = [
     {"op": "add", "path": "/spec/containers/-", "value": {"name": "sidecar", "image": "none"}},
     {"op": "add", "path": "/spec/initContainers", "value": [{"name": "setup", "image": "none"}]},
 ]
 
 
-def _hang(served: Served) -> None:
-    served.command.process.send(signal.SIGSTOP)
+def _hang(registered: RegisteredWebhook) -> None:
+    registered.command.process.send(signal.SIGSTOP)
 
 
-def _speak(served: Served) -> None:
-    served.command.process.send(signal.SIGCONT)
+def _serve(registered: RegisteredWebhook) -> None:
+    registered.command.process.send(signal.SIGCONT)
 
 
-def _distrust(served: Served) -> None:
-    served.trust(trustme.CA())
+def _distrust(registered: RegisteredWebhook) -> None:
+    registered.trust(trustme.CA())
 
 
-def _trust(served: Served) -> None:
-    served.trust(served.authority)
+def _trust(registered: RegisteredWebhook) -> None:
+    registered.trust(registered.authority)
 
 
-def _expire(served: Served) -> None:
-    _issue(served, datetime.now(UTC) - timedelta(minutes=1))
-    # An API server looks at a certificate when it connects: with other authorities it connects anew.
-    served.trust(served.authority, trustme.CA())
+def _expire(registered: RegisteredWebhook) -> None:
+    _issue(registered, datetime.now(UTC) - timedelta(minutes=1))
+    # An API server checks a certificate when it connects. With another caBundle it connects again.
+    registered.trust(registered.authority, trustme.CA())
 
 
-def _renew(served: Served) -> None:
-    _issue(served, datetime.now(UTC) + timedelta(days=30))
-    served.trust(served.authority)
+def _renew(registered: RegisteredWebhook) -> None:
+    _issue(registered, datetime.now(UTC) + timedelta(days=30))
+    registered.trust(registered.authority)
 
 
-def _issue(served: Served, ends: datetime) -> None:
-    before = served.served_pairs()
-    pair = served.authority.issue_cert("localhost", "127.0.0.1", not_after=ends)
-    pair.private_key_pem.write_to_path(str(served.tls / "tls.key"))
-    pair.cert_chain_pems[0].write_to_path(str(served.tls / "tls.crt"))
-    eventually("it serves the new pair", lambda: served.serves_more_than(before))
+def _issue(registered: RegisteredWebhook, ends: datetime) -> None:
+    before = registered.served_pairs()
+    pair = registered.authority.issue_cert("localhost", "127.0.0.1", not_after=ends)
+    pair.private_key_pem.write_to_path(str(registered.tls / "tls.key"))
+    pair.cert_chain_pems[0].write_to_path(str(registered.tls / "tls.crt"))
+    eventually("it serves the new pair", lambda: registered.serves_more_than(before))
 
 
-FAULTS: Final[dict[str, tuple[Callable[[Served], None], Callable[[Served], None]]]] = {
-    "slower than anybody waits": (_hang, _speak),
-    "of another authority": (_distrust, _trust),
+FAULTS: Final[dict[str, tuple[Callable[[RegisteredWebhook], None], Callable[[RegisteredWebhook], None]]]] = {
+    "slower than the time-out": (_hang, _serve),
+    "with a certificate of another authority": (_distrust, _trust),
     "with a certificate that has expired": (_expire, _renew),
 }
 
 
-@pytest.mark.parametrize(("spoil", "mend"), FAULTS.values(), ids=FAULTS)
-def test_a_webhook_that_does_not_answer_costs_our_pods_alone(
-    calling: Bench, served: Served, spoil: Callable[[Served], None], mend: Callable[[Served], None]
+@pytest.mark.parametrize(("damage", "restore"), FAULTS.values(), ids=FAULTS)
+def test_a_webhook_that_does_not_answer_affects_our_pods_only(
+    calling: Namespace,
+    registered: RegisteredWebhook,
+    damage: Callable[[RegisteredWebhook], None],
+    restore: Callable[[RegisteredWebhook], None],
 ) -> None:
-    """F16. Ours are refused within the time-out and none slips by; others' pods pass; then all is as before."""
-    spoil(served)
+    """F16. Our pods are refused within the time-out, other pods are admitted. Later our pods are admitted again."""
+    damage(registered)
     try:
         eventually("ours are refused", lambda: _create(calling, _name())[0] == 500, seconds=20)
         began = time.monotonic()
@@ -96,32 +99,32 @@ def test_a_webhook_that_does_not_answer_costs_our_pods_alone(
         calling.pod("foreign-0", "nonsense", None, scheduler="default-scheduler")
         assert time.monotonic() - began < limit(TIMEOUT)
     finally:
-        mend(served)
+        restore(registered)
     eventually("ours pass again", lambda: _create(calling, _name())[0] == 201, seconds=20)
     status, answer = _create(calling, "after-0")
     assert (status, answer["spec"]["containers"][0]["env"]) == (201, literal("0")), answer
-    eventually("it says that it is ready", lambda: served.command.get("/readyz")[0] == 200)
+    eventually("it is ready", lambda: registered.command.get("/readyz")[0] == 200)
 
 
-def test_an_expired_certificate_is_not_ready(calling: Bench, served: Served) -> None:
-    """F16. Readiness tells the truth before anybody is refused for it; a new pair cures it, without a restart."""
-    pid = served.command.process.pid
-    _expire(served)
+def test_an_expired_certificate_is_not_ready(calling: Namespace, registered: RegisteredWebhook) -> None:
+    """F16. /readyz fails on an expired certificate. A new pair makes the webhook ready again without a restart."""
+    pid = registered.command.process.pid
+    _expire(registered)
     try:
-        eventually("it is not ready", lambda: served.command.get("/readyz")[0] == 503)
-        assert "certificate" in served.command.get("/readyz")[1]
+        eventually("it is not ready", lambda: registered.command.get("/readyz")[0] == 503)
+        assert "certificate" in registered.command.get("/readyz")[1]
     finally:
-        _renew(served)
-    eventually("it is ready", lambda: served.command.get("/readyz")[0] == 200)
-    assert served.command.process.pid == pid
-    assert served.command.process.alive()
+        _renew(registered)
+    eventually("it is ready", lambda: registered.command.get("/readyz")[0] == 200)
+    assert registered.command.process.pid == pid
+    assert registered.command.process.alive()
 
 
 class Sidecars(BaseHTTPRequestHandler):
-    """Somebody else's webhook, which adds a container and an init container where there is no sidecar yet."""
+    """Another webhook, which adds a container and an init container to pods without a sidecar."""
 
     def do_POST(self) -> None:
-        """Answer a review."""
+        """Answer an AdmissionReview."""
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         names = [each["name"] for each in review["request"]["object"]["spec"]["containers"]]
         answer: Object = {"uid": review["request"]["uid"], "allowed": True}
@@ -136,12 +139,12 @@ class Sidecars(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *words: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def sidecars(plane: ControlPlane, tmp_path: Path) -> Iterator[None]:
-    """That webhook, registered after ours."""
+    """The webhook Sidecars, registered to be called after ours."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Sidecars)
     server.socket = plane.serving_context(tmp_path / "sidecars").wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -164,9 +167,11 @@ def sidecars(plane: ControlPlane, tmp_path: Path) -> Iterator[None]:
     server.server_close()
 
 
-def test_containers_that_another_webhook_adds_are_injected_too(calling: Bench, served: Served, sidecars: None) -> None:
-    """F17. Asked again after the other one, it gives every container the value exactly once."""
-    eventually("the other one is asked", lambda: len(_containers(_create(calling, _name())[1])) == 3, seconds=20)
+def test_containers_that_another_webhook_adds_are_injected_too(
+    calling: Namespace, registered: RegisteredWebhook, sidecars: None
+) -> None:
+    """F17. The API server calls our webhook again: every container gets the value exactly once."""
+    eventually("the other webhook is called", lambda: len(_containers(_create(calling, _name())[1])) == 3, seconds=20)
 
     status, answer = _create(calling, "train-0")
 
@@ -177,15 +182,17 @@ def test_containers_that_another_webhook_adds_are_injected_too(calling: Bench, s
     assert _create(calling, "refused-0", env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "7"}])[0] == 403
 
 
-def test_nobody_passes_a_webhook_that_is_gone(calling: Bench, served: Served, tmp_path: Path) -> None:
-    """F16. Nobody listens: ours are refused at once, others' pods pass; the next process answers, by itself."""
-    served.command.kill()
+def test_no_pod_of_ours_is_admitted_without_the_webhook(
+    calling: Namespace, registered: RegisteredWebhook, tmp_path: Path
+) -> None:
+    """F16. No process listens: our pods are refused, other pods are admitted. The next process serves without help."""
+    registered.command.kill()
     eventually("ours are refused", lambda: _create(calling, _name())[0] == 500, seconds=20)
     calling.pod("foreign-0", "nonsense", None, scheduler="default-scheduler")
 
-    env = {"CERTIFICATE_DIR": str(served.tls), "WEBHOOK_PORT": str(served.port)}
-    served.command = Command(tmp_path, "webhook-1", ["webhook"], env)
-    served.command.wait_ready()
+    env = {"CERTIFICATE_DIR": str(registered.tls), "WEBHOOK_PORT": str(registered.port)}
+    registered.command = Command(tmp_path, "webhook-1", ["webhook"], env)
+    registered.command.wait_ready()
     eventually("ours pass again", lambda: _create(calling, _name())[0] == 201, seconds=20)
     status, answer = _create(calling, "after-0")
     assert (status, answer["spec"]["containers"][0]["env"]) == (201, literal("0")), answer
@@ -200,7 +207,7 @@ def _name() -> str:
     return f"probe{time.monotonic_ns()}-0"
 
 
-def _create(bench: Bench, name: str, **container: object) -> tuple[int, Object]:
+def _create(namespace: Namespace, name: str, **container: object) -> tuple[int, Object]:
     containers = [{"name": "main", "image": objects.IMAGE, **container}]
     body = objects.pod(name, "0=node1:0\n", containers=containers)
-    return bench.kube.call("POST", bench.pods, body)
+    return namespace.kube.call("POST", namespace.pods, body)

@@ -1,1 +1,1 @@
-"""A file a verb, or a few that are alike."""
+"""The verbs. Each file has one verb, or several similar ones."""

@@ -1,4 +1,4 @@
-"""The verbs that write text to start from: generate-template, generate-gpu-mapping."""
+"""The verbs that write a first version of a text: generate-template, generate-gpu-mapping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.cluster import reached
-from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
+from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ def generate_template(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,  # noqa: FBT002 - typer makes an option of it
 ) -> None:
     """Write a GPUWorkload to start from."""
-    from gpu_scheduler.cli.options import tell
+    from gpu_scheduler.cli.options import print_error
 
     if file is None:
         sys.stdout.write(TEMPLATE)
@@ -64,7 +64,7 @@ def generate_template(
         refusal = RefusedInputError(
             f"cannot write {file}: {error.strerror}; {remedy} (example: gpu-scheduler generate-template new.yaml)"
         )
-        raise typer.Exit(tell(refusal)) from error
+        raise typer.Exit(print_error(refusal)) from error
 
 
 async def generate_gpu_mapping(
@@ -88,46 +88,52 @@ async def generate_gpu_mapping(
 
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
-        seen = await take_snapshot(api, installation.policy)
-    racks = list(_chosen(nodes, seen.nodes, seen.racks))
-    lines = list(mapping_lines(racks, per_pod, free=free))
+        snapshot = await take_snapshot(api, installation.policy)
+    warn((installation.unread.deployment, snapshot.unread))
+    node_devices = list(_chosen(nodes, snapshot.nodes, snapshot.node_devices))
+    lines = list(mapping_lines(node_devices, per_pod, free=free))
     if not lines or len(lines) < indices:
         raise FailedError(
             f"cannot make {number_of(indices or 1, 'line')} with {number_of(per_pod, 'free ' * free + 'GPU')} each: "
-            f"{_there(racks, free=free)}, enough for {len(lines)}; "
-            "ask for less, or see what there is (example: gpu-scheduler nodes -o wide)"
+            f"{_device_counts(node_devices, free=free)}, enough for {len(lines)}; "
+            "ask for less, or list the GPUs (example: gpu-scheduler nodes -o wide)"
         )
     sys.stdout.write(_written(lines[: indices or None], options))
     return 0
 
 
-def mapping_lines(racks: Sequence[NodeDevices], per_pod: int, *, free: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Node and devices of each pod, node by node; cards that are too few for a pod stay out."""
-    for states in racks:
+def mapping_lines(
+    node_devices: Sequence[NodeDevices], per_pod: int, *, free: bool
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """List node and devices of each pod, node by node. A node's last devices are left out if too few for a pod."""
+    for states in node_devices:
         devices = _devices(states, free=free)
         for start in range(0, len(devices) - per_pod + 1, per_pod):
             yield states.node.name, tuple(devices[start : start + per_pod])
 
 
 def _devices(states: NodeDevices, *, free: bool) -> list[str]:
-    return [state.name for state in states.seats if state.card is not None and (state.available or not free)]
+    return [state.name for state in states.devices if state.device is not None and (state.available or not free)]
 
 
-def _there(racks: Sequence[NodeDevices], *, free: bool) -> str:
-    counted = [f"{states.node.name} has {len(_devices(states, free=free))}" for states in racks]
+def _device_counts(node_devices: Sequence[NodeDevices], *, free: bool) -> str:
+    counted = [f"{states.node.name} has {len(_devices(states, free=free))}" for states in node_devices]
     return ", ".join(counted) or "there is no node"
 
 
-def _chosen(wanted: str, nodes: Nodes, racks: Sequence[NodeDevices]) -> Iterator[NodeDevices]:
-    """The racks of the nodes that are named, else all."""
+def _chosen(wanted: str, nodes: Nodes, node_devices: Sequence[NodeDevices]) -> Iterator[NodeDevices]:
+    """List the devices of the nodes in `wanted`, or of all nodes if it is empty.
+
+    RefusedInputError if a name is unknown or ambiguous.
+    """
     from gpu_scheduler.core.nodes.nodes import Node
     from gpu_scheduler.core.reasons import Reason
     from gpu_scheduler.core.text import quote
 
     if not wanted:
-        yield from racks
+        yield from node_devices
         return
-    by_name = {states.node.name: states for states in racks}
+    by_name = {states.node.name: states for states in node_devices}
     for name in dict.fromkeys(part.strip() for part in wanted.split(",")):
         node = nodes.resolve(name)
         if not isinstance(node, Node):
@@ -141,7 +147,7 @@ def _chosen(wanted: str, nodes: Nodes, racks: Sequence[NodeDevices]) -> Iterator
 
 
 def _written(lines: Sequence[tuple[str, tuple[str, ...]]], options: Options) -> str:
-    """The map alone, or as an annotation, or as data."""
+    """Return the map as text, as an annotation (YAML), or as data."""
     from gpu_scheduler.cli.output import Listing, PrintedTable, as_yaml, render
     from gpu_scheduler.core.pods.placement_map import parse_placement_map
 

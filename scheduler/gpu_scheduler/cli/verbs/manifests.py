@@ -1,6 +1,6 @@
-"""The documents of a file for `submit`, as the API server would read them.
+"""Reads the documents of a file for `submit`, as the API server would read them.
 
-Pure: from text to values; a fault is one sentence that names the document.
+The functions are pure. A fault is reported in one sentence that names the document.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXAMPLE: Final = "example: gpu-scheduler generate-template"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One GPUWorkload to be."""
+    """One GPUWorkload to submit."""
 
     number: int
     source: str
@@ -33,24 +33,24 @@ class Document:
     body: dict[str, Any]
 
     def __str__(self) -> str:
-        """As errors call it."""
+        """Return the document's name in error messages."""
         return f"document {self.number} ({WORKLOAD_KIND} {self.name}) of {self.source}"
 
     def sent(self, namespace: str) -> bytes:
-        """What the API server is sent."""
+        """Return the JSON that is sent to the API server."""
         metadata = {**self.body["metadata"], "namespace": namespace}
         return json.dumps({**self.body, "metadata": metadata}, allow_nan=False).encode()
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: a key stands once, and a date is a text."""
+    """Loads YAML as Kubernetes does: a key may not be repeated, and a date is a text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's own
         known: set[str] = set()
         for key, _ in node.value:
             if key.tag != "tag:yaml.org,2002:merge" and str(key.value) in known:
-                said = f"key {quote(str(key.value))} stands twice"
-                raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+                problem = f"key {quote(str(key.value))} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             known.add(str(key.value))
         return super().construct_mapping(node, deep)
 
@@ -62,7 +62,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_documents(text: str, source: str) -> list[Document]:
-    """All documents that are not empty; RefusedInputError where one is no GPUWorkload, or there is none."""
+    """Read all documents that are not empty. RefusedInputError if one is no GPUWorkload, or if there is none."""
     try:
         parsed = list(yaml.load_all(text, Loader=_Loader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -74,7 +74,7 @@ def read_documents(text: str, source: str) -> list[Document]:
 
 
 def _flat(parsed: list[Any]) -> Iterator[tuple[int, Any]]:
-    """The documents, numbered; a List's items count as documents of their own."""
+    """Number the documents from 1; each item of a List counts as a document."""
     number = 0
     for body in parsed:
         inner = body["items"] if isinstance(body, dict) and body.get("kind") == "List" and "items" in body else [body]
@@ -86,31 +86,33 @@ def _flat(parsed: list[Any]) -> Iterator[tuple[int, Any]]:
 
 def _document(number: int, source: str, body: Any) -> Document:
     if not isinstance(body, dict):
-        raise _odd(number, source, f"it is {quote(str(body))}, and must be an object", "write apiVersion, kind, …")
+        raise _invalid(number, source, f"it is {quote(str(body))}, and must be an object", "write apiVersion, kind, …")
     for key, wanted in (("apiVersion", API_VERSION), ("kind", WORKLOAD_KIND)):
         if body.get(key) != wanted:
             rule = f"{key} is {quote(str(body.get(key, '')))}, and must be {wanted}"
-            raise _odd(number, source, rule, "other kinds are kubectl's to apply")
+            raise _invalid(number, source, rule, "other kinds are kubectl's to apply")
     metadata = body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
-        raise _odd(number, source, "it has no metadata.name", "write one, by which it can be submitted again")
+        raise _invalid(number, source, "it has no metadata.name", "write one, by which it can be submitted again")
     namespace = metadata.get("namespace")
     if namespace is not None and not isinstance(namespace, str):
-        raise _odd(number, source, "its metadata.namespace is no text", "put it in quotes, or leave it out")
+        raise _invalid(number, source, "its metadata.namespace is no text", "put it in quotes, or leave it out")
     try:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise _odd(number, source, f"it has a value that JSON does not know: {error}", "put it in quotes") from error
+        raise _invalid(
+            number, source, f"it has a value that JSON does not know: {error}", "put it in quotes"
+        ) from error
     return Document(number, source, namespace, name, body)
 
 
-def _odd(number: int, source: str, rule: str, remedy: str) -> RefusedInputError:
+def _invalid(number: int, source: str, rule: str, remedy: str) -> RefusedInputError:
     return RefusedInputError(f"cannot submit document {number} of {source}: {rule}; {remedy} ({_EXAMPLE})")
 
 
 def _where(error: Exception) -> str:
-    """YAML's complaint in one line."""
+    """Return the YAML parser's error in one line, with the line number if it is known."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""The verbs that look: status, nodes, workloads, health."""
+"""The verbs that only read: status, nodes, workloads, health."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.cli.cluster import namespace_of, reached
-from gpu_scheduler.cli.options import FAILED, Output
+from gpu_scheduler.cli.options import FAILED, Output, print_message, warn
 
 if TYPE_CHECKING:
     from gpu_scheduler.cli.options import Options
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 async def status(options: Options) -> int:
     """Show GPUs, workloads, strategy and leader.
 
-    Exit code 1 where nobody leads, or a GPU is held twice against the rules. With -n, only that namespace's workloads.
+    Exit code 1 if no replica leads, a GPU is held twice against the rules, or something may not be read. With -n, only
+    that namespace's workloads.
     """
     import asyncio
 
@@ -31,17 +32,18 @@ async def status(options: Options) -> int:
     now = datetime.now(UTC)
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
-        seen, leader = await asyncio.gather(
+        snapshot, leader = await asyncio.gather(
             take_snapshot(api, installation.policy), read_leader(api, options.system_namespace, now)
         )
         view = status_view(
             api=(api.context, api.host),
             installation=installation,
             leader=leader,
-            racks=seen.racks,
-            pods=[pod for pod in seen.pods if options.namespace in {None, pod.ref.namespace}],
-            conflicts=seen.ledger.conflicts(),
-            limits=limits_view(installation.limits, seen.ledger.devices.usage, options.namespace),
+            node_devices=snapshot.node_devices,
+            pods=[pod for pod in snapshot.pods if options.namespace in {None, pod.ref.namespace}],
+            conflicts=snapshot.ledger.conflicts(),
+            limits=limits_view(installation.limits, snapshot.ledger.devices.usage, options.namespace),
+            leases_read=not snapshot.unread,
         )
     if options.output in {Output.TABLE, Output.WIDE}:
         text = status_screen(
@@ -54,17 +56,21 @@ async def status(options: Options) -> int:
     else:
         text = output.render(status_listing(view), options)
     sys.stdout.write(text)
-    return FAILED if leader is None or view["conflicts"] else 0
+    missing = installation.unread
+    unread = (missing.deployment, missing.strategy, missing.limits, snapshot.unread)
+    warn(unread)
+    return FAILED if leader is None or view["conflicts"] or any(unread) else 0
 
 
 async def nodes(options: Options) -> int:
     """List nodes and their GPUs.
 
-    With -o wide, one row for each GPU and who holds it. Nodes have no namespace: -n changes nothing.
+    With -o wide, one row for each GPU, with the pods that hold it. Nodes have no namespace: -n changes nothing.
     """
     from gpu_scheduler.cli.columns import nodes_listing
 
-    return _print(nodes_listing(await _nodes(options)), options, "No nodes found")
+    items, _ = await _nodes(options)
+    return _print(nodes_listing(items), options, "No nodes found")
 
 
 async def workloads(options: Options) -> int:
@@ -82,46 +88,61 @@ async def workloads(options: Options) -> int:
     async with reached(options) as api:
         namespace = namespace_of(options, api)
         installation = await read_installation(api, options.system_namespace)
-        pods, wished = await asyncio.gather(
+        pods, gpu_workloads = await asyncio.gather(
             pods_of(api, installation.policy.scheduler_name, namespace), workloads_of(api, namespace)
         )
     items = [
-        *(workload_view(each, installation.strategy) for each in wished),
+        *(workload_view(each, installation.strategy) for each in gpu_workloads),
         *(pod_view(each, installation.strategy) for each in pods),
     ]
+    warn((installation.unread.deployment, installation.unread.strategy))
     items.sort(key=lambda item: (item["namespace"], item["objectKind"], item["name"]))
     listing = workloads_listing(items, namespaces=namespace is None, now=datetime.now(UTC))
     return _print(listing, options, f"No workloads found in {namespace or 'any namespace'}")
 
 
 async def health(options: Options) -> int:
-    """List the GPUs that monitors read.
+    """List the GPUs that monitors read, and what is wrong with them.
 
-    Exit code 1 where one is not healthy, or its monitor is silent.
+    Exit code 1 if one is not healthy, its monitor's Lease has expired, or the Leases may not be listed.
     """
     from gpu_scheduler.cli.columns import health_listing
 
-    cards = [card for node in await _nodes(options) for card in node["cards"] if card["health"] is not None]
-    _print(health_listing(cards), options, "No GPUs found that a monitor reads")
-    return FAILED if any(card["health"] != "healthy" or card["stale"] for card in cards) else 0
+    items, leases_read = await _nodes(options)
+    devices = [device for node in items for device in node["cards"] if device["health"] is not None]
+    _print(health_listing(devices), options, "No GPUs found that a monitor reads")
+    bad = any(device["health"] != "healthy" or device["stale"] for device in devices)
+    return FAILED if bad or not leases_read else 0
 
 
-async def _nodes(options: Options) -> list[View]:
+async def _nodes(options: Options) -> tuple[list[View], bool]:
+    """Return the nodes, and whether the monitors' Leases could be listed. Print what the user may not read."""
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.snapshot import take_snapshot
     from gpu_scheduler.cli.views import node_view
 
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
-        seen = await take_snapshot(api, installation.policy)
-    return [node_view(states, seen.devices.get(states.node.name, {})) for states in seen.racks]
+        snapshot = await take_snapshot(api, installation.policy)
+    warn((installation.unread.deployment, snapshot.unread))
+    leases_read = not snapshot.unread
+    items = [
+        node_view(
+            states,
+            snapshot.listed[states.node.name],
+            leases_read=leases_read,
+            renewed=snapshot.silent.get(states.node.name, ""),
+        )
+        for states in snapshot.node_devices
+    ]
+    return items, leases_read
 
 
 def _print(listing: Listing, options: Options, nothing: str) -> int:
-    """Print what was found; for people also that nothing was."""
+    """Print the listing. If a table is empty, print `nothing` on standard error. Return exit code 0."""
     from gpu_scheduler.cli.output import render
 
     sys.stdout.write(render(listing, options))
     if not listing.items and options.output in {Output.TABLE, Output.WIDE}:
-        print(nothing, file=sys.stderr)  # noqa: T201 - not part of the output
+        print_message(nothing)
     return 0

@@ -11,7 +11,7 @@ import typer
 from gpu_scheduler import names
 from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.options import FailedError, RefusedInputError
-from gpu_scheduler.cli.verbs.submit import _said
+from gpu_scheduler.cli.verbs.submit import message_of
 
 if TYPE_CHECKING:
     from gpu_scheduler.cli.options import Options
@@ -21,7 +21,7 @@ CHOOSER: Final = "gpu-scheduler-strategy"
 
 
 def _strategies() -> list[str]:
-    """What a shell offers."""
+    """Return the words for shell completion."""
     from gpu_scheduler.core.pods.count_request import Strategy
 
     return list(Strategy)
@@ -39,6 +39,7 @@ async def strategy(
     """Show or set the cluster's strategy.
 
     Pods that name no strategy are placed by it. The running scheduler follows within 2 s, and keeps it over restarts.
+    Exit code 1 if it may not be read.
     """
     from gpu_scheduler.cli.columns import strategy_listing
     from gpu_scheduler.cli.installation import read_installation
@@ -53,13 +54,21 @@ async def strategy(
     async with reached(options) as api:
         if name is not None:
             await _set_strategy(api, options.system_namespace, name)
-        found = await read_installation(api, options.system_namespace)
-    sys.stdout.write(render(strategy_listing(found.strategy, found.source), options))
+            listing = strategy_listing(name, f"ConfigMap {names.SETTINGS}")
+        else:
+            found = await read_installation(api, options.system_namespace)
+            if found.strategy is None:
+                raise FailedError(found.unread.strategy)
+            listing = strategy_listing(found.strategy, found.source)
+    sys.stdout.write(render(listing, options))
     return 0
 
 
 async def _set_strategy(api: ApiClient, namespace: str, name: str) -> None:
-    """One key under a manager of its own: the play that installs leaves it alone."""
+    """Apply the one key under a field manager of its own, so that the playbook that installs does not overwrite it.
+
+    FailedError if the API server refuses.
+    """
     from gpu_scheduler.kube.http.client import APPLY, segment
 
     body = {
@@ -77,4 +86,4 @@ async def _set_strategy(api: ApiClient, namespace: str, name: str) -> None:
     )
     if not answer.ok:
         remedy = "name the namespace where it is installed (example: --system-namespace gpu-scheduler-system)"
-        raise FailedError(f"cannot set the strategy in namespace {namespace}: {_said(answer)}; {remedy}")
+        raise FailedError(f"cannot set the strategy in namespace {namespace}: {message_of(answer)}; {remedy}")

@@ -13,6 +13,7 @@ import typer
 from gpu_scheduler import names
 from gpu_scheduler.cli.cluster import namespace_of, reached
 from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
+from gpu_scheduler.core.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ View = dict[str, Any]
 
 SUBMITTER: Final = "gpu-scheduler-cli"
 _CREATED, _NOT_FOUND, _CONFLICT = 201, 404, 409
-# How the API server says, with status 500, that a field is unknown.
+# The API server's message for an unknown field; its HTTP status is then 500.
 _UNTYPED: Final = "failed to create typed patch object"
 _PAUSE: Final = 0.5
 _PLACED: Final = frozenset({"Scheduled", "Running", "Succeeded"})
@@ -35,35 +36,39 @@ async def submit(
     options: Options,
     file: Annotated[str, typer.Argument(metavar="FILE", help='YAML of GPUWorkloads; "-" is standard input.')],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all of them are placed.")] = False,  # noqa: FBT002 - typer makes an option of it
-    patience: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait at most.")] = "5m",
+    at_most: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait at most.")] = "5m",
 ) -> int:
     """Create or change the GPUWorkloads of a file.
 
-    Nothing is changed where one is at fault. With --wait, exit code 1 where one fails, or is not placed in time.
+    Nothing is changed if one is invalid. With --wait, exit code 1 if one fails, cannot be placed by waiting, or is not
+    placed in time.
     """
     from gpu_scheduler.cli.verbs.manifests import read_documents
 
-    seconds = _seconds(patience)
+    seconds = _seconds(at_most)
     documents = await asyncio.to_thread(_read, file)
     found = read_documents(documents, "standard input" if file == "-" else file)
     async with reached(options) as api:
-        homes = [_home(document, options, api) for document in found]
-        wanted = list(zip(found, homes, strict=True))
+        namespaces = [_namespace(document, options, api) for document in found]
+        wanted = list(zip(found, namespaces, strict=True))
         if len(wanted) > 1:
-            # All or nothing, as far as the API server can say beforehand.
+            # All or nothing: a dry run of every document first. The API server may still refuse a later write.
             for document, namespace in wanted:
                 await _apply(api, document, namespace, trial=True)
         done = [await _apply(api, document, namespace) for document, namespace in wanted]
         if not wait:
-            _report([(each, verdict) for each, verdict in done], options)
+            _report([(each, result) for each, result in done], options)
             return 0
-        ends = await asyncio.gather(*(_placed(api, document, home, seconds) for document, home in wanted))
+        ends = await asyncio.gather(*(_placed(api, document, namespace, seconds) for document, namespace in wanted))
     _report(ends, options)
     return 0
 
 
 async def _apply(api: ApiClient, document: Document, namespace: str, *, trial: bool = False) -> tuple[View, str]:
-    """Send one document; the object as it is now, and what became of it. A `trial` changes nothing."""
+    """Apply one document; return the object after the write, and "created" or "configured".
+
+    A `trial` is a dry run. FailedError if the API server refuses.
+    """
     from gpu_scheduler.kube.http.client import APPLY
 
     query = {"fieldManager": SUBMITTER, "fieldValidation": "Strict", **({"dryRun": "All"} if trial else {})}
@@ -81,22 +86,25 @@ async def _apply(api: ApiClient, document: Document, namespace: str, *, trial: b
 
 
 def _refused(answer: ApiResponse, document: Document, namespace: str) -> FailedError:
-    said, kind = _said(answer), FailedError
-    if answer.status == _NOT_FOUND and "namespaces" in said:
+    message, kind = message_of(answer), FailedError
+    if answer.status == _NOT_FOUND and "namespaces" in message:
         remedy = f"create it (example: kubectl create namespace {namespace})"
     elif answer.status == _NOT_FOUND:
         remedy = f"this cluster knows no {names.WORKLOAD_KIND}: install the kind (example: make up ARGS='--tags crds')"
     elif answer.status == _CONFLICT:
         remedy = "leave those fields to whoever manages them, or delete the workload first"
-    elif answer.status in {400, 422} or _UNTYPED in said:
+    elif answer.status in {400, 422} or _UNTYPED in message:
         kind, remedy = RefusedInputError, "correct it (example: gpu-scheduler generate-template)"
     else:
         remedy = f"see what you may do (example: kubectl auth can-i patch gpuworkloads -n {namespace})"
-    return kind(f"cannot submit {document}: {said}; {remedy}")
+    return kind(f"cannot submit {document}: {message}; {remedy}")
 
 
 async def _placed(api: ApiClient, document: Document, namespace: str, seconds: float) -> tuple[View, str]:
-    """Ask until it has its node and GPUs; FailedError where it failed, is gone, or the time is over."""
+    """Poll the workload until it has a node and GPUs; return the object, and where it was placed.
+
+    FailedError if it fails, is gone, waits for a reason that no waiting cures, or is not placed within `seconds`.
+    """
     from gpu_scheduler.cli.output import gpus_of
 
     last: View = {}
@@ -105,14 +113,19 @@ async def _placed(api: ApiClient, document: Document, namespace: str, seconds: f
             while True:
                 answer = await api.call("GET", _path(namespace, document.name))
                 if not answer.ok:
-                    raise FailedError(f"cannot wait for {document}: {_said(answer)}; submit it again")
+                    raise FailedError(f"cannot wait for {document}: {message_of(answer)}; submit it again")
                 last = json.loads(answer.body)
-                told = last.get("status", {})
-                current = told.get("observedGeneration", 0) >= last["metadata"].get("generation", 0)
-                if current and told.get("phase") in _PLACED:
-                    return last, f"placed on {told.get('node')}: {gpus_of(told.get('devices', []))}"
-                if current and told.get("phase") == "Failed":
-                    raise FailedError(f"cannot run {document}: {_reason(told)}; see kubectl describe gpuworkload")
+                status = last.get("status", {})
+                current = status.get("observedGeneration", 0) >= last["metadata"].get("generation", 0)
+                if current and status.get("phase") in _PLACED:
+                    return last, f"placed on {status.get('node')}: {gpus_of(status.get('devices', []))}"
+                if current and status.get("phase") == "Failed":
+                    raise FailedError(f"cannot run {document}: {_reason(status)}; see kubectl describe gpuworkload")
+                if current and _waits_in_vain(status):
+                    raise FailedError(
+                        f"cannot place {document}, and waiting does not help: {_reason(status)}; then make it anew "
+                        f"(example: kubectl delete gpuworkload -n {namespace} {document.name})"
+                    )
                 await asyncio.sleep(_PAUSE)
     except TimeoutError:
         why = _reason(last.get("status", {}))
@@ -130,20 +143,21 @@ def _report(done: Sequence[tuple[View, str]], options: Options) -> None:
             "namespace": each["metadata"]["namespace"],
             "name": each["metadata"]["name"],
             "uid": each["metadata"]["uid"],
-            "result": verdict,
+            "result": result,
         }
-        for each, verdict in done
+        for each, result in done
     ]
     if options.output is Output.TABLE:
-        sys.stdout.writelines(f"gpuworkload.agentaflow.io/{item['name']} {item['result']}\n" for item in items)
+        lines = (f"gpuworkload.agentaflow.io/{item['name']} {item['result']}" for item in items)
+        sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
         return
     columns = (
         Column("NAMESPACE", lambda item: item["namespace"]),
         Column("NAME", lambda item: item["name"]),
         Column("RESULT", lambda item: item["result"]),
     )
-    sheet = PrintedTable(columns, items)
-    listing = Listing("Submission", items, sheet, sheet, lambda item: f"gpuworkload.agentaflow.io/{item['name']}")
+    table = PrintedTable(columns, items)
+    listing = Listing("Submission", items, table, table, lambda item: f"gpuworkload.agentaflow.io/{item['name']}")
     sys.stdout.write(render(listing, options))
 
 
@@ -151,21 +165,24 @@ def _read(file: str) -> str:
     try:
         return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
-        why = "it is no UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
         raise RefusedInputError(
             f"cannot read {file}: {why}; name a file (example: gpu-scheduler submit my-workload.yaml)"
         ) from error
 
 
-def _home(document: Document, options: Options, api: ApiClient) -> str:
-    """Its own namespace, else the one that is meant; both must agree where both are said."""
+def _namespace(document: Document, options: Options, api: ApiClient) -> str:
+    """Return the document's namespace, else the namespace of the options or the context.
+
+    RefusedInputError if the document and the options name different namespaces.
+    """
     if document.namespace and options.namespace and document.namespace != options.namespace:
         raise RefusedInputError(
             f"cannot submit {document}: its namespace is {document.namespace}, and -n says {options.namespace}; "
             f"leave one of the two out (example: -n {document.namespace})"
         )
-    meant = namespace_of(options, api) or api.namespace or "default"
-    return document.namespace or meant
+    default = namespace_of(options, api) or api.namespace or "default"
+    return document.namespace or default
 
 
 def _path(namespace: str, name: str) -> str:
@@ -189,12 +206,21 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _said(answer: ApiResponse) -> str:
+def message_of(answer: ApiResponse) -> str:
+    """Return the API server's HTTP status and message in one line."""
     from gpu_scheduler.kube.http.client import status_message
 
     return f"HTTP {answer.status}: {' '.join(status_message(answer).split())}"
 
 
-def _reason(told: View) -> str:
-    message, reason = told.get("message"), told.get("reason")
-    return str(message or reason or "the controller has not looked at it yet (gpu-scheduler status)")
+def _waits_in_vain(status: View) -> bool:
+    """Whether the workload waits for a reason that only a change of the pod or of the nodes cures."""
+    from gpu_scheduler.core.reasons import Reason, is_permanent
+
+    word = status.get("reason")
+    return status.get("phase") == "Pending" and word in tuple(Reason) and is_permanent((Reason(word), False))
+
+
+def _reason(status: View) -> str:
+    message, reason = status.get("message"), status.get("reason")
+    return str(message or reason or "the controller has not reconciled it yet (gpu-scheduler status)")

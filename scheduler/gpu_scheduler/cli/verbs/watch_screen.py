@@ -29,19 +29,19 @@ _STYLES: Final = {"bad": "red", "odd": "yellow", "good": "green"}
 
 @contextmanager
 def live_screen(*, wide: bool) -> Iterator[Callable[[Mapping[Key, View]], None]]:
-    """Something to show facts with; the last of them stay on the terminal."""
+    """Yield a function that draws a view. The last view remains on the terminal."""
     with Live(console=Console(), auto_refresh=False) as live:
         yield lambda view: live.update(screen(view, datetime.now(UTC), wide=wide), refresh=True)
 
 
 def screen(view: Mapping[Key, View], now: datetime, *, wide: bool = False) -> Group:
-    """The whole of it."""
+    """Return the whole screen: headline, nodes, workloads."""
     nodes = [each for (kind, _, _), each in view.items() if kind == NODE]
     workloads = [each for (kind, _, _), each in view.items() if kind != NODE]
-    cards, pods = nodes_listing(nodes), workloads_listing(workloads, namespaces=True, now=now)
+    gpus, pods = nodes_listing(nodes), workloads_listing(workloads, namespaces=True, now=now)
     return Group(
         Text(f"{_headline(nodes, workloads, now)}\n", style="bold"),
-        _table(cards.wide if wide else cards.table),
+        _table(gpus.wide if wide else gpus.table),
         Text(),
         _table(pods.wide if wide else pods.table),
     )
@@ -56,12 +56,12 @@ def _headline(nodes: list[View], workloads: list[View], now: datetime) -> str:
     )
 
 
-def _table(sheet: PrintedTable) -> Table:
+def _table(printed: PrintedTable) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-    for column in sheet.columns:
+    for column in printed.columns:
         table.add_column(column.title, overflow="ellipsis", no_wrap=True)
-    for row in sheet.rows:
-        table.add_row(*(_text(cell(column.show(row))) for column in sheet.columns))
+    for row in printed.rows:
+        table.add_row(*(_text(cell(column.show(row))) for column in printed.columns))
     return table
 
 

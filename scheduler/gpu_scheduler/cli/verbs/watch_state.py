@@ -1,4 +1,4 @@
-"""What `watch` has been shown, as facts, and what is new in them since the last look."""
+"""The state of `watch`: nodes and pods from the watches, and the changes since the last view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_scheduler.cli.snapshot import ledger_of
 from gpu_scheduler.cli.views import node_view, pod_view
 from gpu_scheduler.core.ledger.availability import node_devices
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
-from gpu_scheduler.core.text import number_of
+from gpu_scheduler.core.text import number_of, printable
 from gpu_scheduler.kube.resource import EventHandlerFuncs
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 View = dict[str, Any]
 Key = tuple[str, str, str]
-"""Kind, namespace, name: in this order they are shown."""
+"""Kind, namespace, name; views are sorted in this order."""
 
 NODE, WORKLOAD = "Node", "Workload"
 
 
 class _Table(dict[str, T], Generic[T]):
-    """What one watch shows, by key; `handler` is where it delivers."""
+    """The objects of one watch, by key; the watch calls `handler`."""
 
     def __init__(self, key: Callable[[T], str], changed: asyncio.Event) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class _Table(dict[str, T], Generic[T]):
 
 
 class WatchState:
-    """Nodes, pods and monitors as the watches show them."""
+    """Nodes, pods and monitors' Leases from the watches. `changed` is set when any of them changes."""
 
     def __init__(
         self,
@@ -58,34 +58,42 @@ class WatchState:
         namespace: str | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        *,
+        leases_read: bool = True,
     ) -> None:
-        """Workloads of `namespace` only are told, where one is given."""
+        """`namespace` limits the workloads that are shown; None shows all.
+
+        Without `leases_read` nobody knows whether monitors are silent.
+        """
         self.changed = asyncio.Event()
+        self._leases_read = leases_read
         self._installation = installation
         self._namespace = namespace
         self._clock, self._wall = clock, wall
         self._monitor_leases = MonitorLeases()
         self.nodes: _Table[ListedNode] = _Table(lambda seen: seen.node.name, self.changed)
         self.pods: _Table[ListedPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
-        self.residents: _Table[ForeignPod] = _Table(lambda foreign_pod: foreign_pod.ref.uid, self.changed)
-        self.monitors = EventHandlerFuncs(self._heard, self._gone)
+        self.foreign_pods: _Table[ForeignPod] = _Table(lambda foreign_pod: foreign_pod.ref.uid, self.changed)
+        self.monitors = EventHandlerFuncs(self._monitor_applied, self._monitor_forgotten)
 
     def tick(self) -> None:
-        """Notice whose monitor has fallen silent."""
+        """Check for monitors whose Lease has expired; set `changed` if there is one."""
         if list(self._monitor_leases.expired(self._clock())):
             self.changed.set()
 
     def view(self) -> dict[Key, View]:
-        """Nodes and workloads as the other verbs tell them, in the order in which they are shown."""
+        """Return nodes and workloads as the verbs `nodes` and `workloads` print them, in the same order."""
         strategy = self._installation.strategy
         nodes = [replace(each.node, stale=self._monitor_leases.stale(name)) for name, each in self.nodes.items()]
         pods = [each.pod for each in self.pods.values()]
-        known, ledger = ledger_of(self._installation.policy, nodes, pods, self.residents.values())
-        told = [pod_view(each, strategy) for each in self.pods.values()]
-        mine = [each for each in told if self._namespace in {None, each["namespace"]}]
+        known, ledger = ledger_of(self._installation.policy, nodes, pods, self.foreign_pods.values())
+        views = [pod_view(each, strategy) for each in self.pods.values()]
+        mine = [each for each in views if self._namespace in {None, each["namespace"]}]
         return {
             **{
-                (NODE, "", states.node.name): node_view(states, self.nodes[states.node.name].devices)
+                (NODE, "", states.node.name): node_view(
+                    states, self.nodes[states.node.name], leases_read=self._leases_read
+                )
                 for states in node_devices(known, ledger)
             },
             **{
@@ -94,17 +102,17 @@ class WatchState:
             },
         }
 
-    def _heard(self, sighting: MonitorLease) -> None:
-        if self._monitor_leases.seen(sighting, now=self._clock(), wall=self._wall()):
+    def _monitor_applied(self, lease: MonitorLease) -> None:
+        if self._monitor_leases.seen(lease, now=self._clock(), wall=self._wall()):
             self.changed.set()
 
-    def _gone(self, sighting: MonitorLease) -> None:
-        if self._monitor_leases.gone(sighting.node):
+    def _monitor_forgotten(self, lease: MonitorLease) -> None:
+        if self._monitor_leases.gone(lease.node):
             self.changed.set()
 
 
 def changes(before: Mapping[Key, View], after: Mapping[Key, View]) -> Iterator[tuple[str, Key, View]]:
-    """What is new, other, or gone, in kubectl's words for it."""
+    """List the differences as (type, key, view); the types are those of watch events: ADDED, MODIFIED, DELETED."""
     for key, view in after.items():
         if before.get(key) != view:
             yield "MODIFIED" if key in before else "ADDED", key, view
@@ -114,13 +122,11 @@ def changes(before: Mapping[Key, View], after: Mapping[Key, View]) -> Iterator[t
 
 
 def line_of(change: str, key: Key, view: View) -> str:
-    """One change in one line: of what, and how it is now."""
+    """Return one change as one printable line: the object and its new state."""
     kind, namespace, name = key
     called = f"{namespace}/{name}" if namespace else name
-    start = f"{kind.lower():<8}  {called:<32}"
-    if change == "DELETED":
-        return f"{start}  gone"
-    return f"{start}  {_node_line(view) if kind == NODE else _workload_line(view)}"
+    state = "gone" if change == "DELETED" else _node_line(view) if kind == NODE else _workload_line(view)
+    return printable(f"{kind.lower():<8}  {called:<32}  {state}")
 
 
 def _node_line(view: View) -> str:
@@ -129,7 +135,7 @@ def _node_line(view: View) -> str:
     words = [
         "Ready" if view["ready"] else "NotReady",
         *["cordoned"] * view["cordoned"],
-        *["monitor silent"] * view["stale"],
+        *["monitor stale"] * bool(view["stale"]),
         f"{total}, {gpus['held']} held, {gpus['available']} free",
         *([] if view["utilization"] is None else [f"{view['utilization']}% busy", view["health"]]),
     ]
@@ -139,4 +145,4 @@ def _node_line(view: View) -> str:
 def _workload_line(view: View) -> str:
     if view["node"]:
         return f"{view['phase']} on {view['node']}, {marked(view, gpus_of(view['devices']))}"
-    return f"{marked(view, view['phase'])}: {view['message'] or 'not looked at yet'}"
+    return f"{marked(view, view['phase'])}: {view['message'] or 'not tried yet'}"

@@ -1,4 +1,4 @@
-"""Why a pod cannot have a line of its map or a node: one function a question.
+"""Filters: why a pod cannot have a line of its map or a node. One function checks one condition.
 
-LAW: a filter asks and changes nothing.
+LAW: a filter reads and changes nothing.
 """

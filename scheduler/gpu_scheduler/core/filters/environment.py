@@ -1,7 +1,7 @@
-"""What every container must carry in its environment, and what is wrong with what it carries: the bind gate.
+"""The bind gate: which environment variables every container must have, and what is wrong with those it has.
 
-LAW: the webhook completes an environment by the same functions by which the bind gate insists on it. A container sees
-no device that is not booked for its pod.
+LAW: the webhook completes an environment with the same functions with which the bind gate checks it. A container sees
+no device that its pod does not hold.
 """
 
 from itertools import chain
@@ -11,6 +11,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import MAX_VALUE
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.pods.visible_devices import FIELD_ENTRY, carried, keepable
 from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
@@ -19,28 +20,34 @@ _BY_BUS: Final = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
 
 _KEPT_RULE: Final = (
     "what a container keeps must be GPU numbers, or full UUIDs GPU-<uuid> or MIG-<uuid>, of one kind, as a map writes "
-    f'them, separated by single commas, at most {MAX_VALUE} characters; or "" or "-1" for no GPU'
+    f'them, separated by single commas, at most {MAX_VALUE} characters, or "" or "-1" for no GPU'
 )
 
+_DEBUGGING: Final = (
+    "leave the variable out: it sees what its pod's containers see; "
+    "if the pod already has this container, make the pod anew"
+)
+"""The remedy for an ephemeral container. Nobody can change or remove one that a pod has."""
+
 BY_FIELD: Final = (FIELD_ENTRY, _BY_BUS)
-"""What a container needs to see the devices that are decided when its pod is placed."""
+"""The variables that a container needs if its devices are decided when its pod is placed."""
 
 
 def required_env(value: str) -> tuple[EnvVar, EnvVar]:
-    """What a container needs to see the devices `value`, numbered as the map numbers them."""
+    """Return the variables that a container needs to see the devices `value`, numbered as the map numbers them."""
     return EnvVar(names.VISIBLE_DEVICES, value), _BY_BUS
 
 
 def missing(container: Container, needed: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
-    """Those of `needed` that the container does not set at all, in the order given."""
+    """Return those of `needed` that the container does not set at all, in the order given."""
     names_set = {entry.name for entry in container.env or ()}
     return tuple(entry for entry in needed if entry.name not in names_set)
 
 
 def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | None:
-    """What the container sets to something else than `needed`, and may not keep.
+    """Check that the container sets no variable of `needed` to another value, unless it may keep that value.
 
-    Of two entries with one name the last wins, so every one is looked at.
+    If two entries have one name, the last one is valid. Therefore every entry is checked.
     """
     by_name = {entry.name: entry for entry in needed}
     for entry in container.env or ():
@@ -48,19 +55,19 @@ def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unsc
         if need is None or entry in {need, FIELD_ENTRY}:
             continue
         if container.kind is ContainerKind.EPHEMERAL:
-            # keep-env does not speak for it: it comes when the pod's devices are booked already.
+            # keep-env does not apply: an ephemeral container is added when the pod already holds its devices.
             if entry != carried(pod.environment.containers):
-                return _other(container, entry, need, "leave the variable out: it sees what its pod's containers see")
+                return _other(container, entry, need, _DEBUGGING)
         elif not pod.request.keep_env:
-            keep = f', or keep it with annotation {names.KEEP_ENV}: "true"' if keepable(entry) else ""
-            return _other(container, entry, need, f"leave the variable out{keep}, and create the pod anew")
+            keep = f' or keep it with annotation {names.KEEP_ENV}: "true"' if keepable(entry) else ""
+            return _other(container, entry, need, made_anew(f"leave the variable out{keep}"))
         elif not keepable(entry):
             return _not_kept(container, entry)
     return None
 
 
-def lacks(container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | None:
-    """What the container does not carry although the webhook adds it to every one."""
+def missing_env(container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | None:
+    """Check that the container has all of `needed`. The webhook adds them to every container."""
     gaps = missing(container, needed)
     if not gaps:
         return None
@@ -72,20 +79,21 @@ def lacks(container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | N
 
 
 def _other(container: Container, entry: EnvVar, need: EnvVar, remedy: str) -> Unschedulable:
-    own = "takes it from elsewhere (valueFrom)" if entry.value is None else f"says {quote(entry.value)}"
-    what = f"cannot set {_shown(need)} in container {quote(container.name)}: it {own} itself"
+    own = "takes it from elsewhere (valueFrom)" if entry.value is None else f"says {quote(entry.value)} itself"
+    what = f"cannot set {_shown(need)} in container {quote(container.name)}: it {own}"
     return Unschedulable(Reason.ENV_CONFLICT, what, remedy)
 
 
 def _not_kept(container: Container, entry: EnvVar) -> Unschedulable:
     if entry.name == names.DEVICE_ORDER:
-        rule = f"it must be {quote(names.PCI_BUS_ID)}, the order by which GPUs are numbered and booked"
-        remedy = "leave the variable out, and create the pod anew"
+        rule = f"it must be {quote(names.PCI_BUS_ID)}, the order in which this scheduler numbers GPUs"
+        remedy = "leave the variable out"
     else:
         rule = _KEPT_RULE
-        remedy = f'correct it (example: {names.VISIBLE_DEVICES}: "0,1"), or leave it out, and create the pod anew'
+        remedy = f'correct it (example: {names.VISIBLE_DEVICES}: "0,1") or leave it out'
     own = f"{entry.name} from elsewhere (valueFrom)" if entry.value is None else _shown(entry)
-    return Unschedulable(Reason.ENV_CONFLICT, f"cannot keep {own} in container {quote(container.name)}: {rule}", remedy)
+    what = f"cannot keep {own} in container {quote(container.name)}: {rule}"
+    return Unschedulable(Reason.ENV_CONFLICT, what, made_anew(remedy))
 
 
 def _shown(entry: EnvVar) -> str:
@@ -93,19 +101,20 @@ def _shown(entry: EnvVar) -> str:
 
 
 def environment_complete(pod: Pod, value: str | None, *, by_field: bool) -> Unschedulable | None:
-    """Every container carries the devices `value`, or reads them from our annotation. After the bind it is too late.
+    """Check that every container has the devices `value`, or reads them from our annotation.
 
-    `by_field`: the webhook had to write the annotation's name, because it could not know the value. Where nobody can
-    know it yet, it is None, and no literal is right.
+    This must be checked before the bind: later it cannot be corrected. `by_field`: the webhook wrote a reference to the
+    annotation, because it could not know the value. `value` is None if it is not known now either. Then no literal
+    value is right.
     """
     needed = BY_FIELD if value is None else required_env(value)
     written = BY_FIELD if by_field else needed
     containers = pod.environment.containers
     if all(container.env == written for container in containers):
         return None
-    # A conflict first, wherever it stands: the webhook would refuse it, with the same words.
+    # A conflict in any container is reported first: the webhook refuses it with the same message.
     obstacles = chain(
         (conflict(pod, each, written) for each in containers if conflict(pod, each, needed) is not None),
-        (lacks(container, written) for container in containers),
+        (missing_env(container, written) for container in containers),
     )
     return next((unschedulable for unschedulable in obstacles if unschedulable is not None), None)

@@ -1,10 +1,12 @@
-"""Whether a pod can have what its map line asks for: one function a question, which answers None or an Obstacle.
+"""Filters of devices and indices: can a pod have what its map line asks for? Each returns None or an Unschedulable.
 
-LAW: a question reads and answers; it changes nothing and knows no other question. What a node must have beside its
-GPUs is asked in fitting.py.
+LAW: a filter changes nothing and calls no other filter. node_filters.py has the filters of everything except GPUs.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import (
@@ -23,100 +25,127 @@ from gpu_scheduler.core.nodes.inventory import UNREAD, Health
 from gpu_scheduler.core.nodes.nodes import ANY_NODE, Node, Nodes
 from gpu_scheduler.core.pods.placement_map import PlacementMap, device_kind
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.refs import PodRef, WorkloadKey
+from gpu_scheduler.core.text import number_of
 
-_ROLLING = (
+_ROLLING: Final = (
     "in a rolling update the old pod must go first: maxUnavailable of at least 1, "
-    "OnDelete where lines swap GPUs, or a spare line in the map"
+    "OnDelete or Recreate where lines swap GPUs, or a spare line in the map"
 )
+_SPARE_LINE: Final = made_anew("add a line to the map")
+_OTHER_GPU: Final = made_anew("name another GPU")
+_OTHER_GPUS: Final = made_anew("name other GPUs")
+_OTHER_NODE: Final = made_anew("name another node")
+
+_KINDS: Final = {"number": "number", "GPU": "UUID", "MIG": "MIG UUID"}
+"""The kinds of names of a device, in words."""
+
+_MOST_HOLDERS: Final = 3
+"""Of the pods that hold what a pod waits for, this many are named. The others are counted."""
 
 
-def cards_exist(devices: Iterable[str], node: Node) -> Unschedulable | None:
-    """The node has these devices, as far as its inventory can tell."""
+def devices_exist(devices: Iterable[str], node: Node) -> Unschedulable | None:
+    """Check that the node's inventory has these devices. A node without an inventory passes."""
     inventory = node.inventory
     if inventory is None:
         return None
     for device in devices:
         checked = inventory.has_uuids or device_kind(device) == "number"
         if checked and inventory.find(device) is None:
-            have = f"cards 0 to {len(inventory.cards) - 1}" if inventory.cards else "no cards"
+            have = f"GPUs 0 to {len(inventory.devices) - 1}" if inventory.devices else "no GPUs"
             return Unschedulable(
                 Reason.GPU_NOT_FOUND,
                 f"cannot find GPU {device} on node {node.name}: its inventory has {have}",
-                f"name one that it has: kubectl get node {node.name} -o jsonpath="
-                f"'{{.metadata.annotations.agentaflow\\.gpu/devices}}{{.status.capacity.nvidia\\.com/gpu}}'",
+                f"{made_anew('name one that it has')}; which there are: kubectl gpu-scheduler nodes -o wide",
                 frozenset({NodeChanged(node.name, Aspect.INVENTORY)}),
             )
     return None
 
 
 def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) -> Unschedulable | None:
-    """No other pod of the workload has this index, terminating ones included."""
+    """Check that no other pod of the workload has this index. Terminating pods count too."""
     holder = ledger.index_holder(workload, index)
     if holder is None:
         return None
-    remedy = "wait until it ends, or give this pod another index; a rolling update needs maxUnavailable of at least 1"
+    remedy = f"wait until it ends, delete it, or {made_anew('write another index')}"
+    if workload.owner_kind:
+        remedy += "; a rolling update needs maxUnavailable of at least 1"
     thing = f"index {index} of this workload"
     return _held(Reason.INDEX_HELD, thing, holder, remedy, nodes, IndexChanged(workload, index))
 
 
 def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Ledger, nodes: Nodes) -> Unschedulable:
-    """Why a pod that would take any line of the map finds none."""
+    """Return why a pod that would take any line of the map finds none."""
     lines = len(placement_map.indices)
-    every = f"every index of the map ({lines} line{'s' if lines > 1 else ''}) is held or claimed"
-    holders = (ledger.index_holder(workload, index) for index in placement_map.indices)
-    holder = next((each for each in holders if each is not None), None)
-    if holder is None:
-        remedy = "add a line to the map, or run fewer replicas"
+    every = f"every index of the map ({number_of(lines, 'line')}) is held or claimed"
+    held = ((index, ledger.index_holder(workload, index)) for index in placement_map.indices)
+    shown = list(islice(((index, holder) for index, holder in held if holder is not None), _MOST_HOLDERS))
+    owned = "run fewer replicas than the map has lines" if workload.owner_kind else "run fewer pods with this map"
+    if not shown:
+        remedy = f"wait until the pods that wait for these indices are gone, {owned}, or {_SPARE_LINE}"
         return Unschedulable(Reason.NO_FREE_INDEX, every, remedy, frozenset({AnyIndexFreed(workload)}))
-    return _held(
+    (index, first), *others = shown
+    found = _held(
         Reason.NO_FREE_INDEX,
-        f"{every}, and index {holder.index}",
-        holder,
-        f"run fewer replicas than the map has lines; {_ROLLING}",
+        f"{every}, and index {index}",
+        first,
+        f"{owned}; {_ROLLING}" if workload.owner_kind else f"wait until one ends, {owned}, or {_SPARE_LINE}",
         nodes,
         AnyIndexFreed(workload),
     )
+    more = f", and {lines - len(shown)} more" if lines > len(shown) else ""
+    return replace(found, detail="".join(f", index {index} by {holder.ref}" for index, holder in others) + more)
 
 
 def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unschedulable | None:
-    """Nobody else holds the devices, except those that may share them."""
+    """Check that no other pod holds the devices, except pods that may share them."""
+    blocking: dict[str, tuple[str, Hold]] = {}
     for device in claim.devices:
         for holder in ledger.devices.rivals(claim.node, device):
-            if holder.ref.uid == claim.ref.uid or ledger.devices.may_share(claim, holder, device, policy.sharing):
-                continue
-            if device in holder.devices:
-                thing = f"GPU {device} of {claim.node}"
-            else:
-                thing = f"GPU {device} of {claim.node}, as {','.join(holder.devices)},"
-            card = ledger.devices.card(claim.node, device) if device in holder.devices else ""
-            wake = DeviceChanged(claim.node, card)
-            return _held(Reason.GPU_HELD, thing, holder, _cure(claim, holder, policy), nodes, wake)
-    return None
+            if holder.ref.uid != claim.ref.uid and not ledger.devices.may_share(claim, holder, device, policy.sharing):
+                blocking.setdefault(holder.ref.uid, (device, holder))
+    if not blocking:
+        return None
+    (device, first), *others = blocking.values()
+    thing = f"GPU {device} of {claim.node}"
+    if device not in first.devices:
+        thing += f", as {','.join(first.devices)},"
+    key = ledger.devices.key(claim.node, device) if device in first.devices else ""
+    freed = DeviceChanged(claim.node, key)
+    found = _held(Reason.GPU_HELD, thing, first, _remedy(claim, list(blocking.values()), policy), nodes, freed)
+    shown = others[: _MOST_HOLDERS - 1]
+    more = f", and {number_of(len(others) - len(shown), 'more pod')}" if len(others) > len(shown) else ""
+    return replace(found, detail="".join(f", GPU {device} by {holder.ref}" for device, holder in shown) + more)
 
 
 def gpu_healthy(claim: Hold, node: Node) -> Unschedulable | None:
-    """The monitor calls no card of the claim unhealthy; its silence binds nobody who named the card."""
+    """Check that the monitor reports no device of the claim as unhealthy.
+
+    A monitor that reports nothing does not stop a pod that names its devices.
+    """
     plugin_chooses = node.advertised is not None and claim.limit
     if node.inventory is None or plugin_chooses:
         return None
     for device in claim.devices:
         part = node.inventory.find(device)
-        if part is not None and node.readings.get(part.card, UNREAD).health is Health.UNHEALTHY:
+        if part is not None and node.readings.get(part.index, UNREAD).health is Health.UNHEALTHY:
             return Unschedulable(
                 Reason.GPU_UNHEALTHY,
                 f"cannot use GPU {device} of {node.name}: its monitor reports it unhealthy",
-                f"name another GPU in the map, or repair it and wait for the monitor; it says why: "
-                f"kubectl get node {node.name} -o jsonpath='{{.metadata.annotations.agentaflow\\.gpu/devices}}'",
+                f"repair it and wait for the monitor, or {_OTHER_GPU}; why: kubectl gpu-scheduler health",
                 frozenset({NodeChanged(node.name, Aspect.HEALTH)}),
             )
     return None
 
 
 def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | None:
-    """Where a device plugin hands out cards, nobody may hold one by name: the plugin would not know of it."""
+    """Check that a node has no pods of both kinds: devices by name, and devices from a device plugin.
+
+    The plugin does not know which devices are held by name.
+    """
     if node.advertised is None:
         return None
     other: PodRef | None = None
@@ -124,33 +153,38 @@ def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | Non
         holder = ledger.devices.named_holder(node.name)
         other = None if holder is None else holder.ref
     elif claim.devices:
-        other = ledger.occupancy.plugin_user(node.name)
+        other = ledger.used_resources.plugin_user(node.name)
     if other is None:
         return None
-    held = "by its name" if claim.limit else "of the device plugin's choice"
+    held, edit = ("by name", "leave out the") if claim.limit else ("of the device plugin's choice", "add a")
     return Unschedulable(
         Reason.GPU_HELD,
-        f"GPUs of {node.name} are held by {other} {held}, and nobody can tell whether they are this pod's",
-        f"wait until it ends, name another node, or give all pods of a node a limit of {names.GPU_RESOURCE}, or none",
+        f"GPUs of {node.name} are held by {other} {held}, and it is unknown whether these are the pod's",
+        "wait until it ends, delete it, or " + made_anew(f"{edit} limit of {names.GPU_RESOURCE} or name another node"),
         frozenset({DeviceChanged(node.name, "")}),
     )
 
 
-def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: UsedResources) -> Unschedulable | None:
-    """The device plugin has as many cards left as the pod's limit asks for."""
+def plugin_devices_left(pod: Pod, node: Node, nodes: Nodes, used_resources: UsedResources) -> Unschedulable | None:
+    """Check that the device plugin has as many devices left as the pod's limit asks for."""
     asked = pod.gpu_limit
     if not asked or (node.advertised is None and (node.inventory is not None or not nodes.advertising)):
-        # Nobody hands out cards here: the limit is only a count.
+        # No device plugin hands out devices here: the limit is only a count.
         return None
     total = node.allocatable.get(names.GPU_RESOURCE, 0)
-    used = occupancy.used(node.name, names.GPU_RESOURCE)
+    used = used_resources.used(node.name, names.GPU_RESOURCE)
     if asked <= total - used:
         return None
+    # Without any, its device plugin may be starting.
+    beyond = asked > total > 0
+    if beyond:
+        first = "no waiting helps: ask for fewer GPUs"
+    else:
+        first = "wait until pods there end," if total else "start its device plugin,"
     return Unschedulable(
         Reason.NOT_ENOUGH_GPUS,
-        f"cannot get {asked} {names.GPU_RESOURCE} on node {node.name}: "
-        f"{used} of {total} are used, {max(total - used, 0)} are free",
-        "wait until pods there end, or name another node",
+        f"cannot get {asked} {names.GPU_RESOURCE} on node {node.name}",
+        f"{first} or {_OTHER_NODE}",
         frozenset(
             {
                 ResourceFreed(node.name, names.GPU_RESOURCE),
@@ -159,14 +193,15 @@ def cards_left(pod: Pod, node: Node, nodes: Nodes, occupancy: UsedResources) -> 
                 NodeChanged(ANY_NODE, Aspect.INVENTORY),
             }
         ),
-        about=node.name,
+        detail=f": {used} of {total} are used, {max(total - used, 0)} are free",
+        beyond=beyond,
     )
 
 
 def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     reason: Reason, thing: str, holder: Hold, remedy: str, nodes: Nodes, freed: ClusterEvent
 ) -> Unschedulable:
-    """`thing` is held; by whom, and what helps."""
+    """Return an Unschedulable that says which pod holds `thing`, and the remedy."""
     what = f"{thing} is held by {holder.ref}"
     if holder.deleting_since is None:
         return Unschedulable(reason, what, remedy, frozenset({freed}))
@@ -181,28 +216,34 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
             f"kubectl describe pod -n {holder.ref.namespace} {holder.ref.name}"
         )
         return Unschedulable(reason, what, remedy, cured_by)
-    state = "is not Ready" if isinstance(node, Node) else "does not exist any more"
-    return Unschedulable(
-        reason,
-        f"{what}, and its node {holder.node} {state}, so nothing confirms its end",
-        f"bring {holder.node} back or, when its machine is certainly off, let Kubernetes give it up: "
-        f"kubectl taint node {holder.node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
-        cured_by,
-    )
+    if isinstance(node, Node):
+        state = "is not Ready"
+        remedy = f"bring {holder.node} back, so that its kubelet ends that pod, or {_OTHER_NODE}"
+    else:
+        state = "does not exist any more"
+        remedy = "wait until Kubernetes deletes that pod, about a minute after its node"
+    what = f"{what}, and its node {holder.node} {state}, so no kubelet confirms its end"
+    return Unschedulable(reason, what, remedy, cured_by)
 
 
-def _cure(claim: Hold, holder: Hold, policy: Policy) -> str:
-    """What helps against a holder that is alive."""
-    if _one_owner(claim, holder):
+def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy) -> str:
+    """Return the remedy if the first holder is not terminating. `blocking` has each holder with a device."""
+    (device, first), *others = blocking
+    if _one_owner(claim, first):
         return _ROLLING
-    remedy = "wait until it ends, delete it, or name another GPU in the map"
+    if others:
+        remedy, share = f"wait until they end, delete them, or {_OTHER_GPUS}", "share, make all of these"
+    else:
+        kind = "" if device in first.devices else _KINDS.get(device_kind(first.devices[0]) or "", "")
+        other_gpu = made_anew(f"name another GPU by its {kind}") if kind else _OTHER_GPU
+        remedy, share = f"wait until it ends, delete it, or {other_gpu}", "share it, make both"
     if policy.sharing is Sharing.SAME_WORKLOAD:
-        remedy += f'; to share it, both pods need annotation {names.SHARING}: "any"'
+        remedy += f'; to {share} pods anew with annotation {names.SHARING}: "any"'
     return remedy
 
 
 def _one_owner(one: Hold, other: Hold) -> bool:
-    """Whether one controller made both, though maybe from two versions of its map."""
+    """Whether one controller made both pods, possibly from two versions of its map."""
     if one.workload is None or other.workload is None or not one.workload.owner_kind:
         return False
     first, second = one.workload, other.workload

@@ -1,7 +1,6 @@
-"""Whether a node takes a pod, apart from GPUs: one function a question, which answers None or an Obstacle.
+"""Filters of nodes: does a node take a pod, apart from GPUs? Each returns None or an Unschedulable.
 
-LAW: a question reads and answers; it changes nothing and knows no other question. A new check is one more function
-here.
+LAW: a filter changes nothing and calls no other filter. A new check is one more function here.
 """
 
 from collections.abc import Iterator
@@ -11,8 +10,9 @@ from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, ResourceFreed
 from gpu_scheduler.core.ledger.used_resources import PODS, PORTS, UsedResources
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import NodeSelectorTerm, Taint
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm, Taint
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
@@ -24,69 +24,104 @@ _CONDITIONS: Final = frozenset(
         Taint("node.kubernetes.io/unreachable", "", "NoSchedule"),
     }
 )
-"""Taints that a controller derives from what `node_usable` reads itself: they only come and go later."""
+"""Ignored taints. A controller derives them from fields that `node_ready` and
+`node_schedulable` read, and sets and removes them later."""
 
-_BARRING: Final = frozenset({"NoSchedule", "NoExecute"})
+_BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _COMMON: Final = (PODS, "cpu", "memory", "ephemeral-storage")
 _UNITS: Final = ("B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_ELSEWHERE: Final = "let the map name another node"
 
 
-def node_usable(pod: Pod, node: Node) -> Unschedulable | None:
-    """The node is Ready, and pods may be put on it."""
-    if not node.ready:
-        return Unschedulable(
-            Reason.NODE_NOT_READY,
-            f"cannot use node {node.name}: it is not Ready",
-            f"see why: kubectl describe node {node.name}",
-            frozenset({NodeChanged(node.name, Aspect.READY)}),
-        )
-    if node.unschedulable and not pod.constraints.tolerates(_CORDON):
-        return Unschedulable(
-            Reason.NODE_UNSCHEDULABLE,
-            f"cannot use node {node.name}: it is cordoned",
-            f"kubectl uncordon {node.name}",
-            frozenset({NodeChanged(node.name, Aspect.UNSCHEDULABLE)}),
-        )
-    return None
+def failures(pod: Pod, node: Node, used_resources: UsedResources) -> Iterator[Unschedulable | None]:
+    """Run all filters of this module. Yield what each says."""
+    yield from closed(pod, node)
+    yield resources_left(pod, node, used_resources)
+    yield ports_free(pod, node, used_resources)
+
+
+def closed(pod: Pod, node: Node) -> Iterator[Unschedulable | None]:
+    """Run the filters that do not depend on the pods of the node. Yield what each says."""
+    for check in (node_selected, resources_exist, taints_tolerated, node_schedulable, node_ready):
+        yield check(pod, node)
+
+
+def node_ready(_: Pod, node: Node) -> Unschedulable | None:
+    """Check that the node is Ready."""
+    if node.ready:
+        return None
+    return Unschedulable(
+        Reason.NODE_NOT_READY,
+        f"cannot use node {node.name}: it is not Ready",
+        f"wait until it is Ready; why it is not: kubectl describe node {node.name}",
+        frozenset({NodeChanged(node.name, Aspect.READY)}),
+    )
+
+
+def node_schedulable(pod: Pod, node: Node) -> Unschedulable | None:
+    """Check that the node is not cordoned for this pod."""
+    if not node.unschedulable or pod.constraints.tolerates(_CORDON):
+        return None
+    return Unschedulable(
+        Reason.NODE_UNSCHEDULABLE,
+        f"cannot use node {node.name}: it is cordoned",
+        f"kubectl uncordon {node.name}",
+        frozenset({NodeChanged(node.name, Aspect.UNSCHEDULABLE)}),
+    )
 
 
 def taints_tolerated(pod: Pod, node: Node) -> Unschedulable | None:
-    """The pod tolerates every taint that keeps pods off the node."""
+    """Check that the pod tolerates every taint that keeps pods off the node."""
     for taint in node.taints:
-        if taint.effect in _BARRING and taint not in _CONDITIONS and not pod.constraints.tolerates(taint):
+        if taint.effect in _BLOCKING_EFFECTS and taint not in _CONDITIONS and not pod.constraints.tolerates(taint):
             return Unschedulable(
                 Reason.TAINT_NOT_TOLERATED,
                 f"cannot use node {node.name}: the pod does not tolerate its taint {quote(str(taint))}",
-                "add a toleration for it to the pod's template, "
-                f"or remove the taint: kubectl taint node {node.name} {taint.key}:{taint.effect}-",
+                f"remove it: kubectl taint node {node.name} {taint.key}:{taint.effect}-, "
+                f"or {_anew(pod, 'add a toleration')}",
                 frozenset({NodeChanged(node.name, Aspect.TAINTS)}),
             )
     return None
 
 
 def node_selected(pod: Pod, node: Node) -> Unschedulable | None:
-    """The pod's node selector and required node affinity mean the node that its map line names."""
+    """Check that the pod's node selector and required node affinity match the node."""
     for key, value in pod.constraints.selector.items():
         if node.labels.get(key) != value:
-            return _mismatch(node, f"nodeSelector asks for {quote(f'{key}={value}')}, {_label(node, key)}")
+            why = f"nodeSelector asks for {quote(f'{key}={value}')}, {_label(node, key)}"
+            return _mismatch(pod, node, why, "nodeSelector", NodeSelectorRequirement(key, "In", (value,)))
     terms = pod.constraints.affinity
     if terms is None or any(term.matches(node.labels, node.name) for term in terms):
         return None
-    return _mismatch(node, f"required node affinity does not allow it, {_closest(node, terms)}")
+    unmet, why = _closest(node, terms)
+    return _mismatch(pod, node, f"required node affinity does not allow it, {why}", "the affinity", unmet)
 
 
-def room_left(pod: Pod, node: Node, occupancy: UsedResources) -> Unschedulable | None:
-    """What the pod asks for is there beside what all pods of the node take; cards of a plugin are not asked here."""
+def resources_exist(pod: Pod, node: Node) -> Unschedulable | None:
+    """Check that the node has as much of each resource as the pod requests, if it were empty."""
     for resource, asked, there in requested_of(pod, node):
-        used = occupancy.used(node.name, resource)
-        if asked > there - used:
-            return _short(node, resource, (asked, used, there))
+        if asked > there:
+            return Unschedulable(
+                Reason.INSUFFICIENT_RESOURCES,
+                f"cannot fit on node {node.name}: asks for {_called(asked, resource)}, and the node has "
+                f"{_shown(there, resource)} in all",
+                f"no waiting helps: {_anew(pod, 'lower the request')}",
+                frozenset({NodeChanged(node.name, Aspect.ALLOCATABLE)}),
+                beyond=True,
+            )
+    return None
+
+
+def resources_left(pod: Pod, node: Node, used_resources: UsedResources) -> Unschedulable | None:
+    """Check that the node has enough left of each resource that the pod requests, except devices of a device plugin."""
+    for resource, asked, there in requested_of(pod, node):
+        used = used_resources.used(node.name, resource)
+        if there - used < asked <= there:
+            return _insufficient(pod, node, resource, (asked, used, there))
     return None
 
 
 def requested_of(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
-    """Each resource that the pod asks for and the node counts: how much is asked, and how much is there in all."""
+    """Yield each resource that the pod requests and the node counts, with the requested and the allocatable amount."""
     requests = {PODS: 1, **pod.resource_request.requests}
     for resource in (*_COMMON, *sorted(requests.keys() - {*_COMMON, names.GPU_RESOURCE})):
         asked, there = requests.get(resource, 0), _allocatable(node, resource)
@@ -94,29 +129,44 @@ def requested_of(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
             yield resource, asked, there
 
 
-def ports_free(pod: Pod, node: Node, occupancy: UsedResources) -> Unschedulable | None:
-    """No pod of the node has a host port that this one needs."""
+def ports_free(pod: Pod, node: Node, used_resources: UsedResources) -> Unschedulable | None:
+    """Check that no pod of the node has a host port that this pod needs."""
     for port in sorted(pod.resource_request.ports, key=str):
-        holder = occupancy.port_holder(node.name, port)
+        holder = used_resources.port_holder(node.name, port)
         if holder is not None:
             ref, taken = holder
             how = "" if taken == port else f" as {taken}"
             return Unschedulable(
                 Reason.PORT_IN_USE,
                 f"cannot use host port {port} of node {node.name}: {ref} has it{how}",
-                f"wait until that pod ends, take another hostPort, or {_ELSEWHERE}",
+                f"wait until that pod ends, delete it, or {_anew(pod, 'take another hostPort')}",
                 frozenset({ResourceFreed(node.name, PORTS)}),
             )
     return None
 
 
-def _mismatch(node: Node, why: str) -> Unschedulable:
+def _anew(pod: Pod, edit: str) -> str:
+    """Return a remedy that edits the pod's text. If the pod has a map, another node is a remedy too."""
+    return made_anew(edit if pod.request.line is None else f"{edit} or name another node")
+
+
+def _mismatch(pod: Pod, node: Node, why: str, field: str, unmet: NodeSelectorRequirement | None) -> Unschedulable:
+    """Return why the labels of the node do not match. A label is a remedy if `unmet` is about labels."""
+    label = "" if unmet is None else f"label the node: kubectl label node {node.name} {_matching(node, unmet)}, or "
     return Unschedulable(
         Reason.NODE_AFFINITY_MISMATCH,
         f"cannot use node {node.name}: the pod's {why}",
-        f"{_ELSEWHERE}, correct the pod's template, or label the node: kubectl label node {node.name} KEY=VALUE",
+        label + _anew(pod, f"correct {field}"),
         frozenset({NodeChanged(node.name, Aspect.LABELS)}),
     )
+
+
+def _matching(node: Node, unmet: NodeSelectorRequirement) -> str:
+    """Return the arguments of `kubectl label` that make the expression match. VALUE stands for the reader's choice."""
+    if unmet.operator in {"NotIn", "DoesNotExist"}:
+        return f"{unmet.key}-"
+    value = unmet.values[0] if unmet.operator == "In" and unmet.values else "VALUE"
+    return f"{unmet.key}={value}{' --overwrite' if unmet.key in node.labels else ''}"
 
 
 def _label(node: Node, key: str) -> str:
@@ -124,38 +174,42 @@ def _label(node: Node, key: str) -> str:
     return "which it does not have" if value is None else f"and it has {quote(f'{key}={value}')}"
 
 
-def _closest(node: Node, terms: tuple[NodeSelectorTerm, ...]) -> str:
-    """Why the first term that says anything does not match."""
+def _closest(node: Node, terms: tuple[NodeSelectorTerm, ...]) -> tuple[NodeSelectorRequirement | None, str]:
+    """Return why the first term that has expressions does not match: its first unmet one, if about a label, and why."""
     for term in terms:
         unmet = term.unmet(node.labels, node.name)
         if unmet is not None:
             others = f", and none of its other {len(terms) - 1} matches" if len(terms) > 1 else ""
-            return f"{quote(str(unmet))} does not hold{others}"
-    return "it has no term that could match"
+            return unmet if unmet in term.labels else None, f"{quote(str(unmet))} does not hold{others}"
+    return None, "it has no term that could match"
 
 
 def _allocatable(node: Node, resource: str) -> int | None:
-    """How much of it the node gives to pods; None when it does not count that."""
+    """Return how much of a resource the node gives to pods.
+
+    For `pods`, None means that the node does not count them.
+    """
     return node.allocatable.get(PODS) if resource == PODS else node.allocatable.get(resource, 0)
 
 
-def _short(node: Node, resource: str, amounts: tuple[int, int, int]) -> Unschedulable:
-    """Too little of a resource is free; `amounts` are asked, used and there in all."""
+def _insufficient(pod: Pod, node: Node, resource: str, amounts: tuple[int, int, int]) -> Unschedulable:
+    """Return why too little of a resource is free. `amounts` are requested, used and allocatable."""
     asked, used, there = amounts
-    left = max(there - used, 0)
-    if asked > there:
-        remedy = f"no waiting helps: lower the request in the pod's template, or {_ELSEWHERE}"
-    else:
-        remedy = f"wait until pods of that node end, delete some, lower the request, or {_ELSEWHERE}"
-    thing = _called(asked, resource)
     return Unschedulable(
         Reason.INSUFFICIENT_RESOURCES,
-        f"cannot fit on node {node.name}: asks for {thing}, {_shown(used, resource, up=True)} of "
-        f"{_shown(there, resource)} are used, {_shown(left, resource)} are free",
-        remedy,
+        f"cannot fit on node {node.name}: asks for {_called(asked, resource)}",
+        f"wait until pods of that node end{_less(pod, resource)}",
         frozenset({ResourceFreed(node.name, resource), NodeChanged(node.name, Aspect.ALLOCATABLE)}),
-        about=f"{thing} on node {node.name}",
+        detail=f", {_shown(used, resource, up=True)} of {_shown(there, resource)} are used, "
+        f"{_shown(max(there - used, 0), resource)} are free",
     )
+
+
+def _less(pod: Pod, resource: str) -> str:
+    """Return what else helps a pod that asks for too much. No pod can ask for less than to be one pod."""
+    if resource != PODS:
+        return f", delete some, or {_anew(pod, 'lower the request')}"
+    return " or delete some" if pod.request.line is None else f", delete some, or {made_anew('name another node')}"
 
 
 def _called(asked: int, resource: str) -> str:
@@ -166,7 +220,11 @@ def _called(asked: int, resource: str) -> str:
 
 
 def _shown(amount: int, resource: str, *, up: bool = False) -> str:
-    """An amount in people's units; what is asked and used is rounded up, the rest down: it never seems to fit."""
+    """Return an amount in units for people.
+
+    `up` rounds up, for requested and used amounts. Others are rounded down, so that the numbers never look as if the
+    pod would fit.
+    """
     if resource == "cpu":
         return _decimal(amount, 1000, 3)
     if not amount or not _in_bytes(resource):

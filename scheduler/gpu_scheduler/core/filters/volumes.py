@@ -1,21 +1,23 @@
-"""Whether a pod's volumes can be had on a node: claims, the volumes they are bound to, and their classes.
+"""Whether a pod can use its volumes on a node: claims, the volumes that they are bound to, and storage classes.
 
-LAW: constant time a claim. A claim that waits for its first consumer is given a node only when nothing else is in the
-way.
+LAW: constant time for each claim. A claim that waits for its first consumer gets a node only if all other filters pass.
 """
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, Storage, StorageChanged
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.constraints import NodeSelectorTerm
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 T = TypeVar("T")
+
+_OTHER_CLAIM: Final = made_anew("name another claim or another node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,45 +28,45 @@ class VolumeClaim:
     name: str
     volume: str | None = None
     storage_class: str | None = None
-    """None where none was given: then a volume is looked for at once, and none is made."""
+    """None if the claim names none. Then Kubernetes looks for an existing volume at once and provisions none."""
     selected_node: str | None = None
-    """The node on which its provisioner is to make the volume."""
+    """The node for which its provisioner must make the volume."""
     deleting: bool = False
     complete: bool = True
-    """False where `volume` is only what its author asked for, and the cluster has not bound it yet."""
+    """False if `volume` is only what the author asked for, and the cluster has not bound the claim yet."""
 
     def __str__(self) -> str:
-        """As kubectl's users write it."""
+        """Return NAMESPACE/NAME."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A PersistentVolume; `affinity` None can be reached from every node."""
+    """A PersistentVolume. If `affinity` is None, every node can reach it."""
 
     name: str
     affinity: tuple[NodeSelectorTerm, ...] | None = None
 
     def is_reached_from(self, node: Node) -> bool:
-        """Whether one of its terms means `node`."""
+        """Whether the volume has no affinity, or one of its terms matches `node`."""
         return self.affinity is None or any(term.matches(node.labels, node.name) for term in self.affinity)
 
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """How volumes of this class come about."""
+    """A StorageClass: how its volumes are made."""
 
     name: str
     waits_for_consumer: bool
     provisions: bool = True
-    """False where its volumes are made by hand: no annotation brings one forth."""
+    """False if its volumes are made by hand. Then no annotation of the claim creates a volume."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """All is well, but the pod's volumes are yet to be made on `node`.
+    """All filters pass, but volumes of the pod must still be made on `node`.
 
-    `claims` are the names of those that do not say so yet; `unschedulable` is what the pod waits for meanwhile.
+    `claims` are the names of the claims that have no selected node yet. `unschedulable` says what the pod waits for.
     """
 
     claims: tuple[str, ...]
@@ -73,46 +75,49 @@ class Selection:
 
 
 class Volumes:
-    """What is known of the cluster's storage."""
+    """The cluster's claims, volumes and storage classes."""
 
     __slots__ = ("_claims", "_classes", "_volumes")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._claims: dict[str, VolumeClaim] = {}
         self._volumes: dict[str, Volume] = {}
         self._classes: dict[str, StorageClass] = {}
 
     def claim_applied(self, claim: VolumeClaim) -> frozenset[ClusterEvent]:
-        """Take the claim as it is now; answers who may want to know."""
+        """Store the claim. Return the cluster events that its change causes."""
         return _take(self._claims, Storage.CLAIM, str(claim), claim)
 
     def claim_forgotten(self, claim: VolumeClaim) -> frozenset[ClusterEvent]:
-        """Take the claim as gone; answers who may want to know."""
+        """Remove the claim. Return the cluster events that this causes."""
         return _drop(self._claims, Storage.CLAIM, str(claim))
 
     def volume_applied(self, volume: Volume) -> frozenset[ClusterEvent]:
-        """Take the volume as it is now; answers who may want to know."""
+        """Store the volume. Return the cluster events that its change causes."""
         return _take(self._volumes, Storage.VOLUME, volume.name, volume)
 
     def volume_forgotten(self, volume: Volume) -> frozenset[ClusterEvent]:
-        """Take the volume as gone; answers who may want to know."""
+        """Remove the volume. Return the cluster events that this causes."""
         return _drop(self._volumes, Storage.VOLUME, volume.name)
 
     def class_applied(self, storage_class: StorageClass) -> frozenset[ClusterEvent]:
-        """Take the class as it is now; answers who may want to know."""
+        """Store the storage class. Return the cluster events that its change causes."""
         return _take(self._classes, Storage.CLASS, storage_class.name, storage_class)
 
     def class_forgotten(self, storage_class: StorageClass) -> frozenset[ClusterEvent]:
-        """Take the class as gone; answers who may want to know."""
+        """Remove the storage class. Return the cluster events that this causes."""
         return _drop(self._classes, Storage.CLASS, storage_class.name)
 
-    def look(self, pod: Pod, node: Node) -> Unschedulable | Selection | None:
-        """What keeps the pod's volumes from `node`, or what must be done first; None when all are there."""
+    def filter(self, pod: Pod, node: Node) -> Unschedulable | Selection | None:
+        """Return why the pod cannot use its volumes on `node`, or which volumes must be made first.
+
+        Return None if all are ready.
+        """
         answers = [self._ask(f"{pod.ref.namespace}/{name}", node) for name in dict.fromkeys(pod.claims)]
         obstacles = [answer for answer in answers if isinstance(answer, Unschedulable)]
         if obstacles:
-            # A volume that is elsewhere stays there, whatever becomes of the others: that is told first.
+            # A volume that `node` cannot reach is reported first: a change of the other claims does not help.
             return min(obstacles, key=lambda unschedulable: unschedulable.reason is not Reason.NODE_AFFINITY_MISMATCH)
         awaited = [answer for answer in answers if isinstance(answer, VolumeClaim)]
         if not awaited:
@@ -122,7 +127,10 @@ class Volumes:
         return Selection(unselected, node.name, unschedulable)
 
     def _ask(self, key: str, node: Node) -> Unschedulable | VolumeClaim | None:
-        """None when its volume is there for `node`; the claim itself when its volume is yet to be made there."""
+        """Return None if `node` can reach the claim's volume.
+
+        Return the claim itself if its volume must still be made there.
+        """
         claim = self._claims.get(key)
         if claim is None:
             return _not_bound(key, f"cannot find claim {quote(key)}", "create it")
@@ -134,7 +142,7 @@ class Volumes:
             return _not_bound(
                 key,
                 f"claim {claim} asks for volume {quote(claim.volume)} and is not bound to it",
-                f"free that volume or name another; see {_describe(claim)}",
+                f"free that volume, or create the claim anew with another; see {_describe(claim)}",
             )
         return self._ask_bound(claim, claim.volume, node)
 
@@ -149,21 +157,21 @@ class Volumes:
         return Unschedulable(
             Reason.NODE_AFFINITY_MISMATCH,
             f"volume {name} of claim {claim} cannot be reached from node {node.name}",
-            f"use a node that matches the volume's node affinity (kubectl describe pv {name}), or another claim",
+            f"{_OTHER_CLAIM}; which nodes it allows: kubectl describe pv {name}",
             frozenset({_claim_changed(str(claim)), cured_by, NodeChanged(node.name, Aspect.LABELS)}),
         )
 
     def _ask_unbound(self, claim: VolumeClaim, node: Node) -> Unschedulable | VolumeClaim:
         key = str(claim)
         if claim.storage_class is None:
-            return _not_bound(key, f"claim {claim} is not bound to a volume", f"see {_describe(claim)}")
+            return _not_bound(key, f"claim {claim} is not bound to a volume", _unbound(claim))
         storage_class = self._classes.get(claim.storage_class)
         cured_by = StorageChanged(Storage.CLASS, claim.storage_class)
         if storage_class is None:
             what = f"cannot find storage class {quote(claim.storage_class)} of claim {claim}"
             return _not_bound(key, what, "create the class, or the claim anew with one that exists", cured_by)
         if not storage_class.waits_for_consumer:
-            return _not_bound(key, f"claim {claim} is not bound to a volume", f"see {_describe(claim)}", cured_by)
+            return _not_bound(key, f"claim {claim} is not bound to a volume", _unbound(claim), cured_by)
         if not storage_class.provisions:
             what = f"claim {claim} is not bound, and its class {storage_class.name} makes no volumes"
             return _not_bound(
@@ -180,15 +188,17 @@ class Volumes:
 
 
 def _awaited(claims: list[VolumeClaim], node: Node) -> Unschedulable:
-    """Told in the same words before and after a claim is given its node, so that it is told once.
+    """Return the wait for the provisioner.
 
-    A provisioner that gives up takes the annotation back: every claim counts as a cure, not only the one named.
+    The text is the same before and after a claim gets its node, so that the event is written once. A provisioner that
+    gives up removes the annotation. Therefore a change of any claim requeues the pod, not only a change of the claim
+    that the text names.
     """
     first = claims[0]
     return Unschedulable(
         Reason.VOLUME_NOT_BOUND,
         f"claim {first} waits for its provisioner to make a volume on node {node.name}",
-        f"it comes by itself; see {_describe(first)}",
+        f"no action is needed; see {_describe(first)}",
         frozenset(_claim_changed(str(claim)) for claim in claims),
     )
 
@@ -199,6 +209,10 @@ def _not_bound(claim: str, what: str, remedy: str, *cured_by: ClusterEvent) -> U
 
 def _claim_changed(key: str) -> StorageChanged:
     return StorageChanged(Storage.CLAIM, key)
+
+
+def _unbound(claim: VolumeClaim) -> str:
+    return f"wait until it is; why it is not: {_describe(claim)}"
 
 
 def _describe(claim: VolumeClaim) -> str:

@@ -1,4 +1,4 @@
-"""Each device of a node and the sums: who holds it, how it is, and whether the next pod may have it."""
+"""The state of each device (holders, reading, availability), and sums over all devices."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,85 +14,88 @@ from gpu_scheduler.core.text import natural
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A card of a node, or a device that somebody holds though no inventory knows it (then `card` is None)."""
+    """A device of a node. `device` is None if a pod holds the device but no inventory knows it."""
 
     name: str
-    card: Device | None
+    device: Device | None
     reading: DeviceReading
     holders: tuple[Hold, ...]
-    """In order of name."""
+    """In order of the pods' names."""
     available: bool
-    """Whether the next pod may have it, where cards are taken by name."""
+    """Whether the next pod that names its devices may have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """A node's cards."""
+    """A node's devices."""
 
     node: Node
-    seats: tuple[DeviceState, ...]
+    devices: tuple[DeviceState, ...]
     unnamed: int
-    """How many its device plugin has handed out; nobody can tell which."""
+    """How many devices its device plugin has handed out. Which ones is unknown."""
 
     @property
     def total(self) -> int | None:
-        """How many there are; None where no inventory tells."""
-        return None if self.node.inventory is None else len(self.node.inventory.cards)
+        """Return the number of devices; None if the node has no inventory."""
+        return None if self.node.inventory is None else len(self.node.inventory.devices)
 
     @property
     def held(self) -> int:
-        """How many somebody holds."""
-        return sum(bool(state.holders) for state in self.seats) + self.unnamed
+        """Return how many devices pods hold."""
+        return sum(bool(state.holders) for state in self.devices) + self.unnamed
 
     @property
     def available(self) -> int:
-        """How many the next pod may have: free, not unhealthy, on a node that takes pods and whose monitor speaks."""
-        free = sum(state.available for state in self.seats)
+        """Return how many devices the next pod may have.
+
+        They are free and not unhealthy. The node is ready, schedulable and not stale.
+        """
+        free = sum(state.available for state in self.devices)
         if self.node.advertised is None:
             return free
         return max(0, min(free, self.node.allocatable.get(names.GPU_RESOURCE, 0)) - self.unnamed)
 
     @property
     def monitored(self) -> bool:
-        """Whether somebody reads its cards: a number of cards alone says nothing of how they are."""
-        return any(state.card is not None and state.card.memory is not None for state in self.seats)
+        """Whether a monitor reads its devices. A bare count of devices says nothing about their health."""
+        return any(state.device is not None and state.device.memory is not None for state in self.devices)
 
     @property
     def utilization(self) -> int | None:
-        """Mean of its cards, in percent; None where nobody reads them."""
-        read = [state.reading.utilization for state in self.seats if state.card is not None]
+        """Return the mean utilization of its devices, in percent; None if no monitor reads them."""
+        read = [state.reading.utilization for state in self.devices if state.device is not None]
         return round(sum(read) / len(read)) if self.monitored else None
 
     @property
     def health(self) -> Health | None:
-        """That of its worst card; None where nobody reads them."""
-        said = {state.reading.health for state in self.seats}
-        worst = (each for each in (Health.UNHEALTHY, Health.DEGRADED) if each in said)
+        """Return the health of its worst device; None if no monitor reads them."""
+        healths = {state.reading.health for state in self.devices}
+        worst = (each for each in (Health.UNHEALTHY, Health.DEGRADED) if each in healths)
         return next(worst, Health.HEALTHY) if self.monitored else None
 
 
 def node_devices(nodes: Iterable[Node], ledger: Ledger) -> Iterator[NodeDevices]:
-    """Every node's, node2 before node10. Costs what there is, so not for decisions."""
+    """Yield the devices of each node, node2 before node10. This reads all nodes and holds: too slow for decisions."""
     held: dict[str, list[Hold]] = {}
     for holder in ledger:
         held.setdefault(holder.node, []).append(holder)
     for node in sorted(nodes, key=lambda node: (natural(node.name), node.name)):
-        unnamed = 0 if node.advertised is None else ledger.occupancy.used(node.name, names.GPU_RESOURCE)
+        unnamed = 0 if node.advertised is None else ledger.used_resources.used(node.name, names.GPU_RESOURCE)
         known = _known(node, ledger)
-        yield NodeDevices(node, (*known, *_strange(node, held.get(node.name, ()), ledger)), unnamed)
+        yield NodeDevices(node, (*known, *_unknown(node, held.get(node.name, ()), ledger)), unnamed)
 
 
 def _known(node: Node, ledger: Ledger) -> Iterator[DeviceState]:
     takes_pods = node.ready and not node.unschedulable and not node.stale
-    for card in () if node.inventory is None else node.inventory.cards:
-        reading = node.readings.get(card.index, UNREAD)
-        holders = _ordered(ledger.devices.holders_of(node.name, card.index))
+    for device in () if node.inventory is None else node.inventory.devices:
+        reading = node.readings.get(device.index, UNREAD)
+        holders = _ordered(ledger.devices.holders_of(node.name, device.index))
         available = takes_pods and not holders and reading.health is not Health.UNHEALTHY
-        yield DeviceState(str(card.index), card, reading, holders, available)
+        yield DeviceState(str(device.index), device, reading, holders, available)
 
 
-def _strange(node: Node, held: Iterable[Hold], ledger: Ledger) -> Iterator[DeviceState]:
-    """Devices that somebody holds by a name that no inventory knows."""
+def _unknown(node: Node, held: Iterable[Hold], ledger: Ledger) -> Iterator[DeviceState]:
+    """Yield devices that a pod holds by a name that no inventory knows."""
     found: dict[str, dict[str, Hold]] = {}
     for holder in held:
         for device in () if ledger.devices.unnamed(holder) else holder.devices:
@@ -108,19 +111,19 @@ def _ordered(holders: Mapping[str, Hold]) -> tuple[Hold, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GpuCount:
-    """Of one node's cards, or of all."""
+    """Numbers of the devices of one node, or of all nodes."""
 
     total: int = 0
     available: int = 0
-    """How many the next pod may have."""
+    """How many devices the next pod may have."""
     read: int = 0
-    """How many a monitor reads."""
+    """How many devices a monitor reads."""
     utilization: int = 0
-    """The sum over those, in percent."""
+    """The sum of their utilization, in percent."""
 
     @property
     def mean(self) -> float:
-        """Of the cards that are read, in percent; 0 where there are none."""
+        """Return the mean utilization of the devices that a monitor reads, in percent; 0 if there are none."""
         return self.utilization / self.read if self.read else 0.0
 
 
@@ -128,7 +131,7 @@ _NONE: Final = GpuCount()
 
 
 class GpuTotals:
-    """Sums over all cards."""
+    """Sums over the devices of all nodes, updated for the nodes that changed."""
 
     __slots__ = ("_counts", "_ledger", "_number", "_sum")
 
@@ -139,14 +142,14 @@ class GpuTotals:
         self._sum = _NONE
 
     def take(self, nodes: Nodes, ledger: Ledger) -> GpuCount:
-        """All cards as they are now; costs what changed since the last time."""
-        changed = ledger.touched.since(self._number) if ledger is self._ledger else None
+        """Return the current sums. The cost depends on the number of nodes that changed since the last call."""
+        changed = ledger.generations.since(self._number) if ledger is self._ledger else None
         if changed is None:
             self._counts, self._sum = {}, _NONE
             changed = [node.name for node in nodes]
         for name in changed:
             self._count(name, nodes.resolve(name), ledger)
-        self._ledger, self._number = ledger, ledger.touched.now
+        self._ledger, self._number = ledger, ledger.generations.now
         return self._sum
 
     def _count(self, name: str, node: object, ledger: Ledger) -> None:
@@ -163,14 +166,14 @@ class GpuTotals:
 
 
 def _count_of(node: Node, ledger: Ledger) -> GpuCount:
-    """The same numbers as a Rack of cards.py gives, without telling who holds what."""
-    cards = () if node.inventory is None else node.inventory.cards
-    readings = [node.readings.get(card.index, UNREAD) for card in cards]
-    monitored = any(card.memory is not None for card in cards)
+    """Return the same numbers as NodeDevices, without the holders."""
+    devices = () if node.inventory is None else node.inventory.devices
+    readings = [node.readings.get(device.index, UNREAD) for device in devices]
+    monitored = any(device.memory is not None for device in devices)
     return GpuCount(
-        total=len(cards),
+        total=len(devices),
         available=_available(node, ledger) if node.ready and not node.unschedulable and not node.stale else 0,
-        read=len(cards) if monitored else 0,
+        read=len(devices) if monitored else 0,
         utilization=sum(reading.utilization for reading in readings) if monitored else 0,
     )
 
@@ -178,10 +181,10 @@ def _count_of(node: Node, ledger: Ledger) -> GpuCount:
 def _available(node: Node, ledger: Ledger) -> int:
     held = ledger.devices.held(node.name)
     free = sum(
-        str(card.index) not in held and node.readings.get(card.index, UNREAD).health is not Health.UNHEALTHY
-        for card in (() if node.inventory is None else node.inventory.cards)
+        str(device.index) not in held and node.readings.get(device.index, UNREAD).health is not Health.UNHEALTHY
+        for device in (() if node.inventory is None else node.inventory.devices)
     )
     if node.advertised is None:
         return free
-    unnamed = ledger.occupancy.used(node.name, names.GPU_RESOURCE)
+    unnamed = ledger.used_resources.used(node.name, names.GPU_RESOURCE)
     return max(0, min(free, node.allocatable.get(names.GPU_RESOURCE, 0)) - unnamed)

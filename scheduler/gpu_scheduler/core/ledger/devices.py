@@ -1,16 +1,15 @@
-"""Who holds which card of which node, whatever name the card goes by.
+"""Which pod holds which device of which node, by any of the device's names.
 
-LAW: holders are kept by real node and card; index, UUID and MIG slices of one card meet there. Where the node's
-inventory cannot tell two kinds of name apart, they are taken to mean the same card.
+LAW: holds are stored by real node name and by GPU, so that an index, a UUID and the MIG devices of one GPU are found
+together. If the node's inventory does not relate two kinds of names, they count as the same device.
 """
 
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, combinations
-from typing import Final
 
-from gpu_scheduler.core.cluster_events import ClusterEvent, DeviceChanged, QuotaChanged
+from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent, DeviceChanged, QuotaChanged
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.latest import LatestHold
 from gpu_scheduler.core.ledger.namespace_usage import NOTHING_HELD, Held, NamespaceUsage, NodeDevice
@@ -18,8 +17,6 @@ from gpu_scheduler.core.nodes.inventory import DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement_map import device_kind
 from gpu_scheduler.core.policy import Sharing
-
-_NOBODY: Final[frozenset[ClusterEvent]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +31,34 @@ class Conflict:
 
 @dataclass(slots=True)
 class _NodeDevices:
-    """The cards of one node."""
+    """The devices of one node."""
 
     inventory: Inventory | None = None
     plugin: bool = False
-    """Whether a device plugin hands out cards here."""
+    """Whether a device plugin hands out devices here."""
     holders: dict[str, Hold] = field(default_factory=dict)
-    cards: dict[str, dict[str, Hold]] = field(default_factory=dict)
-    kinds: dict[str, dict[str, Hold]] = field(default_factory=dict)
-    """By kind of name: who uses such names."""
-    loose: dict[str, dict[str, Hold]] = field(default_factory=dict)
-    """Likewise, but only names that the inventory does not know."""
-    crowded: dict[str, None] = field(default_factory=dict)
-    """Keys of cards that two pods hold."""
+    by_device: dict[str, dict[str, Hold]] = field(default_factory=dict)
+    by_kind: dict[str, dict[str, Hold]] = field(default_factory=dict)
+    """Holders by the kind of name that they use (number, GPU or MIG)."""
+    unknown_by_kind: dict[str, dict[str, Hold]] = field(default_factory=dict)
+    """Holders by kind of name, only for names that the inventory does not know."""
+    contended: dict[str, None] = field(default_factory=dict)
+    """Keys of devices that more than one pod holds."""
 
     def part(self, device: str) -> tuple[str, DevicePart | None]:
-        """The card's key, and where the inventory has it; a device unknown to it is a card of its own."""
+        """Return the device's key and its part in the inventory.
+
+        If the inventory does not know it, return its name and None.
+        """
         part = None if self.inventory is None else self.inventory.find(device)
-        return (device if part is None else sys.intern(str(part.card))), part
+        return (device if part is None else sys.intern(str(part.index))), part
 
     def named(self, holder: Hold) -> tuple[str, ...]:
-        """What it claims by name: nothing where the device plugin chooses its cards."""
+        """Return the devices that the pod holds by name: none if the device plugin chooses its devices."""
         return () if self.plugin and holder.limit else holder.devices
 
     def held(self, holder: Hold) -> Held:
-        """What counts against the limit of its namespace."""
+        """Return what counts against the limit of the pod's namespace."""
         if not (holder.devices or holder.limit):
             return NOTHING_HELD
         named = [NodeDevice(holder.node, self.part(device)[1] or device) for device in self.named(holder)]
@@ -71,213 +71,231 @@ class _NodeDevices:
 
     def insert(self, holder: Hold) -> None:
         self.holders[holder.ref.uid] = holder
-        for table, key in self._places(holder):
+        for table, key in self._keys(holder):
             table.setdefault(key, {})[holder.ref.uid] = holder
-            if table is self.cards and len(table[key]) > 1:
-                self.crowded[key] = None
+            if table is self.by_device and len(table[key]) > 1:
+                self.contended[key] = None
 
     def remove(self, uid: str) -> set[str]:
-        """Answers the keys of the cards that it had."""
+        """Remove the pod. Return the keys of the devices that it held."""
         holder = self.holders.pop(uid)
         keys = set()
-        for table, key in self._places(holder):
+        for table, key in self._keys(holder):
             left = table.get(key, {})
             left.pop(uid, None)
             if not left:
                 table.pop(key, None)
-            if table is self.cards:
+            if table is self.by_device:
                 keys.add(key)
-                if len(left) < 2:  # noqa: PLR2004 - one alone is no crowd
-                    self.crowded.pop(key, None)
+                if len(left) < 2:  # noqa: PLR2004 - one alone is no contention
+                    self.contended.pop(key, None)
         return keys
 
-    def _places(self, holder: Hold) -> Iterator[tuple[dict[str, dict[str, Hold]], str]]:
+    def _keys(self, holder: Hold) -> Iterator[tuple[dict[str, dict[str, Hold]], str]]:
         for device in self.named(holder):
             key, part = self.part(device)
             kind = device_kind(device) or ""
-            yield self.cards, key
-            yield self.kinds, kind
+            yield self.by_device, key
+            yield self.by_kind, kind
             if part is None:
-                yield self.loose, kind
+                yield self.unknown_by_kind, kind
 
-    def strangers(self, device: str) -> Iterator[dict[str, Hold]]:
-        """Who uses names of another kind, where nobody can tell whether they mean this device."""
-        tables = self.kinds if self.part(device)[1] is None else self.loose
+    def other_kinds(self, device: str) -> Iterator[dict[str, Hold]]:
+        """Return the holders that use another kind of name, if these names may mean this device."""
+        tables = self.by_kind if self.part(device)[1] is None else self.unknown_by_kind
         kind = device_kind(device) if tables else None
         return (holders for other, holders in tables.items() if other != kind)
 
 
 class Devices:
-    """All holders by node and card."""
+    """All holders by node and device."""
 
-    __slots__ = ("_crowded", "_found", "_racks", "_recency", "usage")
+    __slots__ = ("_contended", "_found", "_latest", "_nodes", "usage")
 
     def __init__(self) -> None:
-        self._racks: dict[str, _NodeDevices] = {}
-        self._recency = LatestHold()
+        self._nodes: dict[str, _NodeDevices] = {}
+        self._latest = LatestHold()
         self.usage = NamespaceUsage()
-        self._crowded: set[str] = set()
-        """Nodes with a card that two pods hold."""
+        self._contended: set[str] = set()
+        """Nodes with a device that more than one pod holds."""
         self._found: dict[str, dict[Sharing, tuple[Conflict, ...]]] = {}
-        """The conflicts of crowded nodes, as far as nothing has changed there since."""
+        """Cached conflicts of the nodes in `_contended`. A change on a node removes its entry."""
 
     def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
-        """Take the node's inventory as it is now; answers whose question may have another answer."""
-        states = self._racks.setdefault(node.name, _NodeDevices())
+        """Store the node's inventory. Return the cluster events that its change causes."""
+        states = self._nodes.setdefault(node.name, _NodeDevices())
         plugin = node.advertised is not None
         if (states.inventory, states.plugin) == (node.inventory, plugin):
-            self._tidy(node.name)
-            return _NOBODY
-        keys = {"", *states.cards}
-        fresh = self._racks[node.name] = _NodeDevices(node.inventory, plugin)
+            self._after_change(node.name)
+            return NO_EVENTS
+        keys = {"", *states.by_device}
+        fresh = self._nodes[node.name] = _NodeDevices(node.inventory, plugin)
         used = {holder.ref.namespace: self.usage.used(holder.ref.namespace) for holder in states.holders.values()}
         for holder in states.holders.values():
             fresh.insert(holder)
             self.usage.drop(holder.ref.namespace, states.held(holder))
             self.usage.put(holder.ref.namespace, fresh.held(holder))
-        self._tidy(node.name)
-        # Two names may have turned out to mean one device.
+        self._after_change(node.name)
+        # The new inventory may show that two names mean one device. Then the namespace holds fewer devices.
         fewer = [QuotaChanged(namespace) for namespace, count in used.items() if self.usage.used(namespace) < count]
         return frozenset((*(DeviceChanged(node.name, key) for key in keys), *fewer))
 
     def put(self, holder: Hold) -> None:
-        """The pod holds its devices from now on."""
-        states = self._racks.setdefault(holder.node, _NodeDevices())
+        """Record that the pod holds its devices."""
+        states = self._nodes.setdefault(holder.node, _NodeDevices())
         states.insert(holder)
         self.usage.put(holder.ref.namespace, states.held(holder))
-        self._recency.put(holder)
-        self._tidy(holder.node)
+        self._latest.put(holder)
+        self._after_change(holder.node)
 
     def confirm(self, holder: Hold) -> None:
-        """The pod, which is here already, holds the same; only when it came is known better now."""
-        self._racks[holder.node].insert(holder)
-        self._recency.put(holder)
+        """Replace the hold of a recorded pod whose devices are the same. Only the time of its bind is new."""
+        self._nodes[holder.node].insert(holder)
+        self._latest.put(holder)
         self._found.pop(holder.node, None)
 
     def drop(self, holder: Hold) -> frozenset[ClusterEvent]:
-        """The pod holds them no longer; answers what is free."""
-        states = self._racks[holder.node]
+        """Remove the pod's hold. Return the cluster events of what became free."""
+        states = self._nodes[holder.node]
         held, keys = states.held(holder), states.remove(holder.ref.uid)
         self.usage.drop(holder.ref.namespace, held)
-        self._recency.drop(holder.ref.uid)
-        self._tidy(holder.node)
+        self._latest.drop(holder.ref.uid)
+        self._after_change(holder.node)
         freed = (DeviceChanged(holder.node, key) for key in {"", *keys}) if keys else ()
         quota = (QuotaChanged(holder.ref.namespace),) if held.named or held.unnamed else ()
         return frozenset((*freed, *quota))
 
     def asks(self, claim: Hold) -> tuple[int, int]:
-        """How many devices a pod asks for there, and how many of them no pod of its namespace holds yet."""
-        held = self._racks.get(claim.node, _NodeDevices()).held(claim)
+        """Return how many devices `claim` asks for. Return also how many of these no pod of its namespace holds yet."""
+        held = self._nodes.get(claim.node, _NodeDevices()).held(claim)
         return len(set(held.named)) + held.unnamed, self.usage.more(claim.ref.namespace, held)
 
-    def card(self, node: str, device: str) -> str:
-        """The key by which DeviceChanged names the card of a device."""
-        states = self._racks.get(node)
+    def key(self, node: str, device: str) -> str:
+        """Return the key by which DeviceChanged names this device."""
+        states = self._nodes.get(node)
         return device if states is None else states.part(device)[0]
 
     def rivals(self, node: str, device: str) -> tuple[Hold, ...]:
-        """Who claims this device, or one that may be the same, in order of name."""
-        states = self._racks.get(node)
+        """Return the pods that hold this device, or a device that may be the same, in order of name."""
+        states = self._nodes.get(node)
         if states is None:
             return ()
         found = {
             uid: holder
-            for uid, holder in states.cards.get(states.part(device)[0], {}).items()
+            for uid, holder in states.by_device.get(states.part(device)[0], {}).items()
             if any(states.same(device, other) for other in states.named(holder))
         }
-        for holders in states.strangers(device):
+        for holders in states.other_kinds(device):
             found.update(holders)
         return _ordered(found)
 
-    def holders_of(self, node: str, card: int) -> Mapping[str, Hold]:
-        """Who claims the card, a part of it, or something that may be it; by uid. Costs what that card has of them."""
-        states = self._racks.get(node)
+    def holders_of(self, node: str, index: int) -> Mapping[str, Hold]:
+        """Return by uid the pods that hold the device, a part of it, or a device that may be the same.
+
+        The cost depends only on the number of these pods.
+        """
+        states = self._nodes.get(node)
         if states is None:
             return {}
-        known = states.cards.get(str(card), {})
-        strangers = [holders for holders in states.strangers(str(card)) if holders]
-        return dict(chain.from_iterable(each.items() for each in (known, *strangers))) if strangers else known
+        known = states.by_device.get(str(index), {})
+        other_kinds = [holders for holders in states.other_kinds(str(index)) if holders]
+        return dict(chain.from_iterable(each.items() for each in (known, *other_kinds))) if other_kinds else known
 
     def held(self, node: str) -> Mapping[str, Mapping[str, Hold]]:
-        """The same for all cards of the node that anybody claims, by the card's key; beside them maybe other keys."""
-        states = self._racks.get(node)
+        """Return the holders of all held devices of the node, by the device's key and by uid.
+
+        There may be keys that the inventory does not know.
+        """
+        states = self._nodes.get(node)
         if states is None:
             return {}
-        if states.inventory is None or not states.loose:
-            return states.cards
-        found = {str(card.index): self.holders_of(node, card.index) for card in states.inventory.cards}
+        if states.inventory is None or not states.unknown_by_kind:
+            return states.by_device
+        found = {str(device.index): self.holders_of(node, device.index) for device in states.inventory.devices}
         return {key: holders for key, holders in found.items() if holders}
 
     def newest(self) -> Hold | None:
-        """Who came last of those who still hold devices: assumed ones, then by the time that their Binding wrote."""
-        newest = self._recency.newest()
-        return None if newest is None else self._racks[newest[0]].holders[newest[1]]
+        """Return the newest hold with devices, or None.
+
+        Assumed holds are the newest, then the time in the Binding decides.
+        """
+        newest = self._latest.newest()
+        return None if newest is None else self._nodes[newest[0]].holders[newest[1]]
 
     def named_holder(self, node: str) -> Hold | None:
-        """Who claims a device of the node by its name (the first by name)."""
-        states = self._racks.get(node)
-        holders = {} if states is None else {uid: each for uses in states.cards.values() for uid, each in uses.items()}
+        """Return the first pod, in order of name, that holds a device of the node by the device's name."""
+        states = self._nodes.get(node)
+        holders = (
+            {} if states is None else {uid: each for uses in states.by_device.values() for uid, each in uses.items()}
+        )
         return next(iter(_ordered(holders)), None)
 
     def may_share(self, one: Hold, other: Hold, device: str, sharing: Sharing) -> bool:
-        """Whether `other` may hold `device` of its node beside `one`."""
+        """Whether `other` may hold `device` of its node at the same time as `one`."""
         if sharing is Sharing.NONE:
             return False
         if sharing is Sharing.ANY or (one.sharing_any and other.sharing_any) or (one.shared and other.shared):
             return True
         if one.workload is None or one.workload != other.workload or one.index == other.index:
             return False
-        states = self._racks.get(other.node) or _NodeDevices()
+        states = self._nodes.get(other.node) or _NodeDevices()
         return all(any(states.part(name) == states.part(device) for name in holder.named) for holder in (one, other))
 
     def conflicts(self, sharing: Sharing) -> tuple[Conflict, ...]:
-        """Pairs that hold one device against the rules, in a stable order. Costs what shared nodes changed since."""
-        for node in self._crowded:
+        """Return pairs of pods that hold one device against the rules, in a stable order.
+
+        Only nodes that changed since the last call are checked again.
+        """
+        for node in self._contended:
             found = self._found.setdefault(node, {})
             if sharing not in found:
                 found[sharing] = tuple(self._conflicts_of(node, sharing))
-        return tuple(conflict for node in sorted(self._crowded) for conflict in self._found[node][sharing])
+        return tuple(conflict for node in sorted(self._contended) for conflict in self._found[node][sharing])
 
     def unnamed(self, holder: Hold) -> int:
-        """How many cards it has of the device plugin's choice."""
-        states = self._racks.get(holder.node)
+        """Return how many devices the device plugin chose for the pod."""
+        states = self._nodes.get(holder.node)
         return holder.limit if states is not None and states.plugin else 0
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """Everything that is noted, as pairs of key and value, for who compares two of these."""
-        for node, states in self._racks.items():
-            yield ("rack", node), (states.inventory, states.plugin)
-            for word, table in (("card", states.cards), ("kind", states.kinds), ("loose", states.loose)):
+        """List all entries as pairs of key and value, so that two ledgers can be compared."""
+        for node, states in self._nodes.items():
+            yield ("node", node), (states.inventory, states.plugin)
+            for word, table in (
+                ("device", states.by_device),
+                ("kind", states.by_kind),
+                ("unknown", states.unknown_by_kind),
+            ):
                 for key, holders in table.items():
                     yield (word, node, key), frozenset(holders)
-        for node in self._crowded:
-            yield ("crowded", node), True
-        yield from self._recency.entries()
+        for node in self._contended:
+            yield ("contended", node), True
+        yield from self._latest.entries()
         yield from self.usage.entries()
 
     def _conflicts_of(self, node: str, sharing: Sharing) -> Iterator[Conflict]:
-        states = self._racks[node]
-        # Where nothing is known of the cards, the names of a pod with a limit may count from its container.
+        states = self._nodes[node]
+        # Without an inventory, the numbers of a pod with a limit may count from 0 inside its container.
         vague = states.inventory is None
         proven = {uid: holder for uid, holder in states.holders.items() if not (vague and holder.limit)}
         for one, other in combinations(_ordered(proven), 2):
             for device in states.named(one):
-                # Names that may or may not mean one card are no proof of anything.
+                # Only names that certainly mean the same device prove a conflict.
                 met = any(states.same(device, claimed) for claimed in states.named(other))
                 if met and not self.may_share(one, other, device, sharing):
                     yield Conflict(node, device, one, other)
                     break
 
-    def _tidy(self, node: str) -> None:
-        """Note whether the node is crowded, and forget it when nothing is known of it."""
-        states = self._racks[node]
+    def _after_change(self, node: str) -> None:
+        """Update `_contended` and drop cached conflicts. Forget a node without holders, inventory and device plugin."""
+        states = self._nodes[node]
         self._found.pop(node, None)
-        if states.crowded:
-            self._crowded.add(node)
+        if states.contended:
+            self._contended.add(node)
         else:
-            self._crowded.discard(node)
+            self._contended.discard(node)
         if not states.holders and states.inventory is None and not states.plugin:
-            del self._racks[node]
+            del self._nodes[node]
 
 
 def _ordered(holders: dict[str, Hold]) -> tuple[Hold, ...]:

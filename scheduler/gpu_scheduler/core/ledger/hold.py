@@ -1,6 +1,6 @@
-"""What one pod holds, as far as its own text tells: from assume until it is gone or finished, terminating included.
+"""The hold of one pod. It lasts from assume until the pod is gone or finished. A terminating pod still holds.
 
-LAW: derived from the pod alone, so that every replica and every restart derives the same.
+LAW: a hold is derived from the pod alone, so that every replica and every restart derives the same.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ class Hold:
     ref: PodRef
     node: str
     devices: tuple[str, ...]
-    """What it claims, as it names them; an observer claims none."""
+    """Its devices, by the names that it uses. An observer holds none."""
     named: tuple[str, ...]
-    """Those of them that its own map line names on this node: what other lines of its map may share. As a rule all, and
-    then the same tuple."""
+    """Those of `devices` that its own map line names on this node. Other lines of its map may share them. These are
+    usually all devices, and then it is the same tuple."""
     limit: int
-    """Its limit of `nvidia.com/gpu`; where a device plugin answers that, it claims so many devices and none by name."""
+    """Its limit of `nvidia.com/gpu`. On a node with a device plugin, it holds this number of devices and none by
+    name."""
     workload: WorkloadKey | None
     """None when the pod has no readable map."""
     index: int | None
@@ -31,15 +32,15 @@ class Hold:
     assumed: bool
     """True until the watch shows the pod bound."""
     memory: int = 0
-    """MiB that it takes of each of its devices, as far as it says."""
+    """MiB that it takes of each of its devices; 0 if it does not say."""
     shared: bool = False
-    """A strategy placed it, and it leaves the rest of its devices' memory to others of its kind."""
+    """A strategy placed it, and it is not exclusive: other such pods may use the rest of its devices' memory."""
     assigned_at: str = ""
-    """When it was bound (RFC 3339, UTC, microseconds); empty while assumed: nothing is newer."""
+    """When it was bound (RFC 3339, UTC, microseconds). Empty while assumed: an assumed hold counts as the newest."""
 
 
 def assumed_hold(pod: Pod, placement: Placement) -> Hold:
-    """What `pod` will hold at `placement`, the place that its map line or a strategy gives it."""
+    """Return what `pod` will hold at `placement`. The placement comes from its map line or from a strategy."""
     request = pod.request
     kept = pod.environment.own_devices if request.keep_env else None
     devices = placement.devices + tuple(device for device in kept or () if device not in placement.devices)
@@ -53,7 +54,7 @@ def assumed_hold(pod: Pod, placement: Placement) -> Hold:
         None if request.line is None else request.line.workload,
         placement.index,
         request.sharing_any,
-        # It was not when this was decided; the watch will tell.
+        # The pod was not being deleted at the time of the decision. The watch shows a later change.
         None,
         assumed=True,
         memory=request.count.memory,
@@ -62,12 +63,12 @@ def assumed_hold(pod: Pod, placement: Placement) -> Hold:
 
 
 def hold_of(pod: Pod, node: str) -> Hold:
-    """What a live pod holds that is bound to `node`."""
+    """Return what `pod` holds. It must be bound to `node` and must not be finished."""
     request, assignment = pod.request, pod.assignment
     # Without our annotation no strategy chose its devices.
     by_strategy = assignment.devices is not None
     slot = None if request.line is None else request.line.slot
-    # A line may name the node by an alias; then our own annotation says what it meant.
+    # A line may name the node by an alias. Then our annotation has the real name.
     agrees = slot is not None and node in {slot.node, assignment.node}
     line = slot.devices if slot is not None and agrees else ()
     devices = () if request.observer else _devices_of(pod, line)
@@ -89,21 +90,21 @@ def hold_of(pod: Pod, node: str) -> Hold:
 
 
 def drifts(pod: Pod) -> bool:
-    """Whether a bound pod reads its devices from an annotation it does not have: it sees no GPU and holds none."""
+    """Whether a bound pod reads its devices from an annotation that it does not have. It sees no GPU and holds none."""
     environment = pod.environment
     return pod.assignment.devices is None and environment.own_devices is None and environment.reads_assignment
 
 
 def own_index(pod: Pod) -> tuple[WorkloadKey, int] | None:
-    """The one index that a pending pod can use, where its own text says which."""
+    """Return workload and index if a pending pod's own text says its index, otherwise None."""
     line = pod.request.line
     return None if line is None or line.index is None else (line.workload, line.index)
 
 
 def _devices_of(pod: Pod, line: tuple[str, ...]) -> tuple[str, ...]:
-    """The first that exists: the annotation of our Binding, a literal in its spec, its map line.
+    """Return the first that exists: the annotation of our Binding, a literal in its spec, its map line.
 
-    A literal that the pod keeps beside the map comes on top.
+    If the pod keeps its environment, the devices of the literal are added to those of annotation or line.
     """
     assigned, own, keep_env = pod.assignment.devices, pod.environment.own_devices, pod.request.keep_env
     if assigned is not None:

@@ -1,7 +1,7 @@
-"""Who holds which line of a map, and which line is free next.
+"""Which pod holds which line of a map, and which line is free next.
 
-LAW: the next free index costs constant amortised time, however long the map and however many pods have come and gone:
-a line is walked past once, and comes back by way of a heap when it is freed.
+LAW: the next free index costs constant amortised time, even if the map is long and many pods have come and gone. The
+search passes each line once. A line that is freed later comes from a heap.
 """
 
 from collections.abc import Generator, Iterator
@@ -12,40 +12,41 @@ from gpu_scheduler.core.pods.placement_map import PlacementMap
 from gpu_scheduler.core.refs import WorkloadKey
 
 _Table = dict[int, str | dict[str, None]]
-"""By index: who has it, and only where they are several a dictionary of them, which would cost more than the pod."""
+"""By index: the uid of the pod that has it. Only if several pods have it, a dictionary of uids: a dictionary for each
+index would take more memory than the pod."""
 
 
 @dataclass(slots=True)
 class _Pool:
-    """The lines of one workload's map that somebody has, and where to look for one that nobody has."""
+    """The lines of one workload's map that pods hold or claim, and the state of the search for free lines."""
 
     held: _Table = field(default_factory=dict)
     claimed: _Table = field(default_factory=dict)
     passed: int = 0
-    """How many of the map's lines, in order of index, have been walked past."""
+    """How many of the map's lines the search has passed, in order of index."""
     mark: int = -1
-    """The index of the last of them."""
+    """The index of the last line that the search has passed."""
     returned: list[int] = field(default_factory=list)
-    """Heap of indices below that mark that are free; some may be busy again."""
+    """Heap of free indices that the search has passed. Some may be busy again."""
     queued: set[int] = field(default_factory=set)
-    """Those in the heap."""
+    """The indices in `returned`, and those that a running `free` puts back when it ends."""
 
     def busy(self, index: int) -> bool:
         return index in self.held or index in self.claimed
 
-    def give_back(self, index: int) -> None:
+    def return_index(self, index: int) -> None:
         if index <= self.mark and not self.busy(index) and index not in self.queued:
             self.queued.add(index)
             heappush(self.returned, index)
 
     def free(self, placement_map: PlacementMap) -> Generator[int]:
-        """Free indices, lowest first; whoever asks may stop at any time."""
+        """Yield free indices, lowest first. The caller may stop at any time and must close the generator."""
         seen: list[int] = []
         try:
             while self.returned:
                 index = heappop(self.returned)
                 if self.busy(index) or placement_map.get(index) is None:
-                    # It comes back when it is freed.
+                    # It is pushed again when it is freed.
                     self.queued.discard(index)
                     continue
                 seen.append(index)
@@ -55,7 +56,7 @@ class _Pool:
                 index = self.mark = indices[self.passed]
                 self.passed += 1
                 if not self.busy(index):
-                    # From now on the heap has it: whoever can't have it must not walk here again.
+                    # From now on the heap has this index. If the caller cannot use it, no later search passes it again.
                     self.queued.add(index)
                     seen.append(index)
                     yield index
@@ -65,7 +66,7 @@ class _Pool:
 
 
 class Indices:
-    """Held and claimed indices of all workloads; nothing is kept of a workload that has neither."""
+    """Held and claimed indices of all workloads. A workload that has neither is forgotten."""
 
     __slots__ = ("_pools",)
 
@@ -73,35 +74,38 @@ class Indices:
         self._pools: dict[WorkloadKey, _Pool] = {}
 
     def hold(self, workload: WorkloadKey, index: int, uid: str) -> None:
-        """The pod has the index."""
+        """Record that the pod holds the index."""
         _note(self._pool(workload).held, index, uid)
 
     def release(self, workload: WorkloadKey, index: int, uid: str) -> None:
-        """The pod no longer has it."""
+        """Record that the pod no longer holds the index."""
         self._take_back(workload, self._pools[workload].held, index, uid)
 
     def claim(self, workload: WorkloadKey, index: int, uid: str) -> None:
-        """A pending pod can use no other index, so nobody who can use any is to take it."""
+        """Record that a pending pod can use only this index. Pods that can use any index do not get it."""
         _note(self._pool(workload).claimed, index, uid)
 
-    def unclaim(self, workload: WorkloadKey, index: int, uid: str) -> None:
-        """The pod is pending no longer."""
+    def withdraw(self, workload: WorkloadKey, index: int, uid: str) -> None:
+        """Withdraw the claim of a pod that is no longer pending."""
         self._take_back(workload, self._pools[workload].claimed, index, uid)
 
     def holders(self, workload: WorkloadKey, index: int) -> tuple[str, ...]:
-        """Who has the index, by uid; more than one only where somebody else than us bound them."""
+        """Return the uids of the pods that hold the index.
+
+        There are several only if another program bound one of them.
+        """
         pool = self._pools.get(workload)
         return () if pool is None else _uids(pool.held.get(index, {}))
 
     def free(self, workload: WorkloadKey, placement_map: PlacementMap) -> Generator[int]:
-        """The indices of the workload's map that nobody holds or claims, lowest first."""
+        """Yield the indices of the workload's map that no pod holds or claims, lowest first."""
         pool = self._pools.get(workload)
         if pool is None:
             return (index for index in placement_map.indices)
         return pool.free(placement_map)
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """Everything that is noted, as pairs of key and value, for who compares two of these."""
+        """List all entries as pairs of key and value, so that two ledgers can be compared."""
         for workload, pool in self._pools.items():
             for word, table in (("held", pool.held), ("claimed", pool.claimed)):
                 for index, uids in table.items():
@@ -119,7 +123,7 @@ class Indices:
             del uids[uid]
         if isinstance(uids, str) or not uids:
             del table[index]
-            pool.give_back(index)
+            pool.return_index(index)
         if not pool.held and not pool.claimed:
             del self._pools[workload]
 

@@ -1,7 +1,7 @@
-"""Which of our pods came last: where a strategy that takes turns goes on.
+"""The newest hold: round robin continues after its device.
 
-LAW: a change costs the logarithm of how many there are, and follows from the holders alone: times are those that the
-Bindings wrote. Only who is assumed has none yet, and is newer than all who have.
+LAW: the cost of a change is the logarithm of the number of holds. Everything is derived from the holds. Their times are
+those that the Bindings wrote. An assumed pod has no time yet, and counts as newer than all pods that have one.
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from typing import Final
 from gpu_scheduler.core.ledger.hold import Hold
 
 _SLACK: Final = 16
-"""Outlived entries that a short heap may have before it is made anew."""
+"""The heap may have twice as many entries as there are holds, and this many more, before it is rebuilt."""
 
 _Key = tuple[int, int, str, str]
-"""How it sorts, then its uid and its node."""
+"""A heap entry: -1 if assumed, else 0; the time with a minus sign; uid; node."""
 
 
 class LatestHold:
-    """Holders by when they came, newest first."""
+    """Holds in the order of their binds, newest first."""
 
     __slots__ = ("_came", "_heap", "_live")
 
@@ -26,10 +26,10 @@ class LatestHold:
         self._came = 0
         self._live: dict[str, _Key] = {}
         self._heap: list[_Key] = []
-        """Keys of the living, and of some who are gone."""
+        """Keys of all current holds, and of some former ones."""
 
     def put(self, holder: Hold) -> None:
-        """It came; who claims no device takes no turn."""
+        """Add a hold. A hold without devices is ignored, because it does not count for round robin."""
         if not holder.devices:
             return
         self._came += 1
@@ -42,11 +42,14 @@ class LatestHold:
             heapify(self._heap)
 
     def drop(self, uid: str) -> None:
-        """It is gone."""
+        """Remove the hold of this pod."""
         self._live.pop(uid, None)
 
     def newest(self) -> tuple[str, str] | None:
-        """Node and uid of who came last of those who are still there; of two at one moment, the first by uid."""
+        """Return node and uid of the newest current hold, or None.
+
+        If two have the same time, return the first by uid.
+        """
         while self._heap:
             first = self._heap[0]
             _, _, uid, node = first
@@ -56,13 +59,16 @@ class LatestHold:
         return None
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """Everything that is noted, as pairs of key and value, for who compares two of these."""
+        """List all entries as pairs of key and value, so that two ledgers can be compared."""
         for uid, (assumed, when, _, node) in self._live.items():
-            # In which order the assumed ones came is in nobody's list.
+            # A ledger that is rebuilt from a list does not know the order of assumed holds.
             yield ("came", uid), (node, 1 if assumed else when)
 
 
 def _moment(text: str) -> int:
-    """A time that sorts as a number, because all are written alike; 0, the oldest, when there is none."""
+    """Return a time as a number that sorts by time, because all times have one format.
+
+    An empty text gives 0, the oldest.
+    """
     digits = "".join(filter(str.isdecimal, text))
     return int(digits or "0")

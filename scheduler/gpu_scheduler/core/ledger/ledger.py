@@ -1,15 +1,15 @@
-"""Who holds which GPU and which index, and what is left of each node.
+"""Which pod holds which GPU and which index, and what is left of each node.
 
-LAW: no locks, no time, no search: every question and every change costs what the pod itself holds. All of it follows
-from the pods and nodes as the API shows them, so a ledger rebuilt from a list equals the live one, assumptions aside.
+LAW: no locks, no clock, no search: the cost of a query or change depends only on what the pod itself holds. Everything
+is derived from the pods and nodes as the API shows them. A ledger that is rebuilt from a list therefore equals the live
+one, except for assumed pods.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Final
 
-from gpu_scheduler.core.cluster_events import AnyIndexFreed, ClusterEvent, IndexChanged
+from gpu_scheduler.core.cluster_events import NO_EVENTS, AnyIndexFreed, ClusterEvent, IndexChanged
 from gpu_scheduler.core.ledger.devices import Conflict, Devices
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, drifts, hold_of, own_index
 from gpu_scheduler.core.ledger.indices import Indices
@@ -20,8 +20,6 @@ from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import WorkloadKey
-
-_NOBODY: Final[frozenset[ClusterEvent]] = frozenset()
 
 
 class Ledger:
@@ -34,9 +32,9 @@ class Ledger:
         "_policy",
         "_reserved",
         "devices",
+        "generations",
         "indices",
-        "occupancy",
-        "touched",
+        "used_resources",
     )
 
     def __init__(self, policy: Policy) -> None:
@@ -45,95 +43,105 @@ class Ledger:
         self._claims: dict[str, tuple[WorkloadKey, int]] = {}
         self._drifting: set[str] = set()
         self._reserved: set[str] = set()
-        """Whose claim is a line that is kept for them, and does not follow from their own text."""
-        self.touched = NodeGenerations()
+        """Uids of pods whose claim is a reserved line. Such a claim does not follow from the pod's own text."""
+        self.generations = NodeGenerations()
         self.devices = Devices()
         self.indices = Indices()
-        self.occupancy = UsedResources(self.touched)
+        self.used_resources = UsedResources(self.generations)
 
     def apply(self, pod: Pod) -> frozenset[ClusterEvent]:
-        """Take `pod` as the watch shows it (added or modified); answers what changed for those who wait."""
+        """Store `pod` as the watch shows it (added or modified). Return the cluster events that this causes."""
         uid = pod.ref.uid
         if pod.scheduler_name != self._policy.scheduler_name:
-            return _NOBODY
+            return NO_EVENTS
         if pod.finished:
             return self.forget(uid)
         if pod.node is None:
-            # Older than our own bind, or before any: what is assumed stays so, since no pod ever loses its node.
-            return _NOBODY if uid in self._by_uid else self._claim(uid, self._claim_while_pending(pod))
+            # This view is older than our bind, or there was no bind. An assumed pod stays assumed: no pod loses its
+            # node.
+            return NO_EVENTS if uid in self._by_uid else self._claim(uid, self._claim_while_pending(pod))
         holder = hold_of(pod, pod.node)
         before = self._by_uid.get(uid)
         if before is not None and replace(before, assumed=False, assigned_at=holder.assigned_at) == holder:
             return self._confirm(holder, pod)
-        # What it still has is told as changed too: who waits for it may have its turn, or should hear another reason.
+        # What it still holds counts as changed too: a pod that waits for it may be placed, or have another reason now.
         cured_by = self._remove(uid) | self._insert(holder, pod)
         self._note_drift(pod)
-        self.touched.mark(holder.node)
+        self.generations.mark(holder.node)
         return cured_by
 
     def forget(self, uid: str) -> frozenset[ClusterEvent]:
-        """The pod is gone, or its bind definitely failed; answers what became free."""
-        return self._remove(uid) | self.occupancy.drop(uid)
+        """Remove a pod that is gone, or whose bind definitely failed. Return the cluster events of what became free."""
+        return self._remove(uid) | self.used_resources.drop(uid)
 
     def assume(self, pod: Pod, placement: Placement) -> None:
-        """Book `placement` before its bind is sent; it stays booked until apply or forget settles it."""
+        """Assume `placement` before its bind is sent.
+
+        It stays assumed until `apply` confirms or `forget` removes it.
+        """
         self._remove(pod.ref.uid)
         self._insert(assumed_hold(pod, placement), pod)
-        self.touched.mark(placement.node)
+        self.generations.mark(placement.node)
 
     def nominate(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
-        """Keep a line for a waiting pod that takes any, because its volumes are being made there; None gives it up."""
+        """Reserve a line for a waiting pod that takes any line, because its volumes are being provisioned there.
+
+        None ends the reservation. Return the cluster events that this causes.
+        """
         cured_by = self._claim(uid, claim)
         if claim is not None:
             self._reserved.add(uid)
         return cured_by
 
     def reserved(self, uid: str) -> int | None:
-        """The index that is kept for a waiting pod."""
+        """Return the index that is reserved for a waiting pod, or None."""
         claim = self._claims.get(uid)
         return None if claim is None else claim[1]
 
     def apply_foreign_pod(self, foreign_pod: ForeignPod) -> frozenset[ClusterEvent]:
-        """Take note of a bound pod of another scheduler."""
-        return self.occupancy.put(foreign_pod)
+        """Store what a bound pod of another scheduler takes. Return the cluster events of what it no longer takes."""
+        return self.used_resources.put(foreign_pod)
 
     def forget_foreign_pod(self, foreign_pod: ForeignPod) -> frozenset[ClusterEvent]:
-        """It is gone or finished."""
-        return self.occupancy.drop(foreign_pod.ref.uid)
+        """Remove a pod of another scheduler that is gone or finished. Return the cluster events of what it released."""
+        return self.used_resources.drop(foreign_pod.ref.uid)
 
     def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
-        """Take the node's cards as they are known now."""
-        self.touched.apply_node(node)
+        """Store the node's devices. Return the cluster events that their change causes."""
+        self.generations.apply_node(node)
         return self.devices.apply_node(node)
 
     def forget_node(self, name: str) -> frozenset[ClusterEvent]:
-        """The node is gone; who was bound there still holds what it held."""
-        self.touched.forget_node(name)
+        """Remove the node. Pods that were bound to it keep their holds."""
+        self.generations.forget_node(name)
         return self.devices.apply_node(Node(name))
 
     def holds(self, uid: str) -> bool:
-        """Whether this pod holds a place, assumed or bound: a bind for it is under way or done."""
+        """Whether this pod has a placement, assumed or bound. Its bind is then under way or done."""
         return uid in self._by_uid
 
     def index_holder(self, workload: WorkloadKey, index: int) -> Hold | None:
-        """Who holds this index of the workload (the first by name)."""
+        """Return the hold of the pod that has this index of the workload (the first by name), or None."""
         holders = (self._by_uid[uid] for uid in self.indices.holders(workload, index))
         return min(holders, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid), default=None)
 
     def conflicts(self) -> tuple[Conflict, ...]:
-        """Pairs that hold one device against the rules, in a stable order."""
+        """Return pairs of pods that hold one device against the rules, in a stable order."""
         return self.devices.conflicts(self._policy.sharing)
 
     def drift(self) -> int:
-        """How many bound pods read their devices from an annotation they do not have: they see no GPU and hold none."""
+        """Return how many bound pods read their devices from an annotation that they do not have.
+
+        They see no GPU and hold none.
+        """
         return len(self._drifting)
 
     def __iter__(self) -> Iterator[Hold]:
-        """All holders, in the order in which they came."""
+        """Iterate over all holds, in the order in which they were recorded."""
         return iter(self._by_uid.values())
 
     def differences(self, other: "Ledger") -> int:
-        """How many entries of the two are not the same."""
+        """Return in how many entries the two ledgers differ."""
         mine, theirs = dict(self._entries()), dict(other._entries())  # noqa: SLF001 - one of its own kind
         return sum(mine.get(key) != theirs.get(key) for key in mine.keys() | theirs.keys())
 
@@ -144,23 +152,26 @@ class Ledger:
             yield ("claim", uid), claim
         for uid in self._drifting:
             yield ("drift", uid), True
-        yield from chain(self.devices.entries(), self.indices.entries(), self.occupancy.entries())
+        yield from chain(self.devices.entries(), self.indices.entries(), self.used_resources.entries())
 
     def _insert(self, holder: Hold, pod: Pod) -> frozenset[ClusterEvent]:
-        """Answers what the pod no longer takes of a node; its claim, if any, is now a hold."""
+        """Record the hold after `_remove`. Return the cluster events of what the pod no longer takes of a node."""
         uid = holder.ref.uid
         self._by_uid[uid] = holder
         self.devices.put(holder)
         if holder.workload is not None and holder.index is not None:
             self.indices.hold(holder.workload, holder.index, uid)
-        return self.occupancy.put(ForeignPod(holder.ref, holder.node, pod.resource_request))
+        return self.used_resources.put(ForeignPod(holder.ref, holder.node, pod.resource_request))
 
     def _confirm(self, holder: Hold, pod: Pod) -> frozenset[ClusterEvent]:
-        """The pod holds the cards that it held; answers what else it gave back, as where it was resized in place."""
+        """Record that the pod holds the same devices.
+
+        Return the cluster events of what else it released, for example when it was resized in place.
+        """
         self._by_uid[holder.ref.uid] = holder
         self.devices.confirm(holder)
         self._note_drift(pod)
-        return self.occupancy.put(ForeignPod(holder.ref, holder.node, pod.resource_request))
+        return self.used_resources.put(ForeignPod(holder.ref, holder.node, pod.resource_request))
 
     def _note_drift(self, pod: Pod) -> None:
         if drifts(pod):
@@ -169,7 +180,7 @@ class Ledger:
             self._drifting.discard(pod.ref.uid)
 
     def _remove(self, uid: str) -> frozenset[ClusterEvent]:
-        """Take the pod out of every table but the occupancy's; answers what others may be waiting for."""
+        """Remove the pod from every table except `used_resources`. Return the cluster events of what became free."""
         self._drifting.discard(uid)
         cured_by = self._claim(uid, None)
         holder = self._by_uid.pop(uid, None)
@@ -184,20 +195,20 @@ class Ledger:
     def _claim(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
         before = self._claims.get(uid)
         if before == claim:
-            return _NOBODY
+            return NO_EVENTS
         if claim is not None:
             self.indices.claim(*claim, uid)
             self._claims[uid] = claim
         if before is None:
-            return _NOBODY
-        self.indices.unclaim(*before, uid)
+            return NO_EVENTS
+        self.indices.withdraw(*before, uid)
         if claim is None:
             del self._claims[uid]
             self._reserved.discard(uid)
         return frozenset({AnyIndexFreed(before[0])})
 
     def _claim_while_pending(self, pod: Pod) -> tuple[WorkloadKey, int] | None:
-        """A pod that is being deleted will never be bound, and claims nothing."""
+        """Return the pod's own or reserved index. A pod that is being deleted is never bound and claims nothing."""
         if pod.deleting_since is not None:
             return None
         kept = self._claims.get(pod.ref.uid) if pod.ref.uid in self._reserved else None

@@ -1,6 +1,7 @@
 """How many devices the pods of each namespace hold.
 
-LAW: counted as holders come and go: a question costs what one pod asks for, never what a namespace holds.
+LAW: the counts are updated when a hold begins or ends. A check costs what one pod asks for, never what a namespace
+holds.
 """
 
 from collections.abc import Collection, Iterator
@@ -10,14 +11,14 @@ from gpu_scheduler.core.nodes.inventory import DevicePart
 
 
 class NodeDevice(NamedTuple):
-    """One device of a node: where its inventory has it or, unknown to it, by the name that a pod uses."""
+    """One device of a node: its part in the inventory. If the inventory does not know it, the name that a pod uses."""
 
     node: str
     device: DevicePart | str
 
 
 class Held(NamedTuple):
-    """What one pod holds of its node: devices by name, and how many of a device plugin's choice."""
+    """What one pod holds of its node: devices by name, and the number of devices that a device plugin chose."""
 
     named: Collection[NodeDevice]
     unnamed: int = 0
@@ -27,7 +28,7 @@ NOTHING_HELD: Final = Held(())
 
 
 class NamespaceUsage:
-    """Devices by namespace; one that several pods of a namespace share counts once there."""
+    """Devices by namespace. A device that several pods of a namespace share counts once for the namespace."""
 
     __slots__ = ("_named", "_unnamed")
 
@@ -37,7 +38,7 @@ class NamespaceUsage:
         self._unnamed: dict[str, int] = {}
 
     def put(self, namespace: str, held: Held) -> None:
-        """One more pod of the namespace holds this."""
+        """Add what one more pod of the namespace holds."""
         for device in held.named:
             devices = self._named.setdefault(namespace, {})
             devices[device] = devices.get(device, 0) + 1
@@ -45,7 +46,7 @@ class NamespaceUsage:
             self._unnamed[namespace] = self._unnamed.get(namespace, 0) + held.unnamed
 
     def drop(self, namespace: str, held: Held) -> None:
-        """One pod of the namespace holds this no longer."""
+        """Remove what one pod of the namespace no longer holds."""
         for device in held.named:
             devices = self._named[namespace]
             devices[device] -= 1
@@ -59,24 +60,24 @@ class NamespaceUsage:
                 del self._unnamed[namespace]
 
     def used(self, namespace: str) -> int:
-        """How many devices its pods hold."""
+        """Return how many devices the namespace's pods hold."""
         return len(self._named.get(namespace, ())) + self._unnamed.get(namespace, 0)
 
     def more(self, namespace: str, held: Held) -> int:
-        """How many of these none of its pods holds yet."""
+        """Return how many of these devices no pod of the namespace holds yet."""
         devices = self._named.get(namespace, {})
         return sum(device not in devices for device in set(held.named)) + held.unnamed
 
-    def cards(self, namespace: str) -> dict[str, set[int]]:
-        """By node, the cards of its inventory that the namespace's pods hold, or a slice of them."""
+    def devices_of(self, namespace: str) -> dict[str, set[int]]:
+        """Return by node the indices of the devices that the namespace's pods hold, whole or in part."""
         found: dict[str, set[int]] = {}
         for node, device in self._named.get(namespace, ()):
             if isinstance(device, DevicePart):
-                found.setdefault(node, set()).add(device.card)
+                found.setdefault(node, set()).add(device.index)
         return found
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """Everything that is noted, as pairs of key and value, for who compares two of these."""
+        """List all entries as pairs of key and value, so that two ledgers can be compared."""
         for namespace, devices in self._named.items():
             for device, pods in devices.items():
                 yield ("namespace", namespace, device), pods

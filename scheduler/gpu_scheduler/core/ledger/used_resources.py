@@ -1,7 +1,7 @@
-"""What the pods of each node take of it: processor, memory, ports, and the cards that a device plugin hands out.
+"""What the pods of each node use: CPU, memory, ports, and the GPUs that a device plugin hands out.
 
-LAW: counts every bound pod, whoever scheduled it, and the assumed ones; each change and each question costs what one
-pod takes, never what a node holds.
+LAW: every bound pod of every scheduler counts, and every assumed pod. The cost of a change or query depends on what one
+pod takes, never on what all pods of a node take.
 """
 
 from collections.abc import Iterator
@@ -9,49 +9,48 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.cluster_events import ClusterEvent, DeviceChanged, ResourceFreed
+from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent, DeviceChanged, ResourceFreed
 from gpu_scheduler.core.nodes.generations import NodeGenerations
 from gpu_scheduler.core.pods.pod import EVERY_PORT, ForeignPod, HostPort
 from gpu_scheduler.core.refs import PodRef
 
 PODS: Final = "pods"
-"""The resource that every pod takes one of."""
+"""The resource of which every pod takes 1."""
 
 PORTS: Final = "ports"
-"""What ResourceFreed calls any port of the host."""
-
-_NOBODY: Final[frozenset[ClusterEvent]] = frozenset()
+"""The resource name that ResourceFreed uses for all ports of the host."""
 
 
 @dataclass(slots=True)
 class _Use:
-    """What is taken of one node."""
+    """What the pods of one node use."""
 
     totals: dict[str, int] = field(default_factory=dict)
     ports: dict[tuple[str, int], dict[tuple[str, HostPort], None]] = field(default_factory=dict)
-    """By protocol and number: which pods have it, and on which address; one pod may have it on several."""
+    """By protocol and port number: the pods that have the port, and their addresses. One pod may have it on several
+    addresses."""
     plugin_users: dict[str, None] = field(default_factory=dict)
 
 
 class UsedResources:
-    """All bound pods by uid, and what they take of their nodes."""
+    """All bound and assumed pods by uid, and what they use of their nodes."""
 
-    __slots__ = ("_nodes", "_residents", "_touched")
+    __slots__ = ("_generations", "_nodes", "_pods")
 
-    def __init__(self, touched: NodeGenerations | None = None) -> None:
-        """`touched` is told of every node where something changed."""
-        self._touched = NodeGenerations() if touched is None else touched
-        self._residents: dict[str, ForeignPod] = {}
+    def __init__(self, generations: NodeGenerations | None = None) -> None:
+        """Start empty. Every node whose use changes is marked in `generations`."""
+        self._generations = NodeGenerations() if generations is None else generations
+        self._pods: dict[str, ForeignPod] = {}
         self._nodes: dict[str, _Use] = {}
 
     def put(self, foreign_pod: ForeignPod) -> frozenset[ClusterEvent]:
-        """Take note that the pod takes this now; answers what it no longer takes."""
-        before = self._residents.get(foreign_pod.ref.uid)
+        """Record what the pod takes now. Return the cluster events of what it no longer takes."""
+        before = self._pods.get(foreign_pod.ref.uid)
         if before == foreign_pod:
-            return _NOBODY
-        freed = _NOBODY if before is None else self.drop(foreign_pod.ref.uid)
-        self._touched.mark(foreign_pod.node)
-        self._residents[foreign_pod.ref.uid] = foreign_pod
+            return NO_EVENTS
+        freed = NO_EVENTS if before is None else self.drop(foreign_pod.ref.uid)
+        self._generations.mark(foreign_pod.node)
+        self._pods[foreign_pod.ref.uid] = foreign_pod
         use = self._nodes.setdefault(foreign_pod.node, _Use())
         for resource, amount in _taken(foreign_pod):
             use.totals[resource] = use.totals.get(resource, 0) + amount
@@ -62,12 +61,12 @@ class UsedResources:
         return freed
 
     def drop(self, uid: str) -> frozenset[ClusterEvent]:
-        """Take note that the pod is gone or finished; answers what it gave back."""
-        foreign_pod = self._residents.pop(uid, None)
+        """Remove a pod that is gone or finished. Return the cluster events of what it released."""
+        foreign_pod = self._pods.pop(uid, None)
         if foreign_pod is None:
-            return _NOBODY
+            return NO_EVENTS
         node, use = foreign_pod.node, self._nodes[foreign_pod.node]
-        self._touched.mark(node)
+        self._generations.mark(node)
         cured_by: set[ClusterEvent] = set()
         for resource, amount in _taken(foreign_pod):
             use.totals[resource] -= amount
@@ -75,9 +74,9 @@ class UsedResources:
                 del use.totals[resource]
             cured_by.add(ResourceFreed(node, resource))
         for port in foreign_pod.resource_request.ports:
-            bearers = use.ports[port.protocol, port.port]
-            del bearers[uid, port]
-            if not bearers:
+            holders = use.ports[port.protocol, port.port]
+            del holders[uid, port]
+            if not holders:
                 del use.ports[port.protocol, port.port]
             cured_by.add(ResourceFreed(node, PORTS))
         if use.plugin_users.pop(uid, uid) is None:
@@ -87,37 +86,37 @@ class UsedResources:
         return frozenset(cured_by)
 
     def used(self, node: str, resource: str) -> int:
-        """How much of a resource the node's pods take; `pods` is how many they are."""
+        """Return how much of a resource the node's pods take. For `pods` this is the number of pods."""
         use = self._nodes.get(node)
         return 0 if use is None else use.totals.get(resource, 0)
 
     def port_holder(self, node: str, port: HostPort) -> tuple[PodRef, HostPort] | None:
-        """Who on the node has a port that excludes `port`, and which."""
+        """Return a pod of the node that has a port in conflict with `port`, and its port; None if there is none."""
         use = self._nodes.get(node)
         if use is None:
             return None
         for key in (port, EVERY_PORT):
             for uid, taken in use.ports.get((key.protocol, key.port), {}):
                 if taken.overlaps(port):
-                    return self._residents[uid].ref, taken
+                    return self._pods[uid].ref, taken
         return None
 
     def plugin_user(self, node: str) -> PodRef | None:
-        """Who on the node has cards of the device plugin (who came first)."""
+        """Return the pod that first took devices of the node's device plugin, or None."""
         use = self._nodes.get(node)
         uid = None if use is None else next(iter(use.plugin_users), None)
-        return None if uid is None else self._residents[uid].ref
+        return None if uid is None else self._pods[uid].ref
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """Everything that is noted, as pairs of key and value, for who compares two of these."""
-        for uid, foreign_pod in self._residents.items():
-            yield ("resident", uid), foreign_pod
+        """List all entries as pairs of key and value, so that two ledgers can be compared."""
+        for uid, foreign_pod in self._pods.items():
+            yield ("foreign_pod", uid), foreign_pod
         for node, use in self._nodes.items():
             for resource, amount in use.totals.items():
                 if amount:
                     yield ("used", node, resource), amount
-            for port, bearers in use.ports.items():
-                yield ("ports", node, port), frozenset(bearers)
+            for port, holders in use.ports.items():
+                yield ("ports", node, port), frozenset(holders)
             yield ("plugin", node), frozenset(use.plugin_users)
 
 

@@ -1,4 +1,4 @@
-"""What nodes there are, and which devices they have.
+"""The nodes of the cluster and their devices.
 
-LAW: knows no hold.
+LAW: this package does not know which pod holds which device.
 """

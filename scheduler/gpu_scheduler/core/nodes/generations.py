@@ -1,7 +1,7 @@
-"""Which nodes changed since somebody looked last.
+"""Which nodes changed since a given generation.
 
-LAW: a change is noted in constant time, and who looks pays for what changed since, never for all nodes; no more names
-are kept than twice the nodes that there are.
+LAW: a change is recorded in constant time. The cost of a query depends on the nodes that changed, never on all nodes.
+The number of stored names is at most twice the number of nodes, plus a constant.
 """
 
 from collections import OrderedDict
@@ -10,11 +10,11 @@ from typing import Final
 from gpu_scheduler.core.nodes.nodes import Node
 
 _SLACK: Final = 64
-"""How many names there may be beyond that, of nodes that are gone."""
+"""That constant: it leaves room for names of nodes that are gone."""
 
 
 class NodeGenerations:
-    """The nodes in the order in which they changed last; each change has a number."""
+    """The nodes in the order of their last change. Each change has a number."""
 
     __slots__ = ("_forgotten", "_last", "_nodes", "now")
 
@@ -22,31 +22,34 @@ class NodeGenerations:
         self._nodes: dict[str, Node] = {}
         self._last: OrderedDict[str, int] = OrderedDict()
         self._forgotten = 0
-        """Changes up to this one are not kept any more."""
+        """Changes up to this number are no longer stored."""
         self.now = 0
         """The number of the newest change."""
 
     def mark(self, name: str) -> None:
-        """Something on the node, or who holds something there, is no longer as it was."""
+        """Record a change of the node, or of what pods hold there."""
         self.now += 1
         self._last[name] = self.now
         self._last.move_to_end(name)
-        while self.crowded(len(self._last)):
+        while self.too_many(len(self._last)):
             _, self._forgotten = self._last.popitem(last=False)
 
     def apply_node(self, node: Node) -> None:
-        """The node as it is now; seen again as it was, it has not changed."""
+        """Store the node. Record a change only if the node differs from the stored one."""
         if self._nodes.get(node.name) != node:
             self._nodes[node.name] = node
             self.mark(node.name)
 
     def forget_node(self, name: str) -> None:
-        """The node is gone."""
+        """Remove the node."""
         if self._nodes.pop(name, None) is not None:
             self.mark(name)
 
     def since(self, number: int) -> list[str] | None:
-        """Who changed after that change, newest first; None when that is so long ago that it may be anybody."""
+        """Return the nodes that changed after change `number`, newest first.
+
+        Return None if these changes are no longer stored: then any node may have changed.
+        """
         if number < self._forgotten:
             return None
         found = []
@@ -57,9 +60,9 @@ class NodeGenerations:
         return found
 
     def last(self, name: str) -> int:
-        """The number of the node's last change, or a later one."""
+        """Return the number of the node's last change, or a higher one if that change is no longer stored."""
         return self._last.get(name, self._forgotten)
 
-    def crowded(self, names: int) -> bool:
-        """Whether so many names are too many for the nodes that there are."""
+    def too_many(self, names: int) -> bool:
+        """Whether `names` is more than the number of names that may be stored."""
         return names > 2 * len(self._nodes) + _SLACK

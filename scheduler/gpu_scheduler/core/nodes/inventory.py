@@ -1,6 +1,6 @@
-"""Which cards a node has, and which card a device of a map is.
+"""The devices of a node, and which of them a name in a placement map means.
 
-LAW: an index, a GPU's UUID and a MIG slice's UUID may all mean one card; whoever compares devices does it by card.
+LAW: an index, a GPU's UUID and a MIG device's UUID may all mean one GPU, so names are compared by what they mean.
 """
 
 from dataclasses import dataclass, field
@@ -12,86 +12,90 @@ from gpu_scheduler.core.pods.count_request import MAX_DEVICES
 
 
 class Health(StrEnum):
-    """What a monitor says of a card."""
+    """A device's health, as its monitor reads it."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
-    """It works, but something wears: others are taken first."""
+    """It works but shows wear. Strategies take other devices first."""
     UNHEALTHY = "unhealthy"
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU: its index as CUDA numbers it by PCI bus, and where they are known its UUID and its MIG slices' UUIDs."""
+    """One GPU: its index as CUDA numbers it by PCI bus and, if known, its UUID and the UUIDs of its MIG devices."""
 
     index: int
     uuid: str | None = None
-    slices: tuple[str, ...] = ()
+    mig_devices: tuple[str, ...] = ()
     model: str = ""
     memory: int | None = None
-    """MiB in all, where it is known."""
+    """Total MiB; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """What a monitor last read of one card: changes by the minute, so no part of the inventory."""
+    """What a monitor last read of one device. This changes every minute, so it is not part of the inventory."""
 
     used: int = 0
-    """MiB, whoever uses it."""
+    """MiB, used by any process."""
     utilization: int = 0
     """Percent."""
     health: Health = Health.HEALTHY
 
 
 UNREAD: Final = DeviceReading()
-"""Of a card that nobody reads."""
+"""The reading of a device that no monitor reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePart:
-    """A device found: on which card, and which slice of it; `slice` None is the whole card."""
+    """What a name means: the device of this index, or one MIG device of it."""
 
-    card: int
-    slice: str | None = None
+    index: int
+    mig_device: str | None = None
 
     def overlaps(self, other: "DevicePart") -> bool:
-        """Whether two devices have silicon in common."""
-        return self.card == other.card and (self.slice == other.slice or None in {self.slice, other.slice})
+        """Whether the two share hardware."""
+        one, another = self.mig_device, other.mig_device
+        return self.index == other.index and (one == another or None in {one, another})
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The cards of a node."""
+    """The devices of a node."""
 
-    cards: tuple[Device, ...]
-    _spots: dict[str, DevicePart] = field(init=False, repr=False, compare=False)
+    devices: tuple[Device, ...]
+    _parts: dict[str, DevicePart] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        spots = {str(card.index): DevicePart(card.index) for card in self.cards}
-        for card in self.cards:
-            if card.uuid is not None:
-                spots[card.uuid] = DevicePart(card.index)
-            spots.update({uuid: DevicePart(card.index, uuid) for uuid in card.slices})
-        object.__setattr__(self, "_spots", spots)
+        parts = {str(device.index): DevicePart(device.index) for device in self.devices}
+        for device in self.devices:
+            if device.uuid is not None:
+                parts[device.uuid] = DevicePart(device.index)
+            parts.update({uuid: DevicePart(device.index, uuid) for uuid in device.mig_devices})
+        object.__setattr__(self, "_parts", parts)
 
     @property
     def has_uuids(self) -> bool:
-        """Whether a UUID that is not here does not exist; a bare count of cards tells nothing of UUIDs."""
-        return any(card.uuid is not None for card in self.cards)
+        """Whether the inventory lists UUIDs: then a UUID that it does not list does not exist.
+
+        A bare count of devices lists none.
+        """
+        return any(device.uuid is not None for device in self.devices)
 
     def find(self, device: str) -> DevicePart | None:
-        """Where a device of a map is; None when the inventory does not know it."""
-        return self._spots.get(device)
+        """Return the part that a map's name of a device means; None if the inventory does not know it."""
+        return self._parts.get(device)
 
     def uuids(self, devices: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The UUIDs of `devices`, in their order; None unless all are known."""
-        known = {card.index: card.uuid for card in self.cards}
-        spots = [self._spots.get(device) for device in devices]
-        found = [None if part is None else part.slice or known[part.card] for part in spots]
+        """Return the UUIDs of `devices`, in their order; None unless all are known."""
+        known = {device.index: device.uuid for device in self.devices}
+        parts = [self._parts.get(device) for device in devices]
+        found = [None if part is None else part.mig_device or known[part.index] for part in parts]
         return None if None in found else tuple(uuid for uuid in found if uuid is not None)
 
 
 @lru_cache(maxsize=16)
 def counted(number: int) -> Inventory:
-    """An inventory of which only the number of cards is known: one value for all nodes with so many."""
+    """Return an inventory of which only the number of devices is known. All nodes with this number share one value."""
     return Inventory(tuple(Device(index) for index in range(min(number, MAX_DEVICES))))

@@ -1,7 +1,7 @@
-"""Whether the monitors of the nodes still speak: each renews a Lease, and one that is not renewed in time is stale.
+"""Which monitors renew their Lease in time. A node whose monitor does not is stale.
 
-LAW: the wall clock counts once, when a Lease is first seen; from then on only how long ago a renewal was seen, by a
-clock that can't be set. A renewal costs no more than a look into a table, however many nodes there are.
+LAW: the wall clock is read once, when a Lease is first seen. After that, only the monotonic time since the last renewal
+counts. A renewal costs one lookup, for any number of nodes.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from math import ceil
 from typing import Final
 
 GRAIN: Final = 0.5
-"""Seconds: what falls silent within one grain is noticed together, at its end."""
+"""Seconds. Leases that expire within one grain are reported together, at its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorLease:
-    """A monitor's Lease as the API shows it; `renewed` is its renewTime as read, `lasts` its duration in seconds."""
+    """A monitor's Lease as the API shows it. `renewed` is its renewTime as read, `lasts` is its duration in seconds."""
 
     node: str
     renewed: str | None
@@ -31,53 +31,53 @@ class _Watched:
     last: MonitorLease
     expires: float
     queued: float
-    """When it is looked at next; never later than it expires, unless it is stale."""
+    """When it is checked next: at most one grain after it expires, unless it is stale."""
     stale: bool = False
 
 
 class MonitorLeases:
-    """All Leases by node. A node without one is never stale: somebody listed its cards by hand."""
+    """All Leases by node. A node without a Lease is never stale: its devices were listed by hand."""
 
     __slots__ = ("_due", "_watched")
 
     def __init__(self) -> None:
         self._watched: dict[str, _Watched] = {}
-        # Some may be outdated; what a _Watched says now is what counts.
+        # Some entries may be outdated: only the time in _Watched is valid.
         self._due: list[tuple[float, str]] = []
 
     def stale(self, node: str) -> bool:
-        """Whether the node's monitor has been silent for too long."""
+        """Whether the node's monitor has not renewed its Lease in time."""
         watched = self._watched.get(node)
         return watched is not None and watched.stale
 
-    def seen(self, sighting: MonitorLease, *, now: float, wall: float) -> bool:
-        """Take a Lease as it is now; answers whether the node is stale no longer, or from the start.
+    def seen(self, lease: MonitorLease, *, now: float, wall: float) -> bool:
+        """Store a Lease. Return whether the node became stale or is no longer stale.
 
-        `now` is monotonic, `wall` the seconds since the epoch.
+        `now` is monotonic seconds, `wall` is seconds since the epoch.
         """
-        watched = self._watched.get(sighting.node)
+        watched = self._watched.get(lease.node)
         if watched is None:
-            expires = now + sighting.lasts - _age(sighting.renewed, wall)
-            watched = self._watched[sighting.node] = _Watched(sighting, expires, expires, stale=expires <= now)
-            self._queue(sighting.node, watched)
+            expires = now + lease.lasts - _age(lease.renewed, wall)
+            watched = self._watched[lease.node] = _Watched(lease, expires, expires, stale=expires <= now)
+            self._queue(lease.node, watched)
             return watched.stale
-        if sighting == watched.last:
+        if lease == watched.last:
             return False
-        renewed = sighting.renewed != watched.last.renewed
-        watched.expires = now + sighting.lasts if renewed else watched.expires + sighting.lasts - watched.last.lasts
-        watched.last = sighting
+        renewed = lease.renewed != watched.last.renewed
+        watched.expires = now + lease.lasts if renewed else watched.expires + lease.lasts - watched.last.lasts
+        watched.last = lease
         was, watched.stale = watched.stale, watched.expires <= now
         if was or watched.expires < watched.queued:
-            self._queue(sighting.node, watched)
+            self._queue(lease.node, watched)
         return was != watched.stale
 
     def gone(self, node: str) -> bool:
-        """The Lease is no more; answers whether the node was stale."""
+        """Remove the Lease. Return whether the node was stale."""
         watched = self._watched.pop(node, None)
         return watched is not None and watched.stale
 
     def expired(self, now: float) -> Iterator[str]:
-        """Nodes that have become stale by now; each is told once."""
+        """Yield the nodes that have become stale by `now`, each once."""
         while self._due and self._due[0][0] <= now:
             due, node = heappop(self._due)
             watched = self._watched.get(node)
@@ -90,7 +90,7 @@ class MonitorLeases:
                 self._queue(node, watched)
 
     def next_due(self) -> float | None:
-        """When `fallen_silent` is to be asked next; None when nothing can become stale."""
+        """Return when `expired` must be called next; None if no node can become stale."""
         return self._due[0][0] if self._due else None
 
     def _queue(self, node: str, watched: _Watched) -> None:
@@ -100,7 +100,7 @@ class MonitorLeases:
 
 
 def _age(renewed: str | None, wall: float) -> float:
-    """Seconds since a renewal, as far as it can be told; one from the future was right now."""
+    """Return the seconds since a renewal. A time that cannot be read, or that is in the future, gives 0."""
     try:
         then = datetime.fromisoformat(renewed or "")
     except ValueError:

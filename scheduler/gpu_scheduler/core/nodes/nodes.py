@@ -1,7 +1,7 @@
-"""Which nodes there are, and which one a map's line means.
+"""The nodes of the cluster, and which node a map's line means.
 
-LAW: answers by name in constant time; says what changed only when a placement could ask about it, so that heartbeats
-wake nobody.
+LAW: a lookup by name takes constant time. Only changes of what a decision reads become cluster events, so that
+heartbeats requeue no pod.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +12,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
 from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, Inventory
 from gpu_scheduler.core.pods.constraints import Taint
+from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
@@ -27,19 +28,19 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     taints: tuple[Taint, ...] = ()
     allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """By resource, in the units of demand.py; `pods` is how many it takes."""
+    """By resource: `cpu` in thousandths of a core, others in bytes or pieces. `pods` is how many pods it takes."""
     inventory: Inventory | None = None
-    """Its cards, from the monitor's annotation, else from the number that a device plugin advertises."""
+    """Its devices, from the monitor's annotation, otherwise from the number that a device plugin advertises."""
     advertised: int | None = None
-    """How many cards a device plugin hands out there (`nvidia.com/gpu` in its capacity): 0 while it restarts, None
-    where there is none."""
+    """How many devices a device plugin hands out there (`nvidia.com/gpu` in its capacity). 0 while it restarts, None if
+    there is none."""
     readings: Mapping[int, DeviceReading] = field(default_factory=dict, hash=False)
-    """What its monitor last read, by card index."""
+    """What its monitor last read, by device index."""
     stale: bool = False
-    """Its monitor has been silent for too long: nobody knows how its cards are."""
+    """Its monitor has not renewed its Lease in time: the state of its devices is unknown."""
 
 
-_ASKED: Final[Mapping[Aspect, Callable[[Node], object]]] = {
+_ASPECT_VALUES: Final[Mapping[Aspect, Callable[[Node], object]]] = {
     Aspect.READY: lambda node: node.ready,
     Aspect.UNSCHEDULABLE: lambda node: node.unschedulable,
     Aspect.TAINTS: lambda node: node.taints,
@@ -48,15 +49,15 @@ _ASKED: Final[Mapping[Aspect, Callable[[Node], object]]] = {
     Aspect.INVENTORY: lambda node: (node.inventory, node.advertised),
     Aspect.HEALTH: lambda node: (
         node.stale,
-        {card: each.health for card, each in node.readings.items() if each.health is not Health.HEALTHY},
+        {device: each.health for device, each in node.readings.items() if each.health is not Health.HEALTHY},
     ),
     Aspect.LOAD: lambda node: {
-        card: load for card, each in node.readings.items() if any(load := (each.used, each.utilization))
+        device: load for device, each in node.readings.items() if any(load := (each.used, each.utilization))
     },
 }
 
 ANY_NODE: Final = ""
-"""The name under which the inventory of the cluster as a whole is told to have changed."""
+"""The node name in a NodeChanged that is about the inventory of the whole cluster."""
 
 
 class Nodes:
@@ -65,14 +66,14 @@ class Nodes:
     __slots__ = ("_aliases", "_nodes", "advertising")
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._nodes: dict[str, Node] = {}
         self._aliases: dict[str, dict[str, None]] = {}
         self.advertising = 0
-        """How many nodes have a device plugin that hands out cards."""
+        """How many nodes have a device plugin that hands out devices."""
 
     def apply(self, node: Node) -> frozenset[ClusterEvent]:
-        """Take `node` as it is now; answers who may want to know."""
+        """Store `node`. Return the cluster events that its change causes."""
         before = self._nodes.get(node.name)
         if before == node:
             return frozenset()
@@ -81,29 +82,35 @@ class Nodes:
         self._nodes[node.name] = node
         if node.alias is not None:
             self._aliases.setdefault(node.alias, {})[node.name] = None
-        changed = _known_as(node) if before is None else _changed(before, node)
+        changed = _identity_events(node) if before is None else _changed(before, node)
         return changed | self._count_plugins(before, node)
 
     def forget(self, name: str) -> frozenset[ClusterEvent]:
-        """Take the node as gone; answers who may want to know."""
+        """Remove the node. Return the cluster events that this causes."""
         before = self._nodes.pop(name, None)
         if before is None:
             return frozenset()
         self._drop_alias(before)
-        return _known_as(before) | self._count_plugins(before, None)
+        return _identity_events(before) | self._count_plugins(before, None)
 
     def _count_plugins(self, before: Node | None, node: Node | None) -> frozenset[ClusterEvent]:
-        """What a limit of cards means is a question to the whole cluster while nobody hands out any."""
+        """Update `advertising`.
+
+        When the last device plugin is gone, a limit of devices has another meaning on all nodes.
+        """
         had = self.advertising
         self.advertising += _has_plugin(node) - _has_plugin(before)
         return frozenset({NodeChanged(ANY_NODE, Aspect.INVENTORY)}) if had and not self.advertising else frozenset()
 
     def __iter__(self) -> Iterator[Node]:
-        """All nodes."""
+        """Iterate over all nodes."""
         return iter(self._nodes.values())
 
     def resolve(self, name: str) -> Node | Unschedulable:
-        """The node that a map calls `name`: by its real name, else by its alias, which must be on one node only."""
+        """Return the node that a map calls `name`: by real name, otherwise by alias.
+
+        Return an Unschedulable if no node, or more than one, has that alias.
+        """
         node = self._nodes.get(name)
         if node is not None:
             return node
@@ -116,7 +123,8 @@ class Nodes:
                 Reason.NODE_NOT_FOUND,
                 f"cannot find node {quote(name)} of the map: "
                 f"no node has that name, nor the label {names.NODE_ALIAS}={name}",
-                f"name an existing node, or label one: kubectl label node NODE {names.NODE_ALIAS}={name}",
+                f"label the node that it means: kubectl label node NODE {names.NODE_ALIAS}={name}, "
+                f"or {made_anew('name another node')}",
                 cured_by,
             )
         first, second, *others = sorted(aliased)
@@ -131,9 +139,9 @@ class Nodes:
 
     def _drop_alias(self, node: Node) -> None:
         if node.alias is not None:
-            bearers = self._aliases[node.alias]
-            del bearers[node.name]
-            if not bearers:
+            named = self._aliases[node.alias]
+            del named[node.name]
+            if not named:
                 del self._aliases[node.alias]
 
 
@@ -141,15 +149,21 @@ def _has_plugin(node: Node | None) -> bool:
     return node is not None and node.advertised is not None
 
 
-def _known_as(*views: Node) -> frozenset[ClusterEvent]:
-    """It came or went, or its name means another node: whoever asks for it asks anew."""
+def _identity_events(*views: Node) -> frozenset[ClusterEvent]:
+    """Return events for all names of a node that came, went, or has another alias now.
+
+    They requeue pods that ask for these names.
+    """
     called = {name for view in views for name in (view.name, view.alias) if name is not None}
     return frozenset(NodeChanged(name, Aspect.IDENTITY) for name in called)
 
 
 def _changed(before: Node, node: Node) -> frozenset[ClusterEvent]:
-    """What is different about it, told under its real name; an alias is resolved before anything else is asked."""
+    """Return events for what changed, under the node's real name.
+
+    An alias is resolved before anything else is checked.
+    """
     cured_by: frozenset[ClusterEvent] = frozenset(
-        NodeChanged(node.name, aspect) for aspect, ask in _ASKED.items() if ask(before) != ask(node)
+        NodeChanged(node.name, aspect) for aspect, ask in _ASPECT_VALUES.items() if ask(before) != ask(node)
     )
-    return cured_by if before.alias == node.alias else cured_by | _known_as(before, node)
+    return cured_by if before.alias == node.alias else cured_by | _identity_events(before, node)

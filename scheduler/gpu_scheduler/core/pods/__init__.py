@@ -1,4 +1,4 @@
-"""What a pod is and what it asks for: the map, the index, a count, its environment, its constraints.
+"""A pod and its request: the map, the index, a count, its environment, its constraints.
 
-LAW: knows no node and no other pod.
+LAW: this package knows no node, and reads one pod without any other pod.
 """

@@ -1,6 +1,6 @@
 """Where a pod may go, as its author wrote it: tolerations, node selector and required node affinity.
 
-LAW: pure matching with Kubernetes' own meaning; whatever a selector says, it answers yes or no and never fails.
+LAW: pure matching with the semantics of Kubernetes. For every selector the result is yes or no; no selector raises.
 """
 
 import re
@@ -20,13 +20,13 @@ class Taint:
     effect: str
 
     def __str__(self) -> str:
-        """As kubectl writes it: `dedicated=ml:NoSchedule`."""
+        """Return the taint in kubectl's format: `dedicated=ml:NoSchedule`."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's `spec.tolerations` entry; an empty key with Exists tolerates all, an empty effect every effect."""
+    """A pod's `spec.tolerations` entry. An empty key with Exists tolerates all taints, an empty effect every effect."""
 
     key: str
     operator: str
@@ -49,7 +49,7 @@ class NodeSelectorRequirement:
     values: tuple[str, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels is meant; one that Kubernetes would not accept never holds."""
+        """Whether a node with these labels matches. An expression that Kubernetes would not accept never matches."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -66,7 +66,7 @@ class NodeSelectorRequirement:
                 return False
 
     def __str__(self) -> str:
-        """As people say it: `zone In a, b`."""
+        """Return the expression as text for people: `zone In a, b`."""
         return f"{self.key} {self.operator} {', '.join(self.values)}".rstrip()
 
     def _compares(self, value: str | None) -> bool:
@@ -78,28 +78,31 @@ class NodeSelectorRequirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """All of its expressions must hold; one without any matches no node."""
+    """All of its expressions must match. A term without expressions matches no node."""
 
     labels: tuple[NodeSelectorRequirement, ...] = ()
     fields: tuple[NodeSelectorRequirement, ...] = ()
 
     def unmet(self, labels: Mapping[str, str], name: str) -> NodeSelectorRequirement | None:
-        """The first expression that does not hold for the node `name` with these labels."""
+        """Return the first expression that does not match the node `name` with these labels, or None."""
         for requirement in self.labels:
             if not requirement.holds(labels):
                 return requirement
-        # A node has one field that can be asked for.
+        # Kubernetes allows only this field of a node in a selector.
         fields = {"metadata.name": name}
         return next((requirement for requirement in self.fields if not requirement.holds(fields)), None)
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether the node `name` with these labels is meant."""
+        """Whether the node `name` with these labels matches."""
         return bool(self.labels or self.fields) and self.unmet(labels, name) is None
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingConstraints:
-    """`affinity` None is no wish; else one of its terms must match (none of zero ever does)."""
+    """A pod's node selector, node affinity and tolerations.
+
+    If `affinity` is None, every node matches. Otherwise one of its terms must match: without terms, no node matches.
+    """
 
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     affinity: tuple[NodeSelectorTerm, ...] | None = None
@@ -114,7 +117,7 @@ ANYWHERE: Final = SchedulingConstraints()
 
 
 def _integer(text: str | None) -> int | None:
-    """A label's value as a number of 64 bits; None when it is none."""
+    """Return a label's value as a signed 64-bit integer; None if it is not one."""
     if text is None or _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)

@@ -1,4 +1,4 @@
-"""Containers, and the entries of their environment that count: the two CUDA variables."""
+"""Containers, and the two CUDA variables of their environment."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,8 +9,8 @@ from typing import Final
 class EnvVar:
     """One entry of a container's `env`.
 
-    Both `value` and `field_path` are None when it comes from elsewhere (a Secret, say); an entry that gives neither
-    value nor source has `value=""`.
+    Both `value` and `field_path` are None if the value has another source (for example a Secret). An entry that gives
+    neither value nor source has `value=""`.
     """
 
     name: str
@@ -19,7 +19,7 @@ class EnvVar:
 
 
 class ContainerKind(StrEnum):
-    """A container's list; the value is the field of `spec`."""
+    """The list that a container is in. The value is the name of the field of `spec`."""
 
     CONTAINER = "containers"
     INIT = "initContainers"
@@ -41,13 +41,13 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What all containers of a pod say of their devices; `environment_of` makes it."""
+    """What all containers of a pod set for their devices. `environment_of` makes it."""
 
     containers: tuple[Container, ...] = ()
     own_devices: tuple[str, ...] | None = None
-    """Devices that the containers name themselves, all together; None when none names any."""
+    """All devices that the containers name themselves; None if no container sets a literal value."""
     reads_assignment: bool = False
-    """Some container reads its devices from the annotation that the Binding brings."""
+    """Whether a container reads its devices from the annotation that the Binding writes."""
 
 
 NO_CONTAINERS: Final = Environment()

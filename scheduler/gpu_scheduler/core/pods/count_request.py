@@ -1,6 +1,6 @@
-"""What a pod without a map asks for: how many GPUs and what of them, and by which strategy they are chosen.
+"""What a pod without a map asks for: how many GPUs, which properties they must have, and which strategy chooses them.
 
-LAW: these annotations are read here and nowhere else; each fault of them has one sentence.
+LAW: only this module reads these annotations. Each fault of them has one message.
 """
 
 import re
@@ -11,21 +11,23 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import Fault, Reason
 from gpu_scheduler.core.text import quote
 
 MAX_PRIORITY: Final = 10**9
-"""Highest priority, and the lowest below zero: what Kubernetes' own priorities of users may be."""
+"""Highest priority, and with a minus sign the lowest. Kubernetes has the same bounds for priorities that users
+define."""
 
 MAX_DEVICES: Final = 1024
-"""Most devices of a node that are believed; hostile capacities must not fill the memory."""
+"""Most devices of a node that are accepted. A hostile capacity must not fill the memory."""
 
 MAX_MEMORY: Final = 2**40
-"""Most MiB of a device that are believed, or asked for."""
+"""Most MiB of a device that are accepted, or that a pod may ask for."""
 
 _MAX_TYPE: Final = 63
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,12}")
-"""No text of hostile length ever reaches int()."""
+"""At most 13 digits, so that no text of hostile length reaches int()."""
 
 
 class Strategy(StrEnum):
@@ -43,29 +45,29 @@ class CountRequest:
 
     count: int
     memory: int = 0
-    """MiB of each device that must be free; 0 asks for none."""
+    """MiB that must be free on each device; 0 for no requirement."""
     exclusive: bool = True
     gpu_type: str = ""
-    """Part of the device's model, whatever its case; empty takes any."""
+    """Part of the device's model, in upper or lower case. An empty text accepts any model."""
     strategy: Strategy | None = None
-    """None: the one that is set for the whole cluster."""
+    """None means the strategy that is set for the whole cluster."""
     priority: int = 0
 
 
 NO_COUNT: Final = CountRequest(0)
-"""Of a pod that asks for a line of a map, or for nothing that can be read."""
+"""The value for a pod that asks for a line of a map, or for nothing that can be read."""
 
 
 class _BadAnnotationError(ValueError):
-    """The pod's author wrote something that cannot be read."""
+    """The pod's author wrote an annotation or a limit that cannot be read."""
 
     def __init__(self, what: str, rule: str, remedy: str) -> None:
-        self.fault = Fault(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", remedy)
+        self.fault = Fault(Reason.REQUEST_INVALID, f"cannot {what}: {rule}", made_anew(remedy))
         super().__init__(self.fault.message)
 
 
 def read_count(pod: PodText) -> CountRequest | Fault | None:
-    """What `pod` asks for by number, or what is wrong with the asking; None when it does not ask that way."""
+    """Return the pod's request for a count, or what is wrong with it; None if the pod does not ask for a count."""
     given = pod.annotations
     if names.COUNT not in given and not (pod.gpu_limits and names.STRATEGY in given):
         return None
@@ -85,7 +87,7 @@ def read_count(pod: PodText) -> CountRequest | Fault | None:
 
 
 def _count(pod: PodText) -> int:
-    """By annotation or by limit; where both stand, they say the same."""
+    """Return the count from the annotation or from the limit. If the pod has both, they must be equal."""
     given = pod.annotations
     container, limit = pod.gpu_limits[0] if pod.gpu_limits else ("", 0)
     count = _number(given, names.COUNT, (1, MAX_DEVICES), "1") if names.COUNT in given else limit
@@ -94,7 +96,7 @@ def _count(pod: PodText) -> int:
         remedy = f"correct it (example: {names.GPU_RESOURCE}: 1)"
         raise _BadAnnotationError(fault, f"it must be a number from 1 to {MAX_DEVICES}", remedy)
     if limit and limit != count:
-        remedy = f"correct it (example: {names.GPU_RESOURCE}: {count}), or leave one of the two out"
+        remedy = f"correct it (example: {names.GPU_RESOURCE}: {count}) or leave one of the two out"
         raise _BadAnnotationError(
             fault, f"it must be as many as annotation {names.COUNT} says, which are {count}", remedy
         )
@@ -114,7 +116,7 @@ def _number(given: Mapping[str, str], key: str, bounds: tuple[int, int], example
 
 
 def _word(given: Mapping[str, str], key: str, words: tuple[str, ...]) -> str:
-    """One of the words, the first where nothing is written."""
+    """Return the annotation's value, one of `words`; the first of them if there is no annotation."""
     text = given.get(key, words[0])
     if text not in words:
         *most, last = (f'"{word}"' for word in words)
@@ -133,17 +135,20 @@ def _gpu_type(given: Mapping[str, str]) -> str:
 
 
 def _measured(request: CountRequest) -> None:
-    """Who shares says how much it takes; else nobody could tell what it leaves to others."""
+    """Raise if a pod shares devices without a request for memory.
+
+    Otherwise it is unknown how much is left for other pods.
+    """
     if not request.exclusive and not request.memory:
         raise _BadAnnotationError(
             f'share GPUs by annotation {names.EXCLUSIVE}: "false"',
             f"annotation {names.MEMORY} must say how many MiB of each the pod takes",
-            f'write it (example: {names.MEMORY}: "8192"), or leave out {names.EXCLUSIVE}',
+            f'write it (example: {names.MEMORY}: "8192") or leave out {names.EXCLUSIVE}',
         )
 
 
 def _odd(given: Mapping[str, str], key: str, rule: str, example: str) -> _BadAnnotationError:
     remedy = "write a map instead" if key == names.COUNT else "leave it out"
     return _BadAnnotationError(
-        f"read annotation {key}: {quote(given[key])}", rule, f'correct it (example: {key}: "{example}"), or {remedy}'
+        f"read annotation {key}: {quote(given[key])}", rule, f'correct it (example: {key}: "{example}") or {remedy}'
     )

@@ -1,4 +1,4 @@
-"""Where a pod goes and what it sees there: decided, written by a Binding, and read back."""
+"""Node, devices and index of a pod: decided, written by a Binding, and read back."""
 
 import re
 from collections.abc import Mapping
@@ -9,33 +9,33 @@ from gpu_scheduler import names
 from gpu_scheduler.core.pods.visible_devices import devices_in
 
 _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
-"""A time as our Bindings write it: times that are written alike sort like text."""
+"""A time as our Bindings write it. Times of this one format sort as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a pod goes and what it sees there.
+    """The node, the devices and the index that a pod gets.
 
-    `node` is a real name, `devices` come in the order in which CUDA is to number them, `index` is the map line's; None
-    when a strategy chose.
+    `node` is a real name. `devices` are in the order in which CUDA must number them. `index` is that of the map line,
+    or None if a strategy chose.
     """
 
     node: str
     devices: tuple[str, ...]
     index: int | None
     uuids: tuple[str, ...] | None = None
-    """Of the devices, in their order, where they are known."""
+    """The UUIDs of the devices, in their order; None if they are not all known."""
 
     @property
     def value(self) -> str:
-        """The devices as CUDA_VISIBLE_DEVICES spells them; empty means no GPU."""
+        """Return the devices in the format of CUDA_VISIBLE_DEVICES; empty means no GPU."""
         return ",".join(self.devices)
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What the Binding must carry, so that node, devices and index become durable in one write.
+        """Return the annotations of the Binding: it stores node, devices and index in one write.
 
-        The ledger reads it back.
+        The ledger reads them back.
         """
         known = {} if self.uuids is None else {names.ASSIGNED_UUIDS: ",".join(self.uuids)}
         if self.index is not None:
@@ -45,13 +45,14 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the Binding of a pod wrote on it, but for the index, which is its request's."""
+    """What the Binding of a pod wrote on it, except the index, which is part of its request."""
 
     devices: tuple[str, ...] | None = None
-    """None where it did not write them: it was not ours."""
+    """None if the Binding did not write them, because it was not ours."""
     node: str | None = None
     at: str = ""
-    """When the pod was bound (RFC 3339, UTC, microseconds); empty where that is not written so."""
+    """When the pod was bound (RFC 3339, UTC, microseconds). Empty if the annotation is missing or has another
+    format."""
 
 
 UNASSIGNED: Final = Assignment()

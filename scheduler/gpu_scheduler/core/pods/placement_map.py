@@ -1,7 +1,7 @@
-"""Text of the annotation `gpu-scheduling-map` to PlacementMap.
+"""Parse the text of the annotation `gpu-scheduling-map` into a PlacementMap.
 
-LAW: pure text work in linear time; whatever the text, it yields a map or one `MapError`, and no other module reads the
-format. A line is `INDEX=NODE:ID[,ID…]`; blank lines and lines that begin with `#` are skipped.
+LAW: pure text work in linear time. Every text gives a map or one `MapError`. No other module reads the format. A line
+is `INDEX=NODE:ID[,ID…]`; blank lines and lines that begin with `#` are skipped.
 """
 
 import re
@@ -28,7 +28,7 @@ hostile length ever reaches int()."""
 
 _MAX_NODE: Final = 253
 _SHORT: Final = 256
-"""Longest list of GPUs that is remembered."""
+"""Longest text of a line's GPUs that is cached."""
 _BLANKS: Final = " \t\r"
 _EXAMPLE: Final = "1=node2:0,1"
 
@@ -36,7 +36,7 @@ _MAX_DIGITS: Final = len(str(MAX_NUMBER))
 _UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 
-_SHAPE_RULE: Final = "a line must be INDEX=NODE:ID,ID"
+_LINE_RULE: Final = "a line must be INDEX=NODE:ID,ID"
 _INDEX_RULE: Final = f"index must be a number without sign or leading zero, at most {MAX_NUMBER}"
 _NODE_RULE: Final = (
     "node must be a DNS name: lower-case letters, digits, '-' and '.', a letter or digit at both ends, "
@@ -52,7 +52,7 @@ _EMPTY_RULE: Final = "GPUs must be separated by single commas; leave out all of 
 class MapError(ValueError):
     """The pod author's text is no map.
 
-    `line` is 1-based, and None when the fault is the whole map's. `str()` says what was wrong and shows what is right.
+    `line` is 1-based, and None if the fault is that of the whole map. `str()` says what is wrong and shows an example.
     """
 
     def __init__(self, rule: str, line: int | None = None, text: str = "") -> None:
@@ -62,7 +62,7 @@ class MapError(ValueError):
 
 
 TOO_LARGE: Final = MapError(_SIZE_RULE)
-"""What is wrong with a map whose text was not kept."""
+"""The error of a map that is too large: its text was not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +75,33 @@ class Slot:
 
     @property
     def value(self) -> str:
-        """The devices as CUDA_VISIBLE_DEVICES spells them; empty means no GPU."""
+        """Return the devices in the format of CUDA_VISIBLE_DEVICES; empty means no GPU."""
         return ",".join(self.devices)
 
 
 class PlacementMap:
     """A parsed map: its lines by index.
 
-    Maps are equal when they say the same, whatever their comments, spaces and order of lines. A map of 64 KiB may have
-    8,000 lines, so they are kept as text and each is made when it is asked for: a fiftieth of the memory.
+    Two maps are equal if they have the same lines: comments, spaces and the order of lines do not count. A map of 64
+    KiB may have 8,000 lines. They are kept as text, and each line is made on demand: this takes a fiftieth of the
+    memory.
     """
 
     __slots__ = ("_starts", "_text", "digest", "indices")
 
     def __init__(self, slots: Iterable[Slot]) -> None:
-        """`slots` come in order of index, each index once."""
+        """Make a map of `slots`. They must be in order of index, and each index must occur once."""
         slots = tuple(slots)
         lines = [f"{slot.index}={slot.node}:{slot.value}" for slot in slots]
         self._text = "\n".join(lines)
         self._starts = array("I", accumulate((len(line) + 1 for line in lines), initial=0))
         self.indices: Sequence[int] = array("i", (slot.index for slot in slots))
-        """Of all lines, lowest first."""
+        """The indices of all lines, lowest first."""
         self.digest = blake2b(self._text.encode(), digest_size=16).hexdigest()
-        """What stands for the map where only equality matters."""
+        """Stands for the map where only equality matters."""
 
     def __str__(self) -> str:
-        """The map without comments and blanks, by order of index."""
+        """Return the map without comments and blanks, in order of index."""
         return self._text
 
     def __eq__(self, other: object) -> bool:
@@ -111,16 +112,16 @@ class PlacementMap:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """All lines, made anew for each who asks."""
+        """Return all lines. Each call makes them anew."""
         return tuple(map(self._slot, range(len(self.indices))))
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, by and large."""
+        """Return the approximate number of bytes that the map takes."""
         return 512 + len(self._text) + 8 * len(self.indices)
 
     def get(self, index: int) -> Slot | None:
-        """The line of pod `index`, if the map has one."""
+        """Return the line of pod `index`, or None if the map has no such line."""
         position = bisect_left(self.indices, index)
         return self._slot(position) if position < len(self.indices) and self.indices[position] == index else None
 
@@ -135,8 +136,8 @@ NO_LINES: Final = PlacementMap(())
 
 
 def parse_number(text: str) -> int | None:
-    """ASCII digits without sign, underscore or leading zero, at most 2147483647; None for anything else."""
-    # Three questions in C cost less than a regular expression, and a map has thousands of numbers.
+    """Return the number if `text` is ASCII digits without leading zero, at most 2147483647; None for anything else."""
+    # These checks run in C and cost less than a regular expression. A map has thousands of numbers.
     if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS or (text[0] == "0" and text != "0"):
         return None
     number = int(text)
@@ -144,7 +145,7 @@ def parse_number(text: str) -> int | None:
 
 
 def device_kind(text: str) -> str | None:
-    """How `text` names a device: `number`, `GPU` or `MIG`; None when it names none."""
+    """Return how `text` names a device: `number`, `GPU` or `MIG`; None if it names no device."""
     if parse_number(text) is not None:
         return "number"
     # Lower case only, as nvidia-smi prints them: one device must have one spelling, or it could be held twice.
@@ -152,7 +153,10 @@ def device_kind(text: str) -> str | None:
 
 
 def parse_placement_map(text: str) -> PlacementMap:
-    """Parse `text`; raises MapError. The pods of a workload have one text, which is parsed once as a rule."""
+    """Parse `text`.
+
+    Raise MapError if it is no map. All pods of a workload have the same text: it is usually parsed once.
+    """
     known = _RECENT.get(text)
     if known is None:
         known = _parse(text)
@@ -161,7 +165,7 @@ def parse_placement_map(text: str) -> PlacementMap:
 
 
 class _Recent:
-    """The maps that were asked for last, as many as take `budget` bytes with their texts."""
+    """A cache of the maps that were used last. With their texts they take at most `budget` bytes."""
 
     def __init__(self, budget: int) -> None:
         self._room = budget
@@ -186,7 +190,7 @@ _RECENT: Final = _Recent(budget=2**23)
 
 
 def _parse(text: str) -> PlacementMap:
-    # Characters first: a byte count of hostile megabytes is not needed to refuse them.
+    # Characters are counted first: hostile megabytes are refused without a count of their bytes.
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         raise MapError(_SIZE_RULE)
     slots: dict[int, tuple[int, Slot]] = {}
@@ -207,7 +211,7 @@ def _parse_line(content: str, number: int) -> Slot:
     left, equals, right = content.partition("=")
     node, colon, ids = (part.strip(_BLANKS) for part in right.partition(":"))
     if not equals or not colon:
-        raise MapError(_SHAPE_RULE, number, content)
+        raise MapError(_LINE_RULE, number, content)
     index = parse_number(left.strip(_BLANKS))
     if index is None:
         raise MapError(_INDEX_RULE, number, content)
@@ -221,13 +225,16 @@ def _parse_line(content: str, number: int) -> Slot:
 
 @lru_cache(maxsize=4096)
 def _devices(ids: str) -> tuple[tuple[str, ...], str | None]:
-    """What a line names, and the rule that it breaks, if any; thousands of lines name the same, and it is kept once."""
+    """Return the devices of a line, and the rule that they break, if any.
+
+    Equal devices of thousands of lines are stored once.
+    """
     devices = tuple(part.strip(_BLANKS) for part in ids.split(",")) if ids else ()
     return devices, _fault_of(devices)
 
 
 def _fault_of(devices: tuple[str, ...]) -> str | None:
-    """The rule that a line's devices break, if any."""
+    """Return the rule that a line's devices break, if any."""
     kinds: set[str] = set()
     seen: set[str] = set()
     for device in devices:

@@ -1,6 +1,6 @@
-"""A pod as placement sees it: ours with all that is decided by, another scheduler's with what it takes.
+"""Pods: ours with everything that a decision reads, those of other schedulers with what they take.
 
-LAW: frozen values, parsed at the border and complete; nothing here knows how the API or a user writes them.
+LAW: frozen and complete values. Other modules parse them: this one does not know the formats of the API or of users.
 """
 
 from collections.abc import Mapping
@@ -20,21 +20,21 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - what Kubernetes calls "every addr
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A port of the node: one protocol, one address or every one."""
+    """A port of the node: one protocol, and one address or every address."""
 
     protocol: str
     address: str
     port: int
 
     def __str__(self) -> str:
-        """As people write it: `8080/TCP`, with the address where it is not every one."""
+        """Return the port as text for people: `8080/TCP`, with the address unless it is every address."""
         if self == EVERY_PORT:
             return "every port"
         where = "" if self.address == ANY_ADDRESS else f"{self.address}:"
         return f"{where}{self.port}/{self.protocol}"
 
     def overlaps(self, other: "HostPort") -> bool:
-        """Whether one host cannot give both."""
+        """Whether one host cannot give both ports to different pods."""
         if EVERY_PORT in {self, other}:
             return True
         return (self.protocol, self.port) == (other.protocol, other.port) and (
@@ -43,12 +43,15 @@ class HostPort:
 
 
 EVERY_PORT: Final = HostPort("", ANY_ADDRESS, 0)
-"""What a pod counts as having that has more ports than are kept one by one."""
+"""All ports. A pod that has more ports than are kept one by one counts as having all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What one pod takes: `requests` by resource name, without zeroes, and ports of the host."""
+    """What one pod takes of its node.
+
+    `requests` are by resource name, without zeroes, in the units of `Node.allocatable`. `ports` are ports of the host.
+    """
 
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)
     ports: frozenset[HostPort] = frozenset()
@@ -59,7 +62,7 @@ NOTHING: Final = ResourceRequest()
 
 @dataclass(frozen=True, slots=True)
 class ScheduledCondition:
-    """The pod's `PodScheduled` condition; `since` is its lastTransitionTime, as read."""
+    """The pod's `PodScheduled` condition. `since` is its lastTransitionTime, as read."""
 
     status: str
     reason: str
@@ -69,10 +72,10 @@ class ScheduledCondition:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, as far as placement cares.
+    """A pod of this scheduler, with the fields that a decision needs.
 
-    Two views of a pod are equal when they ask for the same: the condition is what we wrote ourselves, so it is no
-    difference.
+    Two views of a pod are equal if they ask for the same. The condition is not compared, because the scheduler writes
+    it.
     """
 
     ref: PodRef
@@ -83,6 +86,8 @@ class Pod:
     deleting_since: str | None = None
     """`deletionTimestamp` as read (RFC 3339)."""
     gated: bool = False
+    created: str = ""
+    """`creationTimestamp` as read (RFC 3339, UTC)."""
     generate_name: str | None = None
     owner: Owner | None = None
     assignment: Assignment = UNASSIGNED
@@ -90,34 +95,35 @@ class Pod:
     resource_request: ResourceRequest = NOTHING
     constraints: SchedulingConstraints = ANYWHERE
     claims: tuple[str, ...] = ()
-    """Names of the PersistentVolumeClaims that it mounts, in its own namespace; of generic ephemeral volumes too."""
+    """Names of the PersistentVolumeClaims that it mounts, in its own namespace, including those of generic ephemeral
+    volumes."""
     gpu_limits: tuple[tuple[str, int], ...] = ()
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
     scheduled_condition: ScheduledCondition | None = field(default=None, compare=False)
     excess: Excess | None = None
-    """What it has too much of to be kept whole; such a pod is never placed."""
+    """What exceeds its bound, so that the pod is not kept whole. Such a pod is never placed."""
     rejected: str = ""
-    """Why its kubelet would not run it, in the kubelet's word; empty where it did not say so."""
+    """Why its kubelet rejected it, in the kubelet's word; empty if it did not reject it."""
 
     @property
     def bound(self) -> bool:
-        """It has a node, for good: no pod ever loses or changes it."""
+        """Whether it has a node. A pod never loses or changes its node."""
         return self.node is not None
 
     @property
     def finished(self) -> bool:
-        """Its containers have stopped for good, so it uses no GPU."""
+        """Whether its containers have stopped for good, so that it uses no GPU."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
     def gpu_limit(self) -> int:
-        """How many devices it wants from a device plugin; 0 when it does not ask for any that way."""
+        """Return how many devices it requests from a device plugin; 0 if it has no such limit."""
         return sum(limit for _, limit in self.gpu_limits)
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignPod:
-    """A bound pod of another scheduler: not ours to touch, but what it takes is gone."""
+    """A bound pod of another scheduler. This scheduler never changes it, but counts what it takes."""
 
     ref: PodRef
     node: str

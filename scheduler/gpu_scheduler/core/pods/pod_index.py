@@ -1,7 +1,7 @@
-"""Which line of the map is this pod's, where the pod itself already says so.
+"""The index of the map line that belongs to a pod, if the pod itself already says it.
 
-LAW: sources are asked in one order and the first that applies wins; a name that Kubernetes generated is never one,
-because its suffix may happen to be all digits.
+LAW: the sources are read in one order, and the first that applies wins. A name that Kubernetes generated is never a
+source, because its suffix may be all digits by chance.
 """
 
 from typing import Final
@@ -9,18 +9,19 @@ from typing import Final
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.placement_map import MAX_NUMBER, parse_number
 from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import Fault, Reason
 from gpu_scheduler.core.text import quote
 
 # k8s.io/apimachinery/pkg/util/rand: no vowels, and no digits that look like them.
 _SUFFIX_ALPHABET: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
 _SUFFIX_LENGTH: Final = 5
-# k8s.io/apiserver/pkg/storage/names: a longer generateName is cut, so that the name stays a DNS label of 63.
+# k8s.io/apiserver/pkg/storage/names: a longer generateName is cut, so that the name is a DNS label of 63 characters.
 _MAX_PREFIX: Final = 63 - _SUFFIX_LENGTH
 
 
 def static_index(pod: PodText) -> int | Fault | None:
-    """The index that `pod` brings along; None when it brings none, Fault when what it brings is no number."""
+    """Return the index that `pod` itself says; None if it says none, a Fault if the text is not a valid number."""
     written = _written(pod)
     if written is None:
         return _from_name(pod)
@@ -31,30 +32,28 @@ def static_index(pod: PodText) -> int | Fault | None:
             Reason.INDEX_UNKNOWN,
             f"cannot read {source}: {quote(text)}: "
             f"an index must be a number without sign or leading zero, at most {MAX_NUMBER}",
-            f'correct it (example: {names.INDEX}: "0")',
+            made_anew(f'correct it (example: {names.INDEX}: "0")'),
         )
     return index
 
 
 def _written(pod: PodText) -> tuple[str, str] | None:
-    """The first index that somebody wrote on the pod: where, and what."""
+    """Return the first index that is written on the pod: the name of its source, and its text."""
     if names.INDEX in pod.annotations:
         return f"annotation {names.INDEX}", pod.annotations[names.INDEX]
     if names.REPLICA_TYPE in pod.labels:
-        # Kubeflow numbers its replicas per type, so that two pods of one job carry the same number.
+        # Kubeflow numbers its replicas per type, so that two pods of one job may have the same number.
         return None
-    for kind, key, given in (
-        ("label", names.POD_INDEX, pod.labels),
-        ("label", names.COMPLETION_INDEX, pod.labels),
-        ("annotation", names.COMPLETION_INDEX, pod.annotations),
-    ):
-        if key in given:
-            return f"{kind} {key}", given[key]
+    for key in (names.POD_INDEX, names.COMPLETION_INDEX):
+        if key in pod.labels:
+            return f"label {key}", pod.labels[key]
+    if names.COMPLETION_INDEX in pod.annotations:
+        return f"annotation {names.COMPLETION_INDEX}", pod.annotations[names.COMPLETION_INDEX]
     return None
 
 
 def _from_name(pod: PodText) -> int | None:
-    """The trailing `-N` of a name that somebody gave."""
+    """Return N if the name ends in `-N` and the API server did not generate it."""
     if names.REPLICA_TYPE in pod.labels or _generated(pod):
         return None
     _, dash, tail = pod.name.rpartition("-")
@@ -62,7 +61,7 @@ def _from_name(pod: PodText) -> int | None:
 
 
 def _generated(pod: PodText) -> bool:
-    """Whether the API server made the name up. At admission it has not done so yet: the name is empty."""
+    """Whether the API server generates the name. At admission it has not done so yet, and the name is empty."""
     name, prefix = pod.name, pod.generate_name
     if not name:
         return True

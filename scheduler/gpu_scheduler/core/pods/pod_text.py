@@ -1,6 +1,7 @@
-"""What a pod says of its placement, as its author and its controllers wrote it.
+"""The text of a pod that concerns its placement, as its author and its controllers wrote it.
 
-LAW: it lives as long as the pod is read; a Pod keeps what was read from it, and nothing else asks for its text.
+LAW: a PodText exists only while its pod is read. A Pod keeps the values that were read, and no other code reads the
+text.
 """
 
 from collections.abc import Mapping
@@ -23,18 +24,20 @@ class PodText:
     scheduler_name: str = names.SCHEDULER_NAME
     bound: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Those that `names.POD_ANNOTATIONS` lists."""
+    """Only those that `names.POD_ANNOTATIONS` lists."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Those of index and workload."""
+    """Only those that say the index and the workload."""
     environment: Environment = NO_CONTAINERS
     gpu_limits: tuple[tuple[str, int], ...] = ()
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
     unsupported: tuple[str, ...] = ()
-    """Fields that ask for something we do not decide, by their path in the pod."""
+    """Fields that ask for something that this scheduler does not decide, by their path in the pod."""
+    unknown_keys: tuple[str, ...] = ()
+    """Keys of annotations that resemble ours and that no program reads; the first few of them."""
     excess: Excess | None = None
-    """What the pod has too much of to be kept whole."""
+    """What exceeds its bound, so that the pod is not kept whole; None if nothing does."""
 
     @property
     def keep_env(self) -> bool:
-        """Its containers may set the CUDA variables themselves."""
+        """Whether its containers may set the CUDA variables themselves."""
         return self.annotations.get(names.KEEP_ENV) == "true"

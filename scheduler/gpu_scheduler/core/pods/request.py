@@ -1,6 +1,6 @@
 """What a pod asks for, read once from its own text.
 
-LAW: the webhook and the scheduler both read a request here, so that one fault has one sentence.
+LAW: the webhook and the scheduler both read a request with this module, so that a fault has one message.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
-from gpu_scheduler.core.pods.count_request import NO_COUNT, CountRequest, read_count
+from gpu_scheduler.core.pods.count_request import NO_COUNT, CountRequest, Strategy, read_count
 from gpu_scheduler.core.pods.placement_map import (
     NO_LINES,
     TOO_LARGE,
@@ -21,6 +21,8 @@ from gpu_scheduler.core.pods.placement_map import (
 )
 from gpu_scheduler.core.pods.pod_index import static_index
 from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.remedies import made_anew
+from gpu_scheduler.core.pods.unknown_keys import unknown_key_message
 from gpu_scheduler.core.pods.visible_devices import kept
 from gpu_scheduler.core.reasons import Fault, Reason, Unschedulable
 from gpu_scheduler.core.refs import WorkloadKey
@@ -29,12 +31,17 @@ from gpu_scheduler.core.text import quote
 _EXAMPLE: Final = f'annotation {names.MAP}, example: "0=node1:0,1"'
 _MAX_RANGES: Final = 8
 
-# The annotations that say yes or no, and those that know one word.
-_CHOICES: Final = (
-    (names.OBSERVER, ("true", "false")),
-    (names.KEEP_ENV, ("true", "false")),
-    (names.SHARING, ("any",)),
+# The annotations that have a closed list of values.
+_CHOICES: Final = {
+    names.OBSERVER: ("true", "false"),
+    names.KEEP_ENV: ("true", "false"),
+    names.SHARING: ("any",),
+}
+_WITH_MAP: Final = f"the map already says the node ({_EXAMPLE})"
+_WITH_COUNT: Final = (
+    'nodeSelector and required node affinity are read (example: nodeSelector: {"kubernetes.io/arch": "amd64"})'
 )
+"""The remedy for a pod with a count and unsupported fields: the fields that it may use instead."""
 
 _EXCESSIVE: Final = {
     f"annotation {names.INDEX}": Reason.INDEX_UNKNOWN,
@@ -42,49 +49,51 @@ _EXCESSIVE: Final = {
     names.VISIBLE_DEVICES: Reason.ENV_CONFLICT,
     names.DEVICE_ORDER: Reason.ENV_CONFLICT,
 }
-"""Of what too much has a reason of its own."""
+"""The reason of an excess, by what exceeds its bound. Everything else has RequestInvalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineRequest:
-    """A line of a map."""
+    """A request for a line of a map."""
 
     workload: WorkloadKey
-    """The pods that divide the map's lines among them."""
+    """The workload whose pods share the map's lines."""
     index: int | None
-    """Of the line that the pod asks for, or has where it is bound; None: any line will do."""
+    """The index of the line that the pod asks for or, if it is bound, has. None means any line."""
     slot: Slot | None
-    """That line; None too where the map has none of that index."""
+    """The line of `index`; None if `index` is None or the map has no such line."""
     map: PlacementMap = NO_LINES
-    """Kept where any line will do, and the pod has none yet."""
+    """The map. It is kept only for a pod that takes any line and has none yet."""
 
     def slot_of(self, index: int) -> Slot | None:
-        """The line of this index, which is the pod's own or any of the map."""
+        """Return the pod's own line or, if it takes any line, the map's line of `index`."""
         return self.slot or self.map.get(index)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What a pod asks for: a line of a map, or by `count`; `fault` says why it cannot have what it asks for.
+    """What a pod asks for: a line of a map, or a `count`. `fault` says why it cannot have what it asks for.
 
-    Line and count stand beside a fault too, because a pod that is bound holds by them.
+    Line and count are set even if there is a fault, because the hold of a bound pod is derived from them.
     """
 
     line: LineRequest | None = None
     count: CountRequest = NO_COUNT
     fault: Fault | None = None
     observer: bool = False
-    """It sees its devices and holds its index, but claims no device."""
+    """Whether the pod sees its devices and holds its index, but holds no device."""
     keep_env: bool = False
-    """Its containers may set the CUDA variables themselves."""
+    """Whether its containers may set the CUDA variables themselves."""
     sharing_any: bool = False
-    """It shares its devices with whoever says the same."""
+    """Whether it shares its devices with other pods that have the same annotation."""
     kept: tuple[str, ...] = ()
     """Devices that its containers name themselves and keep."""
+    unknown_keys: tuple[str, ...] = ()
+    """Keys of annotations that resemble ours and that no program reads; the first few of them."""
 
 
 def read_request(pod: PodText) -> PlacementRequest:
-    """What `pod` asks for, and what is wrong with the asking."""
+    """Return what `pod` asks for, and what is wrong with the request."""
     given = pod.annotations
     line, count, fault = _line_request(pod) if names.MAP in given else _count_request(pod)
     return PlacementRequest(
@@ -95,19 +104,20 @@ def read_request(pod: PodText) -> PlacementRequest:
         keep_env=pod.keep_env,
         sharing_any=given.get(names.SHARING) == "any",
         kept=_kept(pod),
+        unknown_keys=pod.unknown_keys,
     )
 
 
 def excess_fault(excess: Excess) -> Fault:
-    """What no honest pod has so much of: nobody knows any more what the pod asks for."""
+    """Return the fault of a pod that exceeds a bound. Because it is not read whole, its request is unknown."""
     if excess.what == f"annotation {names.MAP}":
         return _wrong_map(TOO_LARGE)
     reason = _EXCESSIVE.get(excess.what, Reason.REQUEST_INVALID)
-    return Fault(reason, str(excess), "write less of it, and create the pod anew")
+    return Fault(reason, str(excess), made_anew("write less of it"))
 
 
 def _wrong_map(error: MapError) -> Fault:
-    return Fault(Reason.MAP_INVALID, str(error), f"correct annotation {names.MAP} in the pod's template")
+    return Fault(Reason.MAP_INVALID, str(error), made_anew(f"correct annotation {names.MAP}"))
 
 
 def _line_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Fault | None]:
@@ -115,13 +125,12 @@ def _line_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Fault
         placement_map = parse_placement_map(pod.annotations[names.MAP])
     except MapError as error:
         return None, NO_COUNT, _wrong_map(error)
-    said = f"the map already says the node ({_EXAMPLE})"
     own = static_index(pod)
     workload = workload_of(pod, placement_map)
     index = _held_index(pod, None if isinstance(own, Fault) else own)
     slot = None if index is None else placement_map.get(index)
     line = LineRequest(workload, index, slot, placement_map if index is None and not pod.bound else NO_LINES)
-    fault = _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod, said)
+    fault = _invalid_choice(pod) or _scattered_limit(pod) or _unsupported(pod, _WITH_MAP)
     if fault is not None or own is None:
         return line, NO_COUNT, fault
     if isinstance(own, Fault):
@@ -130,7 +139,7 @@ def _line_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Fault
 
 
 def _held_index(pod: PodText, own: int | None) -> int | None:
-    """Once it is bound, the index that its Binding wrote."""
+    """Return the index that the Binding of a bound pod wrote, otherwise the pod's own index."""
     assigned = pod.annotations.get(names.ASSIGNED_INDEX) if pod.bound else None
     return own if assigned is None else parse_number(assigned)
 
@@ -138,63 +147,80 @@ def _held_index(pod: PodText, own: int | None) -> int | None:
 def _line_fault(pod: PodText, index: int, slot: Slot | None, placement_map: PlacementMap) -> Fault | None:
     if slot is not None:
         return limit_fits(pod.gpu_limits, slot)
+    fewer = f"correct annotation {names.INDEX} or " if names.INDEX in pod.annotations else "run fewer replicas, or "
     return Fault(
         Reason.INDEX_NOT_IN_MAP,
         f"cannot find index {index} in the map: it has lines for {_ranges(placement_map)}",
-        f"add a line (example: {index}=node1:0), or run fewer replicas",
+        fewer + made_anew(f"add a line (example: {index}=node1:0)"),
     )
 
 
 def _count_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Fault | None]:
     count = read_count(pod)
     if count is None:
-        return (
-            None,
-            NO_COUNT,
-            Fault(
-                Reason.NOTHING_REQUESTED,
-                f"cannot place a pod that asks for nothing: it has schedulerName {quote(pod.scheduler_name)} "
-                "but neither a map nor a count",
-                f'write one ({_EXAMPLE}, or annotation {names.COUNT}, example: "1"), or leave out schedulerName',
-            ),
-        )
-    said = 'nodeSelector and required node affinity are read (example: nodeSelector: {"kubernetes.io/arch": "amd64"})'
-    fault = _odd_choice(pod) or _scattered_limit(pod) or _unsupported(pod, said) or _kept_without_map(pod)
+        return None, NO_COUNT, _nothing_requested(pod.scheduler_name, pod.gpu_limits[:1], pod.unknown_keys)
+    fault = _invalid_choice(pod) or _scattered_limit(pod) or _unsupported(pod, _WITH_COUNT) or _kept_without_map(pod)
     if isinstance(count, Fault):
         return None, NO_COUNT, fault or count
     return None, count, fault
 
 
+@lru_cache(maxsize=1024)
+def _nothing_requested(scheduler_name: str, limits: tuple[tuple[str, int], ...], unknown: tuple[str, ...]) -> Fault:
+    """Return the fault of a pod without map and count. All pods with the same fault share one value in memory."""
+    if limits:
+        ((container, limit),) = limits
+        what = (
+            f"cannot place a pod by limit {names.GPU_RESOURCE}: {limit} of container {quote(container)} alone: "
+            f"the limit asks for GPUs only beside annotation {names.STRATEGY} or a map"
+        )
+        remedy = made_anew(f'add one (example: {names.STRATEGY}: "{Strategy.LEAST_UTILIZED}")')
+    else:
+        what = (
+            f"cannot place a pod that asks for nothing: it has schedulerName {quote(scheduler_name)} "
+            "but neither a map nor a count"
+        )
+        remedy = made_anew(
+            f'write one ({_EXAMPLE}, or annotation {names.COUNT}, example: "1") or leave out schedulerName'
+        )
+    return Fault(Reason.NOTHING_REQUESTED, "; ".join((what, *map(unknown_key_message, unknown))), remedy)
+
+
 def limit_fits(gpu_limits: tuple[tuple[str, int], ...], slot: Slot) -> Unschedulable | None:
-    """A limit of devices, where there is one, is as many as the line names, unless the line leaves them to a plugin."""
-    named = len(slot.devices)
-    if not gpu_limits or not named or sum(limit for _, limit in gpu_limits) == named:
+    """Check that a limit of devices, if any, is the number of devices of the line.
+
+    A line without devices leaves them to a device plugin.
+    """
+    devices = len(slot.devices)
+    if not gpu_limits or not devices or sum(limit for _, limit in gpu_limits) == devices:
         return None
     container, limit = gpu_limits[0]
     return _wrong_limit(
         container,
         limit,
-        f"it must be as many as the map's line for index {slot.index} names, which are {named}",
-        f"correct it (example: {names.GPU_RESOURCE}: {named}), or correct the line",
+        f"it must be as many as the map's line for index {slot.index} names, which are {devices}",
+        f"correct it (example: {names.GPU_RESOURCE}: {devices}) or correct the line",
     )
 
 
-def _odd_choice(pod: PodText) -> Fault | None:
-    """An annotation that knows a few words says another one."""
-    for key, words in _CHOICES:
+def _invalid_choice(pod: PodText) -> Fault | None:
+    """Check the annotations that have a closed list of values."""
+    if _CHOICES.keys().isdisjoint(pod.annotations):
+        return None
+    for key, words in _CHOICES.items():
         given = pod.annotations.get(key)
         if given is not None and given not in words:
             rule = " or ".join(f'"{word}"' for word in words)
             return Fault(
                 Reason.REQUEST_INVALID,
                 f"cannot read annotation {key}: {quote(given)}: it must be {rule}",
-                f'correct it (example: {key}: "{words[0]}"), or leave it out',
+                made_anew(f'correct it (example: {key}: "{words[0]}") or leave it out'),
             )
     return None
 
 
 def _scattered_limit(pod: PodText) -> Unschedulable | None:
-    """Two containers have a limit of devices; but all containers of a pod see the same ones."""
+    """Check that only one container has a limit of devices: all containers of a pod see the same devices."""
     if len(pod.gpu_limits) <= 1:
         return None
     (first, wanted), (second, limit) = pod.gpu_limits[:2]
@@ -208,17 +234,17 @@ def _scattered_limit(pod: PodText) -> Unschedulable | None:
 
 def _wrong_limit(container: str, limit: int, rule: str, remedy: str) -> Unschedulable:
     what = f"cannot read limit {names.GPU_RESOURCE}: {limit} of container {quote(container)}: {rule}"
-    return Unschedulable(Reason.REQUEST_INVALID, what, remedy)
+    return Unschedulable(Reason.REQUEST_INVALID, what, made_anew(remedy))
 
 
-def _unsupported(pod: PodText, said: str) -> Fault | None:
-    """The pod asks for something that we do not decide."""
+def _unsupported(pod: PodText, remedy: str) -> Fault | None:
+    """Check that the pod asks for nothing that this scheduler does not decide."""
     if not pod.unsupported:
         return None
     return Fault(
         Reason.UNSUPPORTED,
         f"cannot place a pod by {', '.join(pod.unsupported)}: this scheduler does not read it",
-        f"leave it out: {said}",
+        f"{remedy}: {made_anew('leave it out')}",
     )
 
 
@@ -227,7 +253,7 @@ def _kept(pod: PodText) -> tuple[str, ...]:
 
 
 def _kept_without_map(pod: PodText) -> Fault | None:
-    """A container of a pod without a map keeps GPUs of its own: which node has them free, only a map could say."""
+    """Check that no container of a pod without a map keeps GPUs of its own: only a map says where they must be free."""
     devices = _kept(pod)
     if not devices:
         return None
@@ -235,12 +261,12 @@ def _kept_without_map(pod: PodText) -> Fault | None:
         Reason.REQUEST_INVALID,
         f"cannot keep {names.VISIBLE_DEVICES}={quote(','.join(devices))}: "
         "the GPUs of a pod without a map are chosen when it is placed",
-        f"leave the variable out of its containers, or write a map ({_EXAMPLE})",
+        made_anew(f"leave the variable out of its containers or write a map ({_EXAMPLE})"),
     )
 
 
 def workload_of(pod: PodText, placement_map: PlacementMap) -> WorkloadKey:
-    """Which workload `pod` belongs to; a ReplicaSet made by a Deployment counts as that Deployment."""
+    """Return the workload of `pod`. A ReplicaSet that a Deployment made counts as that Deployment."""
     owner = pod.owner
     if owner is None:
         return _workload(pod.namespace, "", "", placement_map.digest)
@@ -252,12 +278,12 @@ def workload_of(pod: PodText, placement_map: PlacementMap) -> WorkloadKey:
 
 @lru_cache(maxsize=4096)
 def _workload(namespace: str, owner_kind: str, owner_name: str, digest: str) -> WorkloadKey:
-    """One value for all pods of a workload."""
+    """Return the key of a workload. All of its pods share one value in memory."""
     return WorkloadKey(namespace, owner_kind, owner_name, digest)
 
 
 def _ranges(placement_map: PlacementMap) -> str:
-    """The indices of a map as people write them: `0-4, 7`."""
+    """Return the indices of a map as text for people: `0-4, 7`."""
     runs: list[list[int]] = []
     for index in placement_map.indices:
         if runs and index == runs[-1][1] + 1:

@@ -1,6 +1,7 @@
-"""Which devices the containers of a pod name themselves, and which of these can be booked.
+"""Which devices the containers of a pod name themselves, and which of these the pod can hold.
 
-LAW: one reading of CUDA_VISIBLE_DEVICES for webhook, bind gate and ledger. CUDA reads more spellings than are booked.
+LAW: webhook, bind gate and ledger read CUDA_VISIBLE_DEVICES with these functions. CUDA accepts more spellings than this
+scheduler.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,17 +16,17 @@ from gpu_scheduler.core.pods.placement_map import device_kind
 FIELD_ENTRY: Final = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
 
 _NO_DEVICE: Final = frozenset({"", "-1"})
-"""Values by which CUDA shows no device."""
+"""Values for which CUDA shows no device."""
 
 _LONGEST: Final = 256
-"""Longest value whose devices are remembered."""
+"""Longest value whose devices are cached."""
 
 
 def kept_devices(value: str) -> tuple[str, ...] | None:
-    """The devices that a container may keep by this value; None where it does not say which are to be booked.
+    """Return the devices that a container may keep with this value; None if it is unclear which devices these are.
 
-    CUDA reads more than this: UUIDs cut short, signs, spaces, text behind a number. What is booked must be what it
-    finds, so each device has one spelling here, the map's.
+    CUDA accepts more than this: shortened UUIDs, signs, spaces, text after a number. The pod must hold exactly the
+    devices that CUDA finds. Therefore each device has only one spelling here, that of the map.
     """
     if value in _NO_DEVICE:
         return ()
@@ -37,16 +38,16 @@ def kept_devices(value: str) -> tuple[str, ...] | None:
 
 
 def kept(containers: Iterable[Container]) -> tuple[str, ...]:
-    """The devices that containers name themselves, as far as a pod that keeps its environment may name them."""
+    """Return the devices that containers name themselves, as far as a pod that keeps its environment may name them."""
     values = (entry.value for entry in _visible(containers) if entry.value is not None)
     return tuple(dict.fromkeys(device for value in values for device in kept_devices(value) or ()))
 
 
 def carried(containers: Iterable[Container]) -> EnvVar | None:
-    """How a pod's own containers see their devices: the first that says so in a way that is booked."""
+    """Return the first CUDA_VISIBLE_DEVICES entry of a pod's own containers whose devices the pod can hold, or None."""
     for container in containers:
         if container.kind is not ContainerKind.EPHEMERAL:
-            # Of two entries with one name the last wins.
+            # If two entries have one name, the last one is valid.
             seen = {entry.name: entry for entry in container.env or ()}.get(names.VISIBLE_DEVICES)
             if seen is not None and (seen == FIELD_ENTRY or keepable(seen)):
                 return seen
@@ -54,7 +55,7 @@ def carried(containers: Iterable[Container]) -> EnvVar | None:
 
 
 def environment_of(containers: tuple[Container, ...]) -> Environment:
-    """Read what the containers say of their devices."""
+    """Return what the containers set for their devices."""
     entries = tuple(_visible(containers))
     values = [entry.value for entry in entries if entry.value is not None]
     own = tuple(dict.fromkeys(device for value in values for device in devices_in(value))) if values else None
@@ -62,10 +63,10 @@ def environment_of(containers: tuple[Container, ...]) -> Environment:
 
 
 def devices_in(value: str) -> tuple[str, ...]:
-    """The devices that CUDA finds in a value of CUDA_VISIBLE_DEVICES, spelled as a map spells them.
+    """Return the devices that CUDA finds in a value of CUDA_VISIBLE_DEVICES, in the spelling of a map.
 
-    Like CUDA, it takes a plus sign, and stops at the first part that names none. Thousands of pods say the same few
-    values, so each is read once, and its devices are in memory once.
+    As CUDA does, accept a plus sign, and stop at the first part that names no device. Thousands of pods have the same
+    few values, so each value is parsed once, and its devices are in memory once.
     """
     return _read(value) if len(value) <= _LONGEST else _read.__wrapped__(value)
 
@@ -85,7 +86,10 @@ def _read(value: str) -> tuple[str, ...]:
 
 
 def keepable(entry: EnvVar) -> bool:
-    """Another order is never kept: it would make each number mean another device than the one that is booked."""
+    """Whether a container may keep this entry.
+
+    Another CUDA_DEVICE_ORDER is never kept: each number would mean another device than the one that the pod holds.
+    """
     return entry.name == names.VISIBLE_DEVICES and entry.value is not None and kept_devices(entry.value) is not None
 
 

@@ -1,4 +1,4 @@
 """Which nodes fit a count of devices, and in which order.
 
-LAW: pods of one equivalence class are ranked together.
+LAW: all pods of one equivalence class share one ranking of the nodes.
 """

@@ -1,139 +1,134 @@
-"""Where pods fit that ask for a count: a ranking of nodes for each shape of them, and news for those who wait.
+"""Nodes for pods that ask for a count: a ranking for each equivalence class, and events for pods that wait.
 
-LAW: all nodes are weighed once for a shape that is new; from then on only those that changed, however many there are.
+LAW: a new class filters all nodes once. After that, a decision filters only the nodes that changed.
 """
 
 from collections import OrderedDict
 from typing import Final
 from weakref import WeakValueDictionary
 
-from gpu_scheduler.core.cluster_events import ClassChanged, ClusterEvent
+from gpu_scheduler.core.cluster_events import NO_EVENTS, ClassChanged, ClusterEvent
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.count_request import MAX_DEVICES, CountRequest, Strategy
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Unschedulable
-from gpu_scheduler.core.strategies.diagnosis import NodeNumbers, shortfall
+from gpu_scheduler.core.strategies.diagnosis import unschedulable
 from gpu_scheduler.core.strategies.equivalence import EquivalenceClass, PlacementRequirements, equivalence_class_of
 from gpu_scheduler.core.strategies.node_fit import NodeFilter
 from gpu_scheduler.core.strategies.orderings import LastAssigned
 from gpu_scheduler.core.strategies.ranking import Ranking
 
-MAX_SHAPES: Final = 16
-"""How many rankings are kept for which nobody waits, however many nodes there are."""
+MAX_RANKINGS: Final = 16
+"""How many rankings without waiting pods are kept at least, for any number of nodes."""
 
-MAX_RANKED: Final = 80_000
-"""Nodes that all of them together may rank, where that is more: who comes with one more shape pays a look at all nodes,
-and processor and memory are part of a shape."""
-
-_NOBODY: Final[frozenset[ClusterEvent]] = frozenset()
+MAX_RANKED_NODES: Final = 80_000
+"""A small cluster keeps more rankings: as many as have this number of nodes in total. CPU and memory requests are part
+of a class, so that many classes are usual, and a pod of a new class causes all nodes to be filtered."""
 
 
 class Candidates:
-    """Everything follows from ledger and nodes; another ledger needs another one of these."""
+    """The rankings for one ledger and its nodes."""
 
-    __slots__ = ("_ledger", "_looked", "_nodes", "_places", "_policy", "_rankings", "_scales", "_waiting")
+    __slots__ = ("_filters", "_generation", "_ledger", "_nodes", "_policy", "_rankings", "_waiting")
 
     def __init__(self, ledger: Ledger, nodes: Nodes, policy: Policy) -> None:
         self._ledger = ledger
         self._nodes = nodes
         self._policy = policy
-        self._places = NodeNumbers()
         self._rankings: OrderedDict[EquivalenceClass, Ranking] = OrderedDict()
-        """The one that was asked for last is the last."""
-        self._scales: WeakValueDictionary[PlacementRequirements, NodeFilter] = WeakValueDictionary()
-        """Those of the rankings; shapes that differ in nothing but the count have one."""
+        """The ranking that was used last comes last."""
+        self._filters: WeakValueDictionary[PlacementRequirements, NodeFilter] = WeakValueDictionary()
+        """The filters of the rankings. Classes that differ only in the count share one."""
         self._waiting: dict[EquivalenceClass, Ranking] = {}
-        self._looked = 0
-        """Up to which change those who wait have been told."""
+        self._generation = 0
+        """The number of the last change for which `pop_events` has returned events."""
 
     def ranking(self, pod: Pod, request: CountRequest, strategy: Strategy) -> Ranking:
-        """Where the pod fits, as things are now; `strategy` counts where the pod names none."""
-        self._tidy()
-        shape = equivalence_class_of(pod, request, strategy)
-        ranking = self._rankings.get(shape)
+        """Return the up-to-date ranking for the pod. `strategy` is the default if the pod names none."""
+        equivalence_class = equivalence_class_of(pod, request, strategy)
+        ranking = self._rankings.get(equivalence_class)
         if ranking is None:
             self._drop_oldest()
-            ranking = self._rankings[shape] = Ranking(shape, self._scale(shape.kind, pod), self._places)
-        self._rankings.move_to_end(shape)
-        self._catch_up(ranking)
-        if ranking.takes_turns:
-            ranking.turn = self._turn()
+            node_filter = self._filter(equivalence_class.requirements, pod)
+            ranking = self._rankings[equivalence_class] = Ranking(equivalence_class, node_filter)
+        self._rankings.move_to_end(equivalence_class)
+        self._update(ranking)
+        if ranking.round_robin:
+            ranking.last_assigned = self._last_assigned()
         return ranking
 
     def wait(self, ranking: Ranking) -> ClassChanged:
-        """What wakes a pod that can have none of these nodes; as long as somebody has it, there is news about them."""
-        self._waiting[ranking.shape] = ranking
+        """Return the event that requeues a pod that no node fits.
+
+        `pop_events` returns it later if a pod still waits for it.
+        """
+        self._waiting[ranking.equivalence_class] = ranking
         return ranking.wait()
 
-    def shortfall(self, ranking: Ranking) -> Unschedulable:
-        """Why no node fits."""
-        reason = ranking.lacking
-        count = ranking.count(reason)
+    def unschedulable(self, ranking: Ranking) -> Unschedulable:
+        """Return why no node fits."""
+        reason = ranking.diagnosis.reason()
+        count = ranking.diagnosis.count(reason)
         node = self._node(count.node) or Node(count.node)
-        return shortfall(ranking.shape, ranking.scale, reason, count, node)
+        return unschedulable(ranking.equivalence_class, ranking.node_filter, reason, count, node)
 
-    def news(self) -> frozenset[ClusterEvent]:
-        """For whose pods a node begins to fit, or something else is in the way. Costs what changed for who waits."""
-        if self._looked == self._ledger.touched.now:
-            return _NOBODY
-        self._tidy()
-        self._looked = self._ledger.touched.now
-        told: set[ClusterEvent] = set()
-        for shape, ranking in list(self._waiting.items()):
-            wake = ranking.waiting
-            if wake is not None:
-                self._catch_up(ranking)
-                if not ranking.tell():
+    def pop_events(self) -> frozenset[ClusterEvent]:
+        """Return the events of the waiting classes that a node begins to fit, or whose reason has changed."""
+        if self._generation == self._ledger.generations.now:
+            return NO_EVENTS
+        self._generation = self._ledger.generations.now
+        events: set[ClusterEvent] = set()
+        for equivalence_class, ranking in list(self._waiting.items()):
+            event = ranking.waiting
+            if event is not None:
+                self._update(ranking)
+                if not ranking.pop_change():
                     continue
-                told.add(wake)
-            del self._waiting[shape]
-        return frozenset(told)
+                events.add(event)
+            del self._waiting[equivalence_class]
+        return frozenset(events)
 
-    def _scale(self, kind: PlacementRequirements, pod: Pod) -> NodeFilter:
-        scale = self._scales.get(kind)
-        if scale is None:
-            scale = self._scales[kind] = NodeFilter(kind, pod, self._ledger, self._policy)
-        return scale
+    def _filter(self, requirements: PlacementRequirements, pod: Pod) -> NodeFilter:
+        node_filter = self._filters.get(requirements)
+        if node_filter is None:
+            node_filter = self._filters[requirements] = NodeFilter(requirements, pod, self._ledger, self._policy)
+        return node_filter
 
-    def _catch_up(self, ranking: Ranking) -> None:
-        changed = self._ledger.touched.since(ranking.seen)
+    def _update(self, ranking: Ranking) -> None:
+        changed = self._ledger.generations.since(ranking.generation)
         if changed is None:
-            ranking.clear(self._places)
+            ranking.clear()
             changed = [node.name for node in self._nodes]
-            ranking.scale.keep(changed)
+            ranking.node_filter.keep(changed)
         for name in changed:
-            ranking.look(name, self._node(name))
-        ranking.seen = self._ledger.touched.now
-
-    def _tidy(self) -> None:
-        """Numbers are kept of nodes that are gone; when they are too many, everything begins anew."""
-        if self._ledger.touched.crowded(len(self._places)):
-            self._places = NodeNumbers()
-            for ranking in self._rankings.values():
-                ranking.clear(self._places)
+            ranking.update(name, self._node(name))
+        ranking.generation = self._ledger.generations.now
 
     def _drop_oldest(self) -> None:
-        """Make room for one more."""
-        idle = [shape for shape, ranking in self._rankings.items() if ranking.waiting is None]
-        kept = max(MAX_SHAPES, MAX_RANKED // max(len(self._places), 1))
-        for shape in idle[: max(len(idle) + 1 - kept, 0)]:
-            del self._rankings[shape]
+        """Make room for one more ranking. A ranking for which pods wait is kept."""
+        idle = [key for key, ranking in self._rankings.items() if ranking.waiting is None]
+        kept = max(MAX_RANKINGS, MAX_RANKED_NODES // max(len(list(self._nodes)), 1))
+        for equivalence_class in idle[: max(len(idle) + 1 - kept, 0)]:
+            del self._rankings[equivalence_class]
 
     def _node(self, name: str) -> Node | None:
-        """The node that really has this name."""
+        """Return the node whose real name this is, or None."""
         node = self._nodes.resolve(name)
         return node if isinstance(node, Node) and node.name == name else None
 
-    def _turn(self) -> LastAssigned | None:
-        """The last card of who came last; where a device plugin chose, or nobody knows which it is, the node's last."""
+    def _last_assigned(self) -> LastAssigned | None:
+        """Return the last device of the newest hold.
+
+        If its devices are unknown, return a position after all devices of its node.
+        """
         devices = self._ledger.devices
         holder = devices.newest()
         if holder is None:
             return None
-        keys = [devices.card(holder.node, device) for device in holder.devices]
-        cards = [int(key) for key in keys if key.isdecimal()]
-        if cards and not devices.unnamed(holder):
-            return LastAssigned(holder.node, max(cards), f"GPU {max(cards)} of {holder.node}")
+        keys = [devices.key(holder.node, device) for device in holder.devices]
+        indices = [int(key) for key in keys if key.isdecimal()]
+        if indices and not devices.unnamed(holder):
+            return LastAssigned(holder.node, max(indices), f"GPU {max(indices)} of {holder.node}")
         return LastAssigned(holder.node, MAX_DEVICES, holder.node)

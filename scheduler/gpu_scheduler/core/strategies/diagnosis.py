@@ -1,64 +1,30 @@
-"""Why no node fits the pods of one equivalence class: how many nodes lack what, and the sentence.
+"""Why no node fits the pods of one equivalence class: how many nodes fail for which reason, and the message.
 
-LAW: one failure a node; the numbers and the node that is named may change by the minute, what was asked for makes it
-the same obstacle.
+LAW: a node has one failure. The numbers and the named node may change every minute. The topic of the message is
+therefore only what was requested.
 """
 
-from array import array
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import indexOf
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.pods.remedies import made_anew
+from gpu_scheduler.core.reasons import RankedReason, Reason, Unschedulable, rank_of
 from gpu_scheduler.core.strategies.equivalence import EquivalenceClass
 from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFilter
 from gpu_scheduler.core.text import number_of, quote
 
-_LEADING: Final = (
-    Reason.GPU_UNHEALTHY,
-    Reason.NOT_ENOUGH_GPUS,
-    Reason.INSUFFICIENT_RESOURCES,
-    Reason.PORT_IN_USE,
-    Reason.NODE_NOT_READY,
-    Reason.NODE_UNSCHEDULABLE,
-    Reason.TAINT_NOT_TOLERATED,
-    Reason.INSUFFICIENT_GPU_MEMORY,
-    Reason.NODE_AFFINITY_MISMATCH,
-    Reason.GPU_NOT_FOUND,
-)
-"""What is told of many lacks: that of the nodes which are closest to fitting."""
-
-
-class NodeNumbers:
-    """A number for each node that was ever met."""
-
-    __slots__ = ("_names", "_numbers")
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._names: list[str] = []
-
-    def __len__(self) -> int:
-        """How many were met."""
-        return len(self._names)
-
-    def number(self, name: str) -> int:
-        """That of a node, met just now or before."""
-        if name not in self._numbers:
-            self._numbers[name] = len(self._names)
-            self._names.append(name)
-        return self._numbers[name]
-
-    def name(self, number: int) -> str:
-        """Whose it is."""
-        return self._names[number]
+_NODES: Final = "kubectl gpu-scheduler nodes"
+_NO_NODE: Final[RankedReason] = (Reason.GPU_NOT_FOUND, False)
 
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """How many nodes lack one thing, the most that any of them has of it, and one of those that have the most."""
+    """How many nodes fail for one reason, the highest offer among them, and the first node with that offer."""
 
     nodes: int
     offer: int
@@ -66,127 +32,123 @@ class FailureCount:
 
 
 class Diagnosis:
-    """The lacks of the nodes that do not fit."""
+    """Why each node fails that does not fit, and how many nodes have the same failure."""
 
-    __slots__ = ("_codes", "_counts", "_lacks", "_marks", "_places", "_unused")
+    __slots__ = ("_failures", "_nodes")
 
-    def __init__(self, places: NodeNumbers) -> None:
-        """Several tallies may have the same places."""
-        self._places = places
-        self._marks = array("I")
-        """By the node's number, the code of what it lacks; 0 is nothing."""
-        self._codes: dict[FilterFailure, int] = {}
-        self._lacks: list[FilterFailure] = []
-        """By code, beginning with 1."""
-        self._counts: list[int] = []
-        self._unused: list[int] = []
+    def __init__(self) -> None:
+        self._failures: dict[str, FilterFailure | None] = {}
+        """By node; None if the node fits. A node keeps its position, so that messages name the same node each time."""
+        self._nodes: Counter[FilterFailure] = Counter()
 
-    def put(self, name: str, lack: FilterFailure | None) -> None:
-        """The node lacks this now; nothing when it fits or is gone."""
-        number = self._places.number(name)
-        self._marks.extend([0] * (number + 1 - len(self._marks)))
-        before = self._marks[number]
-        after = self._marks[number] = 0 if lack is None else self._code(lack)
-        if after:
-            self._counts[after - 1] += 1
-        if before:
-            self._leave(before)
+    def put(self, name: str, failure: FilterFailure | None) -> None:
+        """Record why the node fails; None if it fits."""
+        before = self._failures.get(name)
+        self._failures[name] = failure
+        if failure != before:
+            self._count(before, -1)
+            self._count(failure, 1)
 
-    def leading(self) -> Reason:
-        """What is lacked where the least is missing; without any node, the last of all."""
-        return min((lack.reason for lack in self._codes), key=_LEADING.index, default=_LEADING[-1])
+    def forget(self, name: str) -> None:
+        """Remove the node."""
+        self._count(self._failures.pop(name, None), -1)
 
-    def count(self, reason: Reason) -> FailureCount:
-        """Of the nodes that lack this."""
-        codes = [(lack.offer, code) for lack, code in self._codes.items() if lack.reason is reason]
-        if not codes:
+    def reason(self) -> RankedReason:
+        """Return why the nodes fail that are closest to fitting: the lowest ranked failure of all nodes."""
+        if not self._nodes:
+            return _NO_NODE
+        return max([failure.ranked_reason for failure in self._nodes], key=rank_of)
+
+    def count(self, reason: RankedReason) -> FailureCount:
+        """Count the nodes that fail for this reason."""
+        failures = [failure for failure in self._nodes if failure.ranked_reason == reason]
+        if not failures:
             return FailureCount(0, 0, "")
-        offer, code = max(codes)
-        nodes = sum(self._counts[each - 1] for _, each in codes)
-        return FailureCount(nodes, offer, self._places.name(self._marks.index(code)))
+        most = max(failures)
+        position = indexOf(self._failures.values(), most)
+        name = next(islice(self._failures, position, None))
+        return FailureCount(sum([self._nodes[failure] for failure in failures]), most.offer, name)
 
-    def _code(self, lack: FilterFailure) -> int:
-        code = self._codes.get(lack)
-        if code is not None:
-            return code
-        if self._unused:
-            code = self._unused.pop()
-            self._lacks[code - 1] = lack
-        else:
-            self._lacks.append(lack)
-            self._counts.append(0)
-            code = len(self._lacks)
-        self._codes[lack] = code
-        return code
-
-    def _leave(self, code: int) -> None:
-        self._counts[code - 1] -= 1
-        if not self._counts[code - 1]:
-            del self._codes[self._lacks[code - 1]]
-            self._unused.append(code)
+    def _count(self, failure: FilterFailure | None, change: int) -> None:
+        if failure is not None:
+            self._nodes[failure] += change
+            if not self._nodes[failure]:
+                del self._nodes[failure]
 
 
-_CURES: Final[Mapping[Reason, str]] = {
-    Reason.NODE_AFFINITY_MISMATCH: "correct the pod's template, or label nodes: kubectl label node NODE KEY=VALUE",
-    Reason.INSUFFICIENT_RESOURCES: "wait until pods of such nodes end, or lower the request in the pod's template",
-    Reason.PORT_IN_USE: "wait until the pods that have it end, or take another hostPort",
-}
-"""Where what helps is something else than for the author of a map."""
-
-
-def shortfall(
-    shape: EquivalenceClass, scale: NodeFilter, reason: Reason, count: FailureCount, node: Node
+def unschedulable(
+    equivalence_class: EquivalenceClass,
+    node_filter: NodeFilter,
+    ranked_reason: RankedReason,
+    count: FailureCount,
+    node: Node,
 ) -> Unschedulable:
-    """What to tell of the nodes that lack this; `node` stands for all of them."""
-    what, cure = _of_node(scale, reason, count, node) or _of_cards(shape, scale, reason, count, node)
-    return Unschedulable(reason, what, cure, about=_wish(shape))
+    """Return why the nodes fail that `count` counts. `node` is the node that the message names."""
+    reason, beyond = ranked_reason
+    of_node = _of_node(node_filter, ranked_reason, count, node)
+    why, remedy = of_node or _of_devices(equivalence_class, node_filter, reason, count, node)
+    several = " on one node" if equivalence_class.gpus > 1 else ""
+    what = f"cannot get {_requested(equivalence_class)}{several}"
+    return Unschedulable(reason, what, remedy, detail=f": {why}", beyond=beyond)
 
 
-def barred(unschedulable: Unschedulable, nodes: int) -> Unschedulable:
-    """What is in the way of one pod alone on the nodes that fit its shape, as told of the first of them."""
-    return replace(unschedulable, what=unschedulable.what + _and_more(nodes), about="volumes")
+def volumes_unreachable(first: Unschedulable, nodes: int) -> Unschedulable:
+    """Return why a pod cannot use its volumes on the nodes that fit its class.
+
+    `first` is the failure of the first node.
+    """
+    what, detail = "cannot reach the pod's volumes from a node that fits", f": {first.what}{_and_more(nodes)}"
+    return replace(first, what=what, detail=detail)
 
 
-def _of_node(scale: NodeFilter, reason: Reason, count: FailureCount, node: Node) -> tuple[str, str] | None:
-    """What bars the pods from nodes that have the GPUs."""
-    unschedulable = scale.bar(node)
-    if unschedulable is None or unschedulable.reason is not reason:
+def _of_node(
+    node_filter: NodeFilter, ranked_reason: RankedReason, count: FailureCount, node: Node
+) -> tuple[str, str] | None:
+    """Return message and remedy if the nodes have the GPUs but fail for another reason, otherwise None."""
+    found = node_filter.node_unschedulable(node)
+    if found is None or found.ranked_reason != ranked_reason:
         return None
-    return unschedulable.what + _and_more(count.nodes), _CURES.get(reason, unschedulable.remedy)
+    return found.what + found.detail + _and_more(count.nodes), found.remedy
 
 
 def _and_more(nodes: int) -> str:
     return f" (and so on {number_of(nodes - 1, 'more node')} with such GPUs)" if nodes > 1 else ""
 
 
-def _of_cards(
-    shape: EquivalenceClass, scale: NodeFilter, reason: Reason, count: FailureCount, node: Node
+def _of_devices(
+    equivalence_class: EquivalenceClass, node_filter: NodeFilter, reason: Reason, count: FailureCount, node: Node
 ) -> tuple[str, str]:
-    """What the GPUs of the nodes lack."""
-    several, offer = shape.gpus > 1, count.offer
-    cannot = f"cannot get {_wish(shape)}{' on one node' if several else ''}: "
+    """Return message and remedy if the GPUs of the nodes do not suffice."""
+    several, offer = equivalence_class.gpus > 1, count.offer
     there = f"{number_of(count.nodes, 'node')} {'has' if count.nodes == 1 else 'have'} such GPUs"
     match reason:
         case Reason.GPU_UNHEALTHY:
-            what = f"{there} free, but {scale.ailment(node)}"
-            cure = "wait until their health is good again: kubectl gpu-scheduler health"
+            what = f"{there} free, but {node_filter.health_problem(node)}"
+            repair = f"bring the monitor of {node.name} back" if node.stale else "repair it and wait for the monitor"
+            remedy = f"{repair}; why: kubectl gpu-scheduler health"
         case Reason.NOT_ENOUGH_GPUS:
             most = f"no more than {offer} on a node" if offer else "none"
-            what = f"{there}, but {most} is free and at most {scale.goal} % utilized"
-            cure = f"wait until pods that hold them end{', or ask for fewer' if several else ''}"
+            fewer = f", or {made_anew('ask for fewer')}"
+            goal = f"at most {node_filter.utilization_goal} % utilized"
+            what = f"{there}, but {most} is both free and {goal}"
+            wait = f"wait until more are{fewer}" if several else "wait until one is"
+            remedy = f"{wait}; what holds and uses them: {_NODES} -o wide"
         case Reason.INSUFFICIENT_GPU_MEMORY:
             most = f"with {offer} MiB{' each' if several else ''} at most" if offer else "of unknown memory"
             what = f"{there}, but {most}"
-            cure = f"ask for less in annotation {names.MEMORY}, or add nodes with larger GPUs"
+            remedy = f"{made_anew(f'ask for less in annotation {names.MEMORY}')}, or add nodes with larger GPUs"
         case _:
-            what = f"no node has {f'more than {offer} such GPUs' if offer else 'such a GPU'}"
-            cure = "ask for other GPUs, or add nodes; which there are: kubectl gpu-scheduler nodes"
-    return cannot + what, cure
+            most = f"more than {number_of(offer, 'such GPU')}" if offer else "such a GPU"
+            what = f"no node has {most}"
+            others = made_anew(f"ask for {'fewer or ' if several else ''}other GPUs")
+            remedy = f"{others}, or add nodes; which there are: {_NODES}"
+    return what, remedy
 
 
-def _wish(shape: EquivalenceClass) -> str:
-    """What is asked for: `2 GPUs of type "A100" with 8192 MiB each`."""
-    kind = f" of type {quote(shape.kind.gpu_type)}" if shape.kind.gpu_type else ""
-    each = " each" if shape.gpus > 1 else ""
-    memory = f" with {shape.kind.memory} MiB{each}" if shape.kind.memory else ""
-    return f"{number_of(shape.gpus, 'GPU')}{kind}{memory}"
+def _requested(equivalence_class: EquivalenceClass) -> str:
+    """Return what is requested: `2 GPUs of type "A100" with 8192 MiB each`."""
+    gpus, requirements = equivalence_class
+    of_type = f" of type {quote(requirements.gpu_type)}" if requirements.gpu_type else ""
+    each = " each" if gpus > 1 else ""
+    memory = f" with {requirements.memory} MiB{each}" if requirements.memory else ""
+    return f"{number_of(gpus, 'GPU')}{of_type}{memory}"

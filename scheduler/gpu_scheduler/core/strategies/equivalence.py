@@ -1,6 +1,6 @@
-"""What pods that ask for a count have in common with all that are placed alike.
+"""Equivalence classes of pods that ask for a count. All pods of a class fit the same nodes.
 
-LAW: whatever a node is asked for them stands here; their volumes alone are their own.
+LAW: everything that a filter reads of such a pod is part of its class, except its volumes.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from gpu_scheduler.core.pods.pod import HostPort, Pod
 
 
 class PlacementRequirements(NamedTuple):
-    """All that decides which cards of a node a pod can have, and in which order."""
+    """Everything that decides which devices of a node a pod can have, and in which order."""
 
     memory: int
     exclusive: bool
@@ -22,31 +22,31 @@ class PlacementRequirements(NamedTuple):
     sharing_any: bool
     observer: bool
     limited: bool
-    """It has a limit of cards: a device plugin chooses them where there is one."""
+    """Whether the pod has a limit of devices. Then the node's device plugin, if any, chooses them."""
     selector: frozenset[tuple[str, str]]
     affinity: tuple[NodeSelectorTerm, ...] | None
     tolerations: tuple[Toleration, ...]
     requests: frozenset[tuple[str, int]]
-    """Those for other things than cards."""
+    """The requests for resources other than devices."""
     ports: frozenset[HostPort]
 
-    def by_number(self, node: Node) -> bool:
-        """Whether a device plugin chooses the cards there, so that only their number counts."""
+    def plugin_chooses(self, node: Node) -> bool:
+        """Whether a device plugin chooses the devices on `node`, so that only their number counts."""
         return node.advertised is not None and self.limited
 
 
 class EquivalenceClass(NamedTuple):
-    """All that decides which nodes fit a pod, and in which order."""
+    """Everything that decides which nodes fit a pod, and in which order."""
 
     gpus: int
-    """How many."""
-    kind: PlacementRequirements
+    """How many devices the pod asks for."""
+    requirements: PlacementRequirements
 
 
 def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) -> EquivalenceClass:
-    """That of a pod; `strategy` counts where it names none."""
+    """Return the equivalence class of a pod. `strategy` is the default if the pod names none."""
     constraints, resource_request = pod.constraints, pod.resource_request
-    kind = PlacementRequirements(
+    requirements = PlacementRequirements(
         request.memory,
         request.exclusive,
         request.gpu_type,
@@ -60,4 +60,4 @@ def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) ->
         frozenset([each for each in resource_request.requests.items() if each[0] != names.GPU_RESOURCE]),
         resource_request.ports,
     )
-    return EquivalenceClass(request.count, kind)
+    return EquivalenceClass(request.count, requirements)

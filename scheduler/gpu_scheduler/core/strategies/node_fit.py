@@ -1,11 +1,10 @@
-"""What one node has for the pods of one kind: cards that they can have, or what it lacks first.
+"""What one node has for pods with the same requirements and any count: devices that they can have, or a failure.
 
-LAW: reads one node and what the ledger has of it, never another. All pods of one kind get one answer, however many
-cards each of them asks for; it holds until something changes there.
+LAW: this module reads one node and its holds, never another node. A result is valid until something changes on the
+node.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -18,283 +17,297 @@ from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
-from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.reasons import RankedReason, Reason, Unschedulable, highest_ranked, rank_of
 from gpu_scheduler.core.strategies.equivalence import PlacementRequirements
 from gpu_scheduler.core.strategies.orderings import ORDERINGS, FreeDevice
 
 
-class NodeFit(NamedTuple):
-    """What a node has for the pods of one kind."""
-
-    node: Node
-    suited: int
-    """How many of its cards would do, were all of them free."""
-    bar: Reason | None
-    """What keeps the pods off the node apart from its GPUs."""
-    cards: tuple[FreeDevice, ...]
-    """Those that the pods can have, in the order in which their strategy takes them."""
-    left: int
-    """How many they can have; any of `cards`, where a device plugin chooses."""
-    free: int
-    """How many they could have, were all of them well."""
-    whole: int
-    """How many of the node's cards nobody holds."""
-    busy: int
-    """How many somebody holds, per mille."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilterFailure:
-    """What a node lacks first, and how much of it there is."""
+class FilterFailure(NamedTuple):
+    """Why a node does not fit, and how much it has of what is missing."""
 
     reason: Reason
     offer: int = 0
+    beyond: bool = False
+    """Whether the pods ask for more than the node has in all."""
+
+    @property
+    def ranked_reason(self) -> RankedReason:
+        """What decides which of several failures is reported."""
+        return self.reason, self.beyond
+
+
+class NodeFit(NamedTuple):
+    """What a node has for pods with the same requirements."""
+
+    node: Node
+    suitable: int
+    """How many of its devices would fit if all of them were free."""
+    node_failure: FilterFailure | None
+    """Why the pods cannot use the node for a reason other than its GPUs."""
+    devices: tuple[FreeDevice, ...]
+    """The devices that the pods can have, in the order in which their strategy takes them."""
+    available: int
+    """How many devices they can have. If a device plugin chooses, these may be any of `devices`."""
+    available_if_healthy: int
+    """How many devices they could have if all of them were healthy."""
+    unheld: int
+    """How many of the node's devices no pod holds."""
+    busy: int
+    """How many of the node's devices pods hold, per mille."""
 
 
 class _StaticFit(NamedTuple):
-    """What of a node no pod changes."""
+    """The part of a fit that does not depend on the pods of the node."""
 
     node: Node
-    suited: int
-    bar: Reason | None
+    suitable: int
+    node_failure: FilterFailure | None
     limits: tuple[tuple[str, int], ...]
-    """How much may be used of a resource, so that there is enough for one more pod."""
-    every: tuple[str, ...]
-    """The keys of all cards."""
-    cards: tuple[FreeDevice, ...]
-    """Those that the pods could have if nobody held any, in order."""
+    """By resource: the highest used amount that leaves enough for one more pod."""
     keys: tuple[str, ...]
-    """Theirs."""
-    ill: tuple[str, ...]
-    """The keys of those that they could have likewise, were they well."""
+    """The keys of all devices in the ledger."""
+    free: tuple[FreeDevice, ...]
+    """The devices that the pods could have if no pod held any, in the strategy's order."""
+    free_keys: tuple[str, ...]
+    unhealthy_keys: tuple[str, ...]
+    """The keys of the devices that they could have if no pod held any and they were healthy."""
 
 
-_NOBODY: Final[Mapping[str, Hold]] = {}
-_NOTHING: Final[Mapping[str, Mapping[str, Hold]]] = {}
+_NO_HOLDERS: Final[Mapping[str, Hold]] = {}
+_NONE_HELD: Final[Mapping[str, Mapping[str, Hold]]] = {}
 
 
 class NodeFilter:
-    """Weighs nodes for the pods of one kind, and remembers what it found."""
+    """Filters nodes for pods with the same requirements, and keeps each result until the node changes."""
 
     __slots__ = (
         "__weakref__",
         "_claim",
-        "_known",
+        "_fits",
+        "_gpu_type",
         "_ledger",
         "_order",
+        "_requirements",
         "_sample",
         "_sharing",
-        "_type",
-        "alone",
-        "goal",
-        "kind",
+        "exclusive",
+        "utilization_goal",
     )
 
-    def __init__(self, kind: PlacementRequirements, sample: Pod, ledger: Ledger, policy: Policy) -> None:
-        """`sample` is one of the pods."""
-        self.kind = kind
+    def __init__(self, requirements: PlacementRequirements, sample: Pod, ledger: Ledger, policy: Policy) -> None:
+        """Filter for pods with `requirements`. `sample` is one of these pods."""
+        self._requirements = requirements
         self._sample = sample
-        self.goal = policy.utilization_goal
         self._sharing = policy.sharing
         self._ledger = ledger
-        self._type = kind.gpu_type.lower()
-        self._order = ORDERINGS[kind.strategy].card
-        # What one of them would hold, wherever it goes.
+        self._gpu_type = requirements.gpu_type.lower()
+        self._order = ORDERINGS[requirements.strategy].device
+        self.utilization_goal = policy.utilization_goal
+        # What one of the pods would hold on any node.
         self._claim = assumed_hold(sample, Placement("", ("0",), None))
-        self.alone = kind.exclusive and not (kind.sharing_any or kind.observer or policy.sharing is Sharing.ANY)
-        """Whether they can have no card that anybody holds, whoever that is."""
-        self._known: dict[str, tuple[int, _StaticFit, NodeFit]] = {}
-        """By node, and up to which change it holds."""
+        shares = requirements.sharing_any or requirements.observer or policy.sharing is Sharing.ANY
+        self.exclusive = requirements.exclusive and not shares
+        """Whether the pods can have only devices that no other pod holds."""
+        self._fits: dict[str, tuple[int, _StaticFit, NodeFit]] = {}
+        """By node: the number of the last change that the fit includes, and the fit."""
 
-    def weigh(self, node: Node) -> NodeFit:
-        """What there is for them; costs next to nothing where nothing has changed since."""
-        touched = self._ledger.touched
-        seen, static, fit = self._known.get(node.name, (-1, None, None))
+    def fit(self, node: Node) -> NodeFit:
+        """Return what the node has for the pods. A fit is computed again only if something has changed on the node."""
+        changes = self._ledger.generations
+        generation, static, fit = self._fits.get(node.name, (-1, None, None))
         if static is None or static.node is not node:
             static = self._static_fit(node)
-        elif fit is not None and seen >= touched.last(node.name):
+        elif fit is not None and generation >= changes.last(node.name):
             return fit
-        fit = self._by_plugin(static) if self.kind.by_number(node) else self._by_card(static)
-        self._known[node.name] = touched.now, static, fit
+        fit = self._fit_by_number(static) if self._requirements.plugin_chooses(node) else self._fit_by_device(static)
+        self._fits[node.name] = changes.now, static, fit
         return fit
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
-        self._known.pop(name, None)
+        """Remove the node."""
+        self._fits.pop(name, None)
 
     def keep(self, nodes: Iterable[str]) -> None:
-        """All others are gone."""
-        for name in self._known.keys() - nodes:
-            del self._known[name]
+        """Remove all nodes except these."""
+        for name in self._fits.keys() - nodes:
+            del self._fits[name]
 
-    def lack(self, fit: NodeFit, count: int) -> FilterFailure | None:
-        """What the node lacks for those who ask for so many; what no waiting changes is asked first."""
-        if fit.suited < count:
+    def failure(self, fit: NodeFit, count: int) -> FilterFailure | None:
+        """Return why the node does not fit pods that ask for `count` devices: the highest ranked of its failures."""
+        of_devices, of_node = self._device_failure(fit, count), fit.node_failure
+        if of_devices is None or of_node is None:
+            return of_devices or of_node
+        return min(of_devices, of_node, key=lambda failure: rank_of(failure.ranked_reason))
+
+    def _device_failure(self, fit: NodeFit, count: int) -> FilterFailure | None:
+        if fit.suitable < count:
             return self._never(fit.node, count)
-        if fit.bar is not None:
-            return FilterFailure(fit.bar)
-        if fit.left >= count:
+        if fit.available >= count:
             return None
-        # Health is in the way where nothing else is.
-        unhealthy = fit.free >= count
-        return FilterFailure(Reason.GPU_UNHEALTHY) if unhealthy else FilterFailure(Reason.NOT_ENOUGH_GPUS, fit.left)
+        if fit.available_if_healthy >= count:
+            return _failure(Reason.GPU_UNHEALTHY)
+        return _failure(Reason.NOT_ENOUGH_GPUS, fit.available)
 
-    def bar(self, node: Node) -> Unschedulable | None:
-        """What keeps them off the node apart from its GPUs."""
-        pod, occupancy = self._sample, self._ledger.occupancy
-        return (
-            self._closed(node)
-            or node_filters.room_left(pod, node, occupancy)
-            or node_filters.ports_free(pod, node, occupancy)
-        )
+    def node_unschedulable(self, node: Node) -> Unschedulable | None:
+        """Return why the pods cannot use the node for a reason other than its GPUs."""
+        return highest_ranked(node_filters.failures(self._sample, node, self._ledger.used_resources))
 
-    def ailment(self, node: Node) -> str:
-        """What is wrong with the health of GPUs that they could have otherwise, in people's words."""
+    def health_problem(self, node: Node) -> str:
+        """Return what is wrong with the health of GPUs that the pods could have otherwise, as text for people."""
         if node.stale:
             return f"the monitor of {node.name} is silent"
-        _, ill = self._judged(node, self._ledger.devices.held(node.name))
-        return f"GPU {ill[0]} of {node.name} is unhealthy"
-
-    def _closed(self, node: Node) -> Unschedulable | None:
-        """What keeps them off the node, whoever is there."""
-        pod = self._sample
-        return (
-            node_filters.node_usable(pod, node)
-            or node_filters.taints_tolerated(pod, node)
-            or node_filters.node_selected(pod, node)
-        )
+        _, unhealthy = self._devices(node, self._ledger.devices.held(node.name))
+        return f"GPU {unhealthy[0]} of {node.name} is unhealthy"
 
     def _static_fit(self, node: Node) -> _StaticFit:
-        closed, every, (there, sizes) = self._closed(node), _cards(node), self._sizes(node)
-        enough = sum([size >= self.kind.memory for size in sizes])
-        if self.kind.by_number(node):
-            # Any of the node's cards stand for those that the plugin will give.
-            well = sorted([_as_read(node, card) for card in every], key=self._order)
-            ill: list[int] = []
+        inventory, (number, sizes) = _inventory(node), self._sizes(node)
+        closed = highest_ranked(node_filters.closed(self._sample, node))
+        enough = sum([size >= self._requirements.memory for size in sizes])
+        if self._requirements.plugin_chooses(node):
+            # It is unknown which devices the plugin will give: all devices of the node stand for them.
+            free = sorted([_as_read(node, device) for device in inventory], key=self._order)
+            unhealthy: list[int] = []
         else:
-            well, ill = self._judged(node, _NOTHING)
+            free, unhealthy = self._devices(node, _NONE_HELD)
         return _StaticFit(
             node,
-            there if enough == len(sizes) else enough,
-            None if closed is None else closed.reason,
+            number if enough == len(sizes) else enough,
+            None if closed is None else _failure(closed.reason, beyond=closed.beyond),
             tuple([(name, there - asked) for name, asked, there in node_filters.requested_of(self._sample, node)]),
-            _keys(tuple([card.index for card in every])),
-            tuple(well),
-            _keys(tuple([card.index for card in well])),
-            _keys(tuple(ill)),
+            _keys(tuple([device.index for device in inventory])),
+            tuple(free),
+            _keys(tuple([device.index for device in free])),
+            _keys(tuple(unhealthy)),
         )
 
-    def _by_card(self, static: _StaticFit) -> NodeFit:
-        node, every = static.node, len(static.every)
+    def _fit_by_device(self, static: _StaticFit) -> NodeFit:
+        node, total = static.node, len(static.keys)
         held = self._ledger.devices.held(node.name)
-        cards, ill = static.cards, len(static.ill)
+        free, unhealthy = static.free, len(static.unhealthy_keys)
         if gpu_filters.plugin_apart(self._claim, node, self._ledger) is not None:
-            cards, ill = (), 0
-        elif held and self.alone:
-            cards = tuple([card for key, card in zip(static.keys, cards, strict=True) if key not in held])
-            ill = sum([key not in held for key in static.ill])
+            free, unhealthy = (), 0
+        elif held and self.exclusive:
+            free = tuple([device for key, device in zip(static.free_keys, free, strict=True) if key not in held])
+            unhealthy = sum([key not in held for key in static.unhealthy_keys])
         elif held:
-            well, sick = self._judged(node, held)
-            cards, ill = tuple(well), len(sick)
-        taken = sum([key in held for key in static.every]) if held else 0
-        busy = 1000 * taken // every if taken else 0
-        return NodeFit(node, static.suited, self._bar(static), cards, len(cards), len(cards) + ill, every - taken, busy)
+            shared, problems = self._devices(node, held)
+            free, unhealthy = tuple(shared), len(problems)
+        taken = sum([key in held for key in static.keys]) if held else 0
+        busy = 1000 * taken // total if taken else 0
+        available = len(free)
+        failure = self._node_failure(static)
+        return NodeFit(node, static.suitable, failure, free, available, available + unhealthy, total - taken, busy)
 
-    def _by_plugin(self, static: _StaticFit) -> NodeFit:
-        """As many as the plugin has left; which cards it gives nobody knows, so all of them must do."""
+    def _fit_by_number(self, static: _StaticFit) -> NodeFit:
+        """Return a fit with as many devices as the plugin has left.
+
+        It is unknown which devices it gives, so all must fit.
+        """
         node = static.node
         total = node.allocatable.get(names.GPU_RESOURCE, 0)
-        left = max(total - self._ledger.occupancy.used(node.name, names.GPU_RESOURCE), 0)
+        left = max(total - self._ledger.used_resources.used(node.name, names.GPU_RESOURCE), 0)
         if gpu_filters.plugin_apart(self._claim, node, self._ledger) is not None:
             left = 0
         busy = 1000 * (total - left) // total if left else 1000
-        return NodeFit(node, static.suited, self._bar(static), static.cards, left, left, left, busy)
+        return NodeFit(node, static.suitable, self._node_failure(static), static.free, left, left, left, busy)
 
-    def _bar(self, static: _StaticFit) -> Reason | None:
-        """The reason of `bar`."""
-        name, occupancy = static.node.name, self._ledger.occupancy
-        if static.bar is not None:
-            return static.bar
+    def _node_failure(self, static: _StaticFit) -> FilterFailure | None:
+        """Return the failure that `node_unschedulable` gives, without its text.
+
+        All failures that do not depend on the pods of the node rank higher than those that do.
+        """
+        name, used_resources = static.node.name, self._ledger.used_resources
+        if static.node_failure is not None:
+            return static.node_failure
         for resource, most in static.limits:
-            if occupancy.used(name, resource) > most:
-                return Reason.INSUFFICIENT_RESOURCES
-        port = node_filters.ports_free(self._sample, static.node, occupancy) if self.kind.ports else None
-        return None if port is None else port.reason
+            if used_resources.used(name, resource) > most:
+                return _failure(Reason.INSUFFICIENT_RESOURCES)
+        ports = self._requirements.ports
+        port = node_filters.ports_free(self._sample, static.node, used_resources) if ports else None
+        return None if port is None else _failure(port.reason)
 
-    def _suited(self, node: Node) -> list[Device]:
-        """The cards of the type that is asked for. One that is cut into slices is nobody's as a whole."""
-        return [card for card in _cards(node) if not card.slices and self._is_typed(card)]
+    def _of_type(self, device: Device) -> bool:
+        return not self._gpu_type or self._gpu_type in device.model.lower()
 
-    def _is_typed(self, card: Device) -> bool:
-        return not self._type or self._type in card.model.lower()
+    def _whole(self, node: Node) -> list[Device]:
+        """Return the devices of the requested type.
+
+        A device with MIG devices is left out: no pod can have it as a whole.
+        """
+        return [device for device in _inventory(node) if not device.mig_devices and self._of_type(device)]
 
     def _sizes(self, node: Node) -> tuple[int, list[int]]:
-        """How many cards there are of the type, and the memory of each, largest first.
+        """Return how many devices of the type the node has, and the memory of each, largest first.
 
-        Which cards a plugin gives nobody knows: all of them must do, and count as the smallest.
+        It is unknown which devices a plugin gives. On its node, all devices must be of the type, and each counts as the
+        smallest.
         """
-        if not self.kind.by_number(node):
-            sizes = sorted([card.memory or 0 for card in self._suited(node)], reverse=True)
+        if not self._requirements.plugin_chooses(node):
+            sizes = sorted([device.memory or 0 for device in self._whole(node)], reverse=True)
             return len(sizes), sizes
-        cards = _cards(node)
-        there = (node.advertised or 0) if all(map(self._is_typed, cards)) else 0
-        return there, [min([card.memory or 0 for card in cards], default=0)]
+        inventory = _inventory(node)
+        number = (node.advertised or 0) if all(map(self._of_type, inventory)) else 0
+        return number, [min([device.memory or 0 for device in inventory], default=0)]
 
     def _never(self, node: Node, count: int) -> FilterFailure:
-        """Were all cards free, there would be too few, or too small ones."""
-        there, sizes = self._sizes(node)
-        if there < count:
-            return FilterFailure(Reason.GPU_NOT_FOUND, there)
-        return FilterFailure(Reason.INSUFFICIENT_GPU_MEMORY, sizes[min(count, len(sizes)) - 1])
+        """Return the failure of a node that has too few devices, or too small ones, even if all were free."""
+        number, sizes = self._sizes(node)
+        if number < count:
+            return _failure(Reason.GPU_NOT_FOUND, number)
+        return _failure(Reason.INSUFFICIENT_GPU_MEMORY, sizes[min(count, len(sizes)) - 1])
 
-    def _judged(self, node: Node, held: Mapping[str, Mapping[str, Hold]]) -> tuple[list[FreeDevice], list[int]]:
-        """What they could have of each card that is well, in order, and which are ill that they could have else."""
-        well, ill = [], []
-        for card in self._suited(node):
-            reading = node.readings.get(card.index, UNREAD)
-            free = self._free(card, reading, held.get(str(card.index), _NOBODY) if held else _NOBODY)
-            # Its monitor says that it is ill, or has said nothing for too long.
+    def _devices(self, node: Node, held: Mapping[str, Mapping[str, Hold]]) -> tuple[list[FreeDevice], list[int]]:
+        """Return the healthy devices that the pods could have, in order, and the indices of unhealthy ones.
+
+        The pods could have the unhealthy ones if these were healthy.
+        """
+        healthy, unhealthy = [], []
+        for device in self._whole(node):
+            reading = node.readings.get(device.index, UNREAD)
+            free = self._free(device, reading, held.get(str(device.index), _NO_HOLDERS) if held else _NO_HOLDERS)
+            # Its monitor reports it as unhealthy, or has reported nothing for too long.
             if free is not None and (node.stale or reading.health is Health.UNHEALTHY):
-                ill.append(card.index)
+                unhealthy.append(device.index)
             elif free is not None:
-                well.append(free)
-        return sorted(well, key=self._order), ill
+                healthy.append(free)
+        return sorted(healthy, key=self._order), unhealthy
 
-    def _free(self, card: Device, reading: DeviceReading, holders: Mapping[str, Hold]) -> FreeDevice | None:
-        """The card, if they could have it as far as its holders, its load and its memory go."""
-        kind, total = self.kind, card.memory or 0
-        booked = sum([holder.memory for holder in holders.values()]) if holders else 0
-        free = max(total - max(booked, reading.used), 0)
-        if kind.observer:
-            # It takes nothing from anybody.
-            if total < kind.memory:
+    def _free(self, device: Device, reading: DeviceReading, holders: Mapping[str, Hold]) -> FreeDevice | None:
+        """Return the device if its holders, its utilization and its memory allow it, otherwise None."""
+        requirements, total = self._requirements, device.memory or 0
+        reserved = sum([holder.memory for holder in holders.values()]) if holders else 0
+        free = max(total - max(reserved, reading.used), 0)
+        if requirements.observer:
+            # An observer takes nothing from other pods.
+            if total < requirements.memory:
                 return None
         elif (
-            free < kind.memory
-            or reading.utilization > self.goal
-            or (holders and not all(self._shares(holder, card) for holder in holders.values()))
+            free < requirements.memory
+            or reading.utilization > self.utilization_goal
+            or (holders and not all(self._shares(holder, device) for holder in holders.values()))
         ):
             return None
-        return _free_card(card.index, free, reading.utilization, len(holders), reading.health is Health.DEGRADED)
+        return _free_device(device.index, free, reading.utilization, len(holders), reading.health is Health.DEGRADED)
 
-    def _shares(self, holder: Hold, card: Device) -> bool:
-        return self._ledger.devices.may_share(self._claim, holder, str(card.index), self._sharing)
+    def _shares(self, holder: Hold, device: Device) -> bool:
+        return self._ledger.devices.may_share(self._claim, holder, str(device.index), self._sharing)
 
 
-# Most cards that are free are as idle as those of other nodes: one value serves them all.
-_free_card: Final = lru_cache(maxsize=4096)(FreeDevice)
+# Most nodes have equal free devices and equal failures: equal values are stored once.
+_free_device: Final = lru_cache(maxsize=4096)(FreeDevice)
+_failure: Final = lru_cache(maxsize=256)(FilterFailure)
 
 
 @lru_cache(maxsize=64)
 def _keys(indices: tuple[int, ...]) -> tuple[str, ...]:
-    """The names of cards in the ledger; most nodes have the same."""
+    """Return the keys of devices in the ledger. Most nodes have the same keys: these are stored once."""
     return tuple(map(str, indices))
 
 
-def _as_read(node: Node, card: Device) -> FreeDevice:
-    reading = node.readings.get(card.index, UNREAD)
-    return _free_card(card.index, card.memory or 0, reading.utilization, 0, reading.health is Health.DEGRADED)
+def _as_read(node: Node, device: Device) -> FreeDevice:
+    reading = node.readings.get(device.index, UNREAD)
+    return _free_device(device.index, device.memory or 0, reading.utilization, 0, reading.health is Health.DEGRADED)
 
 
-def _cards(node: Node) -> tuple[Device, ...]:
-    return () if node.inventory is None else node.inventory.cards
+def _inventory(node: Node) -> tuple[Device, ...]:
+    return () if node.inventory is None else node.inventory.devices

@@ -1,7 +1,7 @@
-"""How the strategies differ: by the order in which they take nodes, and cards of a node, where a pod fits.
+"""The orderings of the strategies: in which order a strategy takes the nodes that fit, and the devices of a node.
 
-LAW: a table of orderings over one result. What makes one choice better than another is a number with a name; those that
-are alike in all of them come in order of name, so that the same cluster always gives the same answer.
+LAW: all strategies order the same choices. A criterion is a number with a name. Choices that are equal in all criteria
+come in order of the node's name, so that the same cluster always gives the same decision.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ from gpu_scheduler.core.text import number_of
 
 @dataclass(frozen=True, slots=True)
 class FreeDevice:
-    """A card that a pod could have, as it is now."""
+    """A device that a pod could have, in its current state."""
 
     index: int
-    free: int = 0
-    """MiB that nobody has; 0 where nobody knows."""
+    memory: int = 0
+    """Free MiB; 0 if unknown."""
     utilization: int = 0
     """Percent."""
     holders: int = 0
@@ -28,19 +28,19 @@ class FreeDevice:
 
 
 class Choice(NamedTuple):
-    """The cards that a pod would get on a node."""
+    """The devices that a pod would get on a node."""
 
     node: Node
-    cards: tuple[FreeDevice, ...]
+    devices: tuple[FreeDevice, ...]
     spare: int = 0
-    """How many cards that nobody holds stay on the node beside them."""
+    """How many devices that no pod holds remain on the node in addition to `devices`."""
     busy: int = 0
-    """How many of the node's cards somebody holds, per mille."""
+    """How many of the node's devices pods hold, per mille."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastAssigned:
-    """The card that was given last: whoever takes turns goes on behind it."""
+    """The device that was assigned last. Round robin continues after it."""
 
     node: str
     index: int
@@ -49,51 +49,52 @@ class LastAssigned:
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One number by which choices are compared: the least comes first or, `turned`, the most."""
+    """One number by which choices are compared. The lowest comes first or, if `descending`, the highest."""
 
     name: str
     why: str
     measure: Callable[[Choice], int]
     show: Callable[[int], str]
-    turned: bool = False
+    descending: bool = False
 
     def explain(self, choice: Choice) -> str:
-        """The number in people's words."""
+        """Return the number as text for people."""
         return self.show(self.measure(choice))
 
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """A strategy: which cards of a node it takes first, and by which terms it compares nodes, the first before all."""
+    """A strategy: which devices of a node it takes first, and by which criteria it compares nodes, in this order."""
 
-    card: Callable[[FreeDevice], tuple[int, ...]]
-    terms: tuple[Criterion, ...]
-    telling: Criterion | None = None
-    """The term that is told where none decides; None where it takes turns: then it goes on behind the last card."""
+    device: Callable[[FreeDevice], tuple[int, ...]]
+    criteria: tuple[Criterion, ...]
+    reported: Criterion | None = None
+    """The criterion that an event reports if no criterion decides. None for round robin: its event names the last
+    device."""
 
     def score(self, choice: Choice) -> tuple[int, ...]:
-        """What the choice is sorted by: whose score is lower comes first."""
-        return tuple([-term.measure(choice) if term.turned else term.measure(choice) for term in self.terms])
+        """Return the sort key of a choice: the lowest comes first."""
+        return tuple([-each.measure(choice) if each.descending else each.measure(choice) for each in self.criteria])
 
-    def reason(self, choice: Choice, rival: Choice | None, turn: LastAssigned | None) -> str:
-        """Why this choice and not `rival`, the next best: the first term in which they differ, in people's words."""
-        for term in self.terms:
-            if rival is not None and term.measure(choice) != term.measure(rival):
-                return f"{term.explain(choice)}, {term.why}"
-        if self.telling is None:
-            return "the first by name" if turn is None else f"the next after {turn.shown}"
-        why = "the only node that fits" if rival is None else "the first by name of those alike"
-        return f"{self.telling.explain(choice)}, {why}"
+    def reason(self, choice: Choice, next_best: Choice | None, last: LastAssigned | None) -> str:
+        """Return, as text for people, the first criterion in which this choice and the next best differ."""
+        for criterion in self.criteria:
+            if next_best is not None and criterion.measure(choice) != criterion.measure(next_best):
+                return f"{criterion.explain(choice)}, {criterion.why}"
+        if self.reported is None:
+            return "the first by name" if last is None else f"the next after {last.shown}"
+        why = "the only node that fits" if next_best is None else "the first by name of those alike"
+        return f"{self.reported.explain(choice)}, {why}"
 
 
 def _sum(field: str) -> Callable[[Choice], int]:
-    """That of a choice's cards."""
+    """Return a function that adds up `field` over a choice's devices."""
     read = attrgetter(field)
-    return lambda choice: sum(map(read, choice.cards))
+    return lambda choice: sum(map(read, choice.devices))
 
 
-_WORN: Final = Criterion(
-    "degraded cards",
+_DEGRADED: Final = Criterion(
+    "degraded devices",
     "the fewest",
     _sum("degraded"),
     lambda number: number_of(number, "degraded GPU"),
@@ -101,51 +102,54 @@ _WORN: Final = Criterion(
 
 
 def _least_utilized() -> Ordering:
-    load = Criterion(
+    utilization = Criterion(
         "utilization",
         "the least",
         _sum("utilization"),
         lambda percent: f"{percent} % utilized",
     )
-    company = Criterion(
-        "pods on the cards",
+    holders = Criterion(
+        "pods on the devices",
         "the fewest",
         _sum("holders"),
         lambda number: f"shared with {number_of(number, 'pod')}",
     )
     busy = Criterion(
-        "busy cards of the node",
+        "busy devices of the node",
         "the least",
         lambda choice: choice.busy,
         lambda amount: f"{amount // 10} % of the node's GPUs held",
     )
-    return Ordering(attrgetter("degraded", "utilization", "holders", "index"), (_WORN, load, company, busy), load)
+    order = attrgetter("degraded", "utilization", "holders", "index")
+    return Ordering(order, (_DEGRADED, utilization, holders, busy), utilization)
 
 
-def _by_room(*, turned: bool) -> Ordering:
-    """The room that fits best or, turned round, the roomiest."""
-    room = Criterion(
+def _by_memory(*, descending: bool) -> Ordering:
+    """Return an ordering by free memory: the least that is enough or, if `descending`, the most."""
+    memory = Criterion(
         "free memory",
-        "the most" if turned else "the least that fits",
-        _sum("free"),
+        "the most" if descending else "the least that fits",
+        _sum("memory"),
         lambda amount: f"{amount} MiB free",
-        turned,
+        descending,
     )
     spare = Criterion(
-        "spare cards of the node",
-        "the most" if turned else "the fewest",
+        "spare devices of the node",
+        "the most" if descending else "the fewest",
         lambda choice: choice.spare,
         lambda number: f"{number_of(number, 'GPU')} of the node left over",
-        turned,
+        descending,
     )
-    sign = -1 if turned else 1
-    return Ordering(lambda card: (card.degraded, sign * card.free, card.index), (_WORN, room, spare), room)
+    sign = -1 if descending else 1
+    return Ordering(
+        lambda device: (device.degraded, sign * device.memory, device.index), (_DEGRADED, memory, spare), memory
+    )
 
 
 ORDERINGS: Final[Mapping[Strategy, Ordering]] = {
     Strategy.LEAST_UTILIZED: _least_utilized(),
-    Strategy.BEST_FIT: _by_room(turned=False),
-    Strategy.PRIORITY: _by_room(turned=True),
-    Strategy.ROUND_ROBIN: Ordering(attrgetter("degraded", "index"), (_WORN,)),
+    Strategy.BEST_FIT: _by_memory(descending=False),
+    Strategy.PRIORITY: _by_memory(descending=True),
+    Strategy.ROUND_ROBIN: Ordering(attrgetter("degraded", "index"), (_DEGRADED,)),
 }
-"""Health comes before all else: a card that wears is taken last."""
+"""Health is the first criterion of every strategy: a degraded device is taken last."""

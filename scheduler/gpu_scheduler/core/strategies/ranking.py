@@ -1,19 +1,21 @@
-"""The nodes that fit pods of one shape, in the order of their strategy, and what all other nodes lack.
+"""The nodes that fit pods of one equivalence class, in the order of their strategy, and why all others fail.
 
-LAW: one node at a time is looked at anew, whatever the others are; the best is found without looking at the rest.
+LAW: only a node that changed is filtered, and the best node is found without reading the others. The alternative, to
+keep the fits and take the minimum over all nodes for each decision, costs 16 times as much at 5,000 nodes
+(docs/performance.md).
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from weakref import ReferenceType, ref
 
 from gpu_scheduler.core.cluster_events import ClassChanged
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.core.strategies.diagnosis import Diagnosis, FailureCount, NodeNumbers
+from gpu_scheduler.core.reasons import RankedReason, is_permanent
+from gpu_scheduler.core.strategies.diagnosis import Diagnosis
 from gpu_scheduler.core.strategies.equivalence import EquivalenceClass
 from gpu_scheduler.core.strategies.node_fit import NodeFilter, NodeFit
 from gpu_scheduler.core.strategies.orderings import ORDERINGS, Choice, FreeDevice, LastAssigned
@@ -21,14 +23,9 @@ from gpu_scheduler.core.text import natural
 
 _Key = tuple[int | str, ...]
 
-_FOR_GOOD: Final = frozenset(
-    {Reason.INSUFFICIENT_GPU_MEMORY, Reason.NODE_AFFINITY_MISMATCH, Reason.GPU_NOT_FOUND},
-)
-"""What nodes lack that no other pod's end gives them."""
-
 
 class _RankedNode(NamedTuple):
-    """A node that fits, and where it stands."""
+    """A node that fits, and its sort key."""
 
     key: _Key
     fit: NodeFit
@@ -36,151 +33,161 @@ class _RankedNode(NamedTuple):
 
 
 class Ranking:
-    """Begins without nodes; whoever has it shows it every one, and again when it changed."""
+    """The ranking of one class.
+
+    It starts without nodes: `update` must be called for every node, and again for each change.
+    """
 
     __slots__ = (
-        "_begun",
-        "_diagnosis",
-        "_entries",
+        "_event",
+        "_newly_fits",
+        "_nodes",
         "_order",
         "_ordering",
-        "_told",
-        "_waiting",
-        "scale",
-        "seen",
-        "shape",
-        "turn",
+        "_reported",
+        "diagnosis",
+        "equivalence_class",
+        "generation",
+        "last_assigned",
+        "node_filter",
     )
 
-    def __init__(self, shape: EquivalenceClass, scale: NodeFilter, places: NodeNumbers) -> None:
-        self.shape = shape
-        self.scale = scale
-        self.turn: LastAssigned | None = None
-        """Where a strategy that takes turns goes on."""
-        self._ordering = ORDERINGS[shape.kind.strategy]
-        self.clear(places)
-        self._waiting: ReferenceType[ClassChanged] | None = None
-        self._told: Reason | None = None
-        self._begun = False
+    def __init__(self, equivalence_class: EquivalenceClass, node_filter: NodeFilter) -> None:
+        self.equivalence_class = equivalence_class
+        self.node_filter = node_filter
+        self.last_assigned: LastAssigned | None = None
+        """The device after which round robin continues."""
+        self._ordering = ORDERINGS[equivalence_class.requirements.strategy]
+        self._event: ReferenceType[ClassChanged] | None = None
+        self._reported: RankedReason | None = None
+        """Why no node fitted when the first pod began to wait; None if a node fitted."""
+        self._newly_fits = False
+        """Whether a node began to fit since then."""
+        self.clear()
 
-    def clear(self, places: NodeNumbers) -> None:
-        """Begin anew, without nodes."""
-        self.seen = -1
-        """The number of the last change that it was shown."""
-        self._entries: dict[str, _RankedNode] = {}
+    def clear(self) -> None:
+        """Remove all nodes."""
+        self.generation = -1
+        """The number of the last change that the ranking includes."""
+        self._nodes: dict[str, _RankedNode] = {}
         self._order: list[_Key] = []
-        self._diagnosis = Diagnosis(places)
+        self.diagnosis = Diagnosis()
 
     @property
-    def takes_turns(self) -> bool:
-        """Whether the last card that was given matters."""
-        return self._ordering.telling is None
+    def round_robin(self) -> bool:
+        """Whether the order depends on the device that was assigned last."""
+        return self._ordering.reported is None
 
-    def look(self, name: str, node: Node | None) -> None:
-        """Take the node as it is now; None is gone."""
-        before = self._entries.pop(name, None)
+    def update(self, name: str, node: Node | None) -> None:
+        """Filter the node again and store its position; None if it is gone."""
+        before = self._nodes.pop(name, None)
         if before is not None:
             del self._order[bisect_left(self._order, before.key)]
         if node is None:
-            self.scale.forget(name)
-            self._diagnosis.put(name, None)
+            self.node_filter.forget(name)
+            self.diagnosis.forget(name)
             return
-        fit = self.scale.weigh(node)
-        lack = self.scale.lack(fit, self.shape.gpus)
-        if lack is None:
-            entry = self._entries[name] = self._entry(fit)
-            insort(self._order, entry.key)
-            # Labels decide which volumes can be reached, and those are asked for each pod.
-            self._begun |= before is None or _relabelled(before.fit.node, node)
-        self._diagnosis.put(name, lack)
+        fit = self.node_filter.fit(node)
+        failure = self.node_filter.failure(fit, self.equivalence_class.gpus)
+        if failure is None:
+            ranked = self._nodes[name] = self._ranked(fit)
+            insort(self._order, ranked.key)
+            # A node with new labels counts as well: labels decide which volumes it can reach, and a ranking does not
+            # check volumes, because they differ from pod to pod.
+            self._newly_fits |= before is None or _relabelled(before.fit.node, node)
+        self.diagnosis.put(name, failure)
 
     def choices(self) -> Iterator[Choice]:
-        """What a pod could have, the best first."""
-        if self.turn is not None:
-            return self._in_turn(self.turn)
-        return (self._entries[str(key[-1])].choice for key in self._order)
+        """Return what a pod could have, the best choice first."""
+        if self.last_assigned is not None:
+            return self._after_last(self.last_assigned)
+        return (self._nodes[str(key[-1])].choice for key in self._order)
 
-    def beside(self, cards: Mapping[str, Collection[int]]) -> Iterator[Choice]:
-        """What a pod could have of these nodes, these cards before the node's others; the best node first."""
-        if self.scale.alone:
+    def beside(self, devices: Mapping[str, Collection[int]]) -> Iterator[Choice]:
+        """Yield what a pod could have on the nodes of `devices`, the best node first.
+
+        `devices` come before the node's others.
+        """
+        if self.node_filter.exclusive:
             return
-        entries = [self._entries[name] for name in cards if name in self._entries]
-        for entry in sorted(entries, key=attrgetter("key")):
-            first = cards[entry.fit.node.name]
-            yield self._choice(entry.fit, sorted(entry.fit.cards, key=lambda card: card.index not in first))
+        nodes = [self._nodes[name] for name in devices if name in self._nodes]
+        for _, fit, _ in sorted(nodes, key=attrgetter("key")):
+            first = devices[fit.node.name]
+            yield self._choice(fit, sorted(fit.devices, key=lambda device: device.index not in first))
 
-    def reason(self, choice: Choice, rival: Choice | None) -> str:
-        """Why this choice and not the next, in people's words."""
-        return self._ordering.reason(choice, rival, self.turn)
-
-    @property
-    def lacks_for_good(self) -> bool:
-        """Whether no node fits, and no waiting cures that."""
-        return not self._order and self.lacking in _FOR_GOOD
+    def reason(self, choice: Choice, next_best: Choice | None) -> str:
+        """Return, as text for people, why this choice comes before the next."""
+        return self._ordering.reason(choice, next_best, self.last_assigned)
 
     @property
-    def lacking(self) -> Reason:
-        """What is told of where no node fits."""
-        return self._diagnosis.leading()
-
-    def count(self, reason: Reason) -> FailureCount:
-        """The nodes that lack this."""
-        return self._diagnosis.count(reason)
+    def permanent(self) -> bool:
+        """Whether no node fits, and waiting for other pods to end is no remedy."""
+        return not self._order and is_permanent(self.diagnosis.reason())
 
     def wait(self) -> ClassChanged:
-        """Somebody waits; what is no news to the first who does is none to whoever joins."""
-        wake = self.waiting
-        if wake is None:
-            wake = ClassChanged(self.shape)
-            self._waiting, self._told, self._begun = ref(wake), self._leading(), False
-        return wake
+        """Return the event that requeues the pods that wait.
+
+        A pod that joins them does not reset what `pop_change` compares with.
+        """
+        event = self.waiting
+        if event is None:
+            event = ClassChanged(self.equivalence_class)
+            self._event, self._reported, self._newly_fits = ref(event), self._reason(), False
+        return event
 
     @property
     def waiting(self) -> ClassChanged | None:
-        """What wakes those who wait, as long as somebody does."""
-        return None if self._waiting is None else self._waiting()
+        """Return the event that requeues the pods that wait; None if no pod waits."""
+        return None if self._event is None else self._event()
 
-    def tell(self) -> bool:
-        """Whether there is news for those who wait; they are told once."""
-        if not self._begun and self._leading() is self._told:
+    def pop_change(self) -> bool:
+        """Whether the waiting pods must be requeued: a node fits, or the reason has changed.
+
+        True once for each `wait`.
+        """
+        if not self._newly_fits and self._reason() == self._reported:
             return False
-        self._waiting = None
+        self._event = None
         return True
 
-    def _leading(self) -> Reason | None:
-        return None if self._order else self.lacking
+    def _reason(self) -> RankedReason | None:
+        return None if self._order else self.diagnosis.reason()
 
-    def _entry(self, fit: NodeFit) -> _RankedNode:
-        choice, name = self._choice(fit, fit.cards), fit.node.name
+    def _ranked(self, fit: NodeFit) -> _RankedNode:
+        choice, name = self._choice(fit, fit.devices), fit.node.name
         return _RankedNode((*self._ordering.score(choice), natural(name), name), fit, choice)
 
-    def _choice(self, fit: NodeFit, cards: Sequence[FreeDevice]) -> Choice:
-        """The first of these cards, as many as are asked for."""
-        chosen = tuple(cards[: self.shape.gpus])
-        return Choice(fit.node, chosen, fit.whole - sum([not card.holders for card in chosen]), fit.busy)
+    def _choice(self, fit: NodeFit, devices: Sequence[FreeDevice]) -> Choice:
+        """Return the choice of the first of these devices, as many as the class asks for."""
+        chosen = tuple(devices[: self.equivalence_class.gpus])
+        return Choice(fit.node, chosen, fit.unheld - sum([not device.holders for device in chosen]), fit.busy)
 
-    def _in_turn(self, turn: LastAssigned) -> Iterator[Choice]:
-        """All nodes that are equally worn, beginning behind the card, then those that are worn more."""
-        order, here, first = self._order, (natural(turn.node), turn.node), 0
+    def _after_last(self, last: LastAssigned) -> Iterator[Choice]:
+        """Yield the choices of round robin.
+
+        Nodes with the fewest degraded devices come first. Among equals, the order starts after the last assigned
+        device.
+        """
+        order, here, first = self._order, (natural(last.node), last.node), 0
         while first < len(order):
-            worn = order[first][0]
-            end = bisect_left(order, (int(worn) + 1,), first)
-            at = bisect_left(order, (worn, *here), first, end)
-            last: list[Choice] = []
+            degraded = order[first][0]
+            end = bisect_left(order, (int(degraded) + 1,), first)
+            at = bisect_left(order, (degraded, *here), first, end)
+            wrapped: list[Choice] = []
             if at < end and order[at][1:] == here:
-                last.append(self._behind(self._entries[turn.node].fit, turn.index))
-                if all(card.index > turn.index for card in last[0].cards):
-                    yield last.pop()
-            there = bisect_left(order, (worn, *here, ""), at, end)
-            for number in chain(range(there, end), range(first, at)):
-                yield self._entries[str(order[number][-1])].choice
-            yield from last
+                wrapped.append(self._after(self._nodes[last.node].fit, last.index))
+                if all(device.index > last.index for device in wrapped[0].devices):
+                    yield wrapped.pop()
+            after = bisect_left(order, (degraded, *here, ""), at, end)
+            for position in chain(range(after, end), range(first, at)):
+                yield self._nodes[str(order[position][-1])].choice
+            yield from wrapped
             first = end
 
-    def _behind(self, fit: NodeFit, index: int) -> Choice:
-        """What the node gives to whoever goes on behind one of its cards."""
-        cards = sorted(fit.cards, key=lambda card: (card.degraded, card.index <= index, card.index))
-        return self._choice(fit, cards)
+    def _after(self, fit: NodeFit, index: int) -> Choice:
+        """Return the node's choice if devices after `index` come first."""
+        order = sorted(fit.devices, key=lambda device: (device.degraded, device.index <= index, device.index))
+        return self._choice(fit, order)
 
 
 def _relabelled(before: Node, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""How a cluster is reached: where it is, whom to trust, and who we are to it."""
+"""Client configuration: the API server's address, the CA to trust, and the client's credentials."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any, Protocol
 
 
 class ClientConfigError(Exception):
-    """Neither a kubeconfig nor a service account leads to an API server; the text says what to do."""
+    """The kubeconfig or the service account cannot be used; the text says what to do."""
 
 
 class ClientConfig(Protocol):
-    """How a cluster is reached: the client's Configuration fits, and InClusterConfig for the pod's own cluster."""
+    """Address and credentials of an API server.
+
+    The Kubernetes client's Configuration has this shape; so has InClusterConfig, for the pod's own cluster.
+    """
 
     host: str
     ssl_ca_cert: str | None
@@ -24,13 +27,13 @@ class ClientConfig(Protocol):
     tls_server_name: str | None
 
     async def get_api_key_with_prefix(self, _identifier: str, /, alias: str | None = None) -> str | None:
-        """What goes into the Authorization header, read again where it has aged."""
+        """Return the value of the Authorization header, or None. Read the token again when it is old."""
 
 
 def tls_of(configuration: ClientConfig) -> ssl.SSLContext:
-    """Make a context of what a configuration trusts and shows."""
+    """Return a TLS context with the CA and the client certificate of `configuration`."""
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
-    # Python 3.13 turned on checks that Kubernetes' own clients do not make and that many clusters' CAs fail.
+    # Python 3.13 enabled strict checks by default. Kubernetes' own clients make none, and many clusters' CAs fail them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
@@ -41,7 +44,7 @@ def tls_of(configuration: ClientConfig) -> ssl.SSLContext:
 
 
 def trust(context: ssl.SSLContext, configuration: ClientConfig) -> None:
-    """Teach the live context a new CA and client certificate; connections that are open live on."""
+    """Load a new CA and client certificate into a context that is in use. Open connections stay open."""
     if configuration.ssl_ca_cert or configuration.ca_cert_data:
         context.load_verify_locations(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
     if configuration.cert_file:

@@ -1,6 +1,6 @@
-"""The cluster that this pod runs in, as its service account's volume and the kubelet's variables tell it.
+"""Configuration of the pod's own cluster, from its service account's volume and the kubelet's variables.
 
-The same attributes as the client's Configuration, without the client.
+It has the attributes of the Kubernetes client's Configuration, but does not import the client.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# The kubelet renews a token long before it ends.
+# Seconds after which the token is read again. The kubelet renews a token long before it expires.
 TOKEN_AGE = 60.0
 
 
 class InClusterConfig:
-    """How a pod reaches its API server; ValueError or OSError where it can't."""
+    """Address and credentials for the pod's API server; ValueError or OSError if variables or files are missing."""
 
     ca_cert_data: str | bytes | None = None
     cert_file: str | None = None
@@ -35,7 +35,7 @@ class InClusterConfig:
         environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`account` is the folder of token and CA."""
+        """`account` is the folder with the files `token` and `ca.crt`."""
         address, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         if not address or not port:
             raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
@@ -51,7 +51,7 @@ class InClusterConfig:
         self._read_at = clock()
 
     async def get_api_key_with_prefix(self, _identifier: str, /, alias: str | None = None) -> str | None:  # noqa: ARG002 - as the client has it
-        """See Access; the old token serves on where the file can't be read for a moment."""
+        """See ClientConfig. While the file cannot be read, return the old token."""
         if self._clock() >= self._read_at + TOKEN_AGE:
             try:
                 self._token = self._read()

@@ -1,4 +1,4 @@
-"""How this process finds its cluster: by a kubeconfig, or by the service account of its pod.
+"""Finds the cluster of this process: by a kubeconfig, or by the service account of its pod.
 
 Only this module imports the Kubernetes client, and only where a kubeconfig is read: the import costs 32 MB and 0.27 s
 of CPU. A process inside the cluster reads no kubeconfig, so it never pays for the client.
@@ -26,20 +26,20 @@ class Kubeconfig:
     access: ClientConfig
     context: str
     namespace: str
-    """The namespace of a command that names none; `default` where the context has none."""
+    """The namespace of a command that names none; `default` if the context has no namespace."""
 
 
 class ConfigLoader:
-    """How this process finds its cluster: a kubeconfig when one is named, else the pod's service account."""
+    """Loads the cluster's configuration: from a kubeconfig if one is named, else from the pod's service account."""
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
-        """`kubeconfig` None means: inside the cluster."""
+        """If `kubeconfig` is None, use the pod's service account."""
         self._kubeconfig = kubeconfig
         self.context = context or ""
         self.namespace = ""
 
     async def __call__(self) -> ClientConfig:
-        """A fresh configuration; ClientConfigError says what is missing."""
+        """Return a newly read configuration; raise ClientConfigError, whose text says what is missing."""
         try:
             if self._kubeconfig is None:
                 return InClusterConfig()
@@ -55,7 +55,7 @@ class ConfigLoader:
 
 
 async def read_kubeconfig(paths: str, context: str | None) -> Kubeconfig:
-    """Read one file, or several as KUBECONFIG lists them; ValueError or OSError says what is wrong with them."""
+    """Read one file, or several as KUBECONFIG lists them; raise ValueError or OSError if they cannot be used."""
     if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):  # noqa: ASYNC240 - at start-up, nothing else runs yet
         raise FileNotFoundError("no such file")
     import yaml  # noqa: PLC0415 - with the client
@@ -77,7 +77,7 @@ async def read_kubeconfig(paths: str, context: str | None) -> Kubeconfig:
 
 
 def _chosen(context: str | None, merged: Any) -> str:
-    """The context that is named, else the current one of the first file that has one, as kubectl takes it."""
+    """Return `context`, else the current context of the first file that sets one, as kubectl does."""
     known = [each["name"] for each in merged.config.value["contexts"]]
     current = (merged.config_files[path].get("current-context") for path in merged.paths)
     chosen = context or next(filter(None, current), None)

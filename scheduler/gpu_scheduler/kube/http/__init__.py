@@ -1,4 +1,4 @@
 """Connections, requests and watches over HTTP/1.1.
 
-LAW: knows no kind of object.
+LAW: knows no kind of API object.
 """

@@ -1,6 +1,7 @@
-"""The API server over HTTP: credentials, requests and watches.
+"""HTTP client of the API server: credentials, requests and watches.
 
-Bodies are raw bytes and an answer is its HTTP status, so no reply can be misread; every call has a time-out.
+Bodies are raw bytes, and only the HTTP status says whether a request succeeded, so no response can be misread. Every
+call has a time-out.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from gpu_scheduler.kube.config.client_config import ClientConfigError, tls_of, trust
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.connection import GuardRefusedError, TooLargeError
-from gpu_scheduler.kube.http.pool import ConnectionPool, Route, proxy_of
+from gpu_scheduler.kube.http.pool import UNACKNOWLEDGED, ConnectionPool, Route, proxy_of
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.meta import Status
 
@@ -36,9 +37,15 @@ APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 CALL_TIMEOUT = 3.0
-# More than binds (64), announcements (80), leases, watches and lists together: none waits for another.
+# More than binds (64), events and conditions (80), Leases, watches and lists together: no request waits for another.
 CONNECTIONS = 192
 UNAUTHORIZED = 401
+LONGEST_RETRY_AFTER: Final = 60.0
+"""Most seconds of a Retry-After header that count: a proxy's maintenance page may ask for hours."""
+LEASE_GAP: Final = 5.0
+"""Seconds from the renew deadline of the shipped Lease, when its holder stops writing, to the Lease's end."""
+_USED_GAP: Final = 0.8
+"""Part of that gap after which a guarded request is given up. The rest is for timers that are late."""
 
 log = logging.getLogger(__name__)
 
@@ -46,20 +53,23 @@ _statuses = msgspec.json.Decoder(Status)
 
 
 class NoResponseError(Exception):
-    """The API server did not answer: refused, cut, or over the time-out. What it did with the request is unknown."""
+    """No response: the connection was refused or cut, or the time-out passed.
+
+    Whether the API server executed the request is unknown.
+    """
 
 
 class TooLongError(NoResponseError):
-    """The answer has more bytes than were asked for; it was not read to its end."""
+    """The response has more bytes than the caller allowed; it was not read to its end."""
 
 
 class NotSentError(NoResponseError):
-    """Nothing of the request was sent, because its guard said no."""
+    """No byte of the request was sent, because its guard returned False."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """One reply: HTTP status, raw body, and the seconds to wait that a Retry-After header asked for."""
+    """One response: HTTP status, raw body, and the seconds of its Retry-After header, if any."""
 
     status: int
     body: bytes | bytearray
@@ -72,10 +82,22 @@ class ApiResponse:
 
 
 class ApiClient:
-    """A connection to one cluster, authenticated; safe to share between tasks."""
+    """An authenticated client of one cluster; safe to share between tasks."""
 
-    def __init__(self, configuration: ClientConfig, *, reload: ConfigLoader, user_agent: str = "gpu-scheduler") -> None:
-        """`reload` makes a fresh configuration when the API server no longer accepts our credentials."""
+    def __init__(
+        self,
+        configuration: ClientConfig,
+        *,
+        reload: ConfigLoader,
+        user_agent: str = "gpu-scheduler",
+        lease_gap: float = LEASE_GAP,
+    ) -> None:
+        """`reload` reads the configuration again when the API server no longer accepts our credentials.
+
+        `lease_gap`: seconds from the moment when guards begin to refuse to the moment when another replica may lead.
+        """
+        # Derived rather than refused: a short Lease stays possible, and none lets a write outlive its holder's time.
+        self._guarded_limit = lease_gap * _USED_GAP
         self._configuration = configuration
         self._reload = reload
         self._reloading = asyncio.Lock()
@@ -92,7 +114,7 @@ class ApiClient:
 
     @property
     def context(self) -> str:
-        """The kubeconfig's context that leads there; empty inside a cluster."""
+        """The kubeconfig's context in use; empty inside a cluster."""
         return self._reload.context
 
     @property
@@ -105,7 +127,7 @@ class ApiClient:
         self._connections.close()
 
     def poll_watches(self) -> bool:
-        """Have each watch that rests read what has come meanwhile; whether one did."""
+        """Make each watch that pauses read its socket now; return whether any watch paused."""
         hurried = [stream.poll_watches() for stream in tuple(self._streams)]
         return any(hurried)
 
@@ -117,41 +139,42 @@ class ApiClient:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
-        timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - a limit for the transport, which then tells what it knows
+        timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 - a limit for the transport, which then says what it knows
         guard: Callable[[], bool] | None = None,
         most: int = 0,
     ) -> ApiResponse:
-        """One request, one Answer whatever its status; NoResponseError when there was none within `timeout` seconds.
+        """Send one request; return its response, whatever its status.
 
-        Of a body longer than `most` bytes no more is read: TooLongError; 0 sets no limit. A `guard` is asked
-        in the very call that sends the body: NotSentError when it said no before anything left. What it guards is not
-        sent twice: a 401 is then the answer, though the credentials are read again.
+        Raise NoResponseError if no response comes within `timeout` seconds. Raise TooLongError if the body has more
+        than `most` bytes; 0 sets no limit. The call that sends the bytes first calls `guard`: raise NotSentError if it
+        returns False before any byte was sent. A guarded request is never sent twice: after a 401 the credentials are
+        read again, and the caller gets the 401. It is also given up within the Lease's gap.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout if guard is None else min(timeout, self._guarded_limit)):
                 reply = await self._ask(method, path, query, content_type, body, guard, most)
         except GuardRefusedError as error:
             raise NotSentError(f"{method} {path}: {error}") from error
         except TooLargeError as error:
             raise TooLongError(f"{method} {path}: {error}") from error
         except (TimeoutError, OSError) as error:
-            raise NoResponseError(f"{method} {path}: {_told(error)}") from error
+            raise NoResponseError(f"{method} {path}: {_message_of(error)}") from error
         return _answer(reply)
 
     @asynccontextmanager
     async def stream(
         self, path: str, *, query: Mapping[str, str], limit: float, idle_limit: float, pause: float = 0.0
     ) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes | bytearray]]]:
-        """Open a watch: its Answer (body only when refused) and the raw chunks.
+        """Open a watch: yield its response (with a body only if refused) and its raw chunks.
 
-        Ends after `limit` seconds or `idle_limit` seconds of silence with NoResponseError. What comes is read every
-        `pause` seconds, or sooner by `poll_watches`.
+        Raise NoResponseError after `limit` seconds, or after `idle_limit` seconds without data. After each read the
+        socket rests for `pause` seconds; `poll_watches` reads it earlier.
         """
         try:
             async with asyncio.timeout(limit), self._watch(path, query, idle_limit, pause) as (reply, stream):
                 yield _answer(reply), stream.chunks(idle_limit)
         except (TimeoutError, OSError) as error:
-            raise NoResponseError(f"watch {path}: {_told(error)}") from error
+            raise NoResponseError(f"watch {path}: {_message_of(error)}") from error
 
     async def _ask(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request
         self,
@@ -163,13 +186,13 @@ class ApiClient:
         guard: Callable[[], bool] | None,
         most: int,
     ) -> HttpReply:
-        """Send; once more with reloaded credentials after a 401, which says that nothing was done."""
+        """Send the request. After a 401 the API server did nothing: reload credentials and, unguarded, send again."""
         for last in (False, True):
             configuration = self._configuration
-            # Of a watch nothing may wait for more that could be packed with it.
+            # A watch does not ask for gzip: the server could delay an event to compress it with later ones.
             headers = await self._headers(content_type, "Accept-Encoding: gzip\r\n")
             request = self._request(method, path, query, headers, body)
-            reply = await self._connections.ask(request, guard, most=most, harmless=method == "GET")
+            reply = await self._connections.ask(request, guard, most=most, idempotent=method == "GET")
             refused = reply.status == UNAUTHORIZED and not last
             if refused:
                 await self._reload_credentials(configuration)
@@ -181,7 +204,7 @@ class ApiClient:
     async def _watch(
         self, path: str, query: Mapping[str, str], idle_limit: float, pause: float
     ) -> AsyncIterator[tuple[HttpReply, WatchStream]]:
-        """Begin; once more with reloaded credentials after a 401."""
+        """Open the watch; after a 401, open it once more with reloaded credentials."""
         for last in (False, True):
             configuration = self._configuration
             async with AsyncExitStack() as stack:
@@ -205,20 +228,20 @@ class ApiClient:
         headers: str,
         body: bytes | None = None,
     ) -> bytes:
-        """Head and body, as they are sent."""
+        """Return the bytes of head and body."""
         target = f"{path}?{urlencode(query)}" if query else path
         length = "" if body is None else f"Content-Length: {len(body)}\r\n"
         head = f"{method} {self._base}{target} HTTP/1.1\r\n{self._named}{headers}{length}\r\n".encode()
         return head if body is None else head + body
 
     async def _headers(self, content_type: str, more: str = "") -> str:
-        """Its lines, and `more` of them."""
+        """Return the lines that every request has, then `more`."""
         token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         who = f"Authorization: {token}\r\n" if token else ""
         return f"Accept: {JSON}\r\nContent-Type: {content_type}\r\nUser-Agent: {self._user_agent}\r\n{who}{more}"
 
     async def _reload_credentials(self, refused: ClientConfig) -> None:
-        """Read token, certificates and CA again; many calls refused at once make one reload."""
+        """Read token, certificates and CA again; calls that are refused at the same time share one reload."""
         async with self._reloading:
             if self._configuration is not refused:
                 return
@@ -230,12 +253,12 @@ class ApiClient:
             except (ClientConfigError, OSError, ssl.SSLError) as error:
                 raise NoResponseError(f"cannot read credentials again: {error}") from error
             self._configuration = fresh
-            # Those that are open show the client certificate that was refused.
+            # Open connections used the client certificate that was refused.
             self._connections.close()
             self._connections = connections
 
     def _connections_to(self, configuration: ClientConfig) -> ConnectionPool:
-        """ClientConfigError where there is no way."""
+        """Return a pool of connections; raise ClientConfigError if host or proxy cannot be used."""
         try:
             route = Route(
                 configuration.host,
@@ -243,42 +266,51 @@ class ApiClient:
                 configuration.proxy or self._proxy,
                 configuration.proxy_headers,
             )
-            connections = ConnectionPool(route, self._tls, CONNECTIONS)
+            unacknowledged = min(UNACKNOWLEDGED, self._guarded_limit)
+            connections = ConnectionPool(route, self._tls, CONNECTIONS, unacknowledged)
         except ValueError as error:
             raise ClientConfigError(str(error)) from error
         address = urlsplit(configuration.host)
-        # A host with a path in it stands behind a gateway for several clusters.
+        # The host's URL may have a path: a gateway to several clusters distinguishes them by it.
         self._named, self._base = f"Host: {address.netloc.rpartition('@')[2]}\r\n", address.path
         return connections
 
 
-async def connect(kubeconfig: str | None, context: str | None, *, user_agent: str) -> ApiClient:
-    """An Api for the cluster of `kubeconfig`, or the one this pod runs in; ClientConfigError when there is none."""
+async def connect(
+    kubeconfig: str | None, context: str | None, *, user_agent: str, lease_gap: float = LEASE_GAP
+) -> ApiClient:
+    """Return a client of the kubeconfig's cluster, or of the pod's own; raise ClientConfigError if there is none.
+
+    A command with leader election passes its Lease's `lease_gap`, see ApiClient.
+    """
     reload = ConfigLoader(kubeconfig, context)
-    return ApiClient(await reload(), reload=reload, user_agent=user_agent)
+    return ApiClient(await reload(), reload=reload, user_agent=user_agent, lease_gap=lease_gap)
 
 
 def segment(name: str) -> str:
-    """A name as one part of a path."""
+    """Return a name, quoted as one segment of a URL path."""
     return quote(name, safe="")
 
 
 def _answer(reply: HttpReply) -> ApiResponse:
-    return ApiResponse(reply.status, reply.body, _patience(reply.retry_after))
+    return ApiResponse(reply.status, reply.body, _retry_after_seconds(reply.retry_after))
 
 
-def _told(error: Exception) -> str:
-    """A time-out has no words of its own."""
+def _message_of(error: Exception) -> str:
+    """Return the error's text, or its class: a TimeoutError has no text."""
     return str(error) or type(error).__name__
 
 
-def _patience(text: str) -> float | None:
-    """Seconds that a Retry-After header asks for; a date there (nobody sends one here) counts as none."""
-    return float(text) if text.isascii() and text.isdigit() else None
+def _retry_after_seconds(text: str) -> float | None:
+    """Return the seconds of a Retry-After header, at most LONGEST_RETRY_AFTER, or None.
+
+    A date counts as None: no API server sends one.
+    """
+    return min(float(text), LONGEST_RETRY_AFTER) if text.isascii() and text.isdigit() else None
 
 
 def status_message(answer: ApiResponse) -> str:
-    """Find the sentence of a Status object, or the beginning of whatever else came."""
+    """Return the message of a Status object, or the first 200 bytes of any other body."""
     try:
         message = _statuses.decode(answer.body).message
     except UNREADABLE:

@@ -1,8 +1,9 @@
-"""One kept connection to the API server, over which requests go one after the other: HTTP/1.1 by Node.js' parser.
+"""One kept connection to the API server: HTTP/1.1, one request after the other, with Node.js' parser.
 
-Our own, because what only the leader may send has to ask whether it leads in the very call that hands its bytes to the
-kernel: a process may be stopped, or its machine paused, between any two steps. And a request costs less than half of
-what it costs in a client for all purposes, see docs/performance.md.
+It is our own code for two reasons. A request that only the leader may send must check leadership directly before the
+system call that hands its bytes to the kernel, because the process or its machine may be paused between any two steps.
+A pause between the check and that system call is not noticed: that window has microseconds. And a request costs less
+than half of the CPU that it costs in a general-purpose client, see docs/performance.md.
 """
 
 from __future__ import annotations
@@ -21,42 +22,42 @@ if TYPE_CHECKING:
     from zlib import _Decompress as Unpacker
 
 _CHUNK: Final = 2**16
-"""More than a record of TLS, so that of what it has opened nothing stays where the kernel does not know of it."""
+"""Bytes of one read: more than a TLS record. Decrypted bytes left inside TLS would not make the socket readable."""
 _RECORD: Final = 2**14
-"""What TLS seals at once: handed more, it may send some of it and say that it sent nothing."""
-_WANTS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
-_FINAL: Final = 200
-"""A status below is not yet the answer."""
-_FRAMES: Final = (b"content-length", b"transfer-encoding")
-"""What says where an answer ends; without it, as in HTTP/1.0, it ends where the server closes."""
+"""Bytes of a TLS record. Given more, TLS may send a part of it and report that it sent nothing."""
+_WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
+_FIRST_FINAL_STATUS: Final = 200
+"""Lowest status of a final response."""
+_FRAMING_HEADERS: Final = (b"content-length", b"transfer-encoding")
+"""Headers that say where a body ends. Without them, as in HTTP/1.0, it ends when the server closes."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
-"""What zlib calls gzip's format."""
+"""zlib's `wbits` for the gzip format."""
 
 
 class GuardRefusedError(ConnectionError):
-    """The guard said no before anything was sent; the connection is of no use any more."""
+    """The guard returned False before any byte was sent. The connection cannot be used again."""
 
 
 class TooLargeError(OSError):
-    """The body is larger than was asked for; the rest of it was not read, so the connection is of no use any more."""
+    """The body is larger than the caller allowed. Its rest was not read, so the connection cannot be used again."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What came back: HTTP status, body, and the value of a Retry-After header, empty where there was none."""
+    """A response: HTTP status, body, and the text of its Retry-After header, empty if it has none."""
 
     status: int
     body: bytes | bytearray
-    """Nobody changes it any more."""
+    """Must not be modified."""
     retry_after: str
 
 
 class Connection:
-    """A connected socket that does not block, with TLS or without."""
+    """A connected, non-blocking socket, with or without TLS."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """Listen at once: who is told good-bye while idle must not be asked again."""
+        """Start reading at once: a connection that the server closed while idle must not be used again."""
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock, self._readable)
@@ -69,15 +70,16 @@ class Connection:
         self._most = 0
         self._retry_after = ""
         self._unpacker: Unpacker | None = None
-        self._packed = self._framed = self._lasting = False
+        self._gzipped = self._framed = self._until_close = False
         self.usable = True
-        """Whether it may be asked again."""
+        """Whether the connection may be used for another request."""
 
     async def ask(self, request: bytes, guard: Callable[[], bool] | None, most: int = 0) -> HttpReply:
-        """Send, where `guard` allows it as each byte leaves, and give the answer; OSError when there is none.
+        """Send a request and return its response; raise OSError if there is none.
 
-        Of a body of more than `most` bytes, unpacked, no more is read: TooLargeError; 0 sets no limit. Whoever is
-        cancelled meanwhile has to close it: the answer to come would be taken for the next one's.
+        `guard` is called before each send to the kernel and must return True. Raise TooLargeError if the decompressed
+        body has more than `most` bytes; 0 sets no limit. A caller that is cancelled must close the connection:
+        otherwise the late response is taken for that of the next request.
         """
         self._most = most
         reply: asyncio.Future[HttpReply] = self._loop.create_future()
@@ -87,7 +89,7 @@ class Connection:
         return await reply
 
     def close(self) -> None:
-        """Let go of it; what the kernel has not sent yet, it forgets (see sockets)."""
+        """Close the socket. The kernel soon drops bytes that it has not delivered (see pool.dropping_socket)."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
@@ -95,14 +97,14 @@ class Connection:
         self.usable = False
 
     def _send(self) -> None:
-        """Hand to the kernel what it takes."""
+        """Send as much as the kernel accepts now; send the rest when the socket is writable."""
         try:
             while self._unsent:
                 self._ask()
-                # Whatever comes of it: also of one record TLS may have sent a part when it says that it must wait.
+                # Set before the call: TLS may have sent a part of the record even if it reports that it must wait.
                 self._left = True
                 self._unsent = self._unsent[self._socket.send(self._unsent[:_RECORD]) :]
-        except _WANTS:
+        except _WOULD_BLOCK:
             self._loop.add_writer(self._socket, self._send_more)
         except OSError as error:
             self._fail(error)
@@ -113,40 +115,40 @@ class Connection:
 
     def _ask(self) -> None:
         if self._guard is not None and not self._guard():
-            what = "this process may not send that any more"
+            what = "the guard no longer allows this request"
             raise ConnectionAbortedError(what) if self._left else GuardRefusedError(what)
 
     def _readable(self) -> None:
         try:
             while self._take(self._socket.recv(_CHUNK)):
                 pass
-        except _WANTS:
+        except _WOULD_BLOCK:
             self._drained()
         except OSError as error:
             self._fail(error)
         except (HttpParserError, HttpParserUpgrade) as error:
-            self._fail(ConnectionError(f"the answer is no HTTP: {error}"))
+            self._fail(ConnectionError(f"the answer is not HTTP: {error}"))
 
     def _take(self, data: bytes) -> bool:
-        """Parse; True where more is to come."""
+        """Parse `data`; return whether the response is still incomplete."""
         if not data:
-            if not self._lasting:
+            if not self._until_close:
                 raise ConnectionResetError("the server closed the connection")
             self.on_message_complete()
             return False
         if self._reply is None:
-            raise ConnectionError("the server spoke without being asked")
+            raise ConnectionError("the server sent data without a request")
         self._parser.feed_data(data)
         return self._reply is not None
 
     def _drained(self) -> None:
-        """All that has come was taken."""
+        """Called when no bytes are left to read; subclasses may override it."""
 
     def on_message_begin(self) -> None:
-        """See HttpResponseParser; what follows an answer at once would be taken for the next one's."""
+        """See HttpResponseParser. Close if no request is open: the response would be taken for the next request's."""
         if self._reply is None:
             self.close()
-        self._retry_after, self._unpacker, self._packed, self._framed = "", None, False, False
+        self._retry_after, self._unpacker, self._gzipped, self._framed = "", None, False, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See HttpResponseParser."""
@@ -154,16 +156,16 @@ class Connection:
         if name == b"retry-after":
             self._retry_after = value.decode("latin-1")
         elif name == b"content-encoding":
-            self._packed = value.lower() == b"gzip"
-        elif name in _FRAMES:
+            self._gzipped = value.lower() == b"gzip"
+        elif name in _FRAMING_HEADERS:
             self._framed = True
 
     def on_headers_complete(self) -> None:
         """See HttpResponseParser."""
-        self._lasting = not self._framed
+        self._until_close = not self._framed
 
     def on_body(self, body: bytes) -> None:
-        """See HttpResponseParser; what is packed is unpacked as it comes, and never further than to the limit."""
+        """See HttpResponseParser. Decompress each part as it comes, and never beyond the limit."""
         if self._reply is None:
             return
         try:
@@ -176,13 +178,13 @@ class Connection:
             self._fail(TooLargeError(f"the answer has more than {self._most} bytes"))
 
     def _add(self, body: bytes) -> None:
-        """Unpack what is packed, no further than just beyond the limit."""
-        if not self._packed:
+        """Append `body`, decompressed if it is gzip, at most one byte beyond the limit."""
+        if not self._gzipped:
             self._body += body
             return
         while body and not self._is_too_large():
             if self._unpacker is None or self._unpacker.eof:
-                # What was packed in two parts is one body.
+                # One body may consist of several gzip members.
                 self._unpacker = zlib.decompressobj(_GZIP)
             self._body += self._unpacker.decompress(body, self._most and self._most + 1 - len(self._body))
             body = self._unpacker.unused_data
@@ -192,9 +194,9 @@ class Connection:
 
     def on_message_complete(self) -> None:
         """See HttpResponseParser."""
-        self._lasting = False
+        self._until_close = False
         status, reply = self._parser.get_status_code(), self._reply
-        if status < _FINAL:
+        if status < _FIRST_FINAL_STATUS:
             return
         if not self._parser.should_keep_alive() or self._unsent:
             self.close()

@@ -1,4 +1,4 @@
-"""Opens, keeps and closes connections, through a proxy too, on sockets that drop what was not sent."""
+"""Opens, keeps and closes connections, also through a proxy. Their sockets drop data that stays unacknowledged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ssl
 from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.kube.http.connection import HttpReply
 
-KEPT: Final = 15.0
-"""Seconds after which a connection that nobody used is closed: before those in between forget it without a word."""
+IDLE_TIMEOUT: Final = 15.0
+"""Seconds after which an unused connection is closed: before a load balancer or firewall drops it without a reset."""
+UNACKNOWLEDGED: Final = 4.0
+"""Seconds after which the kernel drops unacknowledged data, with its connection."""
 _SECOND_TRY: Final = 0.25
-"""Seconds after which a host's next address is tried beside the one before (RFC 8305)."""
+"""Seconds after which a host's next address is tried in parallel to the one before (RFC 8305)."""
 _CLOSED: Final = "the connection is closed"
 _LINE: Final = b"\r\n\r\n"
 _TCP: Final = socket.SOCK_STREAM
@@ -38,21 +41,24 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which way they go."""
+    """The way to an API server: its address, and a proxy if there is one."""
 
     host: str
     """The base address."""
     server_name: str | None = None
-    """Whose certificate is shown there, where it is not the host's."""
+    """The name in the server's certificate, if it is not the host."""
     proxy: str | None = None
     proxy_headers: Mapping[str, str] | None = None
 
 
 class ConnectionPool:
-    """To one address, through a proxy where one is named."""
+    """Connections to one address, through a proxy if one is named."""
 
-    def __init__(self, route: Route, tls: ssl.SSLContext, limit: int) -> None:
-        """ValueError for a host or a proxy that can't be spoken to."""
+    def __init__(self, route: Route, tls: ssl.SSLContext, limit: int, unacknowledged: float = UNACKNOWLEDGED) -> None:
+        """Raise ValueError if host or proxy is not a URL with a supported scheme.
+
+        The kernel drops data that stays unacknowledged for `unacknowledged` seconds.
+        """
         self._address = _address(
             route.host, _PORTS, "an API server must speak HTTPS or HTTP (example: https://10.96.0.1:443)"
         )
@@ -61,44 +67,46 @@ class ConnectionPool:
         must = "a proxy must speak HTTP (example: http://proxy:3128)"
         self._proxy = _address(route.proxy, ("http",), must) if route.proxy else None
         self._proxy_headers = route.proxy_headers or {}
-        self._places = asyncio.Semaphore(limit)
-        # Whoever came back last goes first, so that those above need age unused.
+        self._slots = asyncio.Semaphore(limit)
+        self._new_socket = partial(dropping_socket, seconds=unacknowledged)
+        # A stack: the last connection returned is used first, so that surplus connections stay unused and are closed.
         self._idle: list[tuple[float, Connection]] = []
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def ask(
-        self, request: bytes, guard: Callable[[], bool] | None, *, most: int = 0, harmless: bool = False
+        self, request: bytes, guard: Callable[[], bool] | None, *, most: int = 0, idempotent: bool = False
     ) -> HttpReply:
-        """One request and its answer; OSError when there is none, GuardRefusedError when `guard` kept it back.
+        """Send one request and return its response.
 
-        TooLargeError where its body has more than `most` bytes, unless that is 0. What is `harmless` is asked again
-        where a kept connection turns out to be closed.
+        Raise OSError if there is no response, GuardRefusedError if `guard` returned False, and TooLargeError if the
+        body has more than `most` bytes (0 sets no limit). An `idempotent` request is sent again if a kept connection
+        turns out to be closed.
         """
-        async with self._places:
-            kept = self._kept()
+        async with self._slots:
+            kept = self._pop_idle()
             if kept is not None:
                 try:
-                    return await self._asked(kept, request, guard, most)
+                    return await self._ask(kept, request, guard, most)
                 except ConnectionError:
-                    if not harmless:
+                    if not idempotent:
                         raise
-            return await self._asked(Connection(await self._opened()), request, guard, most)
+            return await self._ask(Connection(await self._open()), request, guard, most)
 
     @asynccontextmanager
     async def stream(self, pause: float) -> AsyncIterator[WatchStream]:
-        """Open one for an answer that goes on."""
-        async with self._places:
+        """Open a connection for a watch; close it when the block ends."""
+        async with self._slots:
             if self._closed:
                 raise ConnectionError(_CLOSED)
-            stream = WatchStream(await self._opened(), pause)
+            stream = WatchStream(await self._open(), pause)
             try:
                 yield stream
             finally:
                 stream.close()
 
     def close(self) -> None:
-        """Close what is idle; what is under way ends with its own answer or time-out."""
+        """Close idle connections. Requests in progress end with their own response or time-out."""
         self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -106,7 +114,7 @@ class ConnectionPool:
             connection.close()
         self._idle.clear()
 
-    async def _asked(
+    async def _ask(
         self, connection: Connection, request: bytes, guard: Callable[[], bool] | None, most: int
     ) -> HttpReply:
         try:
@@ -117,7 +125,7 @@ class ConnectionPool:
         finally:
             self._keep(connection)
 
-    def _kept(self) -> Connection | None:
+    def _pop_idle(self) -> Connection | None:
         if self._closed:
             raise ConnectionError(_CLOSED)
         while self._idle:
@@ -133,36 +141,36 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         self._idle.append((loop.time(), connection))
         if self._sweeping is None:
-            self._sweeping = loop.call_later(KEPT, self._sweep)
+            self._sweeping = loop.call_later(IDLE_TIMEOUT, self._sweep)
 
     def _sweep(self) -> None:
-        """Close those that nobody has used for long; the oldest come first."""
+        """Close connections that were unused for KEPT seconds. `_idle` has the oldest first."""
         loop = asyncio.get_running_loop()
-        fresh = [each for each in self._idle if each[0] > loop.time() - KEPT and each[1].usable]
+        fresh = [each for each in self._idle if each[0] > loop.time() - IDLE_TIMEOUT and each[1].usable]
         for each in self._idle:
             if each not in fresh:
                 each[1].close()
         self._idle = fresh
-        self._sweeping = loop.call_at(fresh[0][0] + KEPT, self._sweep) if fresh else None
+        self._sweeping = loop.call_at(fresh[0][0] + IDLE_TIMEOUT, self._sweep) if fresh else None
 
-    async def _opened(self) -> socket.socket:
-        """A socket that leads to the API server, TLS and all."""
-        plain = await _connected(self._proxy or self._address)
+    async def _open(self) -> socket.socket:
+        """Return a socket that is connected to the API server, with TLS if the scheme asks for it."""
+        plain = await _connect(self._proxy or self._address, self._new_socket)
         try:
             if self._proxy is not None:
                 await self._tunnel(plain, self._proxy)
             if self._tls is None:
                 return plain
-            # It takes the socket's place, also where the handshake fails.
+            # The TLS socket replaces the plain one, so it is the one to close if the handshake fails.
             plain = self._tls.wrap_socket(plain, server_hostname=self._name, do_handshake_on_connect=False)
-            await _shaken(plain)
+            await _do_handshake(plain)
         except BaseException:
             plain.close()
             raise
         return plain
 
     async def _tunnel(self, plain: socket.socket, proxy: SplitResult) -> None:
-        """Have the proxy lay through what it can't read."""
+        """Open a tunnel through the proxy with CONNECT."""
         loop, name, port = asyncio.get_running_loop(), f"{self._address.hostname}", _port(self._address)
         target = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
         headers = {"Host": target, **self._proxy_headers}
@@ -172,39 +180,39 @@ class ConnectionPool:
         lines = [f"CONNECT {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         await loop.sock_sendall(plain, "\r\n".join(lines).encode() + _LINE)
         answer = b""
-        # Byte by byte: what follows belongs to TLS.
+        # Read byte by byte: the bytes after the head belong to TLS.
         while not answer.endswith(_LINE):
             byte = await loop.sock_recv(plain, 1)
             if not byte:
                 raise ConnectionResetError("the proxy closed the connection")
             answer += byte
-        said, _, _ = answer.partition(b"\r")
-        if said.split(b" ", 2)[1:2] != [b"200"]:
-            raise ConnectionRefusedError(f"the proxy said {said.decode(errors='replace')!r}")
+        status_line, _, _ = answer.partition(b"\r")
+        if status_line.split(b" ", 2)[1:2] != [b"200"]:
+            raise ConnectionRefusedError(f"the proxy answered {status_line.decode(errors='replace')!r}")
 
 
-async def _connected(address: SplitResult) -> socket.socket:
-    """A socket that does not block, to the first of a host's addresses that answers."""
+async def _connect(address: SplitResult, new_socket: Callable[[AddrInfoType], socket.socket]) -> socket.socket:
+    """Return a non-blocking socket, connected to the first of the host's addresses that answers."""
     loop = asyncio.get_running_loop()
     return await aiohappyeyeballs.start_connection(
-        await _looked_up(address),
+        await _resolve(address),
         happy_eyeballs_delay=_SECOND_TRY,
         interleave=1,
         loop=loop,
-        socket_factory=dropping_socket,
+        socket_factory=new_socket,
     )
 
 
-async def _looked_up(address: SplitResult) -> Sequence[AddrInfoType]:
-    """What is an address already, as in a pod, needs nobody to look it up, and no thread to wait in."""
+async def _resolve(address: SplitResult) -> Sequence[AddrInfoType]:
+    """Return the host's addresses. A numeric address, as in a pod, needs neither DNS nor a thread."""
     host, port = address.hostname, _port(address)
     with suppress(socket.gaierror):
         return socket.getaddrinfo(host, port, type=_TCP, flags=socket.AI_NUMERICHOST)
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=_TCP)
 
 
-async def _shaken(sock: ssl.SSLSocket) -> None:
-    """Shake hands."""
+async def _do_handshake(sock: ssl.SSLSocket) -> None:
+    """Complete the TLS handshake."""
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -227,36 +235,31 @@ async def _ready(sock: ssl.SSLSocket, add: Callable[..., None], remove: Callable
 
 
 def _address(text: str, schemes: Collection[str], rule: str) -> SplitResult:
-    """ValueError, which shows no password, where it says of nobody how to speak to them."""
+    """Parse a URL; raise ValueError if it lacks a host or its scheme is not in `schemes`. The text hides a password."""
     with suppress(ValueError):
         address = urlsplit(text)
         if address.scheme in schemes and address.hostname and _port(address):
             return address
     shown = re.sub(r"^(\w+://)?.*@", r"\1", text)
-    raise ValueError(f"cannot speak to {shown}: {rule}")
+    raise ValueError(f"cannot connect to {shown}: {rule}")
 
 
 def _port(address: SplitResult) -> int:
     return address.port or _PORTS[address.scheme]
 
 
-UNACKNOWLEDGED: Final = 4.0
-"""Seconds after which the kernel drops what nobody has acknowledged, with its connection: shorter than a lease outlives
-the time in which its holder binds."""
-
-
-def dropping_socket(address: AddrInfoType) -> socket.socket:
-    """Make a socket that forgets what nobody acknowledges."""
+def dropping_socket(address: AddrInfoType, seconds: float) -> socket.socket:
+    """Return a socket that drops data that stays unacknowledged for so many seconds."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
-    # Linux has it, where schedulers run; the command line runs on other systems too.
+    # Only Linux has this option. Schedulers run on Linux; the command line runs on other systems too.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNACKNOWLEDGED * 1000))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
     return made
 
 
 def proxy_of(host: str) -> str | None:
-    """The environment's proxy for this address; to be asked once, since none changes while a process runs."""
+    """Return the environment's proxy for this address. Call it once: it does not change while a process runs."""
     address = urlsplit(host)
     if proxy_bypass(address.netloc):
         return None

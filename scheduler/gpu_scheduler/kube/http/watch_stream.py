@@ -1,4 +1,4 @@
-"""One answer that goes on for as long as it is read: a watch."""
+"""One watch: a response whose body is read in chunks until the server ends it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _AHEAD: Final = 2**19
-"""Bytes that may lie here before nothing more is read."""
+"""Bytes in the buffer above which the socket is not read."""
 _OK: Final = range(200, 300)
 
 
 class WatchStream(Connection):
-    """A connection for one request, and for none after it."""
+    """A connection for a single request, a watch."""
 
     def __init__(self, sock: socket.socket, pause: float) -> None:
-        """`pause` is how many seconds news may lie at the kernel: reading many at once costs less."""
+        """`pause`: seconds that data may wait in the kernel. Reading many events at once costs less CPU."""
         super().__init__(sock)
         self._pause = pause
         self._resuming: asyncio.TimerHandle | None = None
@@ -30,13 +30,16 @@ class WatchStream(Connection):
         self._wakeup = asyncio.Event()
 
     async def begin(self, request: bytes) -> HttpReply:
-        """Send; the answer's head, with a body only where it is a refusal. OSError when there is none."""
+        """Send the request; return the response's head, with a body only if refused. OSError if there is none."""
         if self._error is not None:
             raise self._error
         return await self.ask(request, None)
 
     async def chunks(self, idle_limit: float) -> AsyncIterator[bytearray]:
-        """What comes, until the server ends it; OSError where it breaks, TimeoutError after so long a silence."""
+        """Yield data until the server ends the response.
+
+        Raise OSError if the connection breaks, TimeoutError after `idle_limit` seconds without data.
+        """
         while True:
             if self._body:
                 chunk, self._body = self._body, bytearray()
@@ -53,7 +56,7 @@ class WatchStream(Connection):
                     await self._wakeup.wait()
 
     def poll_watches(self) -> bool:
-        """Read what lies at the kernel, if news may; whether they may have."""
+        """If reading is paused, read the socket now. Return whether it was paused."""
         if self._resuming is None:
             return False
         self._resuming.cancel()
@@ -76,7 +79,7 @@ class WatchStream(Connection):
             self._resuming = self._loop.call_later(self._pause, self._resume)
 
     def _resume(self) -> None:
-        """Read on, where it was not closed meanwhile."""
+        """Watch the socket again, unless it was closed in the meantime."""
         self._resuming = None
         if self.usable:
             self._loop.add_reader(self._socket, self._readable)
@@ -90,7 +93,7 @@ class WatchStream(Connection):
             self._reply.set_result(HttpReply(status, b"", ""))
 
     def on_body(self, body: bytes) -> None:
-        """See HttpResponseParser; what follows the end at once is nobody's."""
+        """See HttpResponseParser. Drop data after the end of the response."""
         if self._ended:
             return
         super().on_body(body)
@@ -112,15 +115,15 @@ class WatchStream(Connection):
         self._wakeup.set()
 
 
-LONG: Final = 2**20
-"""Bytes of a line from which on it is a long one."""
+LARGE_LINE: Final = 2**20
+"""Bytes of a line above which `lines` holds the lock `large`."""
 
 
 async def lines(chunks: AsyncIterator[bytes | bytearray], large: asyncio.Lock) -> AsyncIterator[bytes | bytearray]:
-    """Cut a stream into its lines; what stands after the last line feed is incomplete and dropped.
+    """Split a stream into its lines; drop the incomplete text after the last line feed.
 
-    `large` is held while a line of megabytes is here, so that of many streams only one has such a line at a time.
-    Whoever takes a line must not keep it.
+    `large` is held while a line of megabytes is in memory, so that only one of many streams has such a line at a time.
+    The consumer must not keep a line.
     """
     rest, ours = bytearray(), False
     async with AsyncExitStack() as alone:
@@ -128,7 +131,7 @@ async def lines(chunks: AsyncIterator[bytes | bytearray], large: asyncio.Lock) -
             first, *others = chunk.split(b"\n")
             rest += first
             if others:
-                # It is given away as it is: a copy would be as long.
+                # Yield the buffer itself: a copy would need as much memory again.
                 line, rest = rest, bytearray(others.pop())
                 if line:
                     yield line
@@ -139,6 +142,6 @@ async def lines(chunks: AsyncIterator[bytes | bytearray], large: asyncio.Lock) -
                 if other:
                     yield other
             del chunk, first, others
-            if len(rest) > LONG and not ours:
+            if len(rest) > LARGE_LINE and not ours:
                 await alone.enter_async_context(large)
                 ours = True

@@ -1,4 +1,4 @@
-"""Structs of what the API server sends, and their translation into values of the core.
+"""Structs of the API server's objects, and their translation into values of the core.
 
-LAW: a field that cannot be read costs its own object at most.
+LAW: a field that cannot be decoded makes at most its own object unreadable.
 """

@@ -1,7 +1,7 @@
-"""What the kinds of agentaflow.io/v1 share, and GPUNode, field for field.
+"""Structs that the kinds of agentaflow.io/v1 share, and GPUNode, field for field.
 
-Role crds says the same to the API server, as schemas; a contract test holds the two against each other, so a field, a
-limit or a default that stands here stands there.
+The role `crds` gives the same definitions to the API server, as schemas. A contract test compares the two: every field,
+limit and default must be in both.
 """
 
 from typing import Annotated
@@ -23,11 +23,11 @@ Truth = Annotated[str, Meta(extra_json_schema={"enum": ["True", "False", "Unknow
 
 
 class WrittenStruct(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """Base of what is read and written."""
+    """Base of structs that are read and written."""
 
 
 class StatusConditionObject(WrittenStruct, kw_only=True):
-    """As Kubernetes' own objects have them."""
+    """A condition, as in Kubernetes' own objects."""
 
     type: str
     status: Truth
@@ -38,14 +38,14 @@ class StatusConditionObject(WrittenStruct, kw_only=True):
 
 
 class MigDeviceObject(WrittenStruct, kw_only=True):
-    """A slice of a card."""
+    """A MIG device of a GPU."""
 
     uuid: str
     memory_mib: Count | None = msgspec.field(name="memoryMiB", default=None)
 
 
 class GpuDevice(WrittenStruct, kw_only=True):
-    """A card as its monitor lists it; all but its index is optional, because all of it may be unknown."""
+    """A device as its monitor lists it. Only its index is required: everything else may be unknown."""
 
     index: Count
     uuid: str | None = None
@@ -61,7 +61,7 @@ class GpuDevice(WrittenStruct, kw_only=True):
 
 
 class AllocationObject(WrittenStruct, kw_only=True):
-    """What one pod has of the node: a device as the pod names it, or so many that its device plugin chose."""
+    """What one pod holds on the node: a device as the pod names it, or a number of devices that the plugin chose."""
 
     pod: str
     device: str | None = None
@@ -70,13 +70,13 @@ class AllocationObject(WrittenStruct, kw_only=True):
 
 
 class GpuNodeSpec(WrittenStruct, kw_only=True):
-    """Which node it is about."""
+    """The node that the GPUNode describes."""
 
     node_name: Annotated[str, Meta(min_length=1, max_length=253)]
 
 
 class GpuNodeStatus(WrittenStruct, kw_only=True):
-    """The cards as the node's monitor tells of them, and the rest as the controller does."""
+    """Status of a GPUNode: the node's monitor writes the devices and their number, the controller the rest."""
 
     gpus: Count | None = None
     devices: list[GpuDevice] | None = None
@@ -86,7 +86,7 @@ class GpuNodeStatus(WrittenStruct, kw_only=True):
 
 
 class GpuNodeObject(WrittenStruct, kw_only=True):
-    """The GPUs of one node, and who has them."""
+    """The GPUs of one node, and the pods that hold them."""
 
     metadata: ObjectMeta
     spec: GpuNodeSpec

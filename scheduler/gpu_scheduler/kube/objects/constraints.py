@@ -1,6 +1,7 @@
-"""Where a pod may go, from its selectors, affinity and tolerations, and what it wishes that nobody here decides.
+"""A pod's scheduling constraints: selectors, affinity, tolerations, and those that this scheduler does not support.
 
-The pods of a workload wish the same, so each distinct text is read once and equal wishes are one value.
+The pods of a workload have the same constraints, so each distinct text is decoded once and equal constraints share one
+value.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ _claims = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _volumes = msgspec.json.Decoder(list[PodVolumeObject] | None)
 
 _LONGEST: Final = 2048
-"""Bytes of text of one pod that are remembered."""
+"""Most bytes of one pod's texts for which the result is cached."""
 _MOST: Final = 1024
-"""Different texts that are remembered."""
+"""Most cached results."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _ABSENT: Final = frozenset({b"", b"null"})
 
 
 class PodConstraints(NamedTuple):
-    """Where a pod may go, and the fields with wishes that we do not decide."""
+    """A pod's constraints, and the paths of its fields that this scheduler does not support."""
 
     constraints: SchedulingConstraints
     unsupported: tuple[str, ...]
@@ -58,7 +59,7 @@ NO_CONSTRAINTS: Final = PodConstraints(ANYWHERE, ())
 
 
 def constraints_of(spec: PodSpec) -> tuple[PodConstraints, Excess | None]:
-    """All that the pod says about the node it wants; of too much, nothing is kept."""
+    """Return all constraints of the pod on its node; if their text is too long, none of them and an Excess."""
     texts = (
         bytes(spec.node_selector),
         bytes(spec.affinity),
@@ -69,11 +70,14 @@ def constraints_of(spec: PodSpec) -> tuple[PodConstraints, Excess | None]:
     size = sum(map(len, texts))
     if size > MAX_CONSTRAINTS:
         return NO_CONSTRAINTS, Excess("what the pod says of its node", size, MAX_CONSTRAINTS)
-    return (_wishes if size <= _LONGEST else _wishes.__wrapped__)(*texts), None
+    return (_constraints if size <= _LONGEST else _constraints.__wrapped__)(*texts), None
 
 
 def claims_of(pod_name: str, spec: PodSpec) -> tuple[tuple[str, ...], Excess | None]:
-    """The PersistentVolumeClaims that the pod mounts; the one of an ephemeral volume is named after pod and volume."""
+    """Return the names of the PersistentVolumeClaims that the pod mounts; if there are too many, none and an Excess.
+
+    The claim of an ephemeral volume is named POD-VOLUME.
+    """
     data = bytes(spec.volumes)
     if len(data) > MAX_VOLUMES:
         return (), Excess("spec.volumes", len(data), MAX_VOLUMES)
@@ -84,7 +88,7 @@ def claims_of(pod_name: str, spec: PodSpec) -> tuple[tuple[str, ...], Excess | N
 
 
 def terms_of(selector: NodeSelector) -> tuple[NodeSelectorTerm, ...]:
-    """The terms of a node selector, a pod's or a volume's."""
+    """Return the terms of a node selector, a pod's or a volume's."""
     return tuple(
         NodeSelectorTerm(_requirements(term.match_expressions or ()), _requirements(term.match_fields or ()))
         for term in selector.node_selector_terms or ()
@@ -101,12 +105,12 @@ def _claim_names(pod_name: str, volumes: Iterable[PodVolumeObject]) -> Iterator[
 
 
 @lru_cache(maxsize=_MOST)
-def _wishes(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes, claims: bytes) -> PodConstraints:
+def _constraints(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes, claims: bytes) -> PodConstraints:
     wanted = decode_part(_affinities, affinity)
     labels = decode_part(_selectors, selector)
     node_affinity = wanted.node_affinity if wanted else None
     terms = terms_of(node_affinity.required) if node_affinity and node_affinity.required else None
-    # What stands there and cannot be read is a wish that no node fulfils.
+    # A selector or affinity that cannot be decoded matches no node.
     if (wanted is None and affinity not in _ABSENT) or (labels is None and selector not in _ABSENT):
         terms = ()
     constraints = SchedulingConstraints(labels or {}, terms, _tolerated(decode_part(_tolerations, tolerations) or ()))

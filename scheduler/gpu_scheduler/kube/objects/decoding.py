@@ -1,4 +1,4 @@
-"""A stream becomes lines, and JSON that anybody may have written becomes a Struct, or one kind of error, or nothing."""
+"""Decodes JSON from untrusted authors. A fault gives one kind of error (`decode_object`) or None (`decode_part`)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ import msgspec
 
 T = TypeVar("T")
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises: wrong types, wrong JSON, text that is no UTF-8, and nesting beyond what a decoder follows."""
+"""Exceptions of a decoder: for wrong types, wrong JSON, text that is not UTF-8, and nesting that is too deep for it."""
 
 
 def decode_object(decoder: msgspec.json.Decoder[T], raw: bytes | bytearray | msgspec.Raw) -> T:
-    """A whole object; msgspec.ValidationError when it is no such thing, however deep it nests and whatever its text."""
+    """Decode a whole object.
+
+    Raise msgspec.ValidationError for wrong types, too deep nesting and text that is not UTF-8; wrong JSON raises its
+    base class, msgspec.DecodeError.
+    """
     try:
         return decoder.decode(raw)
     except RecursionError as error:
         raise msgspec.ValidationError("the object nests too deep") from error
     except UnicodeDecodeError as error:
-        raise msgspec.ValidationError(f"the object has text that is no UTF-8: {error}") from error
+        raise msgspec.ValidationError(f"the object has text that is not UTF-8: {error}") from error
 
 
 def decode_part(decoder: msgspec.json.Decoder[T | None], data: bytes) -> T | None:
-    """One part of an object; None when it is absent, null or no such thing, which then costs that part alone."""
+    """Decode one part of an object; None if it is absent, null or cannot be decoded. Other parts are not affected."""
     if not data:
         return None
     try:

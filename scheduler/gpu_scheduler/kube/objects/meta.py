@@ -1,7 +1,7 @@
-"""What all kinds of the API share: metadata, conditions, lists, watch events.
+"""Structs that all kinds of the API share: metadata, conditions, lists, watch events.
 
-Every field that the API server may send as null or leave out says so here, so nobody further in has to ask again.
-Whatever else an object carries is never built.
+A field that the API server may omit or send as null is declared optional here, so that no module outside this folder
+has to check for it. Other fields of an object are never decoded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 
 class ReadStruct(msgspec.Struct, rename="camel", gc=False):
-    """Base of everything that is only read."""
+    """Base of structs that are only read."""
 
 
 class Identity(ReadStruct):
@@ -21,7 +21,7 @@ class Identity(ReadStruct):
 
 
 class Identified(ReadStruct):
-    """Which object it is, and which version: all that is read of one that cannot be read, or need not be."""
+    """An object's identity and version, decoded alone if the rest cannot be decoded or need not be."""
 
     metadata: Identity
 
@@ -54,7 +54,7 @@ class ListMeta(ReadStruct):
 
 
 class ObjectList(ReadStruct):
-    """One page of a list; the items stay undecoded so that one odd object cannot cost the whole page."""
+    """One page of a list. The items stay undecoded, so that one faulty object does not make the page unreadable."""
 
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
@@ -70,13 +70,13 @@ class Version(ReadStruct):
 
 
 class Bookmark(ReadStruct):
-    """Of every event its version is read, whatever its object is."""
+    """The version of a watch event's object, whatever its kind."""
 
     metadata: Version
 
 
 class Status(ReadStruct):
-    """What the API server answers instead of an object."""
+    """The API server's answer in place of an object, such as an error."""
 
     code: int | None = None
     reason: str | None = None
@@ -84,6 +84,6 @@ class Status(ReadStruct):
 
 
 class Named(msgspec.Struct, gc=False):
-    """All that counts of the metadata."""
+    """Metadata of which only the name matters."""
 
     name: str

@@ -1,4 +1,4 @@
-"""A node becomes a core value here, with the cards that its monitor or its device plugin tells of."""
+"""Translates a node into a core value, with the devices that its monitor lists or its device plugin advertises."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ class NodeObject(ReadStruct):
 
 
 _LONGEST = 253
-"""Longest model that is kept."""
+"""Most characters of a model that is kept."""
 
 
 class _MigDevice(msgspec.Struct, gc=False):
-    """A slice of a card, as a monitor lists it."""
+    """A MIG device of a GPU, as a monitor lists it."""
 
     uuid: str
 
 
 class _Device(msgspec.Struct, rename="camel", gc=False):
-    """A card, as a monitor lists it."""
+    """A device, as a monitor lists it."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
     uuid: str | None = None
     mig_devices: list[_MigDevice] | None = None
-    # Which card it is must be right; what is said of it beside that costs itself alone when it is not.
+    # The fields above identify the device and must be valid. An invalid field below is dropped alone.
     model: msgspec.Raw = msgspec.Raw()
     memory_total: msgspec.Raw = msgspec.field(name="memoryTotalMiB", default=msgspec.Raw())
     memory_used: msgspec.Raw = msgspec.field(name="memoryUsedMiB", default=msgspec.Raw())
@@ -77,18 +77,18 @@ _healths = msgspec.json.Decoder(Health | None)
 
 
 def read_node(raw: bytes | msgspec.Raw) -> tuple[str, Node]:
-    """JSON of a node to (name, Node). msgspec.ValidationError when it is no node."""
+    """Decode a node into (name, Node). Raise msgspec.ValidationError if it is not a node."""
     node = node_value(decode_object(_nodes, raw))
     return node.name, node
 
 
 def node_value(node: NodeObject) -> Node:
-    """A node as placement sees it; a node that has not said Ready is not."""
+    """Return the node as a core value. A node without a true condition `Ready` is not ready."""
     meta, spec, status = node.metadata, node.spec or NodeSpec(), node.status or NodeStatus()
-    cards = {key: given for key, given in (status.capacity or {}).items() if key == names.GPU_RESOURCE}
-    advertised = amounts(cards).get(names.GPU_RESOURCE)
+    gpus = {key: given for key, given in (status.capacity or {}).items() if key == names.GPU_RESOURCE}
+    advertised = amounts(gpus).get(names.GPU_RESOURCE)
     listed = (meta.annotations or {}).get(names.DEVICES)
-    inventory, readings = (None, {}) if listed is None else _told(listed)
+    inventory, readings = (None, {}) if listed is None else _read_inventory(listed)
     if inventory is None and advertised:
         inventory = counted(advertised)
     return Node(
@@ -105,23 +105,24 @@ def node_value(node: NodeObject) -> Node:
     )
 
 
-def _told(text: str) -> tuple[Inventory | None, dict[int, DeviceReading]]:
-    """The cards that a monitor lists, and its readings; nothing of either when the list cannot be believed.
+def _read_inventory(text: str) -> tuple[Inventory | None, dict[int, DeviceReading]]:
+    """Return the devices that a monitor lists, and its readings by index.
 
-    A card that is as one that nobody reads has no reading.
+    If the list cannot be decoded, is too long or contradicts itself, return (None, {}). A device whose values equal
+    those of an unread one has no reading.
     """
-    devices = decode_part(_devices, text.encode())
-    if devices is None or len(devices) > MAX_DEVICES:
+    listed = decode_part(_devices, text.encode())
+    if listed is None or len(listed) > MAX_DEVICES:
         return None, {}
-    cards = tuple(map(_card, devices))
-    uuids = [uuid for card in cards for uuid in (card.uuid, *card.slices) if uuid is not None]
-    if len({card.index for card in cards}) < len(cards) or len(set(uuids)) < len(uuids):
+    devices = tuple(map(_read_device, listed))
+    uuids = [uuid for device in devices for uuid in (device.uuid, *device.mig_devices) if uuid is not None]
+    if len({device.index for device in devices}) < len(devices) or len(set(uuids)) < len(uuids):
         return None, {}
-    readings = {device.index: _reading(device) for device in devices}
-    return Inventory(cards), {card: reading for card, reading in readings.items() if reading != UNREAD}
+    readings = {device.index: _read_reading(device) for device in listed}
+    return Inventory(devices), {index: reading for index, reading in readings.items() if reading != UNREAD}
 
 
-def _card(device: _Device) -> Device:
+def _read_device(device: _Device) -> Device:
     return Device(
         device.index,
         next(_uuids("GPU", (device.uuid,)), None),
@@ -131,7 +132,7 @@ def _card(device: _Device) -> Device:
     )
 
 
-def _reading(device: _Device) -> DeviceReading:
+def _read_reading(device: _Device) -> DeviceReading:
     return DeviceReading(
         decode_part(_amounts, bytes(device.memory_used)) or UNREAD.used,
         decode_part(_percents, bytes(device.utilization)) or UNREAD.utilization,
@@ -140,6 +141,6 @@ def _reading(device: _Device) -> DeviceReading:
 
 
 def _uuids(kind: str, given: Iterable[str | None]) -> Iterator[str]:
-    """Those that a map can name, spelled as it spells them."""
+    """Return the UUIDs of this kind that a map can name, in the map's spelling."""
     spelled = (uuid[:4] + uuid[4:].lower() for uuid in given if uuid)
     return (uuid for uuid in spelled if device_kind(uuid) == kind)

@@ -1,7 +1,7 @@
-"""The fields of a pod that are read.
+"""The fields of a pod that are decoded.
 
-Parts that many pods have in common stay Raw: translation reads each distinct text once, and one that cannot be read
-costs that part alone.
+Parts that many pods have in common stay Raw: translation decodes each distinct text once, and a part that cannot be
+decoded does not affect the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OwnerReference(ReadStruct):
 
 
 class PodLabels(ReadStruct):
-    """Those that a decision reads; a pod may have thousands of others."""
+    """The labels that a decision reads. A pod may have thousands of others."""
 
     pod_index: str | None = msgspec.field(default=None, name=names.POD_INDEX)
     completion_index: str | None = msgspec.field(default=None, name=names.COMPLETION_INDEX)
@@ -57,7 +57,7 @@ class Env(ReadStruct):
 
 
 class Consumer(ReadStruct):
-    """What a container takes of its node."""
+    """The parts of a container that say what it takes of its node: resources and ports."""
 
     resources: msgspec.Raw = msgspec.Raw()
     ports: msgspec.Raw = msgspec.Raw()
@@ -150,19 +150,19 @@ class ForeignPodSpec(ReadStruct):
 
 
 class ForeignPodObject(ReadStruct):
-    """A pod of another scheduler: of the thousands that there may be, only what they take is read."""
+    """A pod of another scheduler. There may be thousands, so only its resource request is decoded."""
 
     metadata: Identity
     spec: ForeignPodSpec
 
 
 def _named(key: str) -> Any:
-    """A field of this name that may be absent."""
+    """Return an optional field with this name in JSON."""
     return msgspec.field(name=key, default=msgspec.UNSET)
 
 
 class Counted(ReadStruct):
-    """The resources that nodes count of themselves; those of other names may be thousands."""
+    """The resources that nodes report by themselves. A container may name thousands of others."""
 
     cpu: object = msgspec.UNSET
     memory: object = msgspec.UNSET
@@ -171,14 +171,14 @@ class Counted(ReadStruct):
 
 
 class LongRequirements(ReadStruct):
-    """Requirements of which only those resources are read."""
+    """Requirements whose text is too long: only the resources of `Counted` are decoded."""
 
     requests: Counted | None = None
     limits: Counted | None = None
 
 
 class ResourceRequirements(ReadStruct):
-    """What a container asks for."""
+    """Requests and limits of a container or of a pod."""
 
     requests: dict[str, object] | None = None
     limits: dict[str, object] | None = None
@@ -189,18 +189,18 @@ class ContainerPort(ReadStruct):
 
     host_port: int | None = None
     protocol: str | None = None
-    # `hostIP` and not `hostIp`.
+    # The API spells it `hostIP`, and the base class would make it `hostIp`.
     host_ip: str | None = msgspec.field(name="hostIP", default=None)
 
 
 class ClaimSource(ReadStruct):
-    """A volume that is a claim."""
+    """The PersistentVolumeClaim that a volume mounts."""
 
     claim_name: str | None = None
 
 
 class EphemeralSource(ReadStruct):
-    """That it is there is all that counts: the claim's name follows from the pod's and the volume's."""
+    """Only its presence matters: the claim's name follows from the names of pod and volume."""
 
 
 class PodVolumeObject(ReadStruct):

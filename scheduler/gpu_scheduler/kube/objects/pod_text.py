@@ -1,6 +1,6 @@
-"""What users write on a pod, cut to what is kept of it: annotations, labels, owner, variables, condition.
+"""What users write on a pod, shortened to what is kept: annotations, labels, owner, variables, condition.
 
-Whatever is left out because there is too much of it is named as the pod's excess: such a pod is never placed.
+If a part is shortened because it is too large, the pod gets an Excess that names the part. Such a pod is never placed.
 """
 
 from __future__ import annotations
@@ -44,45 +44,45 @@ _envs = msgspec.json.Decoder(list[Env])
 _ABSENT: Final = frozenset({b"", b"null"})
 _CUDA: Final = frozenset({names.VISIBLE_DEVICES, names.DEVICE_ORDER})
 _MAYBE_CUDA: Final = re.compile(rb"CUDA_|\\u")
-"""It stands in every text that has one of the two variables."""
+"""Matches every text that has one of the two variables, also with JSON escapes."""
 _KINDS: Final = (ContainerKind.CONTAINER, ContainerKind.INIT, ContainerKind.EPHEMERAL)
-"""In the order in which a pod's lists of containers are read."""
+"""The kinds in the order in which `environment_in` reads a pod's lists of containers."""
 _LONGEST: Final = 1024
-"""Characters of what is remembered, as it is written."""
+"""Most characters of a text for which the result is cached."""
 _MOST: Final = 1024
-"""Different texts of a kind that are remembered."""
+"""Most cached results of one function."""
 _MAX_ANNOTATIONS: Final = {
     names.MAP: MAX_BYTES,
     names.ASSIGNED_DEVICES: MAX_PART,
     names.ASSIGNED_NODE: 253,
 }
-"""Bytes of those that may be longer than the others."""
+"""Most bytes of the annotations that may be longer than MAX_ANNOTATION."""
 _LONG_VALUE: Final = re.compile(
     rb'"name"\s*:\s*"(CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER)"\s*,\s*"value"\s*:\s*"([^"]{%d,})' % MAX_VALUE
 )
 _FEW: Final = 16
-"""Containers that are kept one by one, even if they are alike."""
+"""Most containers of a pod that are all kept, even if some are equal."""
 _MAX_NAME: Final = 253
 """Longest name of an object."""
 _SCHEDULED: Final = ScheduledCondition("True", "", "")
-"""What nearly all bound pods say; since when they do counts for nothing."""
+"""The condition of nearly all bound pods; its transition time does not matter."""
 
 
 def kept_annotations(given: Mapping[str, str] | None) -> tuple[dict[str, str], Excess | None]:
-    """Those that a decision reads."""
+    """Return the annotations that a decision reads, shortened if too long, and the Excess of the first such one."""
     kept: dict[str, str] = {}
     excess: Excess | None = None
     for key, written in (given or {}).items():
         if key in names.POD_ANNOTATIONS:
             text, too_long = (written, None) if len(written) <= MAX_ANNOTATION else _shortened(key, written)
             excess = excess or too_long
-            # Of what is kept of a pod only the node is text that many pods have in common.
+            # Only the node's name is common to many pods, so only it is interned.
             kept[key] = sys.intern(text) if key == names.ASSIGNED_NODE else text
     return kept, excess
 
 
 def labels_of(meta: PodMeta) -> Mapping[str, str]:
-    """The labels that a decision reads."""
+    """Return the labels that a decision reads."""
     given = meta.labels
     if given is None:
         return {}
@@ -96,7 +96,7 @@ def labels_of(meta: PodMeta) -> Mapping[str, str]:
 
 
 def owners_of(meta: PodMeta) -> tuple[list[OwnerReference], Excess | None]:
-    """The pod's owners; none where there are too many of them to be read."""
+    """Return the pod's owners; if their text is too long, none and an Excess."""
     data = bytes(meta.owner_references)
     if len(data) > MAX_PART:
         return [], Excess("metadata.ownerReferences", len(data), MAX_PART)
@@ -104,7 +104,7 @@ def owners_of(meta: PodMeta) -> tuple[list[OwnerReference], Excess | None]:
 
 
 def controller_of(meta: PodMeta) -> tuple[Owner | None, Excess | None]:
-    """The one of them that made the pod."""
+    """Return the owner that is the pod's controller, or None, and an Excess if the owners' text is too long."""
     data = bytes(meta.owner_references)
     if data in _ABSENT:
         return None, None
@@ -125,7 +125,10 @@ def _among(owners: Iterable[OwnerReference]) -> Owner | None:
 
 
 def environment_in(spec: PodSpec, *, all_of_them: bool) -> tuple[Environment, Excess | None]:
-    """What the pod's containers say; of many, unless `all_of_them` are asked for, the first of each that are alike."""
+    """Return the CUDA variables of the pod's containers.
+
+    If there are many containers and `all_of_them` is False, keep only the first of several equal ones.
+    """
     lists = (spec.containers or (), spec.init_containers or (), spec.ephemeral_containers or ())
     count = sum(map(len, lists))
     if count > MAX_CONTAINERS:
@@ -142,7 +145,7 @@ def environment_in(spec: PodSpec, *, all_of_them: bool) -> tuple[Environment, Ex
 
 
 def _env_text(env: msgspec.Raw) -> bytes | memoryview:
-    """A copy that may be kept, where it is not too long for that."""
+    """Return a copy that may be cached, or a view if the text is too long for that."""
     text = memoryview(env)
     return bytes(text) if len(text) <= MAX_ENV else text
 
@@ -165,7 +168,7 @@ def _environment(
 
 
 def condition_of(conditions: Iterable[ConditionObject]) -> ScheduledCondition | None:
-    """The condition PodScheduled, if there is one."""
+    """Return the condition PodScheduled, or None."""
     for condition in conditions:
         if condition.type == names.CONDITION_POD_SCHEDULED:
             if condition.status == "True" and not condition.reason and not condition.message:
@@ -177,7 +180,7 @@ def condition_of(conditions: Iterable[ConditionObject]) -> ScheduledCondition | 
 
 
 class _Variables:
-    """The two CUDA variables of a pod's containers, as far as their values are kept."""
+    """Reads the two CUDA variables of a pod's containers, and limits how much of their values is kept."""
 
     def __init__(self) -> None:
         self._values: set[str] = set()
@@ -186,7 +189,7 @@ class _Variables:
         self.entries = 0
 
     def env_of(self, data: bytes | memoryview) -> tuple[EnvVar, ...] | None:
-        """The variables of one container; None stays None, because a patch must then make the list."""
+        """Return the variables of one container. None means no `env`, so that a patch must create the list."""
         if len(data) > MAX_ENV:
             self._note_long(data)
             return ()
@@ -197,7 +200,10 @@ class _Variables:
         return kept
 
     def _note_long(self, data: bytes | memoryview) -> None:
-        """Of variables that are not read, unless none is ours; one value that is too long is told by its name."""
+        """Record the Excess of an `env` that is too long to be decoded, unless neither variable can be in it.
+
+        If a single value is too long, the Excess names its variable.
+        """
         if _MAYBE_CUDA.search(data) is None:
             return
         value = _LONG_VALUE.search(data)
@@ -207,7 +213,7 @@ class _Variables:
             self.excess = self.excess or Excess(value[1].decode(), value.end(2) - value.start(2), MAX_VALUE)
 
     def _kept(self, entry: Env) -> EnvVar:
-        """An entry without a value and without a source has the value "" for the container."""
+        """Return one entry as it is kept. Without value and source, its value in the container is ""."""
         if entry.value_from is None:
             return EnvVar(entry.name, self._text(entry.name, entry.value or ""))
         reference = entry.value_from.field_ref
@@ -215,7 +221,7 @@ class _Variables:
         return EnvVar(entry.name, None, path and self._text(entry.name, path))
 
     def _text(self, name: str, text: str) -> str:
-        """A value whose end is missing must not name a device that it did not name."""
+        """Return a value as it is kept. Cut it at a comma: half a name could be the name of another device."""
         if len(text) > MAX_VALUE:
             self.excess = self.excess or Excess(name, len(text.encode(errors="replace")), MAX_VALUE)
             text = text[:MAX_VALUE].rpartition(",")[0]
@@ -230,17 +236,21 @@ class _Variables:
 
 
 def _shortened(key: str, text: str) -> tuple[str, Excess | None]:
-    """A long annotation as it is kept."""
+    """Return a long annotation as it is kept, and its Excess if it is too long."""
     most = _MAX_ANNOTATIONS.get(key, MAX_ANNOTATION)
     size = len(text) if text.isascii() else len(text.encode(errors="replace"))
     if size <= most:
         return _plain(text), None
-    # Half a map may be another map; an empty one is none.
+    # Half a map may be a different valid map; an empty text is no map.
     return "" if key == names.MAP else _plain(text[:MAX_ANNOTATION]), Excess(f"annotation {key}", size, most)
 
 
 def _plain(text: str) -> str:
-    """One character beyond ASCII makes each take four bytes; where one may stand, in a comment, it says nothing."""
+    """Replace each character beyond ASCII by `?`.
+
+    One such character can make every character of the text take four bytes. It is valid only in a comment, where it has
+    no meaning.
+    """
     if text.isascii():
         return text
     return text.encode("ascii", errors="replace").decode()

@@ -1,8 +1,8 @@
-"""A pod of the API becomes a core value here; what its author wrote is read here once and then dropped. Pure.
+"""Translates a pod of the API into a core value. Its author's text is read here once and then dropped. No I/O.
 
-Only what a decision reads is kept, and of one pod no more than core.pods.bounds says: a cache of these values costs a
-fraction of what the API server sent. Thousands of pods are alike, so that what they have in common is one value, which
-nobody changes.
+Only parts that a decision reads are kept, and of one pod no more than core.pods.bounds allows: a cache of these values
+takes a fraction of the memory of the API objects. Thousands of pods are alike, so they share the parts that are equal.
+No caller may modify a shared part.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gpu_scheduler.core.pods.placement import read_assignment
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.request import read_request
+from gpu_scheduler.core.pods.unknown_keys import unknown_keys
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.kube.objects.constraints import claims_of, constraints_of
 from gpu_scheduler.kube.objects.decoding import decode_object
@@ -31,31 +32,32 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import ResourceRequest
 
 _pods = msgspec.json.Decoder(PodObject)
-_residents = msgspec.json.Decoder(ForeignPodObject)
+_foreign_pods = msgspec.json.Decoder(ForeignPodObject)
 _NOTHING: Final = frozenset({b"", b"null", b"[]"})
 _LIMITS: Final = 16
-"""Containers with a limit of devices that are kept one by one: more than one is too many."""
-_WORD: Final = 253
+"""Most containers with a GPU limit that are kept one by one. A pod with more than one is refused anyway."""
+_MAX_REASON: Final = 253
 
 
 def read_pod(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, Pod]:
-    """JSON of a pod to (uid, Pod). msgspec.ValidationError when it is no pod."""
+    """Decode a pod into (uid, Pod). Raise msgspec.ValidationError if it is not a pod."""
     pod = pod_value(decode_object(_pods, raw), all_containers=False)
     return pod.ref.uid, pod
 
 
-def read_resident(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, ForeignPod]:
-    """JSON of another scheduler's bound pod to (uid, Resident). msgspec.ValidationError when it is no pod."""
-    pod = decode_object(_residents, raw)
+def read_foreign_pod(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, ForeignPod]:
+    """Decode another scheduler's bound pod into (uid, ForeignPod). Raise msgspec.ValidationError if it is not a pod."""
+    pod = decode_object(_foreign_pods, raw)
     meta = pod.metadata
     ref = PodRef(sys.intern(meta.namespace or ""), meta.name or "", meta.uid or "")
     return ref.uid, ForeignPod(ref, sys.intern(pod.spec.node_name or ""), resource_request_of(pod.spec)[0])
 
 
 def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = True) -> Pod:
-    """A pod as placement sees it; `namespace` stands in for the one that a pod under admission may not carry yet.
+    """Return the pod as a core value. `namespace` is used if the pod has none, as may happen under admission.
 
-    Of many containers that are alike one is enough to tell whether the pod may be bound, not to complete each of them.
+    Without `all_containers`, only the first of several equal containers is kept. This suffices to decide whether the
+    pod may be bound, but not to patch each container.
     """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or PodStatus()
@@ -67,6 +69,8 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
         phase=sys.intern(status.phase or "Pending"),
         deleting_since=meta.deletion_timestamp,
         gated=memoryview(spec.scheduling_gates)[:4].tobytes() not in _NOTHING,
+        # Interned: pods of one second share the text.
+        created=sys.intern(meta.creation_timestamp or ""),
         generate_name=text.generate_name,
         owner=text.owner,
         request=read_request(text),
@@ -83,12 +87,12 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
 
 
 def text_of(pod: PodObject, namespace: str) -> PodText:
-    """What a pod's template says of its placement; `namespace` is its job's."""
+    """Return what a pod template asks for; `namespace` is its job's namespace."""
     return _read(pod, namespace, all_containers=True)[0]
 
 
 class _Parts(NamedTuple):
-    """What a pod asks for beside GPUs."""
+    """What a pod asks for besides GPUs."""
 
     resource_request: ResourceRequest
     constraints: SchedulingConstraints
@@ -96,7 +100,7 @@ class _Parts(NamedTuple):
 
 
 def _read(pod: PodObject, namespace: str, *, all_containers: bool) -> tuple[PodText, _Parts]:
-    """Every part is read here, because each may be too much to be kept."""
+    """Read all parts of the pod together: each may be too large, and the first Excess is kept."""
     meta, spec = pod.metadata, pod.spec
     annotations, too_long = kept_annotations(meta.annotations)
     owner, too_many_owners = controller_of(meta)
@@ -112,6 +116,7 @@ def _read(pod: PodObject, namespace: str, *, all_containers: bool) -> tuple[PodT
         scheduler_name=sys.intern(spec.scheduler_name or ""),
         bound=bool(spec.node_name),
         annotations=annotations,
+        unknown_keys=unknown_keys(meta.annotations or ()),
         labels=labels_of(meta),
         environment=environment,
         gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
@@ -122,9 +127,12 @@ def _read(pod: PodObject, namespace: str, *, all_containers: bool) -> tuple[PodT
 
 
 def _rejected(status: PodStatus) -> str:
-    """A kubelet that rejects a pod gives the reason and no container; one that evicts it had made some."""
+    """Return the kubelet's reason if it rejected the pod, else "".
+
+    A rejected pod is Failed and has no container statuses; an evicted pod has some.
+    """
     rejected = status.phase == "Failed" and memoryview(status.container_statuses)[:4].tobytes() in _NOTHING
-    return sys.intern((status.reason or "")[:_WORD]) if rejected else ""
+    return sys.intern((status.reason or "")[:_MAX_REASON]) if rejected else ""
 
 
 def _gpu_limits(containers: Iterable[ContainerObject]) -> tuple[tuple[str, int], ...]:

@@ -1,4 +1,4 @@
-"""Kubernetes' quantities, such as `500m` or `2Gi`, become whole numbers here.
+"""Converts Kubernetes' quantities, such as `500m` or `2Gi`, into whole numbers.
 
 LAW: pure text work; every text gives a number in bounded time or raises QuantityError.
 """
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 MOST: Final = 2**63 - 1
-"""Where Kubernetes caps a quantity."""
+"""Largest value: Kubernetes caps a quantity here."""
 
 _LONGEST: Final = 100
 _QUANTITY: Final = re.compile(
@@ -17,28 +17,28 @@ _QUANTITY: Final = re.compile(
     r"(?:[eE](?P<exponent>[+-]?[0-9]{1,9})|(?P<suffix>[KMGTPE]i|[numkMGTPE]))?"
 )
 _POWERS: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY: Final = {f"{letter}i": Decimal(1024**power) for power, letter in enumerate("KMGTPE", start=1)}
+_BINARY: Final = {f"{prefix}i": Decimal(1024**power) for power, prefix in enumerate("KMGTPE", start=1)}
 _FACTORS: Final = {suffix: Decimal(10) ** power for suffix, power in _POWERS.items()} | _BINARY
-# More digits than the cap has, so rounding up twice gives what rounding up once does.
+# 60 digits are more than the cap has, so rounding up twice gives the same result as rounding up once.
 _UP: Final = Context(prec=60, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 class QuantityError(ValueError):
-    """The text is no quantity, or a negative one, which nothing here can have."""
+    """The text is not a quantity, or is negative. No amount here can be negative."""
 
 
 def thousandths(text: str) -> int:
-    """How many thousandths of a core a `cpu` quantity is, rounded up."""
+    """Return a `cpu` quantity in thousandths of a core, rounded up."""
     return _read(text, 1000)
 
 
 def whole(text: str) -> int:
-    """How many bytes or pieces any other quantity is, rounded up."""
+    """Return any other quantity in bytes or pieces, rounded up."""
     return _read(text, 1)
 
 
 def _read(text: str, scale: int) -> int:
-    # Before the cache, which must not keep hostile texts.
+    # Check before the cache, which must not keep hostile texts.
     if len(text) > _LONGEST:
         raise QuantityError(f"cannot read a quantity of {len(text)} characters")
     return _cached(text, scale)

@@ -1,6 +1,6 @@
-"""What a pod takes of its node, from its containers: requests as kube-scheduler adds them up, and ports of the host.
+"""A pod's resource request, from its containers: requests as kube-scheduler adds them up, and host ports.
 
-Thousands of pods are alike, so each distinct text is read once and equal demands are one value.
+Thousands of pods are alike, so each distinct text is decoded once and equal requests share one value.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ _overheads = msgspec.json.Decoder(dict[str, object] | None)
 _ports = msgspec.json.Decoder(list[ContainerPort] | None)
 
 _LONGEST: Final = 1024
-"""Bytes of text that are remembered."""
+"""Most bytes of text for which the result is cached."""
 _MOST: Final = 1024
-"""Different texts of a kind that are remembered."""
+"""Most cached results of one function."""
 _FEW: Final = 16
-"""Containers, and of a demand resources and ports, that are remembered together."""
+"""Most containers of a pod, and most resources and most ports of a request, for which the result is cached."""
 _COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", names.GPU_RESOURCE})
-"""Resources that are kept before all others."""
+"""Resources that are kept before all others if there are too many."""
 _EVERY: Final = frozenset({EVERY_PORT})
 
 
-class Wants(NamedTuple):
+class ContainerRequest(NamedTuple):
     """The resources of one container, or of a pod as a whole."""
 
     requests: Mapping[str, int]
     gpu_limit: int
     too_many: bool = False
-    """There were more than are kept."""
+    """There were more resources than MAX_RESOURCES, or their text was too long; some may be missing."""
 
 
 class _Texts(NamedTuple):
-    """What a container says of its demand, as it is written."""
+    """A container's resources and ports, undecoded."""
 
     resources: bytes
     ports: bytes
@@ -63,10 +63,10 @@ class _Texts(NamedTuple):
 
 
 def resource_request_of(spec: PodSpec | ForeignPodSpec) -> tuple[ResourceRequest, Excess | None]:
-    """What the pod takes in all; its init containers run before the others, so the larger of the two counts.
+    """Return the whole pod's request. Init containers run before the others, so the larger of the two counts.
 
-    Of too many resources the first are kept, processor, memory and cards before all others; too many ports count as all
-    of them.
+    If there are too many resources, the first are kept: CPU, memory and GPUs before all others. Too many ports count as
+    all ports. Both give an Excess.
     """
     texts = (
         tuple(map(_texts, spec.containers or ())),
@@ -80,18 +80,18 @@ def resource_request_of(spec: PodSpec | ForeignPodSpec) -> tuple[ResourceRequest
 
 
 def gpu_limit_of(resources: msgspec.Raw) -> int:
-    """The limit of cards in a `resources` field; none in one that cannot be read."""
+    """Return the GPU limit in a `resources` field; 0 if the field cannot be decoded."""
     return _wanted(bytes(resources)).gpu_limit
 
 
 def shared_amounts(quantities: Mapping[str, object] | None) -> Mapping[str, int]:
-    """The same, one value for all who have as much."""
+    """Like `amounts`, but equal results share one value. The caller must not modify it."""
     found = amounts(quantities)
     return _same_amounts(tuple(found.items())) if len(found) <= MAX_RESOURCES else found
 
 
 def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
-    """Quantities as whole numbers; one that cannot be read is left out."""
+    """Return quantities as whole numbers; leave out those that cannot be read."""
     found: dict[str, int] = {}
     for resource, quantity in (quantities or {}).items():
         try:
@@ -101,19 +101,19 @@ def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
     return found
 
 
-def _wanted(resources: bytes) -> Wants:
+def _wanted(resources: bytes) -> ContainerRequest:
     return _wants(resources) if len(resources) <= _LONGEST else _wants.__wrapped__(resources)
 
 
 def _start_up(before: Iterable[tuple[Mapping[str, int], bool]]) -> tuple[dict[str, int], dict[str, int]]:
-    """All that the sidecars take, and the most that is taken while the init containers run one after the other."""
+    """Return the sum of all sidecars, and the largest sum while the init containers run one after the other."""
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for requests, sidecar in before:
         running = dict(sidecars)
         _add(running, requests)
         if sidecar:
-            # Each that follows looks at all of them.
+            # Bounded, because every container that follows copies all of them.
             sidecars = _first(running)
         for resource, amount in running.items():
             peak[resource] = max(peak.get(resource, 0), amount)
@@ -126,7 +126,7 @@ def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 def _first(found: dict[str, int]) -> dict[str, int]:
-    """As many of them as are kept."""
+    """Return at most MAX_RESOURCES resources, the most important first."""
     if len(found) <= MAX_RESOURCES:
         return found
     return {resource: found[resource] for resource in sorted(found, key=_importance)[:MAX_RESOURCES]}
@@ -170,15 +170,17 @@ def _resource_request(
 
 
 @lru_cache(maxsize=_MOST)
-def _wants(data: bytes) -> Wants:
+def _wants(data: bytes) -> ContainerRequest:
     if len(data) > MAX_PART:
-        # Those that no node counts of itself may be thousands.
+        # There may be thousands of resources that no node reports by itself.
         long = decode_part(_long, data) or LongRequirements()
-        return Wants(_counted(long.requests), _counted(long.limits).get(names.GPU_RESOURCE, 0), too_many=True)
+        return ContainerRequest(
+            _counted(long.requests), _counted(long.limits).get(names.GPU_RESOURCE, 0), too_many=True
+        )
     resources = decode_part(_resources, data) or ResourceRequirements()
     requests = amounts(resources.requests)
     limit = amounts({names.GPU_RESOURCE: (resources.limits or {}).get(names.GPU_RESOURCE, "0")})
-    return Wants(_first(requests), limit.get(names.GPU_RESOURCE, 0), too_many=len(requests) > MAX_RESOURCES)
+    return ContainerRequest(_first(requests), limit.get(names.GPU_RESOURCE, 0), too_many=len(requests) > MAX_RESOURCES)
 
 
 def _counted(given: Counted | None) -> dict[str, int]:

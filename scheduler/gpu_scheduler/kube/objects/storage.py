@@ -1,4 +1,4 @@
-"""Claims, volumes and storage classes become values."""
+"""Translates claims, volumes and storage classes into core values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gpu_scheduler.kube.objects.meta import ObjectMeta, ReadStruct
 from gpu_scheduler.kube.objects.pod_objects import NodeSelector
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-"""Kubernetes writes it on a claim together with its volume, when the two belong together for good."""
+"""Annotation that Kubernetes writes on a claim, with its volume, when the two are bound for good."""
 FORMER_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-"""Where the class of a claim stood before it had a field; it still goes before the field."""
+"""Annotation with a claim's class, from before the field existed. It still takes precedence over the field."""
 
 
 class ClaimSpec(ReadStruct):
@@ -28,7 +28,7 @@ class ClaimSpec(ReadStruct):
 
 
 class ClaimAnnotations(ReadStruct):
-    """Those that a decision reads; tenants write others."""
+    """The annotations that a decision reads. Users may write others."""
 
     former_class: str | None = msgspec.field(name=FORMER_CLASS, default=None)
     bind_completed: str | None = msgspec.field(name=BIND_COMPLETED, default=None)
@@ -36,7 +36,7 @@ class ClaimAnnotations(ReadStruct):
 
 
 class ClaimMeta(ReadStruct):
-    """Which claim it is, and what is written on it."""
+    """Identity and annotations of a claim."""
 
     name: str | None = None
     namespace: str | None = None
@@ -52,7 +52,7 @@ class PersistentVolumeClaim(ReadStruct):
 
 
 class VolumeNodeAffinity(ReadStruct):
-    """From where a volume can be reached."""
+    """The nodes from which a volume can be reached."""
 
     required: NodeSelector | None = None
 
@@ -71,7 +71,7 @@ class PersistentVolume(ReadStruct):
 
 
 class StorageClassObject(ReadStruct):
-    """A class; its fields stand beside its metadata."""
+    """A storage class. Its fields are at the top level, next to its metadata."""
 
     metadata: ObjectMeta
     provisioner: str | None = None
@@ -80,7 +80,7 @@ class StorageClassObject(ReadStruct):
 
 WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
 _MAX_NAME: Final = 253
-"""Longest name of an object: a longer one is nobody's."""
+"""Longest name of an object: a longer one names no object."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 _claims = msgspec.json.Decoder(PersistentVolumeClaim)
@@ -89,12 +89,12 @@ _classes = msgspec.json.Decoder(StorageClassObject)
 
 
 def read_claim(raw: bytes | msgspec.Raw) -> tuple[str, VolumeClaim]:
-    """JSON of a claim to (NAMESPACE/NAME, Claim). msgspec.ValidationError when it is no claim."""
+    """Decode a claim into (NAMESPACE/NAME, VolumeClaim). Raise msgspec.ValidationError if it is not a claim."""
     decoded = decode_object(_claims, raw)
     meta, spec = decoded.metadata, decoded.spec or ClaimSpec()
-    said = meta.annotations or ClaimAnnotations()
-    storage_class = spec.storage_class_name if said.former_class is None else said.former_class
-    selected = (said.selected_node or "")[:_MAX_NAME]
+    annotations = meta.annotations or ClaimAnnotations()
+    storage_class = spec.storage_class_name if annotations.former_class is None else annotations.former_class
+    selected = (annotations.selected_node or "")[:_MAX_NAME]
     claim = VolumeClaim(
         namespace=sys.intern(meta.namespace or ""),
         name=meta.name or "",
@@ -102,13 +102,13 @@ def read_claim(raw: bytes | msgspec.Raw) -> tuple[str, VolumeClaim]:
         storage_class=sys.intern((storage_class or "")[:_MAX_NAME]) or None,
         selected_node=selected or None,
         deleting=meta.deletion_timestamp is not None,
-        complete=not spec.volume_name or said.bind_completed is not None,
+        complete=not spec.volume_name or annotations.bind_completed is not None,
     )
     return str(claim), claim
 
 
 def read_volume(raw: bytes | msgspec.Raw) -> tuple[str, Volume]:
-    """JSON of a volume to (name, Volume). msgspec.ValidationError when it is no volume."""
+    """Decode a volume into (name, Volume). Raise msgspec.ValidationError if it is not a volume."""
     decoded = decode_object(_volumes, raw)
     affinity = decoded.spec.node_affinity if decoded.spec else None
     required = affinity.required if affinity else None
@@ -117,7 +117,7 @@ def read_volume(raw: bytes | msgspec.Raw) -> tuple[str, Volume]:
 
 
 def read_class(raw: bytes | msgspec.Raw) -> tuple[str, StorageClass]:
-    """JSON of a storage class to (name, StorageClass). msgspec.ValidationError when it is no storage class."""
+    """Decode a class into (name, StorageClass). Raise msgspec.ValidationError if it is not a storage class."""
     decoded = decode_object(_classes, raw)
     storage_class = StorageClass(
         name=decoded.metadata.name or "",

@@ -1,0 +1,156 @@
+"""Whatever a user writes into an object: the output of each verb has no more lines, and only printable characters."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpu_scheduler.cli.columns import (
+    health_listing,
+    nodes_listing,
+    status_screen,
+    strategy_listing,
+    workloads_listing,
+)
+from gpu_scheduler.cli.options import FailedError, Options, Output, print_error
+from gpu_scheduler.cli.output import Listing, as_json, as_yaml, listed, render
+from gpu_scheduler.cli.verbs.watch_screen import screen
+from gpu_scheduler.cli.verbs.watch_state import NODE, WORKLOAD, line_of
+
+Facts = dict[str, Any]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SINCE = "2026-01-01T00:00:00Z"
+# A window's title, a cleared screen, both as C1 codes too, a text turned around, and a row that nobody has.
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b2J\x9d0;x\x9c\u202e\u2028\r\nforged   Pod   Running\n\t\x7f\U000e0041"
+
+
+def device(text: str) -> Facts:
+    """Return a device with this text in each field that can have any."""
+    holder = {"namespace": text, "name": text, "memoryMiB": 1}
+    numbers = dict.fromkeys(("memoryTotalMiB", "memoryUsedMiB", "utilization", "temperature", "power"), 1)
+    words = dict.fromkeys(("node", "device", "uuid", "model", "health", "why"), text)
+    return {**words, **numbers, "stale": False, "available": True, "holders": [holder]}
+
+
+def node(text: str) -> Facts:
+    """Return a node with this text in each field that can have any."""
+    words = dict.fromkeys(("name", "alias", "health", "tier"), text)
+    numbers = dict.fromkeys(("memoryTotalMiB", "memoryUsedMiB", "utilization"), 1)
+    gpus = {"total": 1, "held": 1, "available": 0, "unnamed": 0}
+    states = {"ready": True, "cordoned": False, "stale": True}
+    return {**words, **numbers, **states, "gpus": gpus, "models": [text], "cards": [device(text)]}
+
+
+def workload(text: str) -> Facts:
+    """Return a workload with this text in each field that can have any."""
+    words = ("namespace", "name", "uid", "objectKind", "phase", "node", "strategy", "reason", "message", "workload")
+    return {**dict.fromkeys(words, text), "devices": [text], "observer": True, "priority": 1, "createdAt": SINCE}
+
+
+def status(text: str) -> Facts:
+    """Return the view of `status` with this text in each field that can have any."""
+    waiting = {**dict.fromkeys(("namespace", "name", "reason", "message"), text), "observer": False}
+    limit = {"namespace": text, "devices": 1, "held": 1, "priority": 1}
+    return {
+        "context": text,
+        "server": text,
+        "leader": {"holder": text, "since": SINCE},
+        "strategy": {"name": text, "source": text},
+        "gpus": {"total": 1, "held": 1, "available": 0, "unhealthy": 1},
+        "nodes": {"total": 1, "ready": 1, "withGpus": 1, "stale": [text]},
+        "workloads": {"pending": 1, "running": 0, "waiting": [waiting]},
+        "limits": {"lines": [limit], "faults": [text]},
+        "conflicts": [{"node": text, "device": text, "pods": [text, text]}],
+    }
+
+
+LISTINGS: dict[str, Callable[[str], Listing]] = {
+    "nodes": lambda text: nodes_listing([node(text)]),
+    "health": lambda text: health_listing([device(text)]),
+    "workloads": lambda text: workloads_listing([workload(text)], namespaces=True, now=NOW),
+    "strategy": lambda text: strategy_listing(text, text),
+}
+
+
+def legible(output: str) -> bool:
+    """Whether the output has only printable characters and line feeds."""
+    return output.replace("\n", "").isprintable()
+
+
+def listings(text: str) -> list[Listing]:
+    """Return the listing of each verb, with one row each."""
+    return [make(text) for make in LISTINGS.values()]
+
+
+@given(text=st.text())
+@example(text=HOSTILE)
+def test_a_table_has_a_printable_line_for_each_row(text: str) -> None:
+    """Also as names."""
+    for listing in listings(text):
+        for output, lines in ((Output.TABLE, 2), (Output.WIDE, 2), (Output.NAME, 1)):
+            printed = render(listing, Options(output=output))
+            assert (printed.count("\n"), printed[-1], legible(printed)) == (lines, "\n", True)
+
+
+@given(text=st.text())
+@example(text=HOSTILE)
+def test_json_and_yaml_are_printable_and_keep_the_data(text: str) -> None:
+    """A program reads what the API server has."""
+    for listing in listings(text):
+        printed = [render(listing, Options(output=output)) for output in (Output.JSON, Output.YAML)]
+        assert all(map(legible, printed))
+        assert [json.loads(printed[0]), yaml.safe_load(printed[1])] == [listed(listing)] * 2
+
+
+def test_the_characters_of_all_languages_stay_as_they_are() -> None:
+    """They are escaped only beside a character that is not printable."""
+    assert as_json(["40 °C, Größe"]) == '["40 °C, Größe"]'
+    assert as_yaml(["40 °C, Größe"]) == "- 40 °C, Größe\n"
+
+
+@given(text=st.text())
+@example(text=HOSTILE)
+def test_the_screen_of_status_has_a_printable_line_for_each_fact(text: str) -> None:
+    """Facts, an empty line, the titles, and the pod that waits."""
+    for wide in (False, True):
+        printed = status_screen(status(text), NOW, wide=wide, headers=True, coloured=False)
+        assert (printed.count("\n"), legible(printed)) == (len(FACTS) + 3, True)
+
+
+FACTS = ("Cluster", "Leader", "Strategy", "GPUs", "Nodes", "Monitors", "Limits", "Limits", "Workloads", "GpuConflict")
+
+
+@given(text=st.text())
+@example(text=HOSTILE)
+def test_a_change_is_one_printable_line(text: str) -> None:
+    """On a pipe."""
+    for kind, view in ((NODE, node(text)), (WORKLOAD, workload(text)), (WORKLOAD, {**workload(text), "node": None})):
+        for change in ("ADDED", "DELETED"):
+            assert line_of(change, (kind, text, text), view).isprintable()
+
+
+@given(text=st.text())
+@example(text=HOSTILE)
+def test_the_live_screen_has_only_printable_cells(text: str) -> None:
+    """The library passes escape codes on as they are."""
+    _, nodes, _, workloads = screen(
+        {(NODE, "", text): node(text), (WORKLOAD, text, text): workload(text)}, NOW
+    ).renderables
+
+    cells = [cell for table in (nodes, workloads) for column in table.columns for cell in column.cells]  # type: ignore[union-attr]
+    assert all(str(cell).isprintable() for cell in cells)
+
+
+def test_an_error_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """It quotes messages of the API server, which quote users."""
+    print_error(FailedError(f"cannot place it: {HOSTILE}"))
+
+    printed = capsys.readouterr().err
+    assert (printed.count("\n"), legible(printed)) == (1, True)
+    assert "\\x1b]0;owned" in printed

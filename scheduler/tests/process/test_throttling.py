@@ -1,0 +1,60 @@
+import asyncio
+import itertools
+import logging
+import time
+
+import pytest
+
+from gpu_scheduler.process.http_server import PAUSE, throttled
+from gpu_scheduler.process.log_budget import BURST, RATE, LogBudget
+from gpu_scheduler.webhook.throttle import Throttle
+
+
+async def test_costly_work_leaves_the_loop_free_most_of_the_time() -> None:
+    """Between two pieces other tasks have four times as long as the first piece took."""
+    costly, spans = Throttle(), list[tuple[float, float]]()
+
+    async def work() -> None:
+        async with costly:
+            began = time.monotonic()
+            time.sleep(0.02)  # noqa: ASYNC251 - it simulates work that blocks the loop
+            spans.append((began, time.monotonic()))
+
+    await asyncio.gather(*(work() for _ in range(3)))
+
+    for (began, ended), (following, _) in itertools.pairwise(spans):
+        assert following - ended >= PAUSE * (ended - began) * 0.95
+
+
+def test_a_throttled_value_is_made_anew_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call in between returns the last value."""
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    numbers = iter(range(10))
+
+    def make() -> int:
+        now[0] += 1
+        return next(numbers)
+
+    give = throttled(make)
+    assert [give(), give()] == [0, 0]
+    now[0] += PAUSE - 0.1
+    assert give() == 0
+    now[0] += 0.2
+    assert give() == 1
+
+
+def test_log_lines_that_any_peer_can_cause_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Lines that are left out are counted, and their number is logged as soon as the budget allows."""
+    now = [0.0]
+    caplog.set_level(logging.INFO)
+    log = logging.getLogger("tests.log_budget")
+    log.addFilter(LogBudget(lambda: now[0]))
+    for number in range(BURST + 5):
+        log.info("line %s", number)
+    assert len(caplog.messages) == BURST
+    now[0] += 3.5 / RATE
+    for _ in range(5):
+        log.info("again")
+    assert caplog.messages[BURST:] == ["Dropped log lines: rate limit exceeded"] + 3 * ["again"]
+    assert caplog.records[BURST].__dict__["lines"] == 5

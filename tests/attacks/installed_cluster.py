@@ -1,0 +1,157 @@
+"""A control plane with everything that our roles install, our running programs, and tenants that attack them.
+
+No request impersonates: each has a real token, and RBAC, policies and webhook decide as on any cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from tests import objects
+from tests.integration import monitored_node
+from tests.integration.command import SHIPPED_LEASE, Command, start_alone
+from tests.integration.namespace import SYSTEM_NAMESPACE, Namespace
+from tests.integration.policies import allow_use
+from tests.integration.role_manifests import rights_of
+from tests.integration.webhook_process import UNREVIEWED, Webhook
+from tests.integration.workloads import API, controller_plane, start_controller
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
+
+NODES: Final = ("node1", "node2", "node3", "node4")
+DEVICES: Final = 4
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+TENANT: Final = "tenant"
+
+_numbers = itertools.count(1)
+
+
+class InstalledCluster:
+    """The control plane, our programs under their own accounts, and the tokens of all accounts."""
+
+    def __init__(self, folder: Path) -> None:
+        """Return when the scheduler and the controller lead and the API server calls the webhook."""
+        self._folder = folder
+        self.plane: ControlPlane = controller_plane(folder)
+        self.kube: KubeClient = self.plane.kube
+        self._monitors: dict[str, KubeClient] = {}
+        self._programs: list[Command] = []
+        try:
+            monitored_node.allow(self.plane)
+            for collection, body in rights_of("certificates"):
+                self.kube.create(collection, body)
+            _aggregate(self.kube)
+            for name in NODES:
+                devices = objects.inventory(*(objects.device(index) for index in range(DEVICES)))
+                self.kube.create("/api/v1/nodes", objects.node(name, annotations=devices))
+            self.webhook = Webhook(folder, ["webhook"], {})
+            self._programs.append(self.webhook.command)
+            for collection, body in self.webhook.registrations():
+                for one in body["webhooks"]:
+                    one["namespaceSelector"] = {"matchExpressions": [{"key": UNREVIEWED, "operator": "DoesNotExist"}]}
+                self.kube.create(collection, body)
+            self.scheduler = start_alone(self.plane, folder, "scheduler-0")
+            self._programs.append(self.scheduler)
+            self.controller = start_controller(self.plane, folder, "controller-0", **SHIPPED_LEASE)
+            self._programs.append(self.controller)
+            for program in (self.scheduler, self.controller):
+                program.wait_ready()
+                eventually(f"{program.process.name} leads", program.leads, seconds=20)
+            self._wait_reviewed()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_reviewed(self) -> None:
+        probe = objects.pod("probe", "nonsense")
+        path = "/api/v1/namespaces/default/pods?dryRun=All"
+        eventually("pods are reviewed", lambda: self.kube.call("POST", path, probe)[0] == 400, seconds=20)
+
+    def account(self, name: str, namespace: str = SYSTEM_NAMESPACE) -> KubeClient:
+        """Return a client with a token of this service account."""
+        return self.plane.client_of(namespace, name)
+
+    def monitor(self, node: str) -> KubeClient:
+        """Return a client with the token of this node's monitor, which is bound to its pod there."""
+        if node not in self._monitors:
+            folder = self._folder / f"monitor-{node}"
+            folder.mkdir()
+            self._monitors[node] = self.plane.client(monitored_node.MonitoredNode(self.plane, folder, node).token())
+        return self._monitors[node]
+
+    def allow(self, namespace: str, resource: str, account: str = "default") -> None:
+        """Give a service account the right to `use` a virtual resource of ours, `observers` or `keepenvs`."""
+        allow_use(self.kube, namespace, resource, account)
+
+    def stop(self) -> None:
+        """Stop the programs and the control plane."""
+        for program in reversed(self._programs):
+            program.process.stop()
+        self.plane.stop()
+
+
+class Tenant:
+    """A user with ClusterRole `admin` in one namespace and no other right."""
+
+    def __init__(self, cluster: InstalledCluster, **labels: str) -> None:
+        """Create the namespace, the account and its token; an underscore in a label's name stands for a slash."""
+        self.cluster = cluster
+        self.namespace = Namespace(cluster.kube, f"tenant-{next(_numbers)}", **labels)
+        self.pods = self.namespace.pods
+        self.workloads = f"{API}/namespaces/{self.namespace.name}/gpuworkloads"
+        for account in (TENANT, "default"):
+            cluster.kube.create(
+                f"/api/v1/namespaces/{self.namespace.name}/serviceaccounts", {"metadata": {"name": account}}
+            )
+        cluster.kube.create(
+            f"{RBAC}/namespaces/{self.namespace.name}/rolebindings",
+            _binding("tenant", "ClusterRole", "admin", TENANT, self.namespace.name),
+        )
+        self.kube = cluster.account(TENANT, self.namespace.name)
+
+    def call(self, method: str, path: str, body: Object | None = None, content: str = "json") -> tuple[int, Object]:
+        """One request; `content` is json, merge-patch+json, strategic-merge-patch+json or apply-patch+yaml."""
+        return self.kube.call(method, path, body, f"application/{content}")
+
+    def leave(self) -> None:
+        """Delete the tenant's GPUWorkloads and pods."""
+        self.cluster.kube.call("DELETE", self.workloads)
+        self.cluster.kube.call("DELETE", f"{self.pods}?gracePeriodSeconds=0")
+        eventually("its pods are gone", lambda: not self.cluster.kube.call("GET", self.pods)[1]["items"], seconds=20)
+
+
+def refusal(answered: tuple[int, Object]) -> str:
+    """Return the message of a forbidden request; AssertionError unless its status is 403."""
+    status, answer = answered
+    assert status == 403, answer
+    return str(answer["message"])
+
+
+def _binding(name: str, kind: str, role: str, account: str, namespace: str) -> Object:
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
+
+
+def _aggregate(kube: KubeClient) -> None:
+    """Fill the aggregated ClusterRoles: the controller manager, which does that in a cluster, does not run here."""
+    roles = {role["metadata"]["name"]: role for role in kube.call("GET", f"{RBAC}/clusterroles")[1]["items"]}
+    # In this order, because `edit` contains `view`, and `admin` contains `edit`.
+    for name in ("view", "edit", "admin"):
+        parts = [each for each in roles.values() if f"rbac.authorization.k8s.io/aggregate-to-{name}" in _labels(each)]
+        roles[name]["rules"] = [rule for part in parts for rule in part["rules"] or ()]
+        kube.patch(f"{RBAC}/clusterroles/{name}", {"rules": roles[name]["rules"]})
+
+
+def _labels(role: Object) -> Object:
+    labels: Object = role["metadata"].get("labels") or {}
+    return labels

@@ -1,0 +1,156 @@
+"""A tenant forges assignments, chooses nodes and changes inputs of running pods; all are refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests import objects
+from tests.attacks.installed_cluster import Tenant, refusal
+from tests.integration.namespace import MAP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.attacks.installed_cluster import InstalledCluster
+    from tests.objects import Object
+
+ASSIGNED: Final = "agentaflow.gpu/assigned-devices"
+FORGED: Final[Object] = {"metadata": {"annotations": {ASSIGNED: "0,1,2,3"}}}
+ONLY_SCHEDULER: Final = f"RequestInvalid: cannot write annotation {ASSIGNED} as system:serviceaccount:"
+STRATEGIC: Final = "strategic-merge-patch+json"
+
+
+@pytest.fixture
+def placed(tenant: Tenant) -> Tenant:
+    """A tenant with a bound pod."""
+    tenant.kube.create(tenant.pods, objects.pod("train-0", "0=node2:0"))
+    tenant.namespace.wait_bound("train-0", "node2")
+    return tenant
+
+
+def _binding(name: str) -> Object:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node1"}
+    metadata = {"name": name, "annotations": {ASSIGNED: "0,1,2,3"}}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+@pytest.mark.promise("guard-1")
+@pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
+def test_no_pod_is_created_with_an_assignment(tenant: Tenant, scheduler: str) -> None:
+    """This holds for pods of any scheduler."""
+    pod = objects.pod("forged-0", "0=node1:0", annotations={ASSIGNED: "0,1,2,3"}, scheduler=scheduler)
+
+    refused = refusal(tenant.call("POST", tenant.pods, pod))
+
+    assert ONLY_SCHEDULER in refused
+    assert tenant.namespace.kube.get(f"{tenant.pods}/forged-0") is None
+
+
+@pytest.mark.promise("guard-1", "guard-2")
+@pytest.mark.parametrize("value", ["0,1,2,3", "", None], ids=["more", "empty", "none"])
+@pytest.mark.parametrize("path", ["", "/status", "/ephemeralcontainers", "/resize"])
+def test_no_assignment_is_changed(placed: Tenant, path: str, value: str | None) -> None:
+    """Through any subresource. Some refuse the change; others ignore annotations."""
+    before = placed.namespace.read("train-0")["metadata"]["annotations"]
+    body = {"metadata": {"annotations": {ASSIGNED: value}}}
+
+    status, answer = placed.call("PATCH", f"{placed.pods}/train-0{path}", body, STRATEGIC)
+
+    assert status == 403 if path in {"", "/status"} else status in {200, 403, 422}, answer
+    if not path:
+        assert ONLY_SCHEDULER in answer["message"]
+    assert placed.namespace.read("train-0")["metadata"]["annotations"] == before
+
+
+@pytest.mark.promise("guard-3")
+@pytest.mark.parametrize("path", ["pods/wait-0/binding", "bindings"])
+def test_a_tenant_binds_nothing(tenant: Tenant, path: str) -> None:
+    """A namespace's admin has no right to bind."""
+    tenant.kube.create(tenant.pods, objects.pod("wait-0", "0=node9:0"))
+
+    refused = refusal(tenant.call("POST", f"/api/v1/namespaces/{tenant.namespace.name}/{path}", _binding("wait-0")))
+
+    assert "cannot create resource" in refused
+    assert tenant.namespace.node_of("wait-0") == ""
+
+
+@pytest.mark.promise("guard-4")
+def test_a_tenant_chooses_no_node(tenant: Tenant) -> None:
+    """A pod of ours with nodeName is refused: it could take devices that another pod holds."""
+    refused = refusal(tenant.call("POST", tenant.pods, objects.pod("preset-0", "0=node1:0", nodeName="node1")))
+
+    assert "RequestInvalid: cannot create the pod on node node1: with schedulerName gpu-scheduler" in refused
+    assert tenant.namespace.kube.get(f"{tenant.pods}/preset-0") is None
+
+
+INPUTS: Final[dict[str, Object]] = {
+    "map": {"annotations": {MAP: "0=node2:0,1,2,3"}},
+    "no map": {"annotations": {MAP: None}},
+    "index": {"annotations": {"agentaflow.gpu/index": "1"}},
+    "sharing": {"annotations": {"agentaflow.gpu/sharing": "any"}},
+    "count": {"annotations": {"agentaflow.gpu/count": "4"}},
+    "priority": {"annotations": {"agentaflow.gpu/priority": "9"}},
+    "index label": {"labels": {"apps.kubernetes.io/pod-index": "1"}},
+    "template hash": {"labels": {"pod-template-hash": "1"}},
+}
+
+
+@pytest.mark.promise("fixed-1")
+@pytest.mark.parametrize("path", ["", "/ephemeralcontainers"])
+@pytest.mark.parametrize("what", INPUTS)
+def test_inputs_of_a_bound_pod_do_not_change(placed: Tenant, what: str, path: str) -> None:
+    """The inputs of a bound pod cannot change, not even together with a new debug container."""
+    before = placed.namespace.read("train-0")["metadata"]
+    debug = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none"}]}} if path else {}
+
+    status, answer = placed.call(
+        "PATCH", f"{placed.pods}/train-0{path}", {"metadata": INPUTS[what], **debug}, STRATEGIC
+    )
+
+    # A namespace's admin may not debug pods; for accounts that may, see tests/integration/test_policies.py.
+    assert status == (403 if path else 422), answer
+    after = placed.namespace.read("train-0")["metadata"]
+    assert (after["annotations"], after.get("labels")) == (before["annotations"], before.get("labels"))
+
+
+@pytest.fixture
+def victim(cluster: InstalledCluster) -> Iterator[Tenant]:
+    """Another tenant, with a bound pod of a StatefulSet."""
+    victim = Tenant(cluster)
+    victim.kube.create(victim.pods, objects.pod("bank-0", SHARED, owner=("StatefulSet", "bank")))
+    victim.namespace.wait_bound("bank-0", "node3")
+    yield victim
+    victim.leave()
+
+
+SHARED: Final = "0=node3:0\n1=node3:0\n"
+
+
+@pytest.mark.promise("share-1")
+def test_a_foreign_owner_reference_shares_no_gpu(tenant: Tenant, victim: Tenant) -> None:
+    """A pod that names the controller of another namespace, with the same map, belongs to another workload."""
+    owner = victim.namespace.read("bank-0")["metadata"]["ownerReferences"]
+    pod = objects.pod("bank-1", SHARED)
+    pod["metadata"]["ownerReferences"] = owner
+
+    status, answer = tenant.call("POST", tenant.pods, pod)
+
+    assert status == 201, answer
+    message = tenant.namespace.wait_message("bank-1", "GpuHeld: ")
+    assert f"{victim.namespace.name}/bank-0" in message
+
+
+@pytest.mark.parametrize(("method", "content"), [("PATCH", "merge-patch+json"), ("PUT", "json")])
+def test_a_tenant_gives_no_node_an_alias(cluster: InstalledCluster, tenant: Tenant, method: str, content: str) -> None:
+    """An alias directs other users' maps to a node, so it needs the right to write nodes."""
+    before = cluster.kube.get("/api/v1/nodes/node1")
+    body = {"metadata": {"name": "node1", "labels": {"gpu-node-name": "node2"}}}
+
+    status, answer = tenant.call(
+        method, "/api/v1/nodes/node1", body, "merge-patch+json" if method == "PATCH" else "json"
+    )
+
+    assert status == 403, answer
+    assert cluster.kube.get("/api/v1/nodes/node1") == before

@@ -1,0 +1,34 @@
+"""The rights of a deployer: up to date, and no more than the roles need."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import yaml
+
+from tests import deployer
+
+# The only verbs on whatever has any name.
+UNNAMED: Final = {"create", "get", "list", "patch", "delete", "deletecollection"}
+# Of these kinds more than creation and lists is for all names: names are those of nodes, or of check pods.
+OF_ANY_NAME: Final = {"nodes", "pods", "pods/exec", "pods/log", "gpunodes", "gpuworkloads"}
+
+
+def test_files_are_up_to_date() -> None:
+    """Both files are the output of `python tests/deployer.py`, which `make fmt` runs."""
+    for path, text in deployer.texts().items():
+        assert path.read_text() == text, f"{path} is not up to date: run python tests/deployer.py"
+
+
+def test_rights_are_the_least() -> None:
+    """No wildcard; Secrets are never listed; what exists is changed by name alone."""
+    rules = yaml.safe_load(deployer.CLUSTER_ROLE.read_text())["rules"]
+
+    for rule in rules:
+        ((resource,), verbs) = rule["resources"], set(rule["verbs"])
+        assert "*" not in (*rule["apiGroups"], resource, *verbs)
+        if "resourceNames" not in rule and resource not in OF_ANY_NAME:
+            assert verbs <= {"create", "list"}, rule
+        if "resourceNames" not in rule:
+            assert verbs <= UNNAMED, rule
+        assert resource != "secrets" or "list" not in verbs

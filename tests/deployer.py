@@ -1,0 +1,306 @@
+"""Writes the rights that a deployer needs, from what the roles render and read: `python tests/deployer.py`.
+
+roles/preflight/files/deployer.yaml is the ClusterRole. roles/preflight/vars/main/installed.yml has the same rights for
+preflight's questions, with the namespace and the option that each belongs to, and the objects that the roles apply. A
+contract test fails where one of the two is not up to date.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.contracts import roles
+from tests.contracts.rendering import rendered
+from tests.contracts.tasks import TASKS, Task
+
+Manifest = dict[str, Any]
+
+CLUSTER_ROLE: Final = roles.ROOT / "roles" / "preflight" / "files" / "deployer.yaml"
+INSTALLED: Final = roles.ROOT / "roles" / "preflight" / "vars" / "main" / "installed.yml"
+
+# These change this host alone, or only read.
+ELSEWHERE: Final = frozenset({"container_engine", "node_image", "kind_cluster", "images", "preflight"})
+# Default name of a namespace → preflight's input for it.
+NAMESPACES: Final = {
+    "gpu-scheduler-system": "{{ preflight_system_namespace }}",
+    "gpu-scheduler-tests": "{{ preflight_tests_namespace }}",
+    "default": "{{ preflight_check_namespace }}",
+}
+SYSTEM, TESTS, CHECK = NAMESPACES
+# Right only for a report of a failure, or for the removal: not asked for before an installation.
+REPORT, REMOVAL = "report", "removal"
+
+
+class Right(NamedTuple):
+    """One verb on one resource, of one object or of all."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str
+    namespace: str
+    """Where it is needed; empty for a resource without a namespace, and for all namespaces."""
+    needed_for: str
+    """What of the inventory asks for it; empty for every installation."""
+
+
+OTHER: Final = (
+    # The proof reads the variables of containers and the logs of check pods. Which pods those are depends on the map.
+    *(
+        Right("", resource, verb, "", namespace, "")
+        for namespace in (CHECK, TESTS, SYSTEM)
+        for resource, verb in (("pods/exec", "create"), ("pods/exec", "get"), ("pods/log", "get"), ("pods", "get"))
+    ),
+    *(Right("", resource, "list", "", "", "") for resource in ("pods", "nodes", "namespaces")),
+    # Dry runs: their answers show whether webhook and policies are in force.
+    Right("", "pods", "create", "", SYSTEM, ""),
+    # Nodes whose GPUs are declared get a label; at the end, the fields of a monitor that is gone are taken away.
+    *(Right("", "nodes", verb, "", "", "simulated") for verb in ("get", "patch")),
+    *(Right("agentaflow.io", "gpunodes", verb, "", "", REMOVAL) for verb in ("get", "list", "delete")),
+    *(
+        Right("agentaflow.io", "gpuworkloads", verb, "", "", REMOVAL)
+        for verb in ("get", "list", "delete", "deletecollection")
+    ),
+    # Written by the replicas themselves.
+    *(
+        Right("coordination.k8s.io", "leases", verb, name, SYSTEM, REMOVAL)
+        for name in ("gpu-scheduler", "gpu-scheduler-controller")
+        for verb in ("get", "delete")
+    ),
+    Right("", "events", "list", "", "", REPORT),
+    Right("authorization.k8s.io", "selfsubjectaccessreviews", "create", "", "", REPORT),
+)
+
+
+def plural(kind: str) -> str:
+    """Return the resource of a kind."""
+    word = kind.lower()
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+
+
+def group_of(api_version: str) -> str:
+    """Return the API group of an apiVersion."""
+    group, slash, _ = api_version.partition("/")
+    return group if slash else ""
+
+
+def manifests() -> Iterator[Manifest]:
+    """Yield each object that the play applies with any option, and the records of what was applied."""
+    ours = [role for role in roles.play_roles() if role not in ELSEWHERE]
+    with tempfile.TemporaryDirectory() as folder:
+        templates = {role: (roles.ROOT / "roles" / role / "templates").glob("*.yaml.j2") for role in ours}
+        # Every template, whichever option of the inventory a task applies it with.
+        yield from rendered(Path(folder), [role for role in ours if any(templates[role])], "inventory/existing")
+    for role in ours:
+        for path in sorted((roles.ROOT / "roles" / role / "files").glob("*.yaml")):
+            yield from (each for each in yaml.safe_load_all(path.read_text()) if each)
+    for role in sorted({task.role for task in TASKS if task.module == "applied_record" and task.role}):
+        metadata = {"name": f"gpu-scheduler-applied-{role}", "namespace": SYSTEM}
+        yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+def option_of(manifest: Manifest) -> str:
+    """Return the option of the inventory with which the object is applied; empty if it always is."""
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    role = manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", "")
+    if manifest["apiVersion"].startswith("cert-manager.io/"):
+        return "cert-manager"
+    if kind.startswith("MutatingAdmissionPolicy") or name == "gpu-scheduler-environment":
+        return "policy"
+    if role == "monitor" or (kind, name) == ("Namespace", "gpu-scheduler-monitor"):
+        return "monitor"
+    return "webhook" if role in {"webhook", "certificates"} else ""
+
+
+def rights_of(manifest: Manifest) -> Iterator[Right]:
+    """Yield what applying this object takes, and removing it."""
+    group, resource = group_of(manifest["apiVersion"]), plural(manifest["kind"])
+    name, namespace = manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")
+    option = option_of(manifest)
+    # RBAC knows no name of an object that is being created.
+    yield Right(group, resource, "create", "", namespace, option)
+    yield Right(group, resource, "get", name, namespace, option)
+    yield Right(group, resource, "patch", name, namespace, option)
+    # A pod cannot be changed, so check pods are replaced.
+    yield Right(group, resource, "delete", name, namespace, "" if resource == "pods" else REMOVAL)
+    if resource in {"roles", "clusterroles"}:
+        yield Right(group, resource, "escalate", name, namespace, option)
+    if resource in {"rolebindings", "clusterrolebindings"}:
+        reference = manifest["roleRef"]
+        within = namespace if reference["kind"] == "Role" else ""
+        yield Right(group, plural(reference["kind"]), "bind", reference["name"], within, option)
+
+
+def _kinds(task: Task) -> Iterator[tuple[str, str]]:
+    """Yield group and kind of what a task reads."""
+    given = task.arguments
+    kinds = task.data["loop"] if given["kind"] == "{{ item }}" else [given["kind"]]
+    for kind in kinds:
+        yield group_of(given.get("api_version", "v1")), kind
+
+
+def lists(groups: dict[str, str]) -> Iterator[Right]:
+    """Yield the collections that tasks read; `groups` has the API group of each resource that the roles apply."""
+    groups = {"replicasets": "apps", "jobs": "batch", "certificaterequests": "cert-manager.io", **groups}
+    for task in TASKS:
+        if task.role in ELSEWHERE or not task.role:
+            continue
+        if task.module == "kubernetes.core.k8s_info" and "name" not in task.arguments:
+            needed_for = REMOVAL if task.file.endswith("/remove.yml") else ""
+            for group, kind in _kinds(task):
+                yield Right(
+                    group, plural(kind), "list", "", _namespace(task.arguments.get("namespace", "")), needed_for
+                )
+        if task.module == "failure_report" and isinstance(task.arguments["subjects"], list):
+            for subject in task.arguments["subjects"]:
+                for resource in subject.get("kinds", "pods").split(","):
+                    yield Right(groups.get(resource, ""), resource, "list", "", "", REPORT)
+
+
+def _namespace(template: str) -> str:
+    """Return the default name of the namespace that a role's input names."""
+    words = {"check_tests_namespace": TESTS, "check_namespace": CHECK}
+    return next((name for word, name in words.items() if word in template), SYSTEM if template else "")
+
+
+def everything() -> tuple[list[Right], list[Manifest]]:
+    """Return all rights, and the objects that the roles apply."""
+    applied = list(manifests())
+    groups = {plural(each["kind"]): group_of(each["apiVersion"]) for each in applied}
+    return sorted({right for each in applied for right in rights_of(each)} | {*OTHER, *lists(groups)}), applied
+
+
+HEAD: Final = """\
+# The rights that installing, proving and removing gpu-scheduler takes, written by `python tests/deployer.py` from what
+# the roles apply and read. Preflight asks for those that the inventory needs. An administrator grants them to a user
+# (or with --group or --serviceaccount to others):
+#
+#   kubectl apply -f roles/preflight/files/deployer.yaml
+#   kubectl create clusterrolebinding gpu-scheduler-deployer --clusterrole=gpu-scheduler-deployer --user=NAME
+#
+# Trust who has them as an administrator. RBAC knows no name of an object that is being created, so `create` is not
+# restricted to our names; `bind` and `escalate` let change what our own roles grant; `pods/exec` is for all namespaces.
+# Of Secrets only ours can be read. The resourceNames of `namespaces` are the inventory's defaults: with other names of
+# namespaces change them here. `make uninstall` deletes a namespace of ours only after it has listed what others keep
+# in it; that takes, for each of our namespaces:
+#
+#   kubectl create rolebinding gpu-scheduler-deployer --clusterrole=cluster-admin -n gpu-scheduler-system --user=NAME
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: gpu-scheduler-deployer}
+rules:
+"""
+CORE: Final = "core"
+"""Stands for the API group without a name."""
+LONGEST: Final = 100
+
+
+def cluster_role(rights: Iterable[Right]) -> str:
+    """Return the ClusterRole as YAML. A verb that is granted on all objects is not granted on one again."""
+    on_all = {(right.group, right.resource, right.verb) for right in rights if not right.name}
+    verbs: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for right in rights:
+        if not right.name or (right.group, right.resource, right.verb) not in on_all:
+            verbs[right.group, right.resource, right.name].add(right.verb)
+    names: dict[tuple[str, str, tuple[str, ...]], set[str]] = defaultdict(set)
+    for (group, resource, name), given in verbs.items():
+        # Rules without a name come first and never join others.
+        names[group, resource, (*(("",) if not name else ()), *sorted(given))].add(name)
+    rules = (
+        {
+            "apiGroups": [group or CORE],
+            "resources": [resource],
+            "resourceNames": sorted(called),
+            "verbs": [verb for verb in given if verb],
+        }
+        for (group, resource, given), called in sorted(names.items())
+    )
+    return HEAD + "".join(entries(rules))
+
+
+def _scalar(value: str) -> str:
+    if value == CORE:
+        return '""'
+    return value if re.fullmatch(r"[A-Za-z][-\w./]*", value) else f'"{value}"'
+
+
+def entries(rows: Iterable[Manifest]) -> Iterator[str]:
+    """Yield the lines of a list in YAML. Empty values are left out; a list is on one line if it is short enough."""
+    for row in rows:
+        mark = "  - "
+        for key, value in row.items():
+            if value in ("", [], [""]):
+                continue
+            text = _scalar(value) if isinstance(value, str) else f"[{', '.join(map(_scalar, value))}]"
+            if value == [""] or len(text) < LONGEST:
+                yield f"{mark}{key}: {text}\n"
+            else:
+                yield f"{mark}{key}:\n"
+                yield from (f"      - {_scalar(each)}\n" for each in value)
+            mark = "    "
+
+
+def installed(rights: Iterable[Right], objects: Iterable[Manifest]) -> str:
+    """Return preflight's variables as YAML, with the inventory's own namespaces in place of the defaults."""
+    verbs: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for group, resource, verb, name, namespace, needed_for in rights:
+        called = NAMESPACES.get(name, name) if resource == "namespaces" else name
+        verbs[group, resource, NAMESPACES.get(namespace, namespace), needed_for, called].add(verb)
+    names: dict[tuple[str, str, str, str, tuple[str, ...]], set[str]] = defaultdict(set)
+    for (group, resource, namespace, needed_for, name), given in verbs.items():
+        names[group, resource, namespace, needed_for, tuple(sorted(given))].add(name)
+    rows = [
+        {"group": group, "resource": resource, "namespace": namespace, "needed_for": needed_for}
+        | {"verbs": list(given), "names": sorted(called)}
+        for (group, resource, namespace, needed_for, given), called in sorted(names.items())
+        if needed_for != REPORT
+    ]
+    metadata = [(each["apiVersion"], each["kind"], each["metadata"], option_of(each)) for each in objects]
+    # A namespace may be made by an administrator, and the limits are an administrator's where the inventory has none.
+    applied = {
+        (version, kind, NAMESPACES.get(space := one.get("namespace", ""), space), option, one["name"])
+        for version, kind, one, option in metadata
+        if kind != "Namespace" and one["name"] != "gpu-scheduler-limits"
+    }
+    together: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    for *key, name in sorted(applied):
+        together[*key].append(name)
+    found = [
+        {"api_version": version, "kind": kind, "namespace": namespace, "needed_for": option, "names": called}
+        for (version, kind, namespace, option), called in together.items()
+    ]
+    head = "---\n# Written by `python tests/deployer.py` from what the roles apply and read.\n"
+    return (
+        f"{head}_preflight_known_rights:\n{''.join(entries(rows))}_preflight_known_objects:\n{''.join(entries(found))}"
+    )
+
+
+def texts() -> dict[Path, str]:
+    """Return the text of each file."""
+    rights, objects = everything()
+    return {CLUSTER_ROLE: cluster_role(rights), INSTALLED: installed(rights, objects)}
+
+
+def main() -> None:
+    """Write both files."""
+    for path, text in texts().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Runs kube-controller-manager with the controllers that finish deletions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.integration.control_plane import ADMIN_TOKEN
+from tests.integration.programs import Process, free_port, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.control_plane import ControlPlane
+
+
+def start_controller_manager(plane: ControlPlane, folder: Path) -> Process:
+    """Start the controllers that empty deleted namespaces and delete what deleted objects own. The caller stops it."""
+    kubeconfig = plane.kubeconfig(folder / "controller-manager.kubeconfig", ADMIN_TOKEN)
+    command = [
+        str(program("kube-controller-manager")),
+        f"--kubeconfig={kubeconfig}",
+        "--controllers=namespace-controller,garbage-collector-controller",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={free_port()}",
+        f"--cert-dir={folder}",
+    ]
+    return Process("kube-controller-manager", command, folder / "controller-manager.log")

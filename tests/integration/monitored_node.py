@@ -1,0 +1,99 @@
+"""A node with a simulated monitor that runs under the RBAC of role monitor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import jinja2
+import yaml
+
+from tests import objects
+from tests.integration.command import Command
+
+if TYPE_CHECKING:
+    from tests.integration.control_plane import ControlPlane
+    from tests.objects import Object
+
+TEMPLATE: Final = Path(__file__).resolve().parents[2] / "roles" / "monitor" / "templates" / "rbac.yaml.j2"
+NAMESPACE: Final = "gpu-scheduler-monitor"
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+COLLECTIONS: Final = {
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
+}
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+INVENTORY: Final = "node1:\n- {count: 4, model: A100-40GB, memoryTotalMiB: 40960}\n"
+
+
+def allow(plane: ControlPlane) -> None:
+    """Create the monitors' namespace, service account and RBAC of role monitor, unless the namespace exists."""
+    if plane.kube.get(f"/api/v1/namespaces/{NAMESPACE}") is not None:
+        return
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
+    environment.filters["to_json"] = json.dumps
+    text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        monitor_namespace=NAMESPACE,
+        monitor_scheduler_namespace="gpu-scheduler-system",
+        _common_labels={},
+        _monitor_simulated=True,
+    )
+    plane.kube.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    for body in yaml.safe_load_all(text):
+        plane.kube.create(COLLECTIONS[body["kind"]], body)
+
+
+class MonitoredNode:
+    """One node and its monitor."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, node: str) -> None:
+        """Write the inventory file and create the monitor's pod. The node must exist; the monitor is not started."""
+        self._plane = plane
+        self._folder = folder
+        self.node = node
+        self.file = folder / "inventory.yaml"
+        self.file.write_text(INVENTORY.replace("node1", node))
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        body = objects.pod(f"monitor-{node}", None, scheduler="none", serviceAccountName=NAMESPACE, nodeName=node)
+        self._pod = plane.kube.create(pods, body)["metadata"]
+
+    def token(self) -> str:
+        """Request a token of the monitor's pod. The token names the node on which the pod runs."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAMESPACE}/token"
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": self._pod["name"], "uid": self._pod["uid"]}
+        spec = {"boundObjectRef": bound, "audiences": []}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return str(self._plane.kube.create(path, body)["status"]["token"])
+
+    def start(self, **env: str) -> Command:
+        """Start the node's monitor, which reads the devices five times a second."""
+        kubeconfig = self._plane.kubeconfig(self._folder / "kubeconfig", self.token())
+        settings = {
+            "NODE_NAME": self.node,
+            "KUBERNETES_NAMESPACE": NAMESPACE,
+            "MONITOR_SOURCE": "simulated",
+            "MONITOR_INTERVAL": "200ms",
+            "SIMULATED_INVENTORY": str(self.file),
+            **env,
+        }
+        return Command(self._folder, f"monitor-{self.node}", ["monitor", "--kubeconfig", str(kubeconfig)], settings)
+
+    def metadata(self) -> Object:
+        """Return the node's metadata."""
+        found = self._plane.kube.get(f"/api/v1/nodes/{self.node}")
+        assert found is not None
+        metadata: Object = found["metadata"]
+        return metadata
+
+    def devices(self) -> list[Object]:
+        """Return the node's inventory annotation; an empty list if the monitor has not written it."""
+        listed: list[Object] = json.loads(self.metadata().get("annotations", {}).get("agentaflow.gpu/devices", "[]"))
+        return listed
+
+    def lease(self) -> Object:
+        """Return the monitor's Lease; empty if it does not exist."""
+        return self._plane.kube.get(f"{LEASES}/{self.node}") or {}

@@ -1,0 +1,165 @@
+"""A cluster event requeues only the pods that it may let run, among thousands that wait.
+
+Back-off and resync are ten minutes: a pod that the event itself does not requeue is not bound within the test.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pytest
+
+from tests.integration import feasibility_devices, feasibility_indices, feasibility_nodes, waiting_pods
+from tests.integration.command import Command, start_alone
+from tests.integration.control_plane import ADMIN_TOKEN
+from tests.integration.feasibility_case import carry_out
+from tests.integration.installed import Installed
+from tests.integration.namespace import Namespace
+from tests.integration.request_counts import requests
+from tests.integration.role_manifests import control_plane
+from tests.objects import literal, pod
+from tests.waiting import eventually, limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.integration.feasibility_case import Case
+    from tests.integration.remedies import Remedy
+
+WAITING_PODS: Final = int(os.environ.get("CROWD", "2000"))
+"""How many pods wait. Suite sweeps sets CROWD to 10,000."""
+LONG: Final[dict[str, str]] = {"POD_INITIAL_BACKOFF": "10m", "POD_MAX_BACKOFF": "10m", "POD_RESYNC": "10m"}
+QUIET_SAMPLES: Final = 6
+"""How often the counter of attempts is read at least, up to half a second apart, before it counts as constant."""
+CASES: Final = (
+    *feasibility_nodes.CASES,
+    *feasibility_devices.EXISTENCE,
+    *feasibility_devices.HELD,
+    *feasibility_devices.PLUGINS,
+    *feasibility_indices.INDICES,
+)
+
+
+Waiting: TypeAlias = tuple[Namespace, Command, Installed]
+"""A namespace of waiting pods, the scheduler, and the command line of its control plane."""
+
+
+@pytest.fixture(scope="module")
+def with_waiting_pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Waiting]:
+    """A scheduler and WAITING_PODS waiting pods. The scheduler has reported the reason of each."""
+    plane = control_plane(tmp_path_factory.mktemp("plane"))
+    try:
+        command = start_alone(plane, tmp_path_factory.mktemp("scheduler"), "patient-0", None, **LONG)
+        try:
+            command.wait_ready()
+            namespace = Namespace(plane.kube, "crowd")
+            began = time.monotonic()
+            waiting_pods.gather(namespace, WAITING_PODS)
+            created = time.monotonic() - began
+
+            eventually("each pod has an event", lambda: namespace.count_events() > WAITING_PODS, seconds=600, pause=2)
+            print(f"{WAITING_PODS} pods: created in {created:.0f} s, reported in {time.monotonic() - began:.0f} s")  # noqa: T201
+            yield namespace, command, Installed(tmp_path_factory.mktemp("operator"), plane, ADMIN_TOKEN, "default")
+        finally:
+            command.process.stop()
+    finally:
+        plane.stop()
+
+
+@pytest.fixture
+def beside(with_waiting_pods: Waiting, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """A new namespace for each test, beside that of the waiting pods."""
+    namespace = Namespace(with_waiting_pods[0].kube, f"beside-{time.monotonic_ns()}")
+    yield namespace
+    namespace.clear()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.promise("text-8", "wait-2")
+def test_each_of_the_waiting_pods_was_decided_once_and_reported_once(
+    with_waiting_pods: Waiting,
+) -> None:
+    """Each pod has one attempt, one condition and one event, for every reason of REASONS.
+
+    A request whose answer was lost is sent again, as on a machine that pauses. Then a condition may be written twice,
+    an event never.
+    """
+    namespace, command, _ = with_waiting_pods
+    done, lost = requests(namespace.kube, codes="2"), command.count("Writing a notice got no answer")
+
+    assert (done["POST events"], namespace.count_events()) == (WAITING_PODS + 1, WAITING_PODS + 1)
+    assert WAITING_PODS <= done["PATCH pods/status"] <= WAITING_PODS + lost
+    assert _settled(command) == WAITING_PODS + 1
+    waiting = command.metric('scheduler_pending_pods{queue="unschedulable"}')
+    assert waiting + command.metric('scheduler_pending_pods{queue="backoff"}') == WAITING_PODS
+    for number, reason in enumerate(waiting_pods.REASONS):
+        assert str(namespace.condition(waiting_pods.name_of(number))["message"]).startswith(f"{reason}: ")
+
+
+@pytest.mark.promise("wait-1", "wait-2")
+@pytest.mark.parametrize(
+    ("case", "remedy"),
+    [
+        pytest.param(case, remedy, id=case.name, marks=case.marks)
+        for case in CASES
+        if (remedy := next((each for each in case.remedies if not each.makes_anew), None)) is not None
+    ],
+)
+def test_a_remedy_requeues_only_the_pod_that_it_may_let_run(
+    with_waiting_pods: Waiting, beside: Namespace, case: Case, remedy: Remedy
+) -> None:
+    """The remedy causes the bind of the pod at once, and no attempt for any of the waiting pods."""
+    _, command, operator = with_waiting_pods
+    case.set_up(beside)
+    beside.make(case.asker)
+    case.wait_reported(beside)
+    attempts_before = command.attempts()
+
+    carry_out(remedy, beside, operator)
+    changed_at = time.monotonic()
+    placed = beside.placed(case.who, seconds=5)
+    took = time.monotonic() - changed_at
+
+    assert (placed.node, placed.devices) == (remedy.node, case.given)
+    assert took < limit(1), f"bound after {took:.2f} s"
+    # Attempts for the pod itself: a failed one for each step of its remedy, and the last.
+    assert command.attempts() - attempts_before <= 3
+
+
+def _settled(command: Command) -> float:
+    """Wait until the number of attempts is constant, since a new node requeues some pods. Return the number."""
+    seen = [command.attempts()]
+
+    def quiet() -> bool:
+        seen.append(command.attempts())
+        return seen[-1] == seen[-2] and len(seen) > QUIET_SAMPLES
+
+    eventually("the number of attempts is constant", quiet, pause=0.5)
+    return seen[-1]
+
+
+@pytest.mark.promise("wait-1", "place-3")
+def test_a_removed_gate_requeues_only_its_pod(with_waiting_pods: Waiting, beside: Namespace) -> None:
+    """Removing the gate of a pod concerns no other pod."""
+    _, command, _ = with_waiting_pods
+    beside.node("node1")
+    beside.make(pod("gated-0", "0=node1:0\n", literal("0"), schedulingGates=[{"name": "example.com/wait"}]))
+    attempts_before = _settled(command)
+
+    beside.kube.patch(f"{beside.pods}/gated-0", {"spec": {"schedulingGates": []}})
+
+    assert beside.placed("gated-0", seconds=1).devices == "0"
+    # The API server shows the pod as bound before the scheduler has read the answer and counts the attempt.
+    assert _settled(command) - attempts_before == 1
+
+
+@pytest.mark.promise("wait-2", "text-8")
+def test_the_waiting_pods_got_nothing_more(with_waiting_pods: Waiting) -> None:
+    """After all tests of this file each waiting pod has one status write and one event, and each row a few."""
+    namespace, *_ = with_waiting_pods
+    seen = requests(namespace.kube)
+
+    assert seen["PATCH pods/status"] <= WAITING_PODS + 3 * len(CASES)
+    assert seen["POST events"] <= WAITING_PODS + 6 * (len(CASES) + 1)

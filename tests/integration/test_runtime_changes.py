@@ -1,0 +1,164 @@
+"""Changes at run time: the strategy, and Leases of monitors that expire."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests import objects
+from tests.integration.command import start_alone
+from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.waiting import eventually, limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.command import Command
+    from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
+    from tests.kube_client import KubeClient
+
+SETTINGS: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/gpu-scheduler-settings"
+APPLY: Final = "application/apply-patch+yaml"
+
+
+@pytest.fixture
+def gpu_nodes(namespace: Namespace) -> Iterator[Namespace]:
+    """A large device on node1 and a small one on node2. The settings are deleted afterwards."""
+    for name, memory in (("node1", 81920), ("node2", 16384)):
+        namespace.node(name, annotations={"agentaflow.gpu/devices": device(memory)})
+    yield namespace
+    namespace.kube.delete(SETTINGS)
+
+
+def device(memory: int) -> str:
+    """Return the inventory of a node with one device, as a monitor writes it."""
+    return json.dumps([{"index": 0, "memoryTotalMiB": memory, "health": "healthy"}])
+
+
+def choose(kube: KubeClient, strategy: str) -> None:
+    """Apply the settings ConfigMap with this strategy, as `gpu-scheduler strategy` does."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "gpu-scheduler-settings"},
+        "data": {"strategy": strategy},
+    }
+    status, answer = kube.call("PATCH", f"{SETTINGS}?fieldManager=gpu-scheduler-strategy", body, APPLY)
+    assert status in {200, 201}, answer
+
+
+def holds(command: Command, strategy: str) -> bool:
+    """Return whether the scheduler uses this strategy, by its metric."""
+    return command.metric(f'gpu_scheduler_strategy{{strategy="{strategy}"}}') == 1
+
+
+def asker(name: str, **annotations: str) -> dict[str, object]:
+    """Return a pod that asks for one GPU, as it is after the webhook."""
+    output = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return objects.pod(name, None, objects.reading(), annotations={"agentaflow.gpu/count": "1", **output})
+
+
+def asked(namespace: Namespace, name: str, node: str, **annotations: str) -> None:
+    """Create such a pod, wait until it is bound to this node, and delete it."""
+    namespace.make(asker(name, **annotations))
+    namespace.wait_bound(name, node)
+    namespace.delete(name)
+
+
+@pytest.mark.promise("steer-1", "steer-2")
+def test_another_strategy_holds_within_two_seconds(plane: ControlPlane, gpu_nodes: Namespace, tmp_path: Path) -> None:
+    """It survives a restart. A pod's annotation overrides it. An unknown strategy is logged and changes nothing."""
+    command = start_alone(plane, tmp_path, "steered-0")
+    try:
+        command.wait_ready()
+        eventually("it leads", command.leads)
+        asked(gpu_nodes, "usual", "node1")
+
+        choose(gpu_nodes.kube, "best_fit")
+        eventually("best_fit holds", lambda: holds(command, "best_fit"), seconds=2)
+        asked(gpu_nodes, "tight", "node2")
+        asked(gpu_nodes, "own", "node1", scheduling_strategy="priority")
+
+        choose(gpu_nodes.kube, "fastest")
+        eventually("the error is logged", lambda: command.logged('cannot use strategy "fastest"'), seconds=2)
+        command.kill()
+        choose(gpu_nodes.kube, "best_fit")
+        command = start_alone(plane, tmp_path, "steered-1", SCHEDULING_STRATEGY="round_robin")
+        command.wait_ready()
+        eventually("it leads", command.leads)
+        assert holds(command, "best_fit")
+        choose(gpu_nodes.kube, "fastest")
+        eventually("the error is logged again", lambda: command.logged('cannot use strategy "fastest"'), seconds=2)
+        asked(gpu_nodes, "still", "node2")
+
+        gpu_nodes.kube.delete(SETTINGS)
+        eventually("the strategy of the environment holds", lambda: holds(command, "round_robin"), seconds=2)
+    finally:
+        command.process.stop()
+
+
+def admit(namespace: Namespace) -> None:
+    """Allow the scheduler to list and watch the monitors' Leases, as role monitor does."""
+    rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}"
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]}
+    metadata = {"name": "gpu-scheduler-reads-monitor"}
+    namespace.kube.create(f"{rights}/roles", {"metadata": metadata, "rules": [rule]})
+    scheduler = {"kind": "ServiceAccount", "name": "gpu-scheduler", "namespace": SYSTEM_NAMESPACE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"]}
+    namespace.kube.create(f"{rights}/rolebindings", {"metadata": metadata, "roleRef": role, "subjects": [scheduler]})
+
+
+def renew(namespace: Namespace, node: str) -> None:
+    """Renew the Lease of a node's monitor. Its duration is three seconds."""
+    spec = {
+        "holderIdentity": "monitor-of-the-test",
+        "leaseDurationSeconds": 3,
+        "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node}, "spec": spec}
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
+    status, answer = namespace.kube.call("PATCH", f"{leases}/{node}?fieldManager=test&force=true", body, APPLY)
+    assert status in {200, 201}, answer
+
+
+@pytest.mark.promise("steer-3", "steer-4")
+def test_the_node_of_a_stopped_monitor_becomes_stale_in_time(
+    plane: ControlPlane, gpu_nodes: Namespace, tmp_path: Path
+) -> None:
+    """A node becomes stale when its Lease expires, and usable when it is renewed. Without Leases no node is stale."""
+    command = start_alone(plane, tmp_path, "listening-0", MONITOR_NAMESPACE=gpu_nodes.name)
+    try:
+        command.wait_ready()
+        eventually("it leads", command.leads)
+        assert command.logged("The resource cannot be listed: it counts as empty")
+        asked(gpu_nodes, "unmonitored", "node1")
+
+        admit(gpu_nodes)
+        for node in ("node1", "node2"):
+            renew(gpu_nodes, node)
+        eventually("the Leases are seen", lambda: seen(command), seconds=40)
+        for node in ("node1", "node2"):
+            renew(gpu_nodes, node)
+        renewed = time.monotonic()
+        asked(gpu_nodes, "fresh", "node1")
+        eventually("both are stale", lambda: command.metric("agentaflow_gpu_available") == 0)
+        assert time.monotonic() - renewed < limit(4.5)
+        gpu_nodes.make(asker("waiting"))
+        gpu_nodes.wait_message("waiting", "GpuUnhealthy: ", seconds=3)
+
+        renew(gpu_nodes, "node2")
+        gpu_nodes.wait_bound("waiting", "node2", seconds=3)
+    finally:
+        command.process.stop()
+
+
+def seen(command: Command) -> bool:
+    """Return whether the scheduler has listed the monitors' Leases."""
+    listed = [line for line in command.lines() if line.get("event") == "Listed" and line.get("resource") == "monitors"]
+    return bool(listed)
