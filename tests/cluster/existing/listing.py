@@ -33,14 +33,17 @@ def name_of(found: dict[str, Any]) -> str:
 
 
 def versions(cluster: Cluster) -> dict[str, str]:
-    """Return the resourceVersion of every object; of nodes spec, labels and annotations, as kubelets write the rest."""
-    nodes = cluster.get("nodes")["items"]
-    return {name_of(found): found["metadata"]["resourceVersion"] for found in objects(cluster)} | {
-        f"Node {node['metadata']['name']}": json.dumps(
-            [node["spec"], node["metadata"]["labels"], node["metadata"].get("annotations")], sort_keys=True
-        )
-        for node in nodes
-    }
+    """Return every object as text, nodes included, without its status: that is written at any time."""
+    # A list of one kind leaves out what each of its items is.
+    nodes = [{**node, "kind": "Node"} for node in cluster.get("nodes")["items"]]
+    return {name_of(each): _without_status(each) for each in (*objects(cluster), *nodes)}
+
+
+def _without_status(found: dict[str, Any]) -> str:
+    written = {"resourceVersion", "managedFields"}
+    metadata = {key: value for key, value in found["metadata"].items() if key not in written}
+    rest = {key: value for key, value in found.items() if key != "status"}
+    return json.dumps(rest | {"metadata": metadata}, sort_keys=True)
 
 
 def of_ours(cluster: Cluster) -> dict[str, str]:

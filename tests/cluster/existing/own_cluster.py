@@ -19,7 +19,8 @@ from tests.cluster.existing.registry import Registry
 from tests.contracts.loading import load
 from tests.waiting import eventually, limit
 
-NAME: Final = "gpu-scheduler-existing"
+NAME: Final = "test-existing-cluster"
+"""Not a name of ours: kind puts it into the names of nodes and pods, among which the cases look for what we left."""
 HOME: Final = Path("/var/lib") / NAME
 """Not below root's home: a user without rights works in it, too."""
 KUBE: Final = ROOT / ".kube" / NAME
