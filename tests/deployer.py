@@ -80,6 +80,15 @@ OTHER: Final = (
         for name in ("gpu-scheduler", "gpu-scheduler-controller")
         for verb in ("get", "delete")
     ),
+    # `make prepare-rollback` asks for a record that nobody writes.
+    Right("", "configmaps", "get", "gpu-scheduler-applied-rollback", SYSTEM, REMOVAL),
+    # A namespace of ours is deleted only after everything in it was listed, by a grant that goes with the namespace.
+    *(
+        Right("rbac.authorization.k8s.io", resource, verb, name, SYSTEM, REMOVAL)
+        for resource, verbs in (("roles", "create get patch bind escalate"), ("rolebindings", "create get patch"))
+        for verb in verbs.split()
+        for name in ("" if verb == "create" else "gpu-scheduler-removal",)
+    ),
     Right("", "events", "list", "", "", REPORT),
     Right("authorization.k8s.io", "selfsubjectaccessreviews", "create", "", "", REPORT),
 )
@@ -194,10 +203,8 @@ HEAD: Final = """\
 # Trust who has them as an administrator. RBAC knows no name of an object that is being created, so `create` is not
 # restricted to our names; `bind` and `escalate` let change what our own roles grant; `pods/exec` is for all namespaces.
 # Of Secrets only ours can be read. The resourceNames of `namespaces` are the inventory's defaults: with other names of
-# namespaces change them here. `make uninstall` deletes a namespace of ours only after it has listed what others keep
-# in it; that takes, for each of our namespaces:
-#
-#   kubectl create rolebinding gpu-scheduler-deployer --clusterrole=cluster-admin -n gpu-scheduler-system --user=NAME
+# namespaces change them here. Before `make uninstall` deletes a namespace of ours it lists what others keep in it: it
+# grants itself Role gpu-scheduler-removal there, which goes with the namespace.
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

@@ -56,6 +56,11 @@ UNPRUNED_SECRETS: Final = frozenset({"gpu-scheduler-webhook-ca", "gpu-scheduler-
 """Pruning leaves these: users' objects and the trust in the webhook would go with them."""
 
 MANAGER: Final = "gpu-scheduler-ansible"
+RBAC: Final = "rbac.authorization.k8s.io/v1"
+LISTING: Final = "gpu-scheduler-removal"
+"""Role and RoleBinding by which a removal lists what is in a namespace of ours, before it deletes that."""
+ALLOWED_WITHIN: Final = 10
+"""Seconds."""
 PART_OF: Final = "app.kubernetes.io/part-of"
 PRODUCT: Final = "gpu-scheduler"
 LABELS: Final = {
@@ -129,9 +134,10 @@ def in_order(references: Iterable[Reference]) -> list[Reference]:
 class Cluster:
     """The API server that kubectl leads to."""
 
-    def __init__(self, kubectl: list[str]) -> None:
-        """`kubectl` is the program with its options."""
+    def __init__(self, kubectl: list[str], *, check: bool = False) -> None:
+        """`kubectl` is the program with its options; with `check` nothing is granted."""
         self._kubectl = kubectl
+        self._check = check
 
     def run(self, *words: str, text: str = "") -> str:
         """Return kubectl's output; raise ClusterError where it fails."""
@@ -201,9 +207,39 @@ class Cluster:
         """Return every object of a namespace that can be listed and deleted, but for its events."""
         kinds = self.run("api-resources", "--namespaced", "--verbs=list,delete", "--output=name").split()
         asked = ",".join(kind for kind in kinds if kind.partition(".")[0] != "events")
-        listed = self.run("get", asked, f"--namespace={namespace}", "--output=json", "--show-managed-fields")
+        words = ("get", asked, f"--namespace={namespace}", "--output=json", "--show-managed-fields")
+        try:
+            listed = self.run(*words)
+        except ClusterError as error:
+            if self._check or "(Forbidden)" not in str(error):
+                raise
+            self._grant_list(namespace)
+            listed = self._run_when_allowed(*words)
         items: list[Json] = json.loads(listed)["items"]
         return items
+
+    def _grant_list(self, namespace: str) -> None:
+        """Let the user of kubectl list everything in a namespace of ours. The grant goes with the namespace."""
+        user = json.loads(self.run("auth", "whoami", "--output=json"))["status"]["userInfo"]["username"]
+        metadata = {"name": LISTING, "namespace": namespace, "labels": LABELS}
+        role = {"apiVersion": RBAC, "kind": "Role", "metadata": metadata}
+        binding = {"apiVersion": RBAC, "kind": "RoleBinding", "metadata": metadata}
+        rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]}]
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": LISTING}
+        self.write({**role, "rules": rules})
+        self.write({**binding, "subjects": [subject], "roleRef": reference})
+
+    def _run_when_allowed(self, *words: str) -> str:
+        """Return kubectl's output. An API server reads a new grant within seconds."""
+        deadline = time.monotonic() + ALLOWED_WITHIN
+        while True:
+            try:
+                return self.run(*words)
+            except ClusterError as error:
+                if "(Forbidden)" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE)
 
 
 def managers_of(body: Json) -> set[str]:
@@ -451,7 +487,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # its base is untyped
         """Return what was deleted, what was left, and whether anything changed."""
         result: Json = super().run(tmp, task_vars)
         _, given = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        cluster, check = Cluster(list(given["kubectl"])), bool(self._task.check_mode)
+        check = bool(self._task.check_mode)
+        cluster = Cluster(list(given["kubectl"]), check=check)
         try:
             record = Record(cluster, given["role"], given["namespace"])
             if given["state"] == "absent":

@@ -14,6 +14,7 @@ import yaml
 from tests import deployer, objects
 from tests.contracts.cluster_modules import load_module, load_part
 from tests.contracts.roles import ROOT
+from tests.integration.accounts import create_account
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.programs import program
 from tests.waiting import limit
@@ -45,32 +46,13 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         plane.kube.create("/api/v1/nodes", objects.node("gpu-a", annotations=devices, taints=(taint,)))
         plane.kube.create("/api/v1/nodes", objects.node("gpu-b", annotations=devices))
         role = yaml.safe_load(deployer.CLUSTER_ROLE.read_text())
-        user(plane, "deployer", role)
+        create_account(plane, "deployer", role)
         rules = [rule for rule in role["rules"] if rule["resources"] != ["mutatingwebhookconfigurations"]]
         rules.append({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]})
-        user(plane, "lacking", {"metadata": {"name": "lacking"}, "rules": rules})
+        create_account(plane, "lacking", {"metadata": {"name": "lacking"}, "rules": rules})
         yield plane
     finally:
         plane.stop()
-
-
-def user(plane: ControlPlane, name: str, role: Object) -> None:
-    """Create a service account that has this ClusterRole."""
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    plane.kube.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
-    plane.kube.create(f"{rbac}/clusterroles", role)
-    plane.kube.create(
-        f"{rbac}/clusterrolebindings",
-        {
-            "metadata": {"name": name},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": role["metadata"]["name"],
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
-        },
-    )
 
 
 def play(plane: ControlPlane, folder: Path, token: str, playbook: str, *options: str, **values: Any) -> tuple[int, str]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests import objects
+from tests import deployer, objects
 from tests.cluster.plays import Run, run
 from tests.contracts.rendering import rendered
 from tests.contracts.roles import ROOT
+from tests.integration.accounts import create_account
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.controller_manager import start_controller_manager
 from tests.integration.programs import program
@@ -205,6 +206,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         kubeconfig = plane.kubeconfig(folder / "kubeconfig", ADMIN_TOKEN)
         kubectl = str(program("kubectl"))
         variables = {"kubeconfig": str(kubeconfig), "kube_context": "test", "kubectl_program": kubectl}
+        role = yaml.safe_load(deployer.CLUSTER_ROLE.read_text())
+        # The rights of the version that applied it.
+        former = {"resources": ["clusterroles"], "resourceNames": [FORMER["metadata"]["name"]]}
+        role["rules"].append({"apiGroups": ["rbac.authorization.k8s.io"], **former, "verbs": ["get", "delete"]})
+        create_account(plane, "deployer", role)
         site = Site(plane, [kubectl, f"--kubeconfig={kubeconfig}"], variables, {}, {})
         _users_objects(plane.kube)
         site.users = site.everything()
@@ -235,12 +241,15 @@ def test_check_mode_shows_what_would_go_and_changes_nothing(site: Site) -> None:
 
 
 @pytest.mark.promise("down-5")
-def test_uninstall_leaves_what_others_have_and_the_kinds(site: Site) -> None:
+def test_uninstall_leaves_what_others_have_and_the_kinds(site: Site, tmp_path: Path) -> None:
     """Every API resource is asked: what is left are the objects of others, as they were, and the kinds with theirs.
 
     What a record names goes, and so does what an interrupted run applied without one. On nodes our fields alone go.
+    The user has exactly the documented rights: a namespace goes although these list few kinds.
     """
-    result = site.play("playbooks/uninstall.yml").succeeded()
+    token = site.plane.service_account_token("default", "deployer")
+    kubeconfig = str(site.plane.kubeconfig(tmp_path / "kubeconfig", token))
+    result = site.play("playbooks/uninstall.yml", kubeconfig=kubeconfig).succeeded()
     left = site.everything()
 
     assert set(left) == set(site.users) | KINDS | {"Pod team/training"}

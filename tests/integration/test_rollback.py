@@ -6,11 +6,12 @@ import json
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import yaml
 
 from gpu_scheduler import names
-from tests import objects
+from tests import deployer, objects
 from tests.cluster.plays import Run, run
-from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.integration.accounts import create_account
 from tests.integration.controller_manager import start_controller_manager
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.policies import COLLECTIONS, CONTROLLER, GUARDS, REGISTRATION, SCHEDULER, rendered
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.integration.control_plane import ControlPlane
     from tests.objects import Object
 
 COMMIT: Final = "b434b27"
@@ -32,14 +34,16 @@ RENEWER: Final = f"/apis/batch/v1/namespaces/{SYSTEM_NAMESPACE}/cronjobs"
 
 
 class Prepared:
-    """A control plane with everything of this version that refuses, on which the playbook was run twice."""
+    """A control plane with everything of this version that refuses. A deployer has run the playbook on it twice."""
 
     def __init__(self, folder: Path) -> None:
         """Run the playbook."""
         self.plane: ControlPlane = controller_plane(folder)
         self._controllers = start_controller_manager(self.plane, folder)
-        self._kubeconfig = self.plane.kubeconfig(folder / "kubeconfig", ADMIN_TOKEN)
         try:
+            create_account(self.plane, "deployer", yaml.safe_load(deployer.CLUSTER_ROLE.read_text()))
+            token = self.plane.service_account_token("default", "deployer")
+            self._kubeconfig = self.plane.kubeconfig(folder / "kubeconfig", token)
             for body in (body for template in GUARDS for body in rendered(template)):
                 path = f"{REGISTRATION}/{COLLECTIONS[body['kind']]}/{body['metadata']['name']}"
                 self.plane.kube.patch(path, {"metadata": {"labels": {"app.kubernetes.io/part-of": "gpu-scheduler"}}})
