@@ -57,6 +57,7 @@ class Right(NamedTuple):
     """What of the inventory asks for it; empty for every installation."""
 
 
+WRITE: Final = "create get patch delete"
 OTHER: Final = (
     # The proof reads the variables of containers and the logs of check pods. Which pods those are depends on the map.
     *(
@@ -82,10 +83,10 @@ OTHER: Final = (
     ),
     # `make prepare-rollback` asks for a record that nobody writes.
     Right("", "configmaps", "get", "gpu-scheduler-applied-rollback", SYSTEM, REMOVAL),
-    # A namespace of ours is deleted only after everything in it was listed, by a grant that goes with the namespace.
+    # A namespace of ours is deleted only after everything in it was listed, by a grant for that time.
     *(
         Right("rbac.authorization.k8s.io", resource, verb, name, SYSTEM, REMOVAL)
-        for resource, verbs in (("roles", "create get patch bind escalate"), ("rolebindings", "create get patch"))
+        for resource, verbs in (("roles", f"{WRITE} bind escalate"), ("rolebindings", WRITE))
         for verb in verbs.split()
         for name in ("" if verb == "create" else "gpu-scheduler-removal",)
     ),
@@ -202,9 +203,9 @@ HEAD: Final = """\
 #
 # Trust who has them as an administrator. RBAC knows no name of an object that is being created, so `create` is not
 # restricted to our names; `bind` and `escalate` let change what our own roles grant; `pods/exec` is for all namespaces.
-# Of Secrets only ours can be read. The resourceNames of `namespaces` are the inventory's defaults: with other names of
-# namespaces change them here. Before `make uninstall` deletes a namespace of ours it lists what others keep in it: it
-# grants itself Role gpu-scheduler-removal there, which goes with the namespace.
+# Of Secrets only ours can be read, except for a removal. The resourceNames of `namespaces` are the inventory's
+# defaults: with other names of namespaces change them here. Before `make uninstall` deletes a namespace of ours it
+# lists what others keep in it, Secrets included: for that time it grants itself Role gpu-scheduler-removal there.
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

@@ -213,13 +213,12 @@ class Cluster:
         except ClusterError as error:
             if self._check or "(Forbidden)" not in str(error):
                 raise
-            self._grant_list(namespace)
-            listed = self._run_when_allowed(*words)
+            listed = self._run_granted(namespace, *words)
         items: list[Json] = json.loads(listed)["items"]
         return items
 
-    def _grant_list(self, namespace: str) -> None:
-        """Let the user of kubectl list everything in a namespace of ours. The grant goes with the namespace."""
+    def _run_granted(self, namespace: str, *words: str) -> str:
+        """Return kubectl's output; meanwhile its user may list everything in the namespace."""
         user = json.loads(self.run("auth", "whoami", "--output=json"))["status"]["userInfo"]["username"]
         metadata = {"name": LISTING, "namespace": namespace, "labels": LABELS}
         role = {"apiVersion": RBAC, "kind": "Role", "metadata": metadata}
@@ -227,8 +226,14 @@ class Cluster:
         rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]}]
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": LISTING}
-        self.write({**role, "rules": rules})
-        self.write({**binding, "subjects": [subject], "roleRef": reference})
+        try:
+            self.write({**role, "rules": rules})
+            self.write({**binding, "subjects": [subject], "roleRef": reference})
+            return self._run_when_allowed(*words)
+        finally:
+            # The namespace may stay, because of objects of others.
+            options = (f"--namespace={namespace}", "--ignore-not-found", "--wait=false")
+            self.run("delete", "role,rolebinding", LISTING, *options)
 
     def _run_when_allowed(self, *words: str) -> str:
         """Return kubectl's output. An API server reads a new grant within seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import Any, Final
 
 import pytest
@@ -77,6 +78,55 @@ class FakeCluster(_Cluster):  # type: ignore[misc]  # the module is loaded from 
     def names(self) -> set[str]:
         """Return what exists, in words."""
         return {str(Reference.of(body)) for body in self.objects.values()}
+
+
+class ForbiddenCluster(_Cluster):  # type: ignore[misc]  # the module is loaded from its file
+    """A cluster whose user may list a namespace only by a grant. It records what kubectl is asked to do."""
+
+    def __init__(self, answer: str = '{"items": []}', *, check: bool = False) -> None:
+        super().__init__(["kubectl"], check=check)
+        self.grants: set[str] = set()
+        self.calls: list[str] = []
+        self._answer = answer
+
+    def write(self, body: Json) -> None:
+        """Store a grant."""
+        self.calls.append(f"write {body['kind']}")
+        self.grants.add(body["kind"])
+
+    def run(self, *words: str) -> str:
+        """Answer, or raise as kubectl does."""
+        self.calls.append(words[0])
+        match words[0]:
+            case "auth":
+                return '{"status": {"userInfo": {"username": "somebody"}}}'
+            case "delete":
+                self.grants.clear()
+            case "get" if self.grants != {"Role", "RoleBinding"}:
+                raise records.ClusterError("Error from server (Forbidden): secrets is forbidden")
+            case "get" if not self._answer:
+                raise records.ClusterError("the API server gave no answer within 60 s")
+        return self._answer
+
+
+@pytest.mark.promise("down-5")
+@pytest.mark.parametrize("answer", ['{"items": []}', ""], ids=["listed", "not listed"])
+def test_the_right_to_list_a_namespace_is_taken_back(answer: str) -> None:
+    """The namespace may stay, because of objects of others; the grant does not, whether the list succeeded or not."""
+    cluster = ForbiddenCluster(answer)
+    with nullcontext() if answer else pytest.raises(records.ClusterError, match="no answer"):
+        cluster.contents(SYSTEM)
+    assert cluster.calls[-3:] == ["write RoleBinding", "get", "delete"]
+    assert cluster.grants == set()
+
+
+@pytest.mark.promise("down-5")
+def test_check_mode_grants_nothing() -> None:
+    """It says why the namespace's contents are unknown."""
+    cluster = ForbiddenCluster(check=True)
+    with pytest.raises(records.ClusterError, match="Forbidden"):
+        cluster.contents(SYSTEM)
+    assert cluster.calls == ["api-resources", "get"]
 
 
 def applied(cluster: FakeCluster, *references: Any, check: bool = False) -> Json:
