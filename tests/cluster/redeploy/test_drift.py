@@ -57,9 +57,16 @@ DAMAGES: Final[Mapping[str, Damage]] = {
             '--patch=[{"op": "remove", "path": "/spec/names/shortNames"}]',
         ),
     ),
-    # The test cluster has no monitors: the role must remove anything that is left of them.
+    # The test cluster has no monitors: the role must remove what is left of them, and no namespace of others.
     "monitor": Damage(
-        "a namespace that monitors left", lambda cluster: cluster.kubectl("create", "namespace", MONITORS)
+        "the namespace that monitors left",
+        lambda cluster: cluster.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": MONITORS, "labels": {"app.kubernetes.io/part-of": "gpu-scheduler"}},
+            }
+        ),
     ),
     "check": Damage(
         "a bare pod", lambda cluster: cluster.kubectl("delete", "pod", "-n", TESTS, "webhook-test-1", "--wait")
