@@ -1,8 +1,25 @@
 # The image of scheduler, webhook, controller and monitor: one program, `gpu-scheduler`, with a subcommand for each.
-# The build needs no network: the wheels come from an image of their own, which role `images` makes on the host from the
-# locks in requirements/. By hand: docker build --build-arg WHEELHOUSE_IMAGE=… .
+# `docker build .` downloads the wheels that requirements/ locks, by their hashes. Role images downloads the same wheels on
+# the host and gives them as an image, WHEELHOUSE_IMAGE: then the build needs no network.
 ARG BASE_IMAGE=python:3.13-slim
-ARG WHEELHOUSE_IMAGE=gpu-scheduler/wheelhouse:latest
+ARG WHEELHOUSE_IMAGE=downloaded
+
+# The condition is for builders that build every stage, needed or not. PIP_INDEX_URL and PIP_TRUSTED_HOST are pip's own.
+# hadolint ignore=DL3006
+FROM ${BASE_IMAGE} AS download
+ARG WHEELHOUSE_IMAGE
+ARG PIP_INDEX_URL
+ARG PIP_TRUSTED_HOST
+COPY requirements/payload.txt requirements/build.txt /src/requirements/
+RUN mkdir /wheelhouse \
+    && if [ "$WHEELHOUSE_IMAGE" = downloaded ]; then \
+        python3 -m venv /opt/download \
+        && /opt/download/bin/pip download --disable-pip-version-check --quiet --require-hashes --no-deps --only-binary :all: \
+            --dest /wheelhouse -r /src/requirements/payload.txt -r /src/requirements/build.txt; \
+    fi
+
+FROM scratch AS downloaded
+COPY --from=download /wheelhouse /
 
 # hadolint ignore=DL3006
 FROM ${WHEELHOUSE_IMAGE} AS wheelhouse

@@ -31,6 +31,10 @@ up: env-deploy ## Create the cluster, install everything, prove the placement, w
 	@$(PLAYBOOK) site.yml $(ARGS)
 	@$(MAKE) env
 
+.PHONY: deploy-aks
+deploy-aks: ## Install on AKS, as make up INVENTORY=inventory/aks (ARGS='-e kube_context=NAME -e image_registry=HOST/PATH')
+	@$(MAKE) up INVENTORY=inventory/aks
+
 .PHONY: verify
 verify: env-deploy ## Prove the placement again on the running cluster; changes nothing
 	@$(PLAYBOOK) playbooks/verify.yml $(ARGS)
@@ -42,6 +46,10 @@ status: env-deploy ## Show on one screen what runs where, and how to repair what
 .PHONY: fix-nodes
 fix-nodes: env-deploy ## Write a map of the nodes and GPUs that the cluster has into the inventory (ARGS=--check only shows it)
 	@$(PLAYBOOK) playbooks/fix_nodes.yml $(ARGS)
+
+.PHONY: manifests
+manifests: env-deploy ## Write what make up applies as files for kubectl, into manifests/ (ARGS='-e manifests_dir=/path')
+	@$(PLAYBOOK) playbooks/manifests.yml $(ARGS)
 
 .PHONY: env
 env: ## Print the command that points kubectl at the cluster
@@ -105,7 +113,7 @@ test-suite: env-dev ## Run one suite beyond make test (SUITE=healing; else the c
 
 .PHONY: molecule
 molecule: env-dev ## Run molecule's scenarios on clusters of their own (KEEP=1 keeps them)
-	@$(SUITES) default redeploy healing existing
+	@$(SUITES) default redeploy healing existing charts
 
 .PHONY: check
 check: env-dev ## Lint, types, import laws and structure
@@ -144,8 +152,8 @@ bench-profile: env-dev programs ## Profile our CPU time: 5 minutes (ONLY=W1,W6: 
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
 
 .PHONY: fmt
-fmt: env-dev ## Format the Python code; write the tables of inputs into the roles' pages, and the deployer's rights
-	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py && $(BIN)/python tests/deployer.py
+fmt: env-dev ## Format the Python code; write the tables of inputs into the roles' pages, the deployer's rights, and the charts' templates
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py && $(BIN)/python tests/deployer.py && $(BIN)/python -m charts.generate
 
 .PHONY: programs
 programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for suite integration and the benchmark
@@ -154,6 +162,14 @@ programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, fo
 .PHONY: lock
 lock: env-dev ## Compile the hash-pinned locks in requirements/ from both pyproject.toml
 	@requirements/compile
+
+.PHONY: audit
+audit: $(VENV)/.audit.stamp ## Compare the locked packages with published advisories (ARGS='-s osv' asks another service); 3: no answer
+	@$(BIN)/python -m requirements.audit $(ARGS)
+
+.PHONY: sbom
+sbom: $(VENV)/.audit.stamp ## Write sbom/, what the images contain as CycloneDX (SCHEDULER_IMAGE=… CHECK_IMAGE=… adds the base image)
+	@$(BIN)/python -m requirements.sbom sbom --scheduler-image='$(SCHEDULER_IMAGE)' --check-image='$(CHECK_IMAGE)'
 
 .PHONY: bump-kubernetes
 bump-kubernetes: env-deploy ## Set the one version of Kubernetes (V=1.36.4; where no registry answers DIGEST=sha256:… of kindest/node)

@@ -20,7 +20,7 @@ from simulator.clock import Host
 
 if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient
-    from gpu_scheduler.kube.leader_election import LeaderElector
+    from gpu_scheduler.kube.leader_election import Fence
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler
     from simulator.api_server.server import Server
     from simulator.clock import Timeline
@@ -37,7 +37,10 @@ class Replica(Protocol):
     """What a simulated process runs."""
 
     scheduler: Scheduler
-    leadership: LeaderElector
+
+    @property
+    def leadership(self) -> Fence:
+        """Whether it may write."""
 
     async def live(self, stop: asyncio.Event) -> None:
         """Run until stopped."""

@@ -278,11 +278,12 @@ def installed(rights: Iterable[Right], objects: Iterable[Manifest]) -> str:
         if needed_for != REPORT
     ]
     metadata = [(each["apiVersion"], each["kind"], each["metadata"], option_of(each)) for each in objects]
-    # A namespace may be made by an administrator, and the limits are an administrator's where the inventory has none.
+    # A namespace may be made by an administrator, and the limits are an administrator's where the inventory has none. A
+    # user's pod stays in the place of ours.
     applied = {
         (version, kind, NAMESPACES.get(space := one.get("namespace", ""), space), option, one["name"])
         for version, kind, one, option in metadata
-        if kind != "Namespace" and one["name"] != "gpu-scheduler-limits"
+        if kind not in {"Namespace", "Pod"} and one["name"] != "gpu-scheduler-limits"
     }
     together: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for *key, name in sorted(applied):

@@ -6,7 +6,9 @@ own code says which node a name means, which devices exist, and which taints are
 
 from __future__ import annotations
 
+import difflib
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +23,7 @@ from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted  # noq
 from gpu_scheduler.core.nodes.nodes import Node, Nodes  # noqa: E402 - likewise
 from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint, Toleration  # noqa: E402 - likewise
 from gpu_scheduler.core.pods.placement_map import MapError, Slot, parse_placement_map  # noqa: E402 - likewise
+from gpu_scheduler.core.pods.visible_devices import devices_in  # noqa: E402 - likewise
 from gpu_scheduler.core.text import natural  # noqa: E402 - likewise
 
 Facts = dict[str, Any]
@@ -51,8 +54,9 @@ def node_of(facts: Facts) -> Node:
 
 
 def _device(given: Facts) -> Device:
-    uuids = {uuid[:3]: uuid for uuid in given["uuids"]}
-    parts = tuple(uuid for uuid in given["uuids"] if uuid.startswith("MIG"))
+    spelled = [uuid[:4] + uuid[4:].lower() for uuid in given["uuids"]]
+    uuids = {uuid[:3]: uuid for uuid in spelled}
+    parts = tuple(uuid for uuid in spelled if uuid.startswith("MIG"))
     return Device(given["index"], uuids.get("GPU"), parts)
 
 
@@ -191,10 +195,10 @@ def map_of_nodes(nodes: list[Facts], present: str, replicas: int, tolerations: l
     """Return a map of the nodes that exist, and what to say about it.
 
     A line of the present map that can be fulfilled stays. Each other line gets as many GPUs as it has, or fewer, of the
-    node with the most free ones. It has at most `replicas` lines; 0 means as many as the present map. `error` is a
-    sentence where no map can be made.
+    node with the most free ones. It has at most `replicas` lines; 0 means as many as the present map. `change` are the
+    lines of both maps, marked with - and +; `error` is a sentence where no map can be made.
     """
-    unchanged = {"map": present, "differs": False, "notes": [], "error": ""}
+    unchanged = {"map": present, "differs": False, "change": [], "notes": [], "error": ""}
     try:
         slots = list(parse_placement_map(present).slots)
     except MapError as error:
@@ -202,62 +206,94 @@ def map_of_nodes(nodes: list[Facts], present: str, replicas: int, tolerations: l
     known = Nodes()
     for each in nodes:
         known.apply(node_of(each))
-    free = dict(_free(nodes, constraints_of(tolerations)))
+    constraints = constraints_of(tolerations)
+    free = dict(_free(nodes, constraints))
     notes = []
-    if not any(each.devices for each in free.values()):
-        free = dict(_workers(nodes, constraints_of(tolerations), free))
+    if all(node.inventory is None for node in known):
+        free = dict(_workers(nodes, constraints))
         notes = [
             "No node says which GPUs it has, by a monitor or a device plugin: one line for each worker, with GPU 0."
         ]
-    if not free:
-        return {**unchanged, "error": _why_none(nodes, constraints_of(tolerations))}
-    wanted = [slot for slot in slots[: replicas or None] if slot.devices]
+    wanted = slots[: replicas or None]
     wanted += [Slot(0, "", ("0",))] * (max(replicas, 1) - len(wanted))
-    kept = {position: line for position, slot in enumerate(wanted) if (line := _kept(slot, known, free))}
+    kept = {position: line for position, slot in enumerate(wanted) if (line := _kept(slot, known, free, constraints))}
     lines = []
     for position, slot in enumerate(wanted):
         line = kept.get(position) or _chosen(len(slot.devices), free)
         if line:
             lines.append(line)
+    if not lines:
+        return {**unchanged, "error": _why_none(nodes, constraints)}
     text = "".join(f"{index}={name}:{','.join(devices)}\n" for index, (name, devices) in enumerate(lines))
     parse_placement_map(text)
     if len(lines) < len(wanted):
         notes.append(f"There are free GPUs for {len(lines)} lines; {len(wanted)} were asked for.")
     same = parse_placement_map(text) == parse_placement_map(present)
-    return {**unchanged, "notes": notes} if same else {"map": text, "differs": True, "notes": notes, "error": ""}
+    if same:
+        return {**unchanged, "notes": notes}
+    compared = difflib.ndiff(str(parse_placement_map(present)).splitlines(), text.splitlines())
+    change = [line for line in compared if not line.startswith("?")]
+    return {**unchanged, "map": text, "differs": True, "change": change, "notes": notes}
 
 
 def _free(nodes: list[Facts], constraints: SchedulingConstraints) -> Iterator[tuple[str, _Free]]:
     """Yield the nodes that take check pods, with the devices that are healthy and that no pod holds."""
     for facts in sorted(nodes, key=lambda each: (natural(each["name"]), each["name"])):
         node = node_of(facts)
-        if node.inventory is None or not node.ready or node.unschedulable or repelling(node, constraints):
+        if node.inventory is None or not _takes_pods(node, constraints):
             continue
-        parts = (node.inventory.find(name) for name in facts["held"]["names"])
-        held = {part.index for part in parts if part is not None}
+        held = set(_held(facts["holders"], node))
         ill = {each["index"] for each in facts["devices"] or () if not each["healthy"]}
         devices = [device.index for device in node.inventory.devices if device.index not in held | ill]
         if node.advertised is not None:
             # Which ones the device plugin has handed out is unknown.
-            devices = devices[: max(0, min(len(devices), node.advertised) - facts["held"]["unnamed"])]
+            handed_out = sum(each["limit"] for each in facts["holders"])
+            devices = devices[: max(0, min(len(devices), node.advertised) - handed_out)]
         yield node.name, _Free(node, [str(index) for index in devices])
 
 
-def _workers(
-    nodes: list[Facts], constraints: SchedulingConstraints, known: dict[str, _Free]
-) -> Iterator[tuple[str, _Free]]:
+def _held(holders: list[Facts], node: Node) -> Iterator[int]:
+    """Yield the devices that pods hold by name. A name that cannot be found may mean any of them."""
+    inventory = node.inventory or Inventory(())
+    for holder in holders:
+        if holder["limit"] and node.advertised is not None:
+            continue
+        for name in chain(*map(devices_in, holder["values"]), _on_node(holder["map"], node)):
+            part = inventory.find(name)
+            if part is not None:
+                yield part.index
+            elif not name.isdigit() and not inventory.has_uuids:
+                yield from (device.index for device in inventory.devices)
+
+
+def _on_node(text: str, node: Node) -> Iterator[str]:
+    """Yield the devices that a map names on a node: which of its lines is the pod's is not asked."""
+    try:
+        slots = parse_placement_map(text).slots
+    except MapError:
+        return
+    yield from (device for slot in slots if slot.node in {node.name, node.alias} for device in slot.devices)
+
+
+def _takes_pods(node: Node, constraints: SchedulingConstraints) -> bool:
+    return node.ready and not node.unschedulable and not repelling(node, constraints)
+
+
+def _workers(nodes: list[Facts], constraints: SchedulingConstraints) -> Iterator[tuple[str, _Free]]:
     """Yield the nodes of whose devices nothing is known, as if each had GPU 0."""
     for facts in sorted(nodes, key=lambda each: (natural(each["name"]), each["name"])):
         node = node_of(facts)
-        if node.name in known or facts["control_plane"] or node.inventory is not None or node.advertised is not None:
-            continue
-        if node.ready and not node.unschedulable and not repelling(node, constraints):
+        if not facts["control_plane"] and node.advertised is None and _takes_pods(node, constraints):
             yield node.name, _Free(node, ["0"])
 
 
-def _kept(slot: Slot, known: Nodes, free: dict[str, _Free]) -> tuple[str, tuple[str, ...]] | None:
+def _kept(
+    slot: Slot, known: Nodes, free: dict[str, _Free], constraints: SchedulingConstraints
+) -> tuple[str, tuple[str, ...]] | None:
     """Return a line as it stands if its node can take it, and use its devices up."""
     node = known.resolve(slot.node)
+    if isinstance(node, Node) and not slot.devices and _takes_pods(node, constraints):
+        return slot.node, ()
     if not isinstance(node, Node) or node.name not in free:
         return None
     on_node = free[node.name]
@@ -275,9 +311,11 @@ def _kept(slot: Slot, known: Nodes, free: dict[str, _Free]) -> tuple[str, tuple[
 
 def _chosen(count: int, free: dict[str, _Free]) -> tuple[str, tuple[str, ...]] | None:
     """Return a line with so many GPUs, or as many as there are, of the node with the most free ones."""
+    if not free:
+        return None
     name, on_node = max(free.items(), key=lambda each: len(each[1].rest))
     devices, on_node.rest = on_node.rest[:count], on_node.rest[count:]
-    return (name, tuple(devices)) if devices else None
+    return (name, tuple(devices)) if devices or not count else None
 
 
 def _why_none(nodes: list[Facts], constraints: SchedulingConstraints) -> str:

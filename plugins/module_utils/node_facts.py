@@ -12,10 +12,14 @@ Json = dict[str, Any]
 
 ALIAS: Final = "gpu-node-name"
 DEVICES: Final = "agentaflow.gpu/devices"
+MAP: Final = "gpu-scheduling-map"
 ASSIGNED: Final = "agentaflow.gpu/assigned-devices"
 OBSERVER: Final = "agentaflow.gpu/observer"
+KEEP_ENV: Final = "agentaflow.gpu/keep-env"
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 GPU: Final = "nvidia.com/gpu"
 SCHEDULER: Final = "gpu-scheduler"
+WORN: Final = frozenset({"degraded", "unhealthy"})
 
 
 def node_facts(body: Json) -> Json:
@@ -49,7 +53,7 @@ def _devices(text: str) -> list[Json] | None:
                     for uuid in (device.get("uuid"), *(each.get("uuid") for each in device.get("migDevices") or []))
                     if uuid
                 ],
-                "healthy": device.get("health") != "unhealthy",
+                "healthy": device.get("health") not in WORN,
             }
             for device in json.loads(text)
         ]
@@ -62,20 +66,56 @@ def _count(text: object) -> int | None:
     return int(str(text)) if str(text).isdigit() else None
 
 
-def held_devices(pods: Iterable[Json]) -> dict[str, Json]:
-    """Return, by node, the devices that pods hold: their names, and how many a device plugin has handed out."""
-    found: dict[str, Json] = {}
+def holders(pods: Iterable[Json]) -> dict[str, list[Json]]:
+    """Return, by node, what each pod that holds devices says of them.
+
+    `limit` is how many its limit asks a device plugin for. `values` name its devices as CUDA_VISIBLE_DEVICES does; of
+    a pod whose devices nothing else names, `map` is the map.
+    """
+    found: dict[str, list[Json]] = {}
     for pod in pods:
-        spec, annotations = pod["spec"], pod["metadata"].get("annotations", {})
-        if not spec.get("nodeName") or pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
-            continue
-        on_node = found.setdefault(spec["nodeName"], {"names": [], "unnamed": 0})
-        limits = (
-            _count(container.get("resources", {}).get("limits", {}).get(GPU)) or 0
-            for container in spec.get("containers", [])
-        )
-        unnamed = sum(limits)
-        on_node["unnamed"] += unnamed
-        if not unnamed and spec.get("schedulerName") == SCHEDULER and annotations.get(OBSERVER) != "true":
-            on_node["names"] += [each for each in annotations.get(ASSIGNED, "").split(",") if each]
+        node = pod["spec"].get("nodeName")
+        if node and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
+            holder = {"limit": _limit(pod["spec"]), **_named(pod)}
+            if any(holder.values()):
+                found.setdefault(node, []).append(holder)
     return found
+
+
+def _named(pod: Json) -> Json:
+    """Return what names a pod's devices, in the scheduler's order: its annotation, its environment, its map."""
+    spec, annotations = pod["spec"], pod["metadata"].get("annotations") or {}
+    nothing: Json = {"values": [], "map": ""}
+    if spec.get("schedulerName") != SCHEDULER or annotations.get(OBSERVER) == "true":
+        return nothing
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    entries = [
+        entry
+        for kind in kinds
+        for container in spec.get(kind) or []
+        for entry in container.get("env") or []
+        if entry["name"] == VISIBLE
+    ]
+    literals = [entry.get("value") or "" for entry in entries if "valueFrom" not in entry]
+    keeps = annotations.get(KEEP_ENV) == "true"
+    if ASSIGNED in annotations:
+        return {**nothing, "values": [annotations[ASSIGNED], *(literals if keeps else ())]}
+    reads_map = len(literals) == len(entries) and (keeps or not literals)
+    return {"values": literals, "map": annotations.get(MAP, "") if reads_map else ""}
+
+
+def _limit(spec: Json) -> int:
+    """Return how many devices a pod's limits take of a device plugin: at its start, or while it runs."""
+    running, starting = 0, 0
+    for container in spec.get("containers") or []:
+        running += _asked(container)
+    for container in spec.get("initContainers") or []:
+        if container.get("restartPolicy") == "Always":
+            running += _asked(container)
+        else:
+            starting = max(starting, _asked(container))
+    return max(running, starting)
+
+
+def _asked(container: Json) -> int:
+    return _count((container.get("resources", {}).get("limits") or {}).get(GPU)) or 0

@@ -7,7 +7,7 @@ from ansible.module_utils.cluster_client import (  # type: ignore[import-untyped
     Cluster,
     ClusterError,
 )
-from ansible.module_utils.node_facts import held_devices, node_facts  # type: ignore[import-untyped]  # likewise
+from ansible.module_utils.node_facts import holders, node_facts  # type: ignore[import-untyped]  # likewise
 
 DOCUMENTATION = """
 module: cluster_nodes
@@ -31,7 +31,7 @@ EXAMPLES = """
 """
 
 RETURN = """
-nodes: {description: "Name, alias, state, devices and held devices of each node.", type: list, elements: dict}
+nodes: {description: "Name, alias, state and devices of each node, and their holders.", type: list, elements: dict}
 """
 
 RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -48,9 +48,9 @@ def main() -> None:
     )
     try:
         cluster = Cluster(module.params["kubeconfig"], module.params["context"])
-        held = held_devices(cluster.items("/api/v1/pods", fieldSelector=RUNNING))
+        held = holders(cluster.items("/api/v1/pods", fieldSelector=RUNNING))
         nodes = [
-            {**node_facts(body), "held": held.get(body["metadata"]["name"], {"names": [], "unnamed": 0})}
+            {**node_facts(body), "holders": held.get(body["metadata"]["name"], [])}
             for body in cluster.items("/api/v1/nodes")
         ]
     except ClusterError as error:

@@ -125,11 +125,13 @@ LIMITS_TEXT: Final = "limits"
 MONITOR: Final = "gpu-scheduler-monitor"
 """The name of the monitors' namespace, DaemonSet, service account and field manager."""
 WEBHOOK: Final = "gpu-scheduler-webhook"
-"""The name of the webhook's Service."""
+"""The name of the webhook's Service, and of its two registrations."""
 RENEWER: Final = "gpu-scheduler-renewer"
 """The name of the renewer's CronJob, service account and field manager."""
+ISSUER: Final = "gpu-scheduler-issuer"
+"""The name of the service account and field manager of `gpu-scheduler issue`."""
 CA_SECRET: Final = "gpu-scheduler-webhook-ca"  # noqa: S105 - an object's name
-"""The Secret with the CAs to trust and with the one that signs; role certificates writes it."""
+"""The Secret with the CAs to trust and with the one that signs; whoever installs writes it."""
 SERVING_SECRET: Final = "gpu-scheduler-webhook-tls"  # noqa: S105 - likewise
 """The Secret with the pair that the webhook serves."""
 

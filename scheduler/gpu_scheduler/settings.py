@@ -274,6 +274,24 @@ class RenewerSettings(CommonSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class IssuerSettings(RenewerSettings):
+    """Settings of `gpu-scheduler issue`."""
+
+    ca_days: int = setting(_days, 3650, "must be a number of days, 1 to 3650: how long a new CA is valid", "3650")
+    # An installer may apply the registrations after the Job that writes the CA into them.
+    registration_timeout: float = setting(_seconds, 120, _DURATION_RULE, "2m")
+
+    def problems(self) -> Iterator[str]:
+        """Check too that the CA outlives a certificate until the next one."""
+        yield from super().problems()
+        if self.ca_days < self.serving_days + self.renew_days:
+            yield (
+                f'cannot use CA_DAYS "{self.ca_days}": it must be at least SERVING_DAYS + RENEW_DAYS, '
+                f"{self.serving_days + self.renew_days} (example: CA_DAYS=3650 SERVING_DAYS=365 RENEW_DAYS=30)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MonitorSettings(CommonSettings):
     """Settings of `gpu-scheduler monitor`."""
 

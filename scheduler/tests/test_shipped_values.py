@@ -21,6 +21,7 @@ from gpu_scheduler.scheduler import run as scheduler_run
 from gpu_scheduler.scheduler.timings import Timings
 from gpu_scheduler.settings import (
     CommonSettings,
+    IssuerSettings,
     LeaderSettings,
     MonitorSettings,
     RenewerSettings,
@@ -81,6 +82,15 @@ SETTINGS: dict[type[CommonSettings], dict[str, object]] = {
         "serving_days": 365,
         "renew_days": 30,
     },
+    IssuerSettings: {
+        **COMMON,
+        "kubernetes_namespace": "gpu-scheduler-system",
+        "webhook_service": "gpu-scheduler-webhook",
+        "serving_days": 365,
+        "renew_days": 30,
+        "ca_days": 3650,
+        "registration_timeout": 120,
+    },
     MonitorSettings: {
         **COMMON,
         "node_name": "node1",
@@ -125,7 +135,15 @@ VALUES = {
     "the Lease's timings": (LeaseTimings(), {"duration": 15, "renew_deadline": 10, "retry_period": 2}),
     "the policy": (
         Policy(),
-        {"scheduler_name": "gpu-scheduler", "sharing": "same-workload", "utilization_goal": 80},
+        {
+            "scheduler_name": "gpu-scheduler",
+            "sharing": "same-workload",
+            "utilization_goal": 80,
+            # An installed scheduler lacks no right.
+            "unread_storage": "",
+            "unwritten_claims": "",
+            "unread_monitors": False,
+        },
     ),
     "the webhook's limits": (
         WEBHOOK_LIMITS,

@@ -53,7 +53,14 @@ def _below(play: str, file: str, entry: Json, conditions: tuple[str, ...]) -> It
             yield from _tasks(play, named, read(named), conditions)
     for key in ROLE_TASKS:
         if key in entry:
-            yield from _role(play, entry[key]["name"], entry[key].get("tasks_from", "main"), conditions)
+            for name in _names(entry, entry[key]["name"]):
+                yield from _role(play, name, entry[key].get("tasks_from", "main"), conditions)
+
+
+def _names(entry: Json, name: str) -> list[str]:
+    """Return the roles that a task includes: one, or each of its loop."""
+    names: list[str] = entry["loop"] if "{{" in name else [name]
+    return names
 
 
 def _role(play: str, name: str, start: str, conditions: tuple[str, ...]) -> Iterator[Reached]:

@@ -32,3 +32,10 @@ def test_rights_are_the_least() -> None:
         if "resourceNames" not in rule:
             assert verbs <= UNNAMED, rule
         assert resource != "secrets" or "list" not in verbs
+
+
+def test_a_users_pod_is_no_object_of_another_installer() -> None:
+    """A user may have made a pod of a check pod's name: preflight does not stop for it, and the run leaves it."""
+    objects = next(text for path, text in deployer.texts().items() if path != deployer.CLUSTER_ROLE)
+
+    assert "Pod" not in {row["kind"] for row in yaml.safe_load(objects)["_preflight_known_objects"]}

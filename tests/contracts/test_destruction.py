@@ -40,6 +40,7 @@ EXPLAINED: Final = {
     "roles/node_image/tasks/archive_node.yml: Remove images of components that an interrupted run left": CACHE,
     "roles/node_image/tasks/archive_node.yml: Remove what the node image was made of": CACHE,
     "roles/node_image/tasks/archive_python.yml: Remove what the Python base image was made of": CACHE,
+    "roles/node_image/tasks/argo_cd.yml: Remove the module": CACHE,
     "roles/node_image/tasks/go.yml: Remove what interrupted builds left": CACHE,
     "roles/node_image/tasks/go_wheel.yml: Remove what an interrupted run left": CACHE,
     "roles/node_image/tasks/pull_kubectl.yml: Remove the container": "made two tasks before, and named by its id",

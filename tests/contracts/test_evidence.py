@@ -40,16 +40,17 @@ def pod(namespace: str, name: str, on: str, number: int, *, scheduler: str = "gp
     """Return a running pod with one container."""
     return {
         "kind": "Pod",
-        "metadata": {"namespace": namespace, "name": name, "uid": UID.format(number)},
+        "metadata": {"namespace": namespace, "name": name, "uid": UID.format(number), "labels": {"pod-revision": "7"}},
         "spec": {"nodeName": on, "schedulerName": scheduler, "containers": [{"name": "check"}]},
         "status": {
+            "phase": "Running",
             "containerStatuses": [
                 {
                     "ready": True,
                     "image": "docker.io/library/check:1",
                     "imageID": "docker.io/library/import@sha256:abc",
                 }
-            ]
+            ],
         },
     }
 
@@ -148,6 +149,78 @@ def test_pod_of_another_scheduler_is_wrong_where_it_happens_to_fit() -> None:
     item(found, "gpu-scheduler-check-2")["spec"]["schedulerName"] = "default-scheduler"
 
     assert verdicts(found, answers()) == {"gpu-scheduler-check-2": "placed by default-scheduler"}
+
+
+def users(found: Json, name: str, **annotations: str) -> Json:
+    """Make the pod of that name a user's, with these annotations in place of ours. Return it."""
+    chosen = item(found, name)
+    chosen["metadata"] |= {"labels": {"app": "mine"}, "annotations": annotations}
+    return chosen
+
+
+@pytest.mark.promise("up-3")
+@pytest.mark.parametrize(
+    ("line", "expected", "verdict"),
+    [
+        pytest.param("1=gpu-c:2", "gpu-c:2", "wrong node", id="another node"),
+        pytest.param("1=node2:7", "node2:7", "wrong devices", id="other devices"),
+        pytest.param("0=node1:0\n1=node2:2", "node2:2", "ok", id="as its map says"),
+    ],
+)
+def test_a_users_pod_of_the_same_name_is_compared_with_its_own_map(line: str, expected: str, verdict: str) -> None:
+    """The row says that it is a user's. A wrong placement of it refutes ours too."""
+    found = cluster()
+    users(found, "webhook-test-1", **{"gpu-scheduling-map": line})
+
+    rows = evidence.proof(found, EXPECTED, answers(), "gpu-scheduler")
+
+    (row,) = (row for row in rows if row["name"] == "webhook-test-1")
+    assert row["expected"] == f"{expected} (its own map: a user's pod)"
+    assert row["verdict"] == verdict
+    assert evidence.wrong(rows) == ([] if verdict == "ok" else [row])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "status", "scheduler", "code", "reason"),
+    [
+        ({"gpu-scheduling-map": "7=node2:2"}, "Running", "gpu-scheduler", 0, "its map has no line for it"),
+        ({"gpu-scheduling-map": "any text"}, "Running", "gpu-scheduler", 0, "its map has no line for it"),
+        ({}, "Running", "gpu-scheduler", 0, "its map has no line for it"),
+        ({"gpu-scheduling-map": "1=node2:2"}, "Pending", "gpu-scheduler", 1, "it does not run"),
+        ({"gpu-scheduling-map": "1=node2:2"}, "Running", "default-scheduler", 0, "it has another scheduler"),
+        ({"gpu-scheduling-map": "1=node2:2"}, "Running", "gpu-scheduler", 1, "its environment cannot be read"),
+    ],
+    ids=["no line", "unreadable map", "no map", "pending", "another scheduler", "no program to read it"],
+)
+def test_a_users_pod_that_proves_nothing_fails_nothing(
+    annotations: dict[str, str], status: str, scheduler: str, code: int, reason: str
+) -> None:
+    """It is a row that says why, and the play goes on."""
+    found, environments = cluster(), answers()
+    chosen = users(found, "webhook-test-1", **annotations)
+    chosen["status"]["phase"], chosen["spec"]["schedulerName"] = status, scheduler
+    next(answer for answer in environments if answer["item"]["pod"] == "webhook-test-1")["rc"] = code
+
+    rows = evidence.proof(found, EXPECTED, environments, "gpu-scheduler")
+
+    assert verdicts(found, environments) == {"webhook-test-1": f"not proved: {reason}"}
+    assert evidence.wrong(rows) == []
+
+
+def test_a_users_pod_may_name_its_index() -> None:
+    """The annotation decides before the number in the name."""
+    found = cluster()
+    users(found, "webhook-test-1", **{"gpu-scheduling-map": "0=node2:2", "agentaflow.gpu/index": "0"})
+
+    assert verdicts(found, answers()) == {}
+
+
+def test_a_check_pod_is_ours_by_its_name() -> None:
+    """Only the guide's three names may be a user's: a check pod is compared with the inventory's map in any case."""
+    found = cluster()
+    users(found, "gpu-scheduler-check-1", **{"gpu-scheduling-map": "1=node3:2"})["spec"]["nodeName"] = "node3"
+
+    assert verdicts(found, answers()) == {"gpu-scheduler-check-1": "wrong node"}
 
 
 def test_every_container_is_asked() -> None:

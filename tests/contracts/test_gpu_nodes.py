@@ -24,18 +24,26 @@ def node(name: str, devices: int | None = 4, **given: Any) -> Any:
     listed = [] if devices is None else [objects.device(index) for index in range(devices)]
     for index in given.pop("ill", ()):
         listed[index]["health"] = "unhealthy"
+    for index in given.pop("worn", ()):
+        listed[index]["health"] = "degraded"
     alias, arch, plugin = given.pop("alias", None), given.pop("arch", "amd64"), given.pop("plugin", None)
     labels = {"gpu-node-name": alias} if alias else {}
     if given.pop("control_plane", False):
         labels["node-role.kubernetes.io/control-plane"] = ""
-    held = {"names": list(given.pop("held", ())), "unnamed": given.pop("handed_out", 0)}
+    holders = [{"limit": 0, "values": [value], "map": ""} for value in given.pop("held", ())]
+    holders += given.pop("holders", ())
     body = objects.node(name, labels=labels, **given)
     if devices is not None:
         body["metadata"]["annotations"] = objects.inventory(*listed)
     if plugin is not None:
         body["status"]["allocatable"] = {GPU: str(plugin)}
     body["status"]["nodeInfo"] = {"architecture": arch}
-    return {**facts.node_facts(json.loads(json.dumps(body))), "held": held}
+    return {**facts.node_facts(json.loads(json.dumps(body))), "holders": holders}
+
+
+def limited(number: int, *values: str) -> Any:
+    """Return a pod whose limit asks a device plugin for so many devices, as it is read; `values` name those it has."""
+    return {"limit": number, "values": list(values), "map": ""}
 
 
 # case → (the map, the nodes, tolerations, the host's machine, the sentences)
@@ -187,11 +195,67 @@ MAPS: Final[dict[str, tuple[list[Any], str, int, str, list[str]]]] = {
         ["There are free GPUs for 2 lines; 3 were asked for."],
     ),
     "what a device plugin has handed out is left out": (
-        [node("gpu-a", None, plugin=3, handed_out=2)],
+        [node("gpu-a", None, plugin=3, holders=[limited(1), limited(1)])],
         "0=node1:0\n1=node1:1\n",
         0,
         "0=gpu-a:0\n",
         ["There are free GPUs for 1 lines; 2 were asked for."],
+    ),
+    "a device that shows wear is left out": (
+        [node("gpu-a", 2, worn=[0])],
+        "0=gpu-a:0\n",
+        0,
+        "0=gpu-a:1\n",
+        [],
+    ),
+    "names of each kind are of one device": (
+        [node("gpu-a", 4, held=[objects.gpu(0), "1,+2"])],
+        "0=gpu-a:0,1,2\n",
+        0,
+        "0=gpu-a:3\n",
+        [],
+    ),
+    "a UUID where only numbers are known may be any device": (
+        [node("gpu-a", None, plugin=4, held=[objects.gpu(0)]), node("gpu-b", None, plugin=1)],
+        "0=gpu-a:0\n",
+        0,
+        "0=gpu-b:0\n",
+        [],
+    ),
+    "of a pod that says nothing else its map counts, by name and by alias": (
+        [node("gpu-a", 4, alias="big", holders=[{"limit": 0, "values": [], "map": "0=big:0\n1=gpu-a:1\n2=gpu-b:2"}])],
+        "0=node1:0\n",
+        0,
+        "0=gpu-a:2\n",
+        [],
+    ),
+    "a map that cannot be read holds nothing": (
+        [node("gpu-a", 1, holders=[{"limit": 0, "values": [], "map": "nonsense"}])],
+        "0=gpu-a:0\n",
+        0,
+        "0=gpu-a:0\n",
+        [],
+    ),
+    "a limit is only a count where no device plugin is": (
+        [node("gpu-a", 4, holders=[limited(2, "0,1")])],
+        "0=node1:0\n",
+        0,
+        "0=gpu-a:2\n",
+        [],
+    ),
+    "where a device plugin is, the devices of a pod with a limit have numbers of its container": (
+        [node("gpu-a", 4, plugin=4, holders=[limited(1, "0")])],
+        "0=gpu-a:0\n",
+        0,
+        "0=gpu-a:0\n",
+        [],
+    ),
+    "a line without GPUs stays on a node that takes pods": (
+        [node("gpu-a", 1), node("cpu", None), node("off", None, ready=False)],
+        "0=node1:0\n1=cpu:\n2=off:\n",
+        0,
+        "0=gpu-a:0\n1=cpu:\n2=gpu-a:\n",
+        [],
     ),
     "nodes that take no check pods are left out": (
         [
@@ -225,6 +289,7 @@ def test_map_is_of_nodes_that_exist(case: str) -> None:
     made = gpu_nodes.map_of_nodes(nodes, present, replicas, TOLERATED)
 
     assert (made["map"], made["differs"], made["notes"], made["error"]) == (text, text != present, notes, "")
+    assert bool(made["change"]) == made["differs"]
     again = gpu_nodes.map_of_nodes(nodes, text, 0, TOLERATED)
     assert (again["map"], again["differs"]) == (text, False)
 
@@ -240,6 +305,21 @@ def test_no_map_is_made_where_no_node_takes_a_pod() -> None:
     )
 
 
+def test_no_map_is_made_where_every_gpu_is_held() -> None:
+    """A worker of whose GPUs nothing is known takes no line while other nodes say what they have."""
+    made = gpu_nodes.map_of_nodes([node("gpu-a", 1, held=["0"]), node("cpu", None)], "0=node1:0\n", 0, [])
+
+    assert not made["differs"]
+    assert "(cpu is without a free GPU, gpu-a is without a free GPU)" in made["error"]
+
+
+def test_change_has_the_lines_of_both_maps() -> None:
+    """A line that stays has no mark; comments are no change."""
+    made = gpu_nodes.map_of_nodes([node("gpu-a")], "# ours\n0=node1:0\n1=gpu-a:3\n", 0, [])
+
+    assert made["change"] == ["- 0=node1:0", "+ 0=gpu-a:0", "  1=gpu-a:3"]
+
+
 def test_present_map_that_is_none_is_an_error() -> None:
     """The parser's own sentence is returned."""
     made = gpu_nodes.map_of_nodes([node("a")], "node1", 0, [])
@@ -247,18 +327,69 @@ def test_present_map_that_is_none_is_an_error() -> None:
     assert made["error"].startswith("gpu_scheduling_map: cannot read placement map, line 1")
 
 
-def test_pods_hold_what_the_scheduler_assigned_and_what_plugins_hand_out() -> None:
-    """Observers and finished pods hold nothing."""
-    assigned = {"agentaflow.gpu/assigned-devices": "0,2"}
-    ours = objects.pod("ours", annotations=assigned, nodeName="a")
-    observer = objects.pod("observer", annotations={**assigned, "agentaflow.gpu/observer": "true"}, nodeName="a")
-    finished = {**objects.pod("done", annotations=assigned, nodeName="a"), "status": {"phase": "Succeeded"}}
-    plugin = objects.pod("plugin", limits={GPU: "2"}, scheduler="default-scheduler", nodeName="b")
+ASSIGNED: Final = {"agentaflow.gpu/assigned-devices": "0,2"}
+KEEP: Final = {**ASSIGNED, "agentaflow.gpu/keep-env": "true"}
+NAMED: Final = "0=a:1\n"
+# case → (the pod, what it says of its devices; nothing where it holds none)
+HOLDERS: Final[dict[str, tuple[Any, dict[str, Any]]]] = {
+    "what the scheduler assigned": (objects.pod("p", NAMED, annotations=ASSIGNED), {"values": ["0,2"]}),
+    "what it assigned goes before the environment": (
+        objects.pod("p", NAMED, objects.literal("7"), annotations=ASSIGNED),
+        {"values": ["0,2"]},
+    ),
+    "what a pod keeps comes on top": (
+        objects.pod("p", NAMED, objects.literal("7"), annotations=KEEP),
+        {"values": ["0,2", "7"]},
+    ),
+    "the map and what a pod keeps, where another scheduler has bound it": (
+        objects.pod("p", NAMED, objects.literal("7"), annotations={"agentaflow.gpu/keep-env": "true"}),
+        {"values": ["7"], "map": NAMED},
+    ),
+    "the environment, where another scheduler has bound it": (
+        objects.pod("p", NAMED, objects.literal("7")),
+        {"values": ["7"]},
+    ),
+    "the map, where nothing else names its devices": (objects.pod("p", NAMED), {"map": NAMED}),
+    "a limit": (objects.pod("p", scheduler="default-scheduler", limits={GPU: "2"}), {"limit": 2}),
+    "a limit of an init container": (
+        objects.pod(
+            "p",
+            scheduler="default-scheduler",
+            limits={GPU: "1"},
+            initContainers=[
+                {"name": "setup", "resources": {"limits": {GPU: "3"}}},
+                {"name": "sidecar", "restartPolicy": "Always", "resources": {"limits": {GPU: "1"}}},
+            ],
+        ),
+        {"limit": 3},
+    ),
+    "a limit of a sidecar": (
+        objects.pod(
+            "p",
+            scheduler="default-scheduler",
+            limits={GPU: "1"},
+            initContainers=[{"name": "sidecar", "restartPolicy": "Always", "resources": {"limits": {GPU: "1"}}}],
+        ),
+        {"limit": 2},
+    ),
+    "an observer": (objects.pod("p", NAMED, annotations={**ASSIGNED, "agentaflow.gpu/observer": "true"}), {}),
+    "a pod that reads an annotation which it does not have": (objects.pod("p", NAMED, objects.reading()), {}),
+    "a pod of another scheduler": (objects.pod("p", NAMED, annotations=ASSIGNED, scheduler="default-scheduler"), {}),
+}
 
-    assert facts.held_devices([ours, observer, finished, plugin]) == {
-        "a": {"names": ["0", "2"], "unnamed": 0},
-        "b": {"names": [], "unnamed": 2},
-    }
+
+@pytest.mark.promise("up-9")
+@pytest.mark.parametrize("case", HOLDERS)
+def test_pods_hold_devices_by_the_rule_of_the_scheduler(case: str) -> None:
+    """A terminating pod holds too; a pod that has finished or has no node holds nothing."""
+    pod, held = HOLDERS[case]
+    bound = {**pod, "spec": {**pod["spec"], "nodeName": "a"}}
+    ending = {**bound, "metadata": {**bound["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    finished = {**bound, "status": {"phase": "Succeeded"}}
+    expected = {"limit": 0, "values": [], "map": "", **held}
+
+    assert facts.holders([pod, finished]) == {}
+    assert facts.holders([bound, ending]) == ({"a": [expected, expected]} if held else {})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"index": null}]', "7"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tests.contracts import roles
 from tests.contracts.loading import load
 from tests.contracts.rendering import rendered
 
@@ -95,6 +96,20 @@ def test_cluster_has_a_control_plane_and_four_named_workers(tmp_path: Path) -> N
 
     assert [each["role"] for each in cluster["nodes"]] == ["control-plane", *["worker"] * 4]
     assert [each["nodeRegistration"]["name"] for each in patches] == ["node1", "node2", "node3", "node4"]
+
+
+def test_kind_config_is_the_cluster_of_the_default_inventory(tmp_path: Path) -> None:
+    """kind-config.yaml has what the role gives kind, without what belongs to a checkout and without kind's defaults."""
+    origin = {"network_exists": True}
+    (cluster,) = rendered(tmp_path, ["kind_cluster"], __kind_cluster_origin=origin, _kind_cluster_source="pull")
+    for each in cluster["nodes"]:
+        (mark,) = each.pop("extraMounts")
+        assert mark["hostPath"] == "/dev/null"
+    # A user gives the name on the command line, and kind has these two values where nobody gives them.
+    assert cluster.pop("name") == "gpu-scheduler"
+    assert cluster.pop("networking") == {"apiServerPort": 0, "disableDefaultCNI": False}
+
+    assert roles.read("kind-config.yaml") == cluster
 
 
 ROWS = {

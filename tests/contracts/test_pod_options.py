@@ -182,11 +182,11 @@ def test_monitor_with_nvml_may_be_privileged_on_openshift(render: Render) -> Non
 
 
 def test_image_is_taken_by_its_digest(render: Render) -> None:
-    """All workloads run the very image, which a node pulls only where it has none (no policy is set)."""
+    """All workloads run the very image, which a node pulls only where it has none."""
     for pod in pods(render("OpenShift"), *WORKLOADS).values():
         (container,) = pod["containers"]
         assert container["image"] == DIGEST
-        assert "imagePullPolicy" not in container
+        assert container["imagePullPolicy"] == "IfNotPresent"
 
 
 def test_webhook_serves_on_the_given_ports(render: Render) -> None:

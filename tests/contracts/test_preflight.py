@@ -33,7 +33,7 @@ ON_EXISTING: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] 
     "nothing is asked of the host": (
         {"kubectl_program": "/bin/true", "preflight_memory_mib": 10**9, "preflight_cache_mib": 10**9},
         ("Cannot read kubeconfig '/nowhere/config' (no such file or directory): set kubeconfig",),
-        ("The host needs", "does not answer"),
+        ("The host needs", "A registry does not answer:"),
     ),
     "kubectl is missing, and an engine to push with": (
         {"kubectl_program": "no-such-kubectl", **PUSHED},

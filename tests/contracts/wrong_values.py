@@ -169,7 +169,11 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "text": ({"pod_options": "linux"}, "pod_options is 'linux': it must be a dictionary with some of the keys"),
         "an unknown key": (
             {"pod_options": {"tolerances": []}},
-            "pod_options has tolerances: its keys are image_pull_secrets, node_selector, tolerations, affinity,",
+            "pod_options has tolerances: its keys are image_pull_policy, image_pull_secrets, node_selector,",
+        ),
+        "a pull policy that is none": (
+            {"pod_options": {"image_pull_policy": "Sometimes"}},
+            "pod_options.image_pull_policy is 'Sometimes': it must be IfNotPresent, Always, Never (example: Always).",
         ),
         "one pull secret as text": (
             {"pod_options": {"image_pull_secrets": "registry"}},

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gpu_scheduler.certificates.issuing import Terms, issue, read_authority
 from gpu_scheduler.names import CA_SECRET
-from gpu_scheduler.renewer.issuing import Terms, issue, read_authority
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

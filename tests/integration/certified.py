@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import trustme
 
+from gpu_scheduler.certificates.issuing import Terms, issue, names_of, read_authority
 from gpu_scheduler.names import CA_SECRET, RENEWER, SERVING_SECRET
-from gpu_scheduler.renewer.issuing import Terms, issue, names_of, read_authority
 from tests import objects
 from tests.integration.command import SCHEDULER, Command
 from tests.integration.control_plane import ControlPlane

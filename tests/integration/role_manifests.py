@@ -61,7 +61,8 @@ def values_of(role: str) -> Object:
     files = [ROLES / role / folder / "main.yml" for folder in ("vars", "defaults")]
     values = {key: value for file in files for key, value in yaml.safe_load(file.read_text(encoding="utf-8")).items()}
     options = {"_common_pod_options": values.get(f"{role}_pod_options", {}), "_common_openshift": False}
-    return {**values, **options, "_common_labels": {}, "_common_selector": {}, "ansible_role_name": role}
+    common = {"_common_labels": {}, "_common_selector": {}, "_common_manager": "ansible", "ansible_role_name": role}
+    return {**values, **options, **common}
 
 
 def rendered(role: str, name: str, values: Object) -> Iterator[Object]:

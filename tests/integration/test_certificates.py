@@ -8,12 +8,16 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import pytest
 import trustme
+import yaml
 from cryptography import x509
 
+from gpu_scheduler.certificates.folder import SECRETS_FILE, Wanted, fill
+from gpu_scheduler.certificates.issuing import Terms, names_of
 from gpu_scheduler.names import CA_SECRET, RENEWER, SERVING_SECRET
 from tests.cluster.plays import Run, run
 from tests.contracts.roles import ROOT
@@ -152,6 +156,23 @@ def test_a_second_run_changes_nothing(site: Site) -> None:
     assert site.renew().returncode == 0
 
     assert site.play().succeeded().changed == {}
+
+
+def test_the_secrets_of_the_verb_are_kept(site: Site, tmp_path: Path) -> None:
+    """A user may go from the file of `gpu-scheduler certificates` to the playbook: it registers that CA."""
+    terms = Terms(names_of(NAME, SYSTEM), 365 * DAY, 30 * DAY)
+    fill(tmp_path, Wanted(SYSTEM, terms, 3650 * DAY), datetime.now(UTC))
+    for body in yaml.safe_load_all((tmp_path / SECRETS_FILE).read_text(encoding="utf-8")):
+        path = f"{SECRETS}/{body['metadata']['name']}?fieldManager=kubectl&force=true"
+        assert site.kube.call("PATCH", path, body, APPLY)[0] == OK
+    before = site.versions()
+
+    site.play().succeeded()
+
+    assert site.versions() == before
+    assert set(site.bundles()) == {(tmp_path / "ca.crt").read_bytes()}
+    site.wait_served(site.secret(SERVING_SECRET)["tls.crt"])
+    site.wait_called()
 
 
 def test_a_new_ca_signs_only_when_it_is_trusted(site: Site) -> None:

@@ -78,6 +78,7 @@ BEYOND: Final[dict[str, Callable[[], Suite]]] = {
     "redeploy": lambda: scenario("redeploy"),
     "healing": lambda: scenario("healing"),
     "existing": lambda: scenario("existing"),
+    "charts": lambda: scenario("charts"),
     "sweeps": _sweeps,
     "long": _long,
     "soak": _soak,

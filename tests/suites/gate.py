@@ -52,7 +52,16 @@ def _check() -> Suite:
         for name in git_files("*.sh", ".ci/run", "requirements/compile")
         if (ROOT / name).read_bytes().startswith(b"#!")
     )
-    typed = ("scheduler/gpu_scheduler", "check", "simulator", "scheduler/tests", "tests", "bench", "requirements")
+    typed = (
+        "scheduler/gpu_scheduler",
+        "check",
+        "simulator",
+        "scheduler/tests",
+        "tests",
+        "bench",
+        "charts",
+        "requirements",
+    )
     return Suite(
         (
             Step("ruff format", ("ruff", "format", "--check", ".")),

@@ -23,6 +23,11 @@ TESTS: Final = ("webhook-test-0", "webhook-test-1", "webhook-test-2")
 ALIAS_LABEL: Final = "gpu-node-name"
 ROLE_LABEL: Final = "node-role.kubernetes.io/"
 ORDER: Final = "PCI_BUS_ID"
+# Role check labels the pods that it makes; one of the guide's names without the label is a user's.
+OWN_LABEL: Final = "pod-revision"
+MAP: Final = "gpu-scheduling-map"
+INDEX: Final = "agentaflow.gpu/index"
+NOT_PROVED: Final = "not proved"
 
 _LINE: Final = re.compile(r"\s*(?P<index>\d+)\s*=\s*(?P<node>[^\s:]+)\s*:(?P<devices>.*)")
 _UID_CELL: Final = re.compile(r"\| [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12} \|")
@@ -64,8 +69,9 @@ def containers(cluster: Json, expected: Iterable[Json]) -> list[Json]:
 
 
 def proof(cluster: Json, expected: Iterable[Json], answers: Iterable[Json], scheduler: str) -> list[Json]:
-    """Return a row for each expected pod: its uid, expected, actual, and the verdict: `ok` or what is wrong.
+    """Return a row for each expected pod: its uid, expected, actual, and the verdict.
 
+    The verdict is `ok`, what is wrong, or why a user's pod proves nothing. A user's pod is compared with its own map.
     `answers` are the results of reading /proc/1/environ in each container, as Ansible's loop returns them.
     """
     pods = _pods(cluster)
@@ -77,11 +83,54 @@ def proof(cluster: Json, expected: Iterable[Json], answers: Iterable[Json], sche
             "namespace": wanted["namespace"],
             "name": wanted["name"],
             "expected": f"{wanted['node']}:{wanted['devices']}",
-            **_verdict(wanted, pod, asked[_key(wanted)], _real_node(cluster, wanted["node"]), scheduler),
+            **(
+                _verdict_on_users(cluster, wanted, pod, asked[_key(wanted)], scheduler)
+                if pod and _is_users(pod)
+                else _verdict(wanted, pod, asked[_key(wanted)], _real_node(cluster, wanted["node"]), scheduler)
+            ),
         }
         for wanted in expected
         for pod in [pods.get(_key(wanted))]
     ]
+
+
+def wrong(rows: Iterable[Json]) -> list[Json]:
+    """Return the rows that refute the placement."""
+    return [row for row in rows if row["verdict"] != "ok" and not row["verdict"].startswith(NOT_PROVED)]
+
+
+def _is_users(pod: Json) -> bool:
+    metadata = pod["metadata"]
+    return metadata["name"] in TESTS and OWN_LABEL not in metadata.get("labels", {})
+
+
+def _verdict_on_users(cluster: Json, wanted: Json, pod: Json, answers: list[Json], scheduler: str) -> Json:
+    """Compare a user's pod with the line of its own map. Without one to compare with, it proves nothing."""
+    slot = _own_line(pod)
+    unproved = {
+        "it has another scheduler": pod["spec"].get("schedulerName") != scheduler,
+        "its map has no line for it": not slot,
+        "it does not run": pod["status"].get("phase") != "Running",
+        "its environment cannot be read": any(answer.get("rc") != 0 for answer in answers),
+    }
+    reason = next((reason for reason, holds in unproved.items() if holds), "")
+    if reason or not slot:
+        uid, verdict = pod["metadata"]["uid"], f"{NOT_PROVED}: {reason}"
+        return {"uid": uid, "expected": "nothing", "actual": "a user's pod", "verdict": verdict}
+    node, devices = slot
+    own = {**wanted, "node": node, "devices": devices}
+    row = _verdict(own, pod, answers, _real_node(cluster, node), scheduler)
+    return {"expected": f"{node}:{devices} (its own map: a user's pod)", **row}
+
+
+def _own_line(pod: Json) -> tuple[str, str] | None:
+    """Return node and devices of the pod's own line, if its map has one that can be read."""
+    annotations = pod["metadata"].get("annotations", {})
+    index = annotations.get(INDEX, pod["metadata"]["name"].rpartition("-")[2])
+    try:
+        return read_map(annotations.get(MAP, "")).get(int(index))
+    except (AnsibleFilterError, ValueError):
+        return None
 
 
 def _verdict(wanted: Json, pod: Json | None, answers: list[Json], node: str, scheduler: str) -> Json:
@@ -233,5 +282,6 @@ class FilterModule:
             system_pods,
             table,
             tells,
+            wrong,
         )
         return {f"evidence_{function.__name__}": function for function in functions}

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
 Given = dict[str, Any]
 
-OPTIONS: Final = ("image_pull_secrets", "node_selector", "tolerations", "affinity", "priority_class", "resources")
+OPTIONS: Final = (
+    "image_pull_policy",
+    "image_pull_secrets",
+    "node_selector",
+    "tolerations",
+    "affinity",
+    "priority_class",
+    "resources",
+)
 ROLES: Final = ("scheduler", "webhook", "controller", "monitor", "certificates")
 FLAGS: Final = ("openshift", "webhook_host_network")
 PORTS: Final = ("webhook_port", "webhook_http_port")
@@ -26,6 +34,7 @@ SUBDOMAIN: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 SUBDOMAIN_RULE: Final = "must be lower-case letters, digits, hyphens and dots, a letter or digit at both ends"
 LABEL_VALUE: Final = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 QUANTITY: Final = r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
+PULL_POLICIES: Final = ("IfNotPresent", "Always", "Never")
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 AFFINITIES: Final = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 TOLERATION: Final = "(example: [{key: nvidia.com/gpu, operator: Exists}])"
@@ -47,6 +56,9 @@ def pod_options(given: Given) -> Iterator[str]:
         return
     for key in sorted(map(str, set(options) - {*OPTIONS})):
         yield f"pod_options has {key}: its keys are {', '.join(OPTIONS)} (example: {{image_pull_secrets: [registry]}})."
+    policy = options.get("image_pull_policy") or "IfNotPresent"
+    if policy not in PULL_POLICIES:
+        yield f"pod_options.image_pull_policy is '{policy}': it must be {', '.join(PULL_POLICIES)} (example: Always)."
     yield from _pull_secrets(options.get("image_pull_secrets") or [])
     yield from _node_selector(options.get("node_selector") or {})
     yield from _tolerations("pod_options.tolerations", options.get("tolerations") or [])

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gpu_scheduler.cli.completion import completion, kubectl_words, prepare
 from gpu_scheduler.cli.options import run_command, verb
+from gpu_scheduler.cli.verbs.certificates import certificates
 from gpu_scheduler.cli.verbs.generate import generate_gpu_mapping, generate_template
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
 from gpu_scheduler.cli.verbs.strategy import strategy
@@ -35,6 +36,7 @@ def add_verbs(app: typer.Typer) -> None:
     for function in (status, nodes, workloads, submit, strategy, watch, health, generate_gpu_mapping):
         app.command(function.__name__.replace("_", "-"))(verb(function))
     app.command("generate-template")(generate_template)
+    app.command("certificates")(certificates)
     app.command("completion")(completion)
 
 
@@ -70,13 +72,21 @@ def _options(
 
 
 @app.command()
-def run(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def run(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    leader_elect: Annotated[
+        Literal["true", "false"],
+        typer.Option(help="Elect a leader; false only if no other scheduler of these pods runs: two give GPUs twice."),
+    ] = "true",
+) -> None:
     """Schedule pods: watch, decide, bind; one of the replicas leads."""
     from gpu_scheduler.process.lifecycle import main_loop
     from gpu_scheduler.scheduler.run import run_scheduler
     from gpu_scheduler.settings import RunSettings
 
-    main_loop(RunSettings, lambda settings: run_scheduler(settings, kubeconfig, context))
+    elects = leader_elect == "true"
+    main_loop(RunSettings, lambda settings: run_scheduler(settings, kubeconfig, context, leader_elect=elects))
 
 
 @app.command()
@@ -112,11 +122,27 @@ def monitor(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
 @app.command()
 def renew(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Renew the webhook's certificate if it is due, then end."""
+    from gpu_scheduler.certificates.renewer import run_renewer
     from gpu_scheduler.process.lifecycle import main_loop
-    from gpu_scheduler.renewer.run import run_renewer
     from gpu_scheduler.settings import RenewerSettings
 
     main_loop(RenewerSettings, lambda settings: run_renewer(settings, kubeconfig, context))
+
+
+@app.command()
+def issue(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    secrets_only: Annotated[  # noqa: FBT002 - typer makes an option of it
+        bool, typer.Option("--secrets-only", help="Leave the webhook's registrations alone: there may be none yet.")
+    ] = False,
+) -> None:
+    """Make the webhook's CA and certificate where they are missing, let the API server trust the CA, then end."""
+    from gpu_scheduler.certificates.issuer import run_issuer
+    from gpu_scheduler.process.lifecycle import main_loop
+    from gpu_scheduler.settings import IssuerSettings
+
+    main_loop(IssuerSettings, lambda settings: run_issuer(settings, kubeconfig, context, secrets_only=secrets_only))
 
 
 add_verbs(app)
@@ -127,6 +153,7 @@ _PROGRAMS: dict[str, Callable[[], None]] = {
     "controller": controller,
     "monitor": monitor,
     "renew": renew,
+    "issue": issue,
 }
 
 

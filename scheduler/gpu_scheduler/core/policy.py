@@ -1,4 +1,4 @@
-"""The operator's settings that hold for all pods."""
+"""What the operator has set, and which rights the scheduler lacks, for all pods."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,9 +18,15 @@ class Sharing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The operator's settings that a decision reads."""
+    """The operator's settings, and the missing rights, that a decision reads."""
 
     scheduler_name: str = names.SCHEDULER_NAME
     sharing: Sharing = Sharing.SAME_WORKLOAD
     utilization_goal: int = 80
     """Percent. A strategy gives no pod to a device whose utilization is higher."""
+    unread_storage: str = ""
+    """The rights to read claims, volumes and storage classes that are missing, as text; empty if none is."""
+    unwritten_claims: str = ""
+    """The right to write the selected node into a claim, as text, if it is missing; otherwise empty."""
+    unread_monitors: bool = False
+    """Whether the right to read the monitors' Leases is missing: whether their readings are current is unknown then."""

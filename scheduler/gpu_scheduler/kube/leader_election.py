@@ -232,6 +232,38 @@ class LeaderElector:
         return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+class NoLeaderElection:
+    """Always leads, without a Lease, for an operator who runs one scheduler only: it has a LeaderElector's methods."""
+
+    def __init__(self, identity: str) -> None:
+        """`identity` is the name of this process in the Bindings that it writes."""
+        self.identity = identity
+        self.elected = asyncio.Event()
+        self.tried = asyncio.Event()
+
+    def may_write(self) -> bool:
+        """Return True: nobody else leads."""
+        return True
+
+    @property
+    def leading(self) -> bool:
+        """True from the start on."""
+        return self.elected.is_set()
+
+    async def run(self) -> None:
+        """Lead until cancelled."""
+        self.elected.set()
+        self.tried.set()
+        log.warning(
+            "Leading without an election: another scheduler of the same pods would give GPUs twice",
+            extra={"identity": self.identity},
+        )
+        await asyncio.Event().wait()
+
+    async def release(self) -> None:
+        """Do nothing: there is no Lease."""
+
+
 class LeaseLock:
     """The Lease in the API server; compare-and-set by resourceVersion."""
 

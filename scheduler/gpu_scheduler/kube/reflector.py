@@ -97,7 +97,10 @@ class Reflector(Generic[T]):
             try:
                 if self._version is None or self._wanted_list > self._finished_lists:
                     await self._list()
-                await self._watch_until_interrupted()
+                if self._resource.list_interval:
+                    await self._wait_for_next_list()
+                else:
+                    await self._watch_until_interrupted()
             except ExpiredError:
                 log.info("The resource version has expired: listing again", extra=self._resource.log_fields())
                 self._version = None
@@ -133,6 +136,12 @@ class Reflector(Generic[T]):
         with suppress(TimeoutError):
             await asyncio.wait_for(waking.wait(), seconds)
 
+    async def _wait_for_next_list(self) -> None:
+        """Wait instead of watching; a call of `relist` ends the wait at once."""
+        await self._pause(min(self._resource.list_interval, self._timings.idle_limit), None)
+        self._wanted_list = self._begun_lists + 1
+        self._progressed = True
+
     async def _treat_as_empty(self, error: Exception) -> None:
         """Treat a resource without access as empty. Log it once; requests for it continue."""
         self._last_response = self._clock()
@@ -150,7 +159,8 @@ class Reflector(Generic[T]):
         first = not self._known and not self.synced.is_set()
         version = await self._read_pages(found, _number(self._version), self._apply if first else None)
         await self._settle(found, version, number)
-        log.info("Listed", extra=self._resource.log_fields(objects=len(found), version=version))
+        if first or not self._resource.list_interval:
+            log.info("Listed", extra=self._resource.log_fields(objects=len(found), version=version))
 
     async def _settle(self, found: dict[str, T], version: str | None, number: int) -> None:
         """Apply `found` as one difference: deletions first, so that their holds are released."""

@@ -56,7 +56,7 @@ class ClusterCache:
         self._wall = wall
         self._foreign_pods: dict[str, ForeignPod] = {}
         self._monitor_leases = MonitorLeases()
-        volumes = Volumes()
+        volumes = Volumes(policy.unread_storage, policy.unwritten_claims)
         self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy)
         self.nodes = self._handler(self._node_applied, self._node_forgotten)
         self.monitors = self._handler(self._monitor_applied, self._monitor_forgotten)
@@ -138,21 +138,31 @@ class ClusterCache:
         return self._handler(take, drop)
 
     def _node_applied(self, node: Node) -> ClusterEvents:
-        if node.stale != self._monitor_leases.stale(node.name):
+        if node.stale != self._is_stale(node):
             node = replace(node, stale=not node.stale)
         self.journal.received(InputKind.NODE, node)
         return self.cluster.nodes.apply(node) | self.cluster.ledger.apply_node(node)
+
+    def _is_stale(self, node: Node) -> bool:
+        """Whether its readings may be old. A Lease that may not be read cannot show that they are current."""
+        return node.monitored if self._unread(node.name) else self._monitor_leases.stale(node.name)
+
+    def _unread(self, node: str) -> bool:
+        """Whether a Lease of the node's monitor may exist that cannot be read."""
+        return self.cluster.policy.unread_monitors and not self._monitor_leases.known(node)
 
     def _node_forgotten(self, node: Node) -> ClusterEvents:
         self.journal.received(InputKind.NODE, node, gone=True)
         return self.cluster.nodes.forget(node.name) | self.cluster.ledger.forget_node(node.name)
 
     def _monitor_applied(self, lease: MonitorLease) -> ClusterEvents:
+        first_read = self._unread(lease.node)
         changed = self._monitor_leases.seen(lease, now=self._clock(), wall=self._wall())
-        return self._refresh_node(lease.node) if changed else frozenset()
+        return self._refresh_node(lease.node) if changed or first_read else frozenset()
 
     def _monitor_forgotten(self, lease: MonitorLease) -> ClusterEvents:
-        return self._refresh_node(lease.node) if self._monitor_leases.gone(lease.node) else frozenset()
+        changed = self._monitor_leases.gone(lease.node)
+        return self._refresh_node(lease.node) if changed or self._unread(lease.node) else frozenset()
 
     def _refresh_node(self, name: str) -> ClusterEvents:
         """Apply the node again, after its monitor's Lease has made it stale or current."""

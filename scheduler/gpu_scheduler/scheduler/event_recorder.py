@@ -95,7 +95,7 @@ class _PendingNotice:
     condition_due: bool
     answered: asyncio.Event
     since: float
-    event_due: bool = True
+    event_due: bool
     tries: int = 0
 
     @property
@@ -121,14 +121,19 @@ class ApiEventRecorder(EventRecorder):
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         busy: Callable[[], bool] = lambda: False,
         may_write: Callable[[], bool] = lambda: True,
+        events: bool = True,
+        conditions: bool = True,
     ) -> None:
         """`controller` is the scheduler's name and `instance` this replica, as events report them.
 
         `may_write` tells whether this replica leads for certain. It is called right before a condition is sent.
         While the binds are `busy` with all the requests that they may have in flight, notices wait: it is worth more
-        that a pod runs sooner than that an event comes sooner.
+        that a pod runs sooner than that an event comes sooner. `events` and `conditions` tell what it has the right to
+        write; the rest is never sent.
         """
         self._api = api
+        self._events = events
+        self._conditions = conditions
         self._busy = busy
         self._may_write = may_write
         self._stopping = False
@@ -145,6 +150,9 @@ class ApiEventRecorder(EventRecorder):
         """Queue the notice, see EventRecorder. False if its queue is full, or if no condition may be written."""
         if self._stopping and notice.condition is not None:
             return False
+        condition_due = self._conditions and notice.condition is not None
+        if not (self._events or condition_due):
+            return True
         key = (pod.uid, notice.reason)
         earlier = self._undelivered.get(key)
         if earlier is None:
@@ -158,7 +166,7 @@ class ApiEventRecorder(EventRecorder):
         # Named as client-go names events: the object's name, then a number that never repeats.
         event = f"{pod.name[:200]}.{time.time_ns():x}"
         self._undelivered[key] = _PendingNotice(
-            pod, notice, event, self._wall(), notice.condition is not None, answered, now
+            pod, notice, event, self._wall(), condition_due, answered, now, self._events
         )
         return True
 

@@ -17,10 +17,11 @@ from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.http.client import connect
-from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings
+from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings, NoLeaderElection
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import new_registry, read_gauges, read_labelled_gauge
+from gpu_scheduler.scheduler.access import Use, find_denied
 from gpu_scheduler.scheduler.binder import ApiBinder, ApiVolumeBinder
 from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.journal import FileJournal, JournalError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.ledger.availability import GpuCount
     from gpu_scheduler.kube.http.client import ApiClient
+    from gpu_scheduler.scheduler.access import Denied
     from gpu_scheduler.settings import RunSettings
 
 # Seconds. A stop may take 5. The time that drain and release leave is for notices that had to wait for binds.
@@ -43,6 +45,8 @@ RELEASE = 1.0
 STOP = 4.5
 # Seconds. A loop that is late by more is stuck, not slow: every await in it has a much shorter time-out.
 STUCK = 60.0
+# Without one of these rights, no claim of a pod can be checked.
+STORAGE = (Use.CLAIMS, Use.VOLUMES, Use.CLASSES)
 
 log = logging.getLogger(__name__)
 
@@ -50,28 +54,39 @@ log = logging.getLogger(__name__)
 class SchedulerProcess:
     """One running scheduler and its parts."""
 
-    def __init__(
-        self, settings: RunSettings, api: ApiClient, *, clocks: Clocks | None = None, identity: str | None = None
+    def __init__(  # noqa: PLR0913 - what tests turn, each with its default
+        self,
+        settings: RunSettings,
+        api: ApiClient,
+        *,
+        clocks: Clocks | None = None,
+        identity: str | None = None,
+        denied: Denied | None = None,
+        leader_elect: bool = True,
     ) -> None:
-        """Wire all parts; they send no request before `serve`. Each replica must have its own `identity`."""
+        """Wire all parts; they send no request before `serve`. Each replica must have its own `identity`.
+
+        `denied` are the rights that are missing.
+        """
         self._settings = settings
         self._api = api
+        denied = denied or {}
         clocks = clocks or Clocks()
         identity = identity or f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
-        policy = Policy(settings.scheduler_name, Sharing(settings.gpu_sharing), settings.gpu_utilization_goal)
+        policy = Policy(
+            settings.scheduler_name,
+            Sharing(settings.gpu_sharing),
+            settings.gpu_utilization_goal,
+            unread_storage="; ".join(str(denied[use]) for use in STORAGE if use in denied),
+            unwritten_claims=str(denied.get(Use.SELECTED_NODES, "")),
+            unread_monitors=Use.MONITORS in denied,
+        )
         path = settings.decision_journal
         self._journal = None if path is None else FileJournal(path, policy)
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
-        self.leadership = LeaderElector(
-            LeaseLock(api, namespace=settings.kubernetes_namespace, name=names.LEASE),
-            name=names.LEASE,
-            namespace=settings.kubernetes_namespace,
-            identity=identity,
-            timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
-            heartbeat_age=lambda: self.scheduler.heartbeat_age,
-            clock=clocks.elapsed,
-            wall=clocks.wall,
-        )
+        self.leadership: LeaderElector | NoLeaderElection = NoLeaderElection(identity)
+        if leader_elect:
+            self.leadership = self._elector(identity, clocks)
         self.event_recorder = ApiEventRecorder(
             api,
             controller=settings.scheduler_name,
@@ -79,6 +94,8 @@ class SchedulerProcess:
             wall=clocks.wall,
             busy=lambda: self.scheduler.busy,
             may_write=self.leadership.may_write,
+            events=Use.EVENTS not in denied,
+            conditions=Use.CONDITIONS not in denied,
         )
         metrics = SchedulerMetrics(self.registry, settings.scheduler_name)
         self.scheduler = Scheduler(
@@ -103,8 +120,21 @@ class SchedulerProcess:
             wall=lambda: clocks.wall().timestamp(),
             poll_watches=api.poll_watches,
         )
-        self.watches = Watches(api, self.scheduler, settings, clocks.elapsed, self._journal)
+        self.watches = Watches(api, self.scheduler, settings, clocks.elapsed, self._journal, denied=denied)
         self._totals = GpuTotals()
+
+    def _elector(self, identity: str, clocks: Clocks) -> LeaderElector:
+        settings = self._settings
+        return LeaderElector(
+            LeaseLock(self._api, namespace=settings.kubernetes_namespace, name=names.LEASE),
+            name=names.LEASE,
+            namespace=settings.kubernetes_namespace,
+            identity=identity,
+            timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
+            heartbeat_age=lambda: self.scheduler.heartbeat_age,
+            clock=clocks.elapsed,
+            wall=clocks.wall,
+        )
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Run until `stop`. FatalError if a part ends by itself, ListenError if the port is taken."""
@@ -241,8 +271,14 @@ class SchedulerProcess:
         return self.registry
 
 
-async def run_scheduler(settings: RunSettings, kubeconfig: str | None, context: str | None) -> None:
-    """Serve until SIGTERM or SIGINT. UsageError if the kubeconfig, the port or the journal cannot be used."""
+async def run_scheduler(
+    settings: RunSettings, kubeconfig: str | None, context: str | None, *, leader_elect: bool = True
+) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    UsageError if the kubeconfig, the port or the journal cannot be used, or if a right is missing without which the
+    scheduler must not start.
+    """
     stop = stop_on_signals()
     try:
         agent = f"{names.SCHEDULER_NAME}/{own_version()}"
@@ -250,7 +286,8 @@ async def run_scheduler(settings: RunSettings, kubeconfig: str | None, context: 
     except ClientConfigError as error:
         raise UsageError(str(error)) from error
     try:
-        await SchedulerProcess(settings, api).serve(stop)
+        denied = None if kubeconfig is None else await find_denied(api, settings, leader_elect=leader_elect)
+        await SchedulerProcess(settings, api, denied=denied, leader_elect=leader_elect).serve(stop)
     except (ListenError, JournalError) as error:
         raise UsageError(str(error)) from error
     finally:

@@ -14,6 +14,7 @@ from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
 from gpu_scheduler.kube.objects.storage import read_claim, read_class, read_volume
 from gpu_scheduler.kube.resource import Resource
 from gpu_scheduler.process.reflectors import Reflectors, by_name, by_path, by_uid
+from gpu_scheduler.scheduler.access import NODES_INTERVAL, Missing, Use
 from gpu_scheduler.scheduler.config_maps import read_limits, read_strategy
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.kube.resource import EventHandler
+    from gpu_scheduler.scheduler.access import Denied
     from gpu_scheduler.scheduler.journal import FileJournal
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler
     from gpu_scheduler.settings import RunSettings
@@ -39,17 +41,24 @@ FOREIGN_POD_PAUSE = 0.1
 class Watches(Reflectors):
     """The watches of the scheduler."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tests turn, each with its default
         self,
         api: ApiClient,
         scheduler: Scheduler,
         settings: RunSettings,
         clock: Callable[[], float] = time.monotonic,
         journal: FileJournal | None = None,
+        *,
+        denied: Denied | None = None,
     ) -> None:
-        """Register all watches; they send no request before `parts` run. `journal` records which versions are read."""
+        """Register all watches; they send no request before `parts` run. `journal` records which versions are read.
+
+        A resource that `denied` says to leave out is not watched, and counts as empty.
+        """
         super().__init__(api, settings.watch_idle_limit, clock)
         self._journal = journal
+        denied = denied or {}
+        self._left_out = {use for use, right in denied.items() if right.missing is Missing.LEAVE_OUT}
         cache, ours = scheduler.cache, f"spec.schedulerName={settings.scheduler_name}"
         # Of other schedulers' pods, only those that use resources of a node: bound and not finished.
         others = (
@@ -63,11 +72,14 @@ class Watches(Reflectors):
         # Optional: in a cluster without monitors, the scheduler has no permission to read their Leases.
         monitors = Resource("monitors", leases, None, read_monitor_lease, by_name, optional=True, pause=LEASE_PAUSE)
         # Nodes and other schedulers' pods come before our pods: an early decision reads them.
-        self.watch(Resource("nodes", "/api/v1/nodes", None, read_node, by_name), cache.nodes)
+        nodes = Resource("nodes", "/api/v1/nodes", None, read_node, by_name)
+        if Use.NODE_CHANGES in denied:
+            nodes = replace(nodes, list_interval=NODES_INTERVAL)
+        self.watch(nodes, cache.nodes)
         self.watch(monitors, cache.monitors)
         self.watch(Resource("settings", config_maps, settings_alone, read_strategy, by_name), scheduler.settings)
         # Not optional: without permission to read the limits, the scheduler must not lift them. So it decides nothing
-        # before they are listed.
+        # before they are listed. Only an operator who elects no leader may leave them out.
         self.watch(Resource("limits", config_maps, limits_alone, read_limits, by_name), scheduler.limits)
         self.watch(
             Resource("foreign_pods", "/api/v1/pods", others, read_foreign_pod, by_uid, pause=FOREIGN_POD_PAUSE),
@@ -80,6 +92,8 @@ class Watches(Reflectors):
 
     def watch(self, resource: Resource[T], observer: EventHandler[T]) -> None:
         """Deliver each change of the resource to `observer`. The journal, if any, records which versions are read."""
+        if resource.name in self._left_out:
+            return
         if self._journal is not None:
             resource = replace(resource, read=self._journal.reading(resource.name, resource.read))
         super().watch(resource, observer)

@@ -22,6 +22,7 @@ COMMANDS = (
         "controller",
         "monitor",
         "renew",
+        "issue",
         "status",
         "nodes",
         "workloads",
@@ -30,7 +31,7 @@ COMMANDS = (
         "watch",
         "health",
     ),
-    *("generate-template", "generate-gpu-mapping", "completion"),
+    *("generate-template", "generate-gpu-mapping", "certificates", "completion"),
 )
 
 
@@ -76,6 +77,12 @@ def test_the_first_log_line_names_version_and_commit() -> None:
         (("run",), {"LOG_LEVEL": "LOUD"}, 'cannot use LOG_LEVEL "LOUD": '),
         (("run",), {}, "cannot reach a cluster through a service account: "),
         (("run", "--kubeconfig", "/nowhere"), {}, "cannot reach a cluster through kubeconfig /nowhere: no such file"),
+        (
+            ("run", "--leader-elect=no"),
+            {},
+            "cannot run gpu-scheduler run: invalid value for '--leader-elect': 'no' is not",
+        ),
+        (("run", "--leader-elect=false"), {}, "cannot reach a cluster through a service account: "),
         (("controller",), {}, "cannot reach a cluster through a service account: "),
         (("controller",), {"RENEW_DEADLINE": "20s"}, "cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION "),
         (("webhook",), {"CERTIFICATE_DIR": "/nowhere"}, "cannot read the serving certificate: "),
@@ -84,6 +91,18 @@ def test_the_first_log_line_names_version_and_commit() -> None:
         (("renew",), {}, "cannot reach a cluster through a service account: "),
         (("renew",), {"SERVING_DAYS": "30"}, 'cannot use RENEW_DAYS, SERVING_DAYS "30, 30": the first must be less'),
         (("renew",), {"RENEW_DAYS": "0"}, 'cannot use RENEW_DAYS "0": must be a number of days, 1 to 3650'),
+        (("issue",), {}, "cannot reach a cluster through a service account: "),
+        (("issue", "--secrets-only"), {}, "cannot reach a cluster through a service account: "),
+        (
+            ("issue",),
+            {"CA_DAYS": "394"},
+            'cannot use CA_DAYS "394": it must be at least SERVING_DAYS + RENEW_DAYS, 395',
+        ),
+        (
+            ("issue",),
+            {"REGISTRATION_TIMEOUT": "2"},
+            'cannot use REGISTRATION_TIMEOUT "2": must be a positive Go duration',
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

@@ -281,3 +281,34 @@ def test_deleted_objects_are_forgotten() -> None:
 def _what(found: Unschedulable | Selection | None) -> str:
     assert isinstance(found, Unschedulable)
     return found.what
+
+
+def test_a_missing_right_to_read_storage_is_named() -> None:
+    """What cannot be read may exist: the message does not say that the claim is missing. Other pods pass."""
+    known = Volumes(unread="list, watch persistentvolumeclaims")
+
+    assert known.filter(pod(), NODE) is None
+    assert known.filter(pod("data", "logs"), NODE) == Unschedulable(
+        Reason.VOLUME_NOT_BOUND,
+        "cannot check claim default/data: this scheduler has no right to list, watch persistentvolumeclaims",
+        "let an administrator grant it, then start the scheduler again; its log says how",
+        changed("data"),
+    )
+
+
+def test_a_missing_right_to_select_a_node_is_named() -> None:
+    """A claim with a selected node needs no write, and neither does one that is bound."""
+    known = Volumes(unwritten="patch persistentvolumeclaims")
+    known.class_applied(LATE)
+    known.volume_applied(ANYWHERE)
+    for each in (of_class("data", LATE), of_class("selected", LATE, "node1"), claim("bound", ANYWHERE)):
+        known.claim_applied(each)
+
+    assert known.filter(pod("bound"), NODE) is None
+    assert isinstance(known.filter(pod("selected"), NODE), Selection)
+    assert known.filter(pod("bound", "selected", "data"), NODE) == Unschedulable(
+        Reason.VOLUME_NOT_BOUND,
+        "cannot choose node node1 for claim default/data: this scheduler has no right to patch persistentvolumeclaims",
+        "let an administrator grant it, then start the scheduler again; its log says how",
+        changed("data"),
+    )

@@ -7,7 +7,7 @@ import pytest
 
 from gpu_scheduler.kube.elapsed import elapsed_clock
 from gpu_scheduler.kube.http.client import NoResponseError
-from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseLostError, LeaseTimings
+from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseLostError, LeaseTimings, NoLeaderElection
 from gpu_scheduler.kube.objects.leases import MAX_KEPT, Lease, LeaseMeta, LeaseSpec
 from tests.kube.server import Reply, connected, until
 from tests.objects import Object
@@ -501,3 +501,20 @@ async def test_a_lease_of_unusual_size_is_written_without_the_fields_of_others()
         await leases.write(lease)
 
         assert set(server.asked("PUT")[0].body["metadata"]) == {"name", "namespace", "resourceVersion"}
+
+
+@pytest.mark.clock("real")
+async def test_without_an_election_it_leads_from_its_start() -> None:
+    """It may write at any time, and a release changes nothing."""
+    alone = NoLeaderElection("me")
+    leading = [alone.leading]
+
+    task = asyncio.create_task(alone.run())
+    await alone.elected.wait()
+
+    assert alone.tried.is_set()
+    await alone.release()
+    leading.append(alone.leading)
+    assert (leading, alone.may_write(), task.done()) == ([False, True], True, False)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -146,3 +146,11 @@ def test_no_value_removes_the_device(values: dict[str, Any]) -> None:
     assert [device.index for device in node.inventory.devices] == [7]
     assert (0 <= reading.used <= 2**40, 0 <= reading.utilization <= 100) == (True, True)
     assert reading.health is values.get("health") if values.get("health") in [*Health] else Health.HEALTHY
+
+
+@pytest.mark.parametrize(("annotations", "monitored"), [({}, False), ({"agentaflow.gpu/last-update": ""}, True)])
+def test_a_node_that_a_monitor_wrote_is_known(annotations: dict[str, str], *, monitored: bool) -> None:
+    """An operator lists only the devices; a monitor also writes the time of its reading."""
+    metadata = {"name": "node1", "annotations": {"agentaflow.gpu/devices": "[]", **annotations}}
+
+    assert read_node(msgspec.json.encode({"metadata": metadata}))[1].monitored is monitored

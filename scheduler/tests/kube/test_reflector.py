@@ -75,12 +75,14 @@ EXPIRED: Object = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "m
 
 @asynccontextmanager
 async def reflecting(
-    pace: ReflectorTimings = QUICK, *, optional: bool = False
+    pace: ReflectorTimings = QUICK, *, optional: bool = False, list_interval: float = 0.0
 ) -> AsyncIterator[tuple[FakeServer, Reflector[str], RecordingHandler]]:
     """Yield the server, a running reflector that watches it, and the reflector's event handler."""
     async with connected() as (server, api):
         handler = RecordingHandler()
-        resource = Resource("things", PATH, "spec.kind=ours", read, named, optional=optional)
+        resource = Resource(
+            "things", PATH, "spec.kind=ours", read, named, optional=optional, list_interval=list_interval
+        )
         reflector = Reflector(api, resource, handler, timings=pace)
         task = asyncio.create_task(_start(reflector, server))
         try:
@@ -467,3 +469,40 @@ async def test_a_denied_required_resource_is_not_synced() -> None:
         await until(lambda: len(server.asked("GET")) == 3)
 
         assert not reflector.synced.is_set()
+
+
+async def test_a_resource_that_may_not_be_watched_is_listed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only differences reach the handler, and only the first list is logged. No watch is tried."""
+    log = Log()
+    monkeypatch.setattr(reflector_module, "log", log)
+    async with reflecting(list_interval=0.01) as (server, reflector, handler):
+        server.on("GET", PATH, page(7, thing("a", 1), thing("b", 2)), Reply(500), page(9, thing("b", 9), thing("c", 8)))
+
+        await until(lambda: len(server.asked("GET")) > 5)
+
+        assert handler.calls == ["+a@1", "+b@2", "-a@1", "+b@9", "+c@8"]
+        assert log.messages == ["Listed", "Watching failed"]
+        assert server.asked("WATCH") == []
+        assert reflector.silence < QUICK.idle_limit
+
+
+async def test_a_relist_does_not_wait_for_the_next_list() -> None:
+    """A new leader lists at once, however long the interval is."""
+    async with reflecting(list_interval=60) as (server, reflector, handler):
+        server.on("GET", PATH, page(7, thing("a", 1)), page(8, thing("a", 8)))
+        await reflector.synced.wait()
+
+        async with asyncio.timeout(limit(3)):
+            await reflector.relist()
+
+        assert handler.calls == ["+a@1", "+a@8"]
+        assert len(server.asked("GET")) == 2
+
+
+async def test_an_interval_is_never_longer_than_a_watch_may_be_silent() -> None:
+    """Otherwise readiness would take the pause for a server that does not answer."""
+    quick = ReflectorTimings(idle_limit=0.05)
+    async with reflecting(quick, list_interval=60) as (server, _, _):
+        server.on("GET", PATH, page(7))
+
+        await until(lambda: len(server.asked("GET")) == 3)

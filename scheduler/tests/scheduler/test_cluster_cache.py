@@ -1,5 +1,7 @@
 from typing import TypeVar
 
+import pytest
+
 from gpu_scheduler.core.cluster_events import (
     Aspect,
     ClusterEvent,
@@ -113,11 +115,13 @@ def test_a_ledger_is_rebuilt_however_long_the_maps_are() -> None:
 class MonitoredNode:
     """A cluster cache with one node of four devices, and a clock that only the test moves; it is noon."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy | None = None, *, monitored: bool = True) -> None:
         self.now = 1000.0
         self.events: set[ClusterEvent] = set()
-        self.cache = ClusterCache(Policy(), self.events.update, clock=lambda: self.now, wall=lambda: 1809172800.0)
-        self.cache.nodes.applied(node("node1", inventory=counted(4)))
+        self.cache = ClusterCache(
+            policy or Policy(), self.events.update, clock=lambda: self.now, wall=lambda: 1809172800.0
+        )
+        self.cache.nodes.applied(node("node1", inventory=counted(4), monitored=monitored))
 
     def renew(self, renewed: str = "2027-05-01T12:00:00Z", name: str = "node1") -> None:
         """Renew the monitor's Lease."""
@@ -209,3 +213,30 @@ def test_another_strategy_or_ledger_changes_nothing_else() -> None:
     assert (before.strategy, cache.cluster.strategy) == (Strategy.LEAST_UTILIZED, Strategy.BEST_FIT)
     assert cache.cluster.nodes is before.nodes
     assert cache.cluster.candidates is not before.candidates
+
+
+@pytest.mark.promise("steer-4")
+@pytest.mark.parametrize(("monitored", "denied"), [(False, False), (False, True), (True, False)])
+def test_a_node_without_a_lease_is_not_stale(*, monitored: bool, denied: bool) -> None:
+    """Neither one whose devices an operator has listed, nor one whose monitor is gone."""
+    assert not MonitoredNode(Policy(unread_monitors=denied), monitored=monitored).stale
+
+
+@pytest.mark.promise("steer-4")
+def test_a_reading_whose_lease_may_not_be_read_is_stale() -> None:
+    """Nothing shows that it is current. When the right is granted, the Leases decide."""
+    monitored = MonitoredNode(Policy(unread_monitors=True))
+    stale = [monitored.stale]
+
+    monitored.events.clear()
+    monitored.renew()
+    stale.append(monitored.stale)
+    assert monitored.events == {HEALTH}
+    monitored.later(45)
+    stale.append(monitored.stale)
+    monitored.renew("2027-05-01T12:02:30Z")
+    stale.append(monitored.stale)
+    monitored.cache.monitors.forgotten(MonitorLease("node1", None, 45))
+    stale.append(monitored.stale)
+
+    assert stale == [True, False, True, False, True]

@@ -391,3 +391,23 @@ async def test_a_pod_of_megabytes_is_recorded_once_and_not_read() -> None:
         await recorder.flush(1)
 
         assert [request.method for request in server.requests] == ["PATCH", "POST"]
+
+
+@pytest.mark.parametrize(("events", "conditions"), [(True, False), (False, True), (False, False)])
+async def test_what_it_has_no_right_to_write_is_never_sent(*, events: bool, conditions: bool) -> None:
+    """The rest is. What was not written counts as recorded, so that nothing is tried again."""
+    async with connected() as (server, api):
+        server.on("PATCH", STATUS, Reply())
+        server.on("POST", EVENTS, Reply(201))
+        recorder = ApiEventRecorder(
+            api, controller="gpu-scheduler", instance="replica-0", events=events, conditions=conditions
+        )
+        task = asyncio.create_task(recorder.run())
+
+        assert all([recorder.record(POD, waiting("GpuHeld: …")), recorder.record(POD, SCHEDULED)])
+        await recorder.flush(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+        assert len(server.asked("PATCH")) == conditions
+        assert len(server.asked("POST")) == 2 * events

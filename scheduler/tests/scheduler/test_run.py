@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -21,6 +22,7 @@ from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.process import lifecycle
 from gpu_scheduler.process.lifecycle import FatalError, UsageError
 from gpu_scheduler.scheduler import event_recorder
+from gpu_scheduler.scheduler.access import Missing, needed_rights
 from gpu_scheduler.scheduler.ports import EventType, Notice
 from gpu_scheduler.scheduler.run import SchedulerProcess, run_scheduler
 from gpu_scheduler.settings import RunSettings, WebhookSettings
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 # The package's `run` is the command; this is its module.
 WIRING = import_module("gpu_scheduler.scheduler.run")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-system/leases"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
 PATHS = ("nodes", "persistentvolumeclaims", "persistentvolumes")
 MONITORS = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
@@ -434,3 +437,62 @@ async def test_a_webhook_that_cannot_serve_is_bad_input(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match="WEBHOOK_PORT"):
             await run_webhook(answering(tmp_path, webhook_port=port))
+
+
+DENIED = {
+    right.use: right
+    for right in needed_rights(RunSettings(kubernetes_namespace="gpu-scheduler-system"), leader_elect=False)
+    if right.missing is not Missing.REFUSE
+}
+
+
+@pytest.mark.promise("lead-8")
+async def test_without_optional_rights_it_is_ready_and_sends_nothing_that_needs_them() -> None:
+    """The right to list the monitors' Leases alone is tried again."""
+    given = settings()
+    async with connected() as (server, api):
+        server.on("GET", "/api/v1/nodes", items())
+        server.on("GET", MONITORS, Reply(403))
+        server.on("GET", "/api/v1/pods", items(RUNNING))
+        server.on("WATCH", "/api/v1/pods", Watch())
+        replica, stop = SchedulerProcess(given, api, denied=DENIED, leader_elect=False), asyncio.Event()
+        task = asyncio.create_task(replica.serve(stop))
+        await until(lambda: task.done() or replica.scheduler._heartbeat is not None)
+        assert await ask(f"http://127.0.0.1:{given.http_port}/readyz") == (200, "ok")
+        assert replica.leadership.leading
+        stop.set()
+        await task
+
+        assert {each.path for each in server.requests} == {"/api/v1/nodes", "/api/v1/pods", MONITORS}
+        assert server.asked("WATCH", "/api/v1/nodes") == []
+
+
+async def test_a_pod_of_the_installation_starts_without_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only with a kubeconfig the API server is asked which rights are missing."""
+    async with connected() as (server, api):
+        script(server)
+        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
+
+        task = asyncio.create_task(run_scheduler(settings(), None, None))
+        await until(lambda: server.asked("POST", LEASES))
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(task, limit(10))
+
+        assert server.asked("POST", REVIEWS) == []
+
+
+@pytest.mark.promise("lead-8")
+async def test_without_the_rights_that_it_must_have_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sends questions only. Without an election, the sentence names no Lease."""
+    for leader_elect in (True, False):
+        async with connected() as (server, api):
+            server.on("POST", REVIEWS, Reply(201, {"status": {"allowed": False}}))
+            server.on("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", Reply(403))
+            server.on("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", Reply(403))
+            monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
+
+            with pytest.raises(UsageError, match='cannot schedule as "USER": it may not list, watch pods; ') as error:
+                await run_scheduler(settings(), "kubeconfig", None, leader_elect=leader_elect)
+
+            assert ("--leader-elect=false" in str(error.value)) is leader_elect
+            assert len(server.asked("POST")) == len(server.requests)

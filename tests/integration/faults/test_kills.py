@@ -216,8 +216,11 @@ def sweep(plane: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[Sw
 
 
 def _begins_with(kind: Kind) -> bool:
-    """Return whether a scheduler makes this call during its start: a read, or the creation of its Lease."""
-    return kind[0] in {"GET", WATCH} or kind == MAKES_LEASE
+    """Return whether a scheduler makes this call during its start.
+
+    It is a read, a question about its rights, or the creation of its Lease.
+    """
+    return kind[0] in {"GET", WATCH} or "reviews" in kind[1] or kind == MAKES_LEASE
 
 
 def _kinds_of(seen: Iterable[Seen]) -> Iterable[Kind]:

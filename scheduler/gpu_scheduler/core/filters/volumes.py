@@ -77,10 +77,12 @@ class Selection:
 class Volumes:
     """The cluster's claims, volumes and storage classes."""
 
-    __slots__ = ("_claims", "_classes", "_volumes")
+    __slots__ = ("_claims", "_classes", "_unread", "_unwritten", "_volumes")
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, unread: str = "", unwritten: str = "") -> None:
+        """Start empty. `unread` and `unwritten` are the missing rights to storage, see Policy."""
+        self._unread = unread
+        self._unwritten = unwritten
         self._claims: dict[str, VolumeClaim] = {}
         self._volumes: dict[str, Volume] = {}
         self._classes: dict[str, StorageClass] = {}
@@ -114,6 +116,8 @@ class Volumes:
 
         Return None if all are ready.
         """
+        if pod.claims and self._unread:
+            return _not_permitted(f"{pod.ref.namespace}/{pod.claims[0]}", "check", self._unread)
         answers = [self._ask(f"{pod.ref.namespace}/{name}", node) for name in dict.fromkeys(pod.claims)]
         obstacles = [answer for answer in answers if isinstance(answer, Unschedulable)]
         if obstacles:
@@ -124,6 +128,10 @@ class Volumes:
             return None
         unschedulable = _awaited(awaited, node)
         unselected = tuple(claim.name for claim in awaited if claim.selected_node is None)
+        if unselected and self._unwritten:
+            return _not_permitted(
+                f"{pod.ref.namespace}/{unselected[0]}", f"choose node {node.name} for", self._unwritten
+            )
         return Selection(unselected, node.name, unschedulable)
 
     def _ask(self, key: str, node: Node) -> Unschedulable | VolumeClaim | None:
@@ -205,6 +213,11 @@ def _awaited(claims: list[VolumeClaim], node: Node) -> Unschedulable:
 
 def _not_bound(claim: str, what: str, remedy: str, *cured_by: ClusterEvent) -> Unschedulable:
     return Unschedulable(Reason.VOLUME_NOT_BOUND, what, remedy, frozenset({_claim_changed(claim), *cured_by}))
+
+
+def _not_permitted(claim: str, action: str, right: str) -> Unschedulable:
+    what = f"cannot {action} claim {claim}: this scheduler has no right to {right}"
+    return _not_bound(claim, what, "let an administrator grant it, then start the scheduler again; its log says how")
 
 
 def _claim_changed(key: str) -> StorageChanged:

@@ -50,6 +50,10 @@ class MonitorLeases:
         watched = self._watched.get(node)
         return watched is not None and watched.stale
 
+    def known(self, node: str) -> bool:
+        """Whether the Lease of the node's monitor has been seen."""
+        return node in self._watched
+
     def seen(self, lease: MonitorLease, *, now: float, wall: float) -> bool:
         """Store a Lease. Return whether the node became stale or is no longer stale.
 

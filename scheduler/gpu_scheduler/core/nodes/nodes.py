@@ -38,6 +38,8 @@ class Node:
     """What its monitor last read, by device index."""
     stale: bool = False
     """Its monitor has not renewed its Lease in time: the state of its devices is unknown."""
+    monitored: bool = False
+    """A monitor wrote its devices and their readings; otherwise an operator or a device plugin did."""
 
 
 _ASPECT_VALUES: Final[Mapping[Aspect, Callable[[Node], object]]] = {

@@ -87,7 +87,8 @@ def node_value(node: NodeObject) -> Node:
     meta, spec, status = node.metadata, node.spec or NodeSpec(), node.status or NodeStatus()
     gpus = {key: given for key, given in (status.capacity or {}).items() if key == names.GPU_RESOURCE}
     advertised = amounts(gpus).get(names.GPU_RESOURCE)
-    listed = (meta.annotations or {}).get(names.DEVICES)
+    annotations = meta.annotations or {}
+    listed = annotations.get(names.DEVICES)
     inventory, readings = (None, {}) if listed is None else _read_inventory(listed)
     if inventory is None and advertised:
         inventory = counted(advertised)
@@ -102,6 +103,7 @@ def node_value(node: NodeObject) -> Node:
         inventory=inventory,
         advertised=advertised,
         readings=readings,
+        monitored=names.LAST_UPDATE in annotations,
     )
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpu_scheduler.kube.objects.decoding import decode_object
-from gpu_scheduler.kube.objects.meta import ReadStruct, Version
+from gpu_scheduler.kube.objects.meta import ReadStruct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class SecretMeta(ReadStruct):
+    resource_version: str | None = None
+    annotations: dict[str, str] | None = None
+
+
 class Secret(ReadStruct):
-    metadata: Version
+    metadata: SecretMeta
     # msgspec decodes base64 here.
     data: dict[str, bytes] | None = None
 
@@ -25,6 +31,17 @@ _secrets = msgspec.json.Decoder(Secret)
 def read_secret(body: bytes | bytearray) -> Secret:
     """Decode a Secret. Raise msgspec.DecodeError if it is none."""
     return decode_object(_secrets, body)
+
+
+def new_secret(metadata: Mapping[str, Any], kind: str, data: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return a Secret of type `kind` as a manifest."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": dict(metadata),
+        "type": kind,
+        "data": {name: b64encode(value).decode() for name, value in data.items()},
+    }
 
 
 def patch_secret(version: str | None, data: Mapping[str, bytes]) -> bytes:

@@ -1,0 +1,140 @@
+"""A stolen token of the issuer, which only manifests leave in a cluster: what it can do, and what not."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import trustme
+
+from gpu_scheduler.names import CA_SECRET, ISSUER, SERVING_SECRET
+from tests.attacks.installed_cluster import refusal
+from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.integration.role_manifests import COLLECTIONS, rendered, values_of
+from tests.integration.webhook_process import COLLECTIONS as REGISTRATIONS
+from tests.integration.webhook_process import NAME
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.attacks.installed_cluster import InstalledCluster
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
+
+SYSTEM: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
+SECRETS: Final = f"{SYSTEM}/secrets"
+OTHER: Final = "registry-password"
+CHANGE: Final = {"data": {"tls.key": "c3B5"}}
+PATHS: Final = COLLECTIONS | {
+    kind: f"/apis/admissionregistration.k8s.io/v1/{kind.lower()[:-1]}{ending}"
+    for kind, ending in (("ValidatingAdmissionPolicy", "ies"), ("ValidatingAdmissionPolicyBinding", "gs"))
+}
+MUTATING: Final = REGISTRATIONS["MutatingWebhookConfiguration"]
+
+
+@pytest.fixture(scope="module")
+def stolen(cluster: InstalledCluster) -> Iterator[KubeClient]:
+    """A client with the issuer's token, beside the webhook's two Secrets and one of somebody else."""
+    made = []
+    objects = rendered("certificates", "issuing/job", values_of("certificates"))
+    for body in (one for one in objects if one["kind"] in PATHS):
+        cluster.kube.create(PATHS[body["kind"]], body)
+        made.append(f"{PATHS[body['kind']]}/{body['metadata']['name']}")
+    for name in (CA_SECRET, SERVING_SECRET, OTHER):
+        cluster.kube.create(SECRETS, {"metadata": {"name": name}, "data": {"tls.key": "a2V5"}})
+        made.append(f"{SECRETS}/{name}")
+    client = cluster.account(ISSUER)
+    eventually("its rights count", lambda: client.call("GET", f"{MUTATING}/{NAME}")[0] == 200)
+    eventually("the policy is in force", lambda: _patch(client, {"failurePolicy": "Ignore"})[0] >= 400)
+    yield client
+    for path in made:
+        cluster.kube.delete(path)
+
+
+RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
+    "reads another Secret of its namespace": ("GET", f"{SECRETS}/{OTHER}", None),
+    "reads a Secret of another namespace": ("GET", f"/api/v1/namespaces/default/secrets/{CA_SECRET}", None),
+    "lists Secrets": ("GET", SECRETS, None),
+    "makes a Secret in another namespace": (
+        "POST",
+        "/api/v1/namespaces/default/secrets",
+        {"metadata": {"name": "spy"}},
+    ),
+    "changes the CA": ("PATCH", f"{SECRETS}/{CA_SECRET}", CHANGE),
+    "deletes the CA, to make one of another type": ("DELETE", f"{SECRETS}/{CA_SECRET}", None),
+    "deletes the serving pair": ("DELETE", f"{SECRETS}/{SERVING_SECRET}", None),
+    "changes another Secret": ("PATCH", f"{SECRETS}/{OTHER}", CHANGE),
+    "registers a webhook of its own": ("POST", MUTATING, {"metadata": {"name": "spy"}, "webhooks": []}),
+    "changes the registration of others": ("PATCH", f"{MUTATING}/others", {}),
+    "unregisters the webhook": ("DELETE", f"{MUTATING}/{NAME}", None),
+    "reads pods": ("GET", "/api/v1/pods", None),
+    "makes a pod": ("POST", f"{SYSTEM}/pods", {"metadata": {"name": "spy"}}),
+    "asks for another account's token": (
+        "POST",
+        f"{SYSTEM}/serviceaccounts/gpu-scheduler/token",
+        {"spec": {"audiences": []}},
+    ),
+    "grants itself a right": ("PATCH", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ISSUER}", {"rules": []}),
+}
+
+
+@pytest.mark.parametrize("what", RIGHTS)
+def test_a_stolen_token_has_no_other_right(stolen: KubeClient, what: str) -> None:
+    """RBAC refuses all other requests."""
+    method, path, body = RIGHTS[what]
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+
+    refused = refusal(stolen.call(method, path, body, content))
+
+    assert f'User "system:serviceaccount:{SYSTEM_NAMESPACE}:{ISSUER}" cannot ' in refused
+
+
+def test_a_stolen_token_reads_no_token_of_another_account(stolen: KubeClient) -> None:
+    """It may make a Secret that gets another account's token, but not read it: the names that it may read are taken."""
+    token: Object = {
+        "metadata": {"name": "spy", "annotations": {"kubernetes.io/service-account.name": "gpu-scheduler"}},
+        "type": "kubernetes.io/service-account-token",
+    }
+
+    stolen.call("POST", SECRETS, token)
+    taken = stolen.call("POST", SECRETS, {**token, "metadata": {**token["metadata"], "name": SERVING_SECRET}})
+
+    assert refusal(stolen.call("GET", f"{SECRETS}/spy"))
+    assert taken[0] == 409
+
+
+def _patch(stolen: KubeClient, entry: Object) -> tuple[int, Object]:
+    body = {"webhooks": [{"name": "mutate.gpu-scheduler.agentaflow.io", **entry}]}
+    return stolen.call("PATCH", f"{MUTATING}/{NAME}?dryRun=All", body, "application/strategic-merge-patch+json")
+
+
+@pytest.mark.promise("hook-7")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"failurePolicy": "Ignore"},
+        {"clientConfig": {"service": None, "url": "https://spy.example.com/mutate"}},
+        {"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]},
+        {
+            "name": "mutate.spy.example.com",
+            "clientConfig": {"url": "https://spy.example.com/mutate"},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        },
+    ],
+    ids=["lets pods pass without a review", "asks another address", "asks about any object", "adds a webhook"],
+)
+def test_a_stolen_token_changes_nothing_but_the_cas(stolen: KubeClient, entry: Object) -> None:
+    """A policy limits the right, which RBAC cannot."""
+    message = refusal(_patch(stolen, entry))
+
+    assert "cannot change a registration as the issuer of certificates but for the CAs to trust" in message
+
+
+def test_a_stolen_token_changes_whom_the_api_server_trusts(stolen: KubeClient) -> None:
+    """That is its work."""
+    bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+
+    assert _patch(stolen, {"clientConfig": {"caBundle": bundle}})[0] == 200

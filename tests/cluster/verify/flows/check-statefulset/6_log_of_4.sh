@@ -1,1 +1,0 @@
-kubectl logs gpu-scheduler-check-4

@@ -1,2 +1,0 @@
-cd gpu-scheduler
-python3 scheduler.py
