@@ -97,7 +97,8 @@ def run_playbook(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ansible-playbook against the test cluster and return its output, whatever its exit status."""
     command = ("ansible-playbook", *arguments, "-e", "@tests/cluster/vars.yml")
     # YAML results and no colour, so that the test can search the output that a user would read.
-    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
+    # molecule forces colour.
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit(600), check=False
     )
