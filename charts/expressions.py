@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
+
+from jinja2.filters import do_default
 
 # Characters of Unicode's private use, which no template of ours has: text filters pass them through unchanged.
 _OPEN, _CLOSE, _LINE = "\ue000", "\ue001", "\ue002"
@@ -26,7 +28,7 @@ class Expression:
     """An expression of Helm's language."""
 
     code: str
-    is_list_of_strings: bool = field(default=False)
+    is_list_of_strings: bool = False
 
     def __str__(self) -> str:
         """Return what the template's text has in the value's place until `helm_text` puts the expression there."""
@@ -80,11 +82,17 @@ def code_of(value: object) -> str:
 
 
 def _text_code(text: str) -> str:
-    texts, codes = _TOKEN.split(text)[::2], _TOKEN.findall(text)
+    texts, codes = _parts(text)
     if not codes:
         return _quoted(text)
     pattern = "%v".join(part.replace("%", "%%") for part in texts)
     return f"(printf {_quoted(pattern)} {' '.join(codes)})"
+
+
+def _parts(text: str) -> tuple[list[str], list[str]]:
+    """Return the texts around the expressions, and the expressions between them."""
+    parts = _TOKEN.split(text)
+    return parts[::2], parts[1::2]
 
 
 def _quoted(text: str) -> str:
@@ -104,7 +112,7 @@ def to_json(value: object) -> str:
             return "[" + ", ".join(map(to_json, value)) + "]"
         case str():
             # Only what stands between expressions is text of ours.
-            texts, codes = _TOKEN.split(value)[::2], _TOKEN.findall(value)
+            texts, codes = _parts(value)
             escaped = [_quoted(text)[1:-1] for text in texts]
             places = [str(Expression(code)) for code in codes]
             return '"' + "".join(part for pair in zip(escaped, [*places, ""], strict=True) for part in pair) + '"'
@@ -129,8 +137,6 @@ def default(value: object, other: object = "", also_falsy: bool = False) -> obje
     """Return `other` where there is no value, as Jinja's filter; Helm's takes an empty value for none."""
     if isinstance(value, Expression):
         return Expression(f"(default {code_of(other)} {value.code})")
-    from jinja2.filters import do_default  # noqa: PLC0415 - beside its only use
-
     return do_default(value, other, also_falsy)
 
 

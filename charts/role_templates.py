@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
-import jinja2.nativetypes
 import yaml
 from jinja2 import nodes
 from jinja2.runtime import Context
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROLES: Final = Path(__file__).resolve().parents[1] / "roles"
-_COMPARISONS: Final = {"eq": lambda one, other: one == other, "ne": lambda one, other: one != other}
 
 
 def rendered(role: str, template: str, inputs: Mapping[str, object]) -> str:
@@ -72,7 +70,6 @@ class _Environment(jinja2.Environment):
             bool=lambda value: value,
             hash=lambda value, _: Expression(f"{value.code} | sha256sum"),
             to_nice_yaml=lambda value, **_: Expression(f"toYaml {value.code}"),
-            length=_length,
         )
         self.globals.update(
             {
@@ -100,17 +97,9 @@ class _Environment(jinja2.Environment):
         stripped = text.strip()
         if stripped.startswith("{{") and stripped.endswith("}}") and "{{" not in stripped[2:]:
             compiled = self.from_string(f"{{% set value = {stripped[2:-2]} %}}")
-            module = compiled.make_module(_all_of(variables))
+            module = compiled.make_module(variables.get_all())
             return module.__dict__["value"]
-        return self.from_string(text).render(_all_of(variables))
-
-
-def _all_of(variables: _Variables) -> dict[str, object]:
-    return {**variables.parent, **variables.vars}
-
-
-def _length(value: Any) -> object:
-    return Expression(f"(len {value.code})") if isinstance(value, Expression) else len(value)
+        return self.from_string(text).render(variables.get_all())
 
 
 class _Conditions(NodeTransformer):
@@ -127,7 +116,7 @@ class _Conditions(NodeTransformer):
         self.generic_visit(node)
         return self._branches(node.test, node.body, node.else_)
 
-    def visit_For(self, node: nodes.For) -> list[nodes.Node]:  # noqa: N802
+    def visit_For(self, node: nodes.For) -> list[nodes.Node]:  # noqa: N802 - likewise
         """Return the loop, run once for a list that is not known yet."""
         self.generic_visit(node)
         name = next(self._names)
@@ -139,22 +128,22 @@ class _Conditions(NodeTransformer):
             nodes.Output([_call("_end", _load(name))]),
         ]
 
-    def visit_CondExpr(self, node: nodes.CondExpr) -> nodes.Node:  # noqa: N802
+    def visit_CondExpr(self, node: nodes.CondExpr) -> nodes.Node:  # noqa: N802 - likewise
         """Return a call that chooses."""
         self.generic_visit(node)
         return _call("_chosen", node.test, node.expr1, node.expr2 or nodes.Const(""))
 
-    def visit_And(self, node: nodes.And) -> nodes.Node:  # noqa: N802
+    def visit_And(self, node: nodes.And) -> nodes.Node:  # noqa: N802 - likewise
         """Return a call."""
         self.generic_visit(node)
         return _call("_both", node.left, node.right)
 
-    def visit_Or(self, node: nodes.Or) -> nodes.Node:  # noqa: N802
+    def visit_Or(self, node: nodes.Or) -> nodes.Node:  # noqa: N802 - likewise
         """Return a call."""
         self.generic_visit(node)
         return _call("_either", node.left, node.right)
 
-    def visit_Not(self, node: nodes.Not) -> nodes.Node:  # noqa: N802
+    def visit_Not(self, node: nodes.Not) -> nodes.Node:  # noqa: N802 - likewise
         """Return a call."""
         self.generic_visit(node)
         return _call("_not", node.node)
