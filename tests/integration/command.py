@@ -106,7 +106,9 @@ class Command:
 
     def lines(self) -> list[Object]:
         """Return the JSON lines of its log."""
-        return [json.loads(line) for line in self.process.output().splitlines() if line.startswith("{")]
+        # The process may be writing the last line at this moment: what stands after the last newline is not read.
+        whole = self.process.output().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def logged(self, text: str) -> bool:
         """Return whether the event of a log line contains `text`."""
