@@ -102,9 +102,11 @@ async def read_installation(api: ApiClient, namespace: str) -> Installation:
         _get(api, namespace, ("/api/v1", "configmaps", names.LIMITS), read_limits),
     )
     env = {} if deployment is None else _environment(deployment)
+    goal = env.get("GPU_UTILIZATION_GOAL", "")
     policy = Policy(
         env.get("SCHEDULER_NAME") or names.SCHEDULER_NAME,
         _word(Sharing, env.get("GPU_SHARING")) or Sharing.SAME_WORKLOAD,
+        int(goal) if goal.isdecimal() else Policy().utilization_goal,
     )
     strategy, source = _strategy(None if config is None else config[1], env)
     # Without a strategy in the ConfigMap, the Deployment's environment may set one.

@@ -89,9 +89,11 @@ async def take_snapshot(api: ApiClient, policy: Policy) -> Snapshot:
     `unread` says if the user may not list the monitors' Leases. UnlistedError if the API server refuses a list.
     """
     listed, pods, (leases, unread) = await asyncio.gather(
-        list_all(api, "nodes", "/api/v1/nodes", read_node), pods_of(api, policy.scheduler_name), _monitor_leases(api)
+        list_all(api, "nodes", "/api/v1/nodes", read_node),
+        pods_of(api, policy.scheduler_name),
+        read_monitor_leases(api),
     )
-    silent = _silent(leases)
+    silent = silent_monitors(leases, wall=time.time())
     nodes = [replace(each.node, stale=each.node.name in silent) for each in listed]
     foreign_pods: list[ForeignPod] = []
     if any(node.advertised is not None for node in nodes):
@@ -137,7 +139,7 @@ def others(scheduler_name: str) -> str:
     return f"spec.schedulerName!={scheduler_name},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
-async def _monitor_leases(api: ApiClient) -> tuple[list[MonitorLease], str]:
+async def read_monitor_leases(api: ApiClient) -> tuple[list[MonitorLease], str]:
     """List the monitors' Leases. If the user may not, return none, and the sentence about the missing right."""
     try:
         leases = await list_all(api, "the monitors' Leases", LEASES, read_monitor_lease, empty={NOT_FOUND})
@@ -146,9 +148,12 @@ async def _monitor_leases(api: ApiClient) -> tuple[list[MonitorLease], str]:
     return [each for _, each in leases], ""
 
 
-def _silent(leases: Iterable[MonitorLease]) -> dict[str, str]:
-    """Return the nodes whose monitor has not renewed its Lease in time, and when it last did."""
-    monitor_leases, wall = MonitorLeases(), time.time()
+def silent_monitors(leases: Iterable[MonitorLease], *, wall: float) -> dict[str, str]:
+    """Return the nodes whose monitor has not renewed its Lease in time by `wall`, and when it last did.
+
+    `wall` is in seconds since the epoch.
+    """
+    monitor_leases = MonitorLeases()
     return {each.node: each.renewed or "" for each in leases if monitor_leases.seen(each, now=0.0, wall=wall)}
 
 
