@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tests.integration.feasibility_case import Case
     from tests.integration.remedies import Remedy
+    from tests.objects import Object
 
 WAITING_PODS: Final = int(os.environ.get("CROWD", "2000"))
 """How many pods wait. Suite sweeps sets CROWD to 10,000."""
@@ -76,6 +77,15 @@ def beside(with_waiting_pods: Waiting, request: pytest.FixtureRequest) -> Iterat
     namespace.clear()
 
 
+def _own_events(namespace: Namespace) -> list[Object]:
+    """Return the events that the API server itself records: those about a Service or a ServiceCIDR."""
+    items: list[Object] = []
+    for kind in ("Service", "ServiceCIDR"):
+        _, found = namespace.kube.call("GET", f"/api/v1/events?fieldSelector=involvedObject.kind={kind}")
+        items += found["items"]
+    return items
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.promise("text-8", "wait-2")
 def test_each_of_the_waiting_pods_was_decided_once_and_reported_once(
@@ -89,7 +99,9 @@ def test_each_of_the_waiting_pods_was_decided_once_and_reported_once(
     namespace, command, _ = with_waiting_pods
     done, lost = requests(namespace.kube, codes="2"), command.count("Writing a notice got no answer")
 
-    assert (done["POST events"], namespace.count_events()) == (WAITING_PODS + 1, WAITING_PODS + 1)
+    # On a busy machine the API server reports of its own Service too, in namespace default.
+    own = len(_own_events(namespace))
+    assert (done["POST events"] - own, namespace.count_events()) == (WAITING_PODS + 1, WAITING_PODS + 1)
     assert WAITING_PODS <= done["PATCH pods/status"] <= WAITING_PODS + lost
     assert _settled(command) == WAITING_PODS + 1
     waiting = command.metric('scheduler_pending_pods{queue="unschedulable"}')
