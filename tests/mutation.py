@@ -34,6 +34,8 @@ PURE_TESTS: Final = (
     "controller/test_gpu_workload.py",
     "controller/test_gpu_node_status.py",
     "monitor/test_readings.py",
+    "cli/doctor/test_examine.py",
+    "cli/doctor/healthy.py",
 )
 HELPERS: Final = (ROOT / "tests/waiting.py", ROOT / "tests/placements.py", TESTS / "steps.py")
 """The files that those tests import."""

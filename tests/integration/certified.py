@@ -57,9 +57,13 @@ class Load:
 class Certified:
     """The control plane and the webhook, which serves as soon as there is a pair."""
 
-    def __init__(self, folder: Path) -> None:
-        """Start the control plane. The namespace has the Service by which the API server finds the webhook here."""
+    def __init__(self, folder: Path, **env: str) -> None:
+        """Start the control plane. The namespace has the Service by which the API server finds the webhook here.
+
+        `env` are further variables of the webhook.
+        """
         self._folder = folder
+        self._env = env
         self._tls = folder / "tls"
         self.port = free_port()
         self._ending = threading.Event()
@@ -88,7 +92,7 @@ class Certified:
         certificate, key = made.cert_pem.bytes(), made.private_key_pem.bytes()
         ca = {"ca.crt": certificate, "ca.key": key, "previous.crt": b"", "tls.crt": certificate, "tls.key": key}
         self.store(CA_SECRET, ca, type="Opaque")
-        self.store(SERVING_SECRET, self._pair(200 * DAY), type="kubernetes.io/tls")
+        self.store(SERVING_SECRET, self.pair(200 * DAY), type="kubernetes.io/tls")
         values = {**values_of("webhook"), "_webhook_ca_bundle": base64.b64encode(certificate).decode()}
         for body in rendered("webhook", "registrations", values):
             for one in body["webhooks"]:
@@ -118,12 +122,13 @@ class Certified:
 
     def serve_pair(self, left: timedelta) -> bytes:
         """Store a pair with so much time left, wait until it is served, and return its certificate."""
-        pair = self._pair(left)
+        pair = self.pair(left)
         self.store(SERVING_SECRET, pair)
         self.wait_served(pair["tls.crt"])
         return pair["tls.crt"]
 
-    def _pair(self, left: timedelta) -> dict[str, bytes]:
+    def pair(self, left: timedelta) -> dict[str, bytes]:
+        """Return a pair of the CA with so much time left."""
         terms = Terms(names_of(NAME, SYSTEM), left, timedelta())
         return issue(read_authority(self.secret(CA_SECRET)), terms, datetime.now(UTC))
 
@@ -232,5 +237,6 @@ class Certified:
                     "CERTIFICATE_DIR": str(self._tls),
                     "WEBHOOK_PORT": str(self.port),
                     "CERTIFICATE_POLL": "200ms",
+                    **self._env,
                 }
                 self.webhook = Command(self._folder, "webhook-0", ["webhook"], own)

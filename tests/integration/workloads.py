@@ -37,19 +37,24 @@ def controller_plane(folder: Path) -> ControlPlane:
     """Start a control plane with our CRDs, the RBAC of role controller and the guard policies. The caller stops it."""
     plane = control_plane(folder, GUARDED_OWNERS)
     try:
-        files = ROOT / "roles" / "crds" / "files"
-        for name in KINDS:
-            plane.kube.create(DEFINITIONS, yaml.safe_load((files / f"{name}.yaml").read_text()))
-        for body in yaml.safe_load_all((files / "rights.yaml").read_text()):
-            plane.kube.create(CLUSTER_ROLES, body)
-        for collection, body in rights_of("controller"):
-            plane.kube.create(collection, body)
-        eventually("both are served", lambda: all(plane.kube.call("GET", f"{API}/{name}")[0] == 200 for name in KINDS))
-        policies.guard(plane)
+        prepare_controller(plane)
     except BaseException:
         plane.stop()
         raise
     return plane
+
+
+def prepare_controller(plane: ControlPlane) -> None:
+    """Create our CRDs, the RBAC of role controller and the guard policies. Return when they are in force."""
+    files = ROOT / "roles" / "crds" / "files"
+    for name in KINDS:
+        plane.kube.create(DEFINITIONS, yaml.safe_load((files / f"{name}.yaml").read_text()))
+    for body in yaml.safe_load_all((files / "rights.yaml").read_text()):
+        plane.kube.create(CLUSTER_ROLES, body)
+    for collection, body in rights_of("controller"):
+        plane.kube.create(collection, body)
+    eventually("both are served", lambda: all(plane.kube.call("GET", f"{API}/{name}")[0] == 200 for name in KINDS))
+    policies.guard(plane)
 
 
 def start_controller(

@@ -106,14 +106,14 @@ def reason_to_renew(pair: Mapping[str, bytes], authority: Authority, terms: Term
     try:
         certificate = x509.load_pem_x509_certificate(pair[CERTIFICATE])
         key = serialization.load_pem_private_key(pair[KEY], None)
-        names = _names_in(certificate)
+        names = names_in(certificate)
     except (*_UNREADABLE, KeyError):
         return "it cannot be read"
     if key.public_key() != certificate.public_key():
         return "its key is another one's"
     if names != set(terms.names):
         return "its names are not those of the Service"
-    if not _is_signed_by(certificate, authority.certificate):
+    if not is_signed_by(certificate, authority.certificate):
         return "another CA signed it"
     left = certificate.not_valid_after_utc - now
     if left >= terms.due:
@@ -189,7 +189,7 @@ def is_signed(pair: Mapping[str, bytes], authority: Authority) -> bool:
         certificate = x509.load_pem_x509_certificate(pair[CERTIFICATE])
     except (*_UNREADABLE, KeyError):
         return False
-    return _is_signed_by(certificate, authority.certificate)
+    return is_signed_by(certificate, authority.certificate)
 
 
 def _key_usage(*, signatures: bool, certificates: bool) -> x509.KeyUsage:
@@ -225,7 +225,8 @@ def _end(authority: Authority, terms: Terms, now: datetime) -> datetime:
     return min(now + terms.validity, authority.certificate.not_valid_after_utc)
 
 
-def _names_in(certificate: x509.Certificate) -> set[str]:
+def names_in(certificate: x509.Certificate) -> set[str]:
+    """Return the DNS names that the certificate is made for."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
@@ -233,7 +234,8 @@ def _names_in(certificate: x509.Certificate) -> set[str]:
     return set(found.value.get_values_for_type(x509.DNSName))
 
 
-def _is_signed_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
+def is_signed_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
+    """Return whether this CA signed the certificate."""
     try:
         certificate.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature):

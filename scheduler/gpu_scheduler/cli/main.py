@@ -14,6 +14,7 @@ import typer
 from gpu_scheduler.cli.completion import completion, kubectl_words, prepare
 from gpu_scheduler.cli.options import run_command, verb
 from gpu_scheduler.cli.verbs.certificates import certificates
+from gpu_scheduler.cli.verbs.doctor import doctor
 from gpu_scheduler.cli.verbs.generate import generate_gpu_mapping, generate_template
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
 from gpu_scheduler.cli.verbs.strategy import strategy
@@ -33,7 +34,7 @@ Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; it
 
 def add_verbs(app: typer.Typer) -> None:
     """Register the verbs as commands of `app`."""
-    for function in (status, nodes, workloads, submit, strategy, watch, health, generate_gpu_mapping):
+    for function in (status, nodes, workloads, submit, strategy, watch, health, doctor, generate_gpu_mapping):
         app.command(function.__name__.replace("_", "-"))(verb(function))
     app.command("generate-template")(generate_template)
     app.command("certificates")(certificates)

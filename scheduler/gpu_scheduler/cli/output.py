@@ -30,9 +30,9 @@ _LONGEST: Final = 100
 _RESET: Final = "\033[0m"
 _COLOURS: Final = {"bad": "\033[31m", "odd": "\033[33m", "good": "\033[32m"}
 _TONES: Final = {
-    **dict.fromkeys(("unhealthy", "Failed", "NotReady", "stale", "Terminating"), "bad"),
-    **dict.fromkeys(("degraded", "Pending", "Scheduled", "Ready,cordoned", "Ready,stale"), "odd"),
-    **dict.fromkeys(("healthy", "Running", "Succeeded", "Ready"), "good"),
+    **dict.fromkeys(("unhealthy", "Failed", "NotReady", "stale", "Terminating", "error"), "bad"),
+    **dict.fromkeys(("degraded", "Pending", "Scheduled", "Ready,cordoned", "Ready,stale", "warning", "unknown"), "odd"),
+    **dict.fromkeys(("healthy", "Running", "Succeeded", "Ready", "ok"), "good"),
 }
 
 

@@ -27,6 +27,7 @@ CANCEL_TIMEOUT = 2.0
 # New objects that start a garbage collection. The cached objects have no cycles. With Python's default, 700, the search
 # for cycles took a tenth of all CPU under load.
 GC_THRESHOLD = 20_000
+UNKNOWN_VERSION = "0+unknown"
 # Recursion limit. The API server accepts JSON that is nested 10,000 deep; such a pod must not break the watch.
 RECURSION_LIMIT = 25_000
 
@@ -40,13 +41,13 @@ class FatalError(Exception):
 
 
 def own_version() -> str:
-    """Return the package's version, from its metadata; `0+unknown` if it was never installed."""
+    """Return the package's version, from its metadata; UNKNOWN_VERSION if it was never installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version(SCHEDULER_NAME)
     except PackageNotFoundError:
-        return "0+unknown"
+        return UNKNOWN_VERSION
 
 
 def own_name(settings: CommonSettings) -> str:

@@ -30,6 +30,7 @@ COMMANDS = (
         "strategy",
         "watch",
         "health",
+        "doctor",
     ),
     *("generate-template", "generate-gpu-mapping", "certificates", "completion"),
 )
@@ -160,7 +161,7 @@ def test_help_lists_the_commands(word: str) -> None:
     assert [name for name in COMMANDS if f"\n  {name} " not in result.stdout] == []
 
 
-@pytest.mark.parametrize("verb", ["status", "nodes", "workloads", "submit", "strategy", "watch", "health"])
+@pytest.mark.parametrize("verb", ["status", "nodes", "workloads", "submit", "strategy", "watch", "health", "doctor"])
 def test_all_verbs_share_their_options(verb: str) -> None:
     """A user of one verb knows the options of all."""
     result = run(verb, "-h", TERM="dumb", COLUMNS="200")

@@ -17,6 +17,8 @@ from gpu_scheduler.cli.columns import (
     strategy_listing,
     workloads_listing,
 )
+from gpu_scheduler.cli.doctor.findings import Finding
+from gpu_scheduler.cli.doctor.views import doctor_listing, finding_view
 from gpu_scheduler.cli.options import FailedError, Options, Output, print_error
 from gpu_scheduler.cli.output import Listing, as_json, as_yaml, listed, render
 from gpu_scheduler.cli.verbs.watch_screen import screen
@@ -75,6 +77,7 @@ LISTINGS: dict[str, Callable[[str], Listing]] = {
     "health": lambda text: health_listing([device(text)]),
     "workloads": lambda text: workloads_listing([workload(text)], namespaces=True, now=NOW),
     "strategy": lambda text: strategy_listing(text, text),
+    "doctor": lambda text: doctor_listing([finding_view(Finding(text, "", text, check=text))]),
 }
 
 

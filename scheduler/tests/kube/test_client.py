@@ -31,6 +31,15 @@ async def test_a_response_has_status_and_raw_body() -> None:
         assert server.requests[0].body == {"kind": "Binding"}
 
 
+async def test_a_response_has_its_date() -> None:
+    """Of each response its own: with it, clocks are compared."""
+    dates = ("Wed, 25 Nov 2026 03:37:00 GMT", "Wed, 25 Nov 2026 03:37:01 GMT")
+    async with connected() as (server, api):
+        server.on("GET", PATH, *(Reply(headers={"Date": date}) for date in dates))
+
+        assert [(await api.call("GET", PATH)).date for _ in dates] == list(dates)
+
+
 async def test_an_error_status_is_a_response_and_no_exception() -> None:
     """A 409 differs from a missing response, and Retry-After is read."""
     async with connected() as (server, api):

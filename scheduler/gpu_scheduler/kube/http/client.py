@@ -10,7 +10,7 @@ import asyncio
 import logging
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -74,6 +74,8 @@ class ApiResponse:
     status: int
     body: bytes | bytearray
     retry_after: float | None = None
+    date: str = field(default="", compare=False)
+    """The text of its Date header, empty if it has none."""
 
     @property
     def ok(self) -> bool:
@@ -293,7 +295,7 @@ def segment(name: str) -> str:
 
 
 def _answer(reply: HttpReply) -> ApiResponse:
-    return ApiResponse(reply.status, reply.body, _retry_after_seconds(reply.retry_after))
+    return ApiResponse(reply.status, reply.body, _retry_after_seconds(reply.retry_after), reply.date)
 
 
 def _message_of(error: Exception) -> str:

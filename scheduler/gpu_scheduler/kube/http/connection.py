@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -51,6 +51,8 @@ class HttpReply:
     body: bytes | bytearray
     """Must not be modified."""
     retry_after: str
+    date: str = field(default="", compare=False)
+    """The text of its Date header, empty if it has none."""
 
 
 class Connection:
@@ -68,7 +70,7 @@ class Connection:
         self._left = False
         self._body = bytearray()
         self._most = 0
-        self._retry_after = ""
+        self._retry_after = self._date = ""
         self._unpacker: Unpacker | None = None
         self._gzipped = self._framed = self._until_close = False
         self.usable = True
@@ -148,13 +150,16 @@ class Connection:
         """See HttpResponseParser. Close if no request is open: the response would be taken for the next request's."""
         if self._reply is None:
             self.close()
-        self._retry_after, self._unpacker, self._gzipped, self._framed = "", None, False, False
+        self._retry_after, self._date, self._unpacker = "", "", None
+        self._gzipped = self._framed = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See HttpResponseParser."""
         name = name.lower()
         if name == b"retry-after":
             self._retry_after = value.decode("latin-1")
+        elif name == b"date":
+            self._date = value.decode("latin-1")
         elif name == b"content-encoding":
             self._gzipped = value.lower() == b"gzip"
         elif name in _FRAMING_HEADERS:
@@ -206,7 +211,7 @@ class Connection:
         body, self._body = self._body, bytearray()
         self._reply, self._guard = None, None
         if reply is not None and not reply.done():
-            reply.set_result(HttpReply(status, body, self._retry_after))
+            reply.set_result(HttpReply(status, body, self._retry_after, self._date))
 
     def _fail(self, error: OSError) -> None:
         self.close()

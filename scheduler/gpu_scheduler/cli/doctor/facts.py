@@ -1,0 +1,210 @@
+"""What `doctor` reads of an installation, as plain values.
+
+LAW: standard library and core only; no I/O and no clock. A fact that may not be read is `Unread`, never a default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+
+from gpu_scheduler.cli.doctor.expected import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from gpu_scheduler.core.ledger.devices import Conflict
+    from gpu_scheduler.core.refs import PodRef
+
+T = TypeVar("T")
+
+
+class UnreadError(Exception):
+    """A check needs a fact that could not be read."""
+
+    def __init__(self, fact: Unread) -> None:
+        """Keep the fact, which says why."""
+        super().__init__(fact.why)
+        self.fact = fact
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T]):
+    """A fact that was read."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A fact that could not be read: why, and a command that helps."""
+
+    why: str
+    remedy: str
+
+    @property
+    def value(self) -> NoReturn:
+        """Raise UnreadError."""
+        raise UnreadError(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """Who applied our objects: the label `managed-by` of the scheduler's Deployment, and Helm's release."""
+
+    name: str = ""
+    release: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A Deployment or DaemonSet: how many pods it wants, and how many of them are available."""
+
+    wanted: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A running pod of ours, as its port `http` answers through the API server."""
+
+    pod: str
+    component: str
+    """`scheduler`, `controller` or `webhook`."""
+    unreachable: str = ""
+    """Why the API server gets no answer from the pod; empty if it does."""
+    failed: tuple[str, ...] = ()
+    """The checks of its `/readyz` that fail, each with the reason."""
+    version: str = ""
+    commit: str = ""
+    certificate_ends: datetime | None = None
+    """When the certificate ends that a replica of the webhook serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """An admission policy and its binding."""
+
+    exists: bool = True
+    fails_closed: bool = True
+    """Whether `failurePolicy` is Fail."""
+    bound: bool = True
+    """Whether its binding exists and names it."""
+    denies: bool = True
+    """Whether its binding refuses requests, and does not only warn. True for a policy that changes objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the API server answers the dry run of creating a pod."""
+
+    accepted: bool
+    message: str = ""
+    """Why it refuses the pod."""
+    injected: bool = False
+    """Whether each container has the variables that show it its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The certificate in the serving Secret."""
+
+    begins: datetime
+    ends: datetime
+    missing_names: tuple[str, ...] = ()
+    """Names of the webhook's Service that it is not made for."""
+    distrusted_by: tuple[str, ...] = ()
+    """The registered webhooks whose caBundle has no CA that signed it."""
+    renewer: str = ""
+    """Who renews it: a CronJob of ours or cert-manager; empty if nobody is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """The Lease of a leader, or of a node's monitor."""
+
+    holder: str
+    age: float
+    """Seconds from its renewTime to the API server's time when it was read; negative if renewTime is in the future."""
+    lasts: float
+    renewed: bool = False
+    """Whether its holder was seen renewing it, although by its renewTime it had expired."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether nobody renews it."""
+        return self.age >= self.lasts and not self.renewed
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """A node on which pods hold GPUs in two ways."""
+
+    node: str
+    by_plugin: int
+    """How many GPUs the device plugin has handed out."""
+    by_name: tuple[PodRef, ...]
+    """The pods that hold GPUs by name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """What the pods of the cluster hold."""
+
+    mixed: tuple[NodeUse, ...] = ()
+    drifting: tuple[PodRef, ...] = ()
+    """Bound pods that read their GPUs from an annotation that they do not have."""
+    conflicts: tuple[Conflict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the checks read."""
+
+    namespace: str
+    own_version: str
+    """The version of this command; empty if it is unknown."""
+    now: datetime
+    """The API server's time."""
+    server_version: Known[tuple[int, int]] | Unread
+    """The version of the API server as (major, minor)."""
+    clock_ahead: Known[float] | Unread
+    """How many seconds the clock of this machine is ahead of the API server's."""
+    deployments: Known[Mapping[str, Workload]] | Unread
+    """Our Deployments by name."""
+    installer: Installer
+    monitors: Known[Workload | None] | Unread
+    """The monitors' DaemonSet; None if there is none."""
+    pods: Known[frozenset[str]] | Unread
+    """The names of the pods in the namespace of the scheduler."""
+    replicas: Known[tuple[Replica, ...]] | Unread
+    kinds: Known[frozenset[str]] | Unread
+    """The CustomResourceDefinitions of ours that are established, by name."""
+    denied: Known[Mapping[str, tuple[str, ...]]] | Unread
+    """The rights that each service account of ours lacks, by NAMESPACE/NAME."""
+    policies: Known[Mapping[str, Policy]] | Unread
+    """Policies that refuse, by name."""
+    injection: Known[Policy] | Unread
+    """The policy that injects variables in place of the webhook."""
+    webhooks: Known[frozenset[str]] | Unread
+    """The webhooks that are registered, by name."""
+    our_pod: Known[Answer] | Unread
+    """The answer to a pod of ours."""
+    forged_pod: Known[Answer] | Unread
+    """The answer to a pod that claims to be assigned by the scheduler."""
+    certificate: Known[Certificate | None] | Unread
+    leases: Known[Mapping[str, HeldLease | None]] | Unread
+    """The Leases of scheduler and controller by name; None if there is none."""
+    monitor_leases: Known[Mapping[str, HeldLease]] | Unread
+    """The Leases of monitors by node, of nodes that exist."""
+    gpus: Known[Gpus] | Unread
+    limits_faults: Known[tuple[str, ...]] | Unread
+
+    @property
+    def injects_by_policy(self) -> bool:
+        """Whether a policy of the API server injects variables, and no webhook does."""
+        if self.webhooks.value:
+            return False
+        injection = self.injection.value
+        return injection.exists or injection.bound or self.policies.value[ENVIRONMENT].exists

@@ -1,0 +1,111 @@
+"""The service accounts of an installation and their rights.
+
+A contract test holds them equal to what the roles' templates grant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_scheduler import names
+from gpu_scheduler.scheduler.access import needed_rights
+from gpu_scheduler.settings import RunSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A right that a role grants. `str()` gives `get, patch secrets "gpu-scheduler-webhook-tls"`."""
+
+    verbs: tuple[str, ...]
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    """Empty if the right holds in all namespaces."""
+    name: str = ""
+    """The one object that the right is about; empty for all."""
+
+    def __str__(self) -> str:
+        """Return verbs, resource, object and namespace."""
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        name = f' "{self.name}"' if self.name else ""
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{', '.join(self.verbs)} {resource}{name}{where}"
+
+    def attributes(self, verb: str) -> dict[str, str]:
+        """Return what a SubjectAccessReview asks about."""
+        resource, _, subresource = self.resource.partition("/")
+        return {
+            "verb": verb,
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account of ours."""
+
+    namespace: str
+    name: str
+    rights: tuple[Granted, ...]
+
+    def __str__(self) -> str:
+        """Return NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+
+def scheduler_account(namespace: str) -> Account:
+    """Return the scheduler's account in this namespace. Its rights are those that the scheduler itself asks for."""
+    rights = needed_rights(RunSettings(kubernetes_namespace=namespace), leader_elect=True)
+    granted = tuple(Granted(each.verbs, each.resource, each.group, each.namespace, each.name) for each in rights)
+    return Account(namespace, names.SCHEDULER_NAME, granted)
+
+
+def controller_account(namespace: str) -> Account:
+    """Return the controller's account."""
+    ours, leases = "agentaflow.io", "coordination.k8s.io"
+    return Account(
+        namespace,
+        names.CONTROLLER,
+        (
+            Granted(("get", "list", "watch"), "gpuworkloads", ours),
+            Granted(("patch",), "gpuworkloads/status", ours),
+            Granted(("update",), "gpuworkloads/finalizers", ours),
+            Granted(("list", "watch"), "gpunodes", ours),
+            Granted(("patch",), "gpunodes/status", ours),
+            Granted(("create", "get", "list", "watch"), "pods"),
+            Granted(("list", "watch"), "nodes"),
+            Granted(("create",), "leases", leases, namespace),
+            Granted(("get", "update"), "leases", leases, namespace, names.CONTROLLER),
+        ),
+    )
+
+
+def monitor_account() -> Account:
+    """Return the monitors' account. The rights that only simulated GPUs need are left out."""
+    ours = "agentaflow.io"
+    return Account(
+        names.MONITOR,
+        names.MONITOR,
+        (
+            Granted(("get", "patch"), "nodes"),
+            Granted(("create", "patch"), "gpunodes", ours),
+            Granted(("patch",), "gpunodes/status", ours),
+            Granted(("create", "patch"), "leases", "coordination.k8s.io", names.MONITOR),
+        ),
+    )
+
+
+def renewer_account(namespace: str) -> Account:
+    """Return the account that renews the webhook's certificate."""
+    return Account(
+        namespace,
+        names.RENEWER,
+        (
+            Granted(("get",), "secrets", "", namespace, names.CA_SECRET),
+            Granted(("get", "patch"), "secrets", "", namespace, names.SERVING_SECRET),
+        ),
+    )

@@ -1,0 +1,116 @@
+"""Verb `doctor` expects of an installation exactly what the roles' templates make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from gpu_scheduler.cli.doctor import expected, rights
+from tests.contracts.rendering import rendered
+from tests.contracts.rights import ACCOUNTS, RIGHTS
+from tests.contracts.roles import ROOT
+
+if TYPE_CHECKING:
+    from gpu_scheduler.cli.doctor.rights import Account
+    from tests.contracts.rights import Rights
+
+SYSTEM = "gpu-scheduler-system"
+SIMULATED_ONLY = ("", "pods", "")
+"""A right of the monitors that only simulated GPUs need."""
+
+
+@pytest.fixture(scope="module")
+def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Return all manifests of the roles that make what `doctor` checks, rendered by Ansible itself."""
+    return rendered(tmp_path_factory.mktemp("manifests"), ("scheduler", "policies", "webhook", "controller"))
+
+
+def names_of(manifests: list[dict[str, Any]], kind: str) -> set[str]:
+    return {each["metadata"]["name"] for each in manifests if each["kind"] == kind}
+
+
+@pytest.mark.promise("doctor-3")
+def test_policies_are_those_of_the_templates(manifests: list[dict[str, Any]]) -> None:
+    """And a binding has the name of its policy."""
+    refusing = {*expected.GUARDS, expected.ENVIRONMENT}
+
+    assert names_of(manifests, "ValidatingAdmissionPolicy") == refusing
+    assert names_of(manifests, "ValidatingAdmissionPolicyBinding") == refusing
+    assert names_of(manifests, "MutatingAdmissionPolicy") == {expected.INJECTION}
+    assert names_of(manifests, "MutatingAdmissionPolicyBinding") == {expected.INJECTION}
+    bindings = [each for each in manifests if each["kind"].endswith("PolicyBinding")]
+    assert all(each["spec"]["policyName"] == each["metadata"]["name"] for each in bindings)
+
+
+def test_policies_of_another_injection_are_those_that_the_play_applies() -> None:
+    """Only with `injection: policy` does it apply the last two templates."""
+    tasks = yaml.safe_load((ROOT / "roles" / "policies" / "tasks" / "guards.yml").read_text())
+    templates = tasks[0]["kubernetes.core.k8s"]["template"]
+    text = "".join((ROOT / "roles" / "policies" / "templates" / name).read_text() for name in templates)
+
+    assert {name for name in expected.GUARDS if f"name: {name}," in text} == expected.GUARDS
+    assert f"name: {expected.ENVIRONMENT}," not in text
+
+
+@pytest.mark.promise("doctor-3")
+def test_webhooks_are_those_of_the_template(manifests: list[dict[str, Any]]) -> None:
+    """Of both registrations."""
+    registered = [each for each in manifests if each["kind"].endswith("WebhookConfiguration")]
+
+    assert {one["name"] for each in registered for one in each["webhooks"]} == expected.WEBHOOKS
+
+
+@pytest.mark.promise("doctor-3")
+def test_deployments_and_kinds_are_those_of_the_roles(manifests: list[dict[str, Any]]) -> None:
+    """Each Deployment's pods carry the component by which they are found."""
+    deployments = [each for each in manifests if each["kind"] == "Deployment"]
+    components = {
+        each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: each["metadata"]["name"]
+        for each in deployments
+    }
+
+    assert components == expected.DEPLOYMENTS
+    files = (ROOT / "roles" / "crds" / "files").glob("gpu*.yaml")
+    assert {yaml.safe_load(path.read_text())["metadata"]["name"] for path in files} == expected.KINDS
+
+
+def granted(account: Account, *roles: str) -> Rights:
+    """Return what these roles grant, and assert that they grant it to this account."""
+    found: Rights = {}
+    for role in roles:
+        assert str(account) in ACCOUNTS[role]
+        for key, verbs in RIGHTS[role].items():
+            found[key] = found.get(key, set()) | verbs
+    return found
+
+
+ROLES = {
+    "scheduler": (
+        rights.scheduler_account(SYSTEM),
+        ("ClusterRole gpu-scheduler", "Role gpu-scheduler", "Role gpu-scheduler-reads-monitor"),
+    ),
+    "controller": (
+        rights.controller_account(SYSTEM),
+        ("ClusterRole gpu-scheduler-controller", "Role gpu-scheduler-controller"),
+    ),
+    "monitor": (rights.monitor_account(), ("ClusterRole gpu-scheduler-monitor", "Role gpu-scheduler-monitor")),
+    "renewer": (rights.renewer_account(SYSTEM), ("Role gpu-scheduler-renewer",)),
+}
+
+
+@pytest.mark.promise("doctor-3")
+@pytest.mark.parametrize(("account", "roles"), ROLES.values(), ids=ROLES)
+def test_rights_are_those_that_the_roles_grant(account: Account, roles: tuple[str, ...]) -> None:
+    """All of them, in the namespace in which they hold."""
+    asked: Rights = {}
+    for right in account.rights:
+        key = (right.group, right.resource, right.name)
+        asked[key] = asked.get(key, set()) | set(right.verbs)
+        assert bool(right.namespace) == any(key in RIGHTS[role] for role in roles if role.startswith("Role "))
+
+    wanted = granted(account, *roles)
+    if account == rights.monitor_account():
+        wanted.pop(SIMULATED_ONLY)
+    assert asked == wanted

@@ -1,0 +1,414 @@
+"""`gpu-scheduler doctor` on a real API server: a healthy installation, and damages made on purpose."""
+
+from __future__ import annotations
+
+import base64
+import re
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import trustme
+
+from gpu_scheduler.cli.doctor import reading
+from gpu_scheduler.cli.doctor.examine import CHECKS
+from gpu_scheduler.names import LEASE, LIMITS, SERVING_SECRET, WEBHOOK
+from tests import objects
+from tests.integration import monitored_node, policies
+from tests.integration.accounts import create_account
+from tests.integration.command import start_scheduler
+from tests.integration.complete import EVERY_ADDRESS, NODE, CompleteInstallation
+from tests.integration.control_plane import ADMIN_TOKEN
+from tests.integration.installed import Installed
+from tests.integration.link import Link
+from tests.integration.namespace import SYSTEM_NAMESPACE as SYSTEM
+from tests.integration.namespace import Namespace
+from tests.integration.webhook_process import COLLECTIONS
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.objects import Object
+
+DAY: Final = timedelta(days=1)
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
+CONFIG_MAPS: Final = f"/api/v1/namespaces/{SYSTEM}/configmaps"
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+VIEWER: Final = [
+    {"apiGroups": [group], "resources": resources, "verbs": verbs}
+    for group, resources, verbs in (
+        ("", ["nodes", "pods"], ["list"]),
+        ("", ["pods"], ["create"]),
+        ("", ["pods/proxy", "configmaps"], ["get"]),
+        ("apps", ["deployments", "daemonsets"], ["get", "list"]),
+        ("batch", ["cronjobs"], ["get"]),
+        ("coordination.k8s.io", ["leases"], ["get", "list"]),
+        ("apiextensions.k8s.io", ["customresourcedefinitions"], ["get"]),
+        ("admissionregistration.k8s.io", ["*"], ["get", "list"]),
+        ("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
+    )
+]
+"""The rules of the page, without that of the Secret."""
+Problems = dict[str, str]
+"""Check → message."""
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompleteInstallation]:
+    """A complete installation, shared by the tests of the module. Each leaves it as it was."""
+    complete = CompleteInstallation(tmp_path_factory.mktemp("complete"))
+    yield complete
+    complete.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(complete: CompleteInstallation, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The command line, for a user with all rights."""
+    return Installed(tmp_path_factory.mktemp("admin"), complete.plane, ADMIN_TOKEN, "default")
+
+
+@pytest.fixture
+def healthy(complete: CompleteInstallation, admin: Installed) -> CompleteInstallation:
+    """The installation, in which nothing is wrong."""
+    found: list[Problems] = []
+
+    def well() -> bool:
+        found[:] = [problems(admin)]
+        return found == [{}]
+
+    try:
+        eventually("nothing is wrong", well, seconds=15)
+    except AssertionError as error:
+        error.add_note(str(found))
+        raise
+    return complete
+
+
+def problems(admin: Installed) -> Problems:
+    """Return what is found. Each finding has a remedy, and the exit code is 1 if there is one."""
+    code, items = admin.answer("doctor")
+    found = [item for item in items if item["result"] != "ok"]
+    assert code == bool(found)
+    assert all(item["remedy"] for item in found)
+    return {item["check"]: item["message"] for item in found}
+
+
+def found(admin: Installed, check: str, part: str) -> Problems:
+    """Wait until this check reports a problem whose message contains `part`. Return all problems."""
+
+    def ask() -> Problems | None:
+        answer = problems(admin)
+        return answer if part in answer.get(check, "") else None
+
+    return eventually(f"{check}: {part}", ask, seconds=20)
+
+
+@contextmanager
+def gone(complete: CompleteInstallation, path: str) -> Iterator[None]:
+    """Delete an object, and create it again at the end."""
+    body = complete.kube.get(path)
+    assert body is not None, path
+    complete.kube.delete(path)
+    for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generation"):
+        body["metadata"].pop(field, None)
+    body.pop("status", None)
+    try:
+        yield
+    finally:
+        complete.kube.create(path.rpartition("/")[0], body)
+
+
+@contextmanager
+def changed(complete: CompleteInstallation, path: str, key: str, change: Callable[[Any], Any]) -> Iterator[None]:
+    """Change one field of an object, and change it back at the end."""
+    body = complete.kube.get(path)
+    assert body is not None, path
+    complete.kube.merge(path, {key: change(body[key])})
+    try:
+        yield
+    finally:
+        complete.kube.merge(path, {key: body[key]})
+
+
+def renew_time(ahead: timedelta) -> Object:
+    """Return a patch of a Lease's renewTime, relative to now."""
+    moment = datetime.now(UTC) + ahead
+    return {"spec": {"renewTime": f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"}}
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_healthy_installation_has_no_finding(healthy: CompleteInstallation, admin: Installed) -> None:
+    """A line for each check that passed; in a table, and as data."""
+    assert healthy.kube
+    items = admin.items("doctor")
+
+    assert [(item["check"], item["result"]) for item in items] == [(check.name, "ok") for check in CHECKS]
+    rows = admin.run("gpu-scheduler", "doctor").splitlines()
+    assert [row.split()[:2] for row in rows] == [["RESULT", "CHECK"], *(["ok", check.name] for check in CHECKS)]
+
+
+def test_nothing_is_written(healthy: CompleteInstallation, admin: Installed) -> None:
+    """Pods are created as dry runs alone."""
+    before = [each["metadata"]["name"] for each in healthy.kube.call("GET", "/api/v1/pods")[1]["items"]]
+
+    admin.items("doctor")
+
+    after = [each["metadata"]["name"] for each in healthy.kube.call("GET", "/api/v1/pods")[1]["items"]]
+    assert after == before
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_certificate_that_ends(healthy: CompleteInstallation, admin: Installed) -> None:
+    """First soon, then at once. The remedy is the renewer's Job."""
+    try:
+        healthy.certified.serve_pair(5 * DAY)
+        ending = [item for item in admin.items("doctor", code=1) if item["result"] != "ok"]
+        healthy.certified.store(SERVING_SECRET, healthy.certified.pair(-timedelta(minutes=1)))
+        expired = found(admin, "certificate", "the webhook's certificate expired on ")
+    finally:
+        healthy.certified.serve_pair(200 * DAY)
+
+    assert [(item["check"], item["result"]) for item in ending] == [("certificate", "warning")]
+    assert "and has not been renewed" in ending[0]["message"]
+    assert ending[0]["remedy"] == (
+        "kubectl create job gpu-scheduler-renewer-now --from=cronjob/gpu-scheduler-renewer -n gpu-scheduler-system"
+    )
+    assert expired.keys() <= {"certificate", "webhook", "readiness"}
+
+
+@pytest.mark.promise("doctor-1")
+def test_another_ca_than_the_registrations_trust(healthy: CompleteInstallation, admin: Installed) -> None:
+    """The check compares Secret and registrations, and asks the API server, whose dry run fails too."""
+    other = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+
+    def distrust(webhooks: list[Object]) -> list[Object]:
+        return [{**each, "clientConfig": {**each["clientConfig"], "caBundle": other}} for each in webhooks]
+
+    path = f"{COLLECTIONS['MutatingWebhookConfiguration']}/{WEBHOOK}"
+    with changed(healthy, path, "webhooks", distrust):
+        answer = found(admin, "webhook", "tls: failed to verify certificate")
+
+    assert set(answer) == {"certificate", "webhook"}
+    assert answer["certificate"].startswith(
+        "the caBundle of mutate-job.gpu-scheduler.agentaflow.io, mutate.gpu-scheduler.agentaflow.io has no CA that "
+    )
+
+
+@pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"])
+@pytest.mark.promise("doctor-1")
+def test_a_policy_or_its_binding_that_is_gone(healthy: CompleteInstallation, admin: Installed, kind: str) -> None:
+    """Exactly this one is named."""
+    path = f"{policies.REGISTRATION}/{policies.COLLECTIONS[kind]}/gpu-scheduler-assignments"
+    with gone(healthy, path):
+        answer = problems(admin)
+
+    assert set(answer) == {"policies"}
+    assert answer["policies"].startswith(f"{kind} gpu-scheduler-assignments does not exist")
+
+
+def test_a_webhook_that_is_not_registered(healthy: CompleteInstallation, admin: Installed) -> None:
+    """Pods of ours would get no variable."""
+    with gone(healthy, f"{COLLECTIONS['ValidatingWebhookConfiguration']}/{WEBHOOK}"):
+        answer = problems(admin)
+
+    assert answer == {
+        "webhook": "the API server does not call validate.gpu-scheduler.agentaflow.io: not registered",
+    }
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_leader_that_is_stuck(healthy: CompleteInstallation, admin: Installed) -> None:
+    """It is killed and has no successor. Its pod does not answer either."""
+    healthy.scheduler.kill()
+    healthy.kube.patch(f"{LEASES}/{LEASE}", renew_time(-timedelta(minutes=2)))
+    try:
+        answer = problems(admin)
+    finally:
+        healthy.scheduler = healthy.start_scheduler()
+
+    assert answer.keys() == {"leader", "readiness"}
+    assert answer["leader"].startswith("the leader of gpu-scheduler is stuck: gpu-scheduler-0_")
+    assert "renewed its Lease 1" in answer["leader"]
+    assert answer["readiness"].startswith("the API server gets no answer from pod gpu-scheduler-0: ")
+
+
+def test_a_leader_that_is_no_pod(healthy: CompleteInstallation, admin: Installed) -> None:
+    """Its pod was deleted by force, and it runs on."""
+    healthy.remove_pod("gpu-scheduler-0")
+    try:
+        answer = problems(admin)
+    finally:
+        healthy.add_pod("scheduler", healthy.scheduler)
+
+    assert answer.keys() == {"leader", "readiness"}
+    assert "no pod gpu-scheduler-0 exists in namespace gpu-scheduler-system" in answer["leader"]
+    assert answer["readiness"] == "no pod of gpu-scheduler runs in namespace gpu-scheduler-system"
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_watch_that_is_cut(healthy: CompleteInstallation, admin: Installed, tmp_path: Path) -> None:
+    """A replica that does not lead is cut off from the API server. Its `/readyz` says so."""
+    link = Link(healthy.plane.port)
+    second = start_scheduler(
+        healthy.plane, tmp_path, "gpu-scheduler-1", link.port, WATCH_IDLE_LIMIT="2s", BIND_ADDRESS=EVERY_ADDRESS
+    )
+    try:
+        second.wait_ready()
+        healthy.add_pod("scheduler", second)
+        link.cut()
+        answer = found(admin, "readiness", "pod gpu-scheduler-1 is not ready: watches failed: no data from the API ")
+        assert set(answer) == {"readiness"}
+    finally:
+        healthy.remove_pod("gpu-scheduler-1")
+        second.process.stop()
+        link.close()
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_monitor_that_is_silent(healthy: CompleteInstallation, admin: Installed) -> None:
+    """Its Lease has expired. A Lease of a node that is gone does not count."""
+    healthy.monitor.kill()
+    path = f"{monitored_node.LEASES}/{NODE}"
+    healthy.kube.create(monitored_node.LEASES, {"metadata": {"name": "former"}})
+    try:
+        healthy.kube.patch(path, renew_time(-timedelta(minutes=2)))
+        silent = problems(admin)
+        healthy.kube.patch(path, renew_time(timedelta(hours=1)))
+        ahead = problems(admin)
+    finally:
+        healthy.kube.delete(path)
+        healthy.monitor = healthy.start_monitor()
+
+    assert silent == {"monitors": f"the monitors of nodes are silent, so that no strategy uses these nodes: {NODE}"}
+    assert ahead == {"clock": f"the clocks of nodes are ahead of that of the API server: {NODE}"}
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_right_that_is_removed(healthy: CompleteInstallation, admin: Installed) -> None:
+    """Of the scheduler's ClusterRole, and a whole binding of the controller."""
+    path = f"{RBAC}/clusterroles/gpu-scheduler"
+    with changed(
+        healthy, path, "rules", lambda rules: [rule for rule in rules if rule["resources"] != ["pods/status"]]
+    ):
+        answer = found(admin, "rights", "may not patch pods/status")
+        assert answer == {
+            "rights": "service account gpu-scheduler of namespace gpu-scheduler-system may not patch pods/status"
+        }
+    with gone(healthy, f"{RBAC}/namespaces/{SYSTEM}/rolebindings/gpu-scheduler-controller"):
+        answer = found(admin, "rights", "service account gpu-scheduler-controller")
+        assert answer["rights"].endswith(
+            f"may not create leases.coordination.k8s.io in namespace {SYSTEM}; "
+            f'get, update leases.coordination.k8s.io "gpu-scheduler-controller" in namespace {SYSTEM}'
+        )
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_clock_that_is_off(healthy: CompleteInstallation, admin: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's is an hour ahead: Leases and certificate are judged by the API server's clock."""
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(hours=1)
+
+    assert healthy.kube
+    monkeypatch.setattr(reading, "datetime", Ahead)
+
+    answer = problems(admin)
+
+    assert answer.keys() == {"clock"}
+    # The API server's Date has whole seconds.
+    assert re.fullmatch("the clock of this machine is (3599|3600) s ahead of that of the API server", answer["clock"])
+
+
+@pytest.mark.promise("doctor-1")
+def test_pods_of_the_plugin_beside_pods_with_a_map(healthy: CompleteInstallation, admin: Installed) -> None:
+    """The plugin was installed after the pod with a map was bound."""
+    namespace = Namespace(healthy.kube, "mixed")
+    namespace.node("node2", annotations=objects.inventory(*map(objects.device, range(4))))
+    try:
+        namespace.pod("mapped-0", "0=node2:0,1", "0,1")
+        namespace.wait_bound("mapped-0", "node2")
+        gpus = {"nvidia.com/gpu": "4"}
+        namespace.patch_node("node2", {"status": {"capacity": gpus, "allocatable": gpus}})
+        namespace.make(objects.pod("foreign", scheduler="none", nodeName="node2", limits={"nvidia.com/gpu": "1"}))
+        answer = problems(admin)
+    finally:
+        healthy.kube.call("DELETE", f"{namespace.pods}?gracePeriodSeconds=0")
+        healthy.kube.delete("/api/v1/nodes/node2")
+
+    assert answer == {
+        "nodes": "on node2 the device plugin has handed out 1 GPU, and pods hold GPUs by name: mixed/mapped-0; "
+        "nobody knows whether they are the same GPUs"
+    }
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_bound_pod_without_its_annotation(healthy: CompleteInstallation, admin: Installed) -> None:
+    """Somebody else bound it: it reads its GPUs from an annotation that nobody wrote."""
+    namespace = Namespace(healthy.kube, "drifting")
+    namespace.make(objects.pod("bare-0", "0=elsewhere:0", objects.reading()))
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bare-0"}, "target": target}
+    try:
+        namespace.kube.create(f"{namespace.pods}/bare-0/binding", body)
+        answer = problems(admin)
+    finally:
+        namespace.delete("bare-0")
+
+    assert answer == {
+        "pods": "pod drifting/bare-0 reads its GPUs from annotation agentaflow.gpu/assigned-devices, which it does not "
+        "have: it sees no GPU"
+    }
+
+
+def test_limits_that_cannot_be_read_and_a_deployment_without_replicas(
+    healthy: CompleteInstallation, admin: Installed
+) -> None:
+    """Two findings, one of each check."""
+    healthy.kube.create(CONFIG_MAPS, {"metadata": {"name": LIMITS}, "data": {"limits": "ml: devices=x\n"}})
+    healthy.set_available("gpu-scheduler-controller", 0)
+    try:
+        answer = problems(admin)
+    finally:
+        healthy.kube.delete(f"{CONFIG_MAPS}/{LIMITS}")
+        healthy.set_available("gpu-scheduler-controller", 1)
+
+    assert answer.keys() == {"limits", "deployments"}
+    assert answer["limits"].startswith(f"ConfigMap {LIMITS}: line 1: cannot read ")
+    assert answer["deployments"] == "Deployment gpu-scheduler-controller has 0 of 1 replicas available"
+
+
+@pytest.mark.promise("doctor-2")
+def test_a_user_without_rights_gets_no_pass(healthy: CompleteInstallation, tmp_path: Path) -> None:
+    """Each check says which right is missing."""
+    healthy.kube.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "jane"}})
+    token = healthy.plane.service_account_token("default", "jane")
+    jane = Installed(tmp_path, healthy.plane, token, "default")
+
+    items = jane.items("doctor", code=1)
+
+    # Anybody may read the version, and every answer has a date.
+    assert {item["result"] for item in items} == {"unknown"}
+    assert {item["check"] for item in items} == {check.name for check in CHECKS}
+    assert all(f"cannot check {item['check']}: missing right to " in item["message"] for item in items)
+    assert all("kubectl auth can-i " in item["remedy"] for item in items)
+    secret = next(item for item in items if item["check"] == "rights")
+    assert secret["message"].endswith("missing right to create subjectaccessreviews.authorization.k8s.io")
+
+
+@pytest.mark.promise("doctor-2")
+def test_everything_but_secrets_is_enough_to_see_that_all_is_well(
+    healthy: CompleteInstallation, tmp_path: Path
+) -> None:
+    """The replicas say when their certificate ends, and the API server's dry run shows that it trusts it."""
+    create_account(healthy.plane, "viewer", {"metadata": {"name": "viewer"}, "rules": VIEWER})
+    token = healthy.plane.service_account_token("default", "viewer")
+    viewer = Installed(tmp_path, healthy.plane, token, "default")
+
+    eventually("nothing is wrong", lambda: viewer.answer("doctor")[0] == 0, seconds=15)
+
+    assert {item["check"] for item in viewer.items("doctor")} == {check.name for check in CHECKS}
