@@ -31,6 +31,7 @@ ASSIGNED_NODE: Final = "agentaflow.gpu/assigned-node"
 ASSIGNED_UUIDS: Final = "agentaflow.gpu/assigned-uuids"
 ASSIGNED_AT: Final = "agentaflow.gpu/assigned-at"
 ASSIGNED_BY: Final = "agentaflow.gpu/assigned-by"
+ASSIGNED_REASON: Final = "agentaflow.gpu/assigned-reason"
 
 # What controllers write on pods.
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"

@@ -67,10 +67,10 @@ class Auditor:
         self._quiet: list[tuple[float, float]] = []
         self._journals: list[Journal] = []
 
-    def follow(self, command: Command, program: str = "tests.replay") -> None:
+    def follow(self, command: Command, program: str = "gpu_scheduler") -> None:
         """Audit this process as the scheduler from now on. Earlier processes still count in `report`.
 
-        `program` is the module that replays the journal. For a scheduler with a built-in fault, it has the same fault.
+        `program` is the module whose verb replays the journal. For a scheduler with a built-in fault it has that fault.
         """
         self._command = command
         self.usage.follow(command.process.pid)

@@ -1,8 +1,8 @@
-"""Runs kube-controller-manager with the controllers that finish deletions."""
+"""Runs kube-controller-manager with the controllers that finish deletions, or with others."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.programs import Process, free_port, program
@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
 
 
-def start_controller_manager(plane: ControlPlane, folder: Path) -> Process:
-    """Start the controllers that empty deleted namespaces and delete what deleted objects own. The caller stops it."""
+DELETIONS: Final = ("namespace-controller", "garbage-collector-controller")
+"""The controllers that empty deleted namespaces, and that delete what deleted objects own."""
+
+
+def start_controller_manager(plane: ControlPlane, folder: Path, *controllers: str) -> Process:
+    """Start these controllers; without any, those of DELETIONS. The caller stops it."""
     kubeconfig = plane.kubeconfig(folder / "controller-manager.kubeconfig", ADMIN_TOKEN)
     command = [
         str(program("kube-controller-manager")),
         f"--kubeconfig={kubeconfig}",
-        "--controllers=namespace-controller,garbage-collector-controller",
+        f"--controllers={','.join(controllers or DELETIONS)}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={free_port()}",

@@ -1,16 +1,14 @@
 """`gpu-scheduler` without node filters: it binds pods to nodes that accept none. For the auditor's test only.
 
-With a decision journal as its only argument, it replays the journal with the same fault.
+Its verb `replay` has the same fault.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.cli.main import main
 from gpu_scheduler.core.filters import node_filters
-from tests import replay
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.nodes.nodes import Node
@@ -24,7 +22,4 @@ def accept_any_node(pod: Pod, node: Node) -> None:
 if __name__ == "__main__":
     for name in ("node_ready", "node_schedulable", "taints_tolerated"):
         setattr(node_filters, name, accept_any_node)  # the fault
-    if sys.argv[1] == "run":
-        main()
-    else:
-        replay.main(sys.argv[1])
+    main()

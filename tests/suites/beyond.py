@@ -21,6 +21,7 @@ WHOLE: Final = {
     "SWEEP_STEP": "1",
     "CROWD": "10000",
     "OPERATIONS": "10000",
+    "PLANS": "300",
     "SIMULATED_STEPS": "100000",
 }
 SWEEPS: Final = (
@@ -29,6 +30,7 @@ SWEEPS: Final = (
     f"{FAULTS}/test_traces.py",
     f"{INTEGRATION}/test_requeues.py",
     f"{INTEGRATION}/test_oracle.py",
+    f"{INTEGRATION}/test_plan_oracle.py",
     "simulator/tests/test_soak.py",
 )
 SOAK_STEPS: Final = 400_000

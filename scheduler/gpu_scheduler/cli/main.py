@@ -16,6 +16,9 @@ from gpu_scheduler.cli.options import run_command, verb
 from gpu_scheduler.cli.verbs.certificates import certificates
 from gpu_scheduler.cli.verbs.doctor import doctor
 from gpu_scheduler.cli.verbs.generate import generate_gpu_mapping, generate_template
+from gpu_scheduler.cli.verbs.history import history
+from gpu_scheduler.cli.verbs.plan import plan
+from gpu_scheduler.cli.verbs.replay import replay, snapshot
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
 from gpu_scheduler.cli.verbs.strategy import strategy
 from gpu_scheduler.cli.verbs.submit import submit
@@ -34,7 +37,21 @@ Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; it
 
 def add_verbs(app: typer.Typer) -> None:
     """Register the verbs as commands of `app`."""
-    for function in (status, nodes, workloads, submit, strategy, watch, health, doctor, generate_gpu_mapping):
+    for function in (
+        status,
+        nodes,
+        workloads,
+        submit,
+        strategy,
+        watch,
+        health,
+        doctor,
+        plan,
+        history,
+        snapshot,
+        replay,
+        generate_gpu_mapping,
+    ):
         app.command(function.__name__.replace("_", "-"))(verb(function))
     app.command("generate-template")(generate_template)
     app.command("certificates")(certificates)

@@ -126,13 +126,16 @@ async def list_all(  # noqa: PLR0913 - the parts of a list
     read: Callable[[msgspec.Raw], T],
     *,
     selector: str = "",
+    labels: str = "",
     empty: Collection[int] = (),
 ) -> list[T]:
     """Return every object, read page by page; none if the API server answers with a status in `empty`.
 
-    An object that cannot be decoded is logged and left out. Raise UnlistedError if the API server refuses.
+    `selector` selects fields. An object that cannot be decoded is logged and left out. Raise UnlistedError if the API
+    server refuses.
     """
-    which = {"fieldSelector": selector} if selector else {}
+    given = {"fieldSelector": selector, "labelSelector": labels}
+    which = {key: text for key, text in given.items() if text}
     found: list[T] = []
     try:
         async with aclosing(pages(api, path, which, asyncio.Lock())) as read_pages:

@@ -2,7 +2,7 @@
 
 The lines hold what the core read, in order, so that every decision can be reproduced. Each line is written at once: a
 crash loses none. When the file reaches its limit or cannot be written, the journal ends, and the scheduler continues
-without it.
+without it. A snapshot is a file of the same lines without decisions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import Bookmark
+from gpu_scheduler.process.lifecycle import own_version
 from gpu_scheduler.scheduler.ports import Journal
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ T = TypeVar("T")
 
 LIMIT: Final = 2**28
 """Longest journal in bytes. The journal of the previous process is kept beside it."""
+
+FORMAT: Final = 1
+"""The version of the lines' format. It grows when an older program could read a line wrongly."""
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +64,7 @@ class FileJournal(Journal):
             self._file: FileIO | None = path.open("ab", buffering=0)
         except OSError as error:
             raise JournalError(f'cannot use DECISION_JOURNAL "{path}": {error.strerror}') from error
-        self._write({"began": policy.scheduler_name, "policy": policy})
+        self._write({"began": policy.scheduler_name, **first_line(policy)})
 
     def reading(self, resource: str, read: Callable[[msgspec.Raw], tuple[str, T]]) -> Callable[..., tuple[str, T]]:
         """Return a function that reads by `read`, and records which version of the resource was read last."""
@@ -73,7 +77,7 @@ class FileJournal(Journal):
 
     def received(self, kind: InputKind, value: object, *, gone: bool = False) -> None:
         """Write a line for a received value, see Journal."""
-        self._write({"received": kind, "gone": gone, "value": value})
+        self._write(received_line(kind, value, gone=gone))
 
     def decided(self, pod: PodRef, decision: Decision | None) -> None:
         """Write a line for a decision, with the versions that were read last, see Journal."""
@@ -89,7 +93,7 @@ class FileJournal(Journal):
         if self._file is None:
             return
         try:
-            text = _encoder.encode({"at": self._wall(), **line}) + b"\n"
+            text = encoded({"at": self._wall(), **line})
             self._room -= len(text)
             if self._room < 0:
                 self._end("it has reached its limit")
@@ -102,6 +106,21 @@ class FileJournal(Journal):
         """End the journal. Once a line is missing, the decisions that follow cannot be reproduced."""
         log.warning("The journal of decisions ends", extra={"why": why})
         self.close()
+
+
+def first_line(policy: Policy) -> dict[str, Any]:
+    """Return the fields that the first line of each journal and snapshot has."""
+    return {"format": FORMAT, "version": own_version(), "policy": policy}
+
+
+def received_line(kind: InputKind, value: object, *, gone: bool = False) -> dict[str, Any]:
+    """Return the fields of the line for a received value."""
+    return {"received": kind, "gone": gone, "value": value}
+
+
+def encoded(line: dict[str, Any]) -> bytes:
+    """Return a line as JSON. TypeError or ValueError if it has a value that cannot be encoded."""
+    return _encoder.encode(line) + b"\n"
 
 
 def verdict(decision: Decision | None) -> dict[str, Any]:

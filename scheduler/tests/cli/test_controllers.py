@@ -79,6 +79,7 @@ EXPANDED = {
 }
 
 
+@pytest.mark.promise("plan-4")
 @pytest.mark.parametrize(("asked", "expected"), EXPANDED.values(), ids=EXPANDED)
 def test_a_controller_makes_its_pods(asked: Manifest, expected: list[tuple[str, int | None]]) -> None:
     """With the index that the webhook and the scheduler read from them."""

@@ -21,6 +21,8 @@ from gpu_scheduler.cli.doctor.findings import Finding
 from gpu_scheduler.cli.doctor.views import doctor_listing, finding_view
 from gpu_scheduler.cli.options import FailedError, Options, Output, print_error
 from gpu_scheduler.cli.output import Listing, as_json, as_yaml, listed, render
+from gpu_scheduler.cli.verbs.history import history_listing
+from gpu_scheduler.cli.verbs.replay import replay_listing
 from gpu_scheduler.cli.verbs.watch_screen import screen
 from gpu_scheduler.cli.verbs.watch_state import NODE, WORKLOAD, line_of
 
@@ -72,12 +74,28 @@ def status(text: str) -> Facts:
     }
 
 
+def decision(text: str) -> Facts:
+    """Return a decision of the past with this text in each field that can have any."""
+    words = dict.fromkeys(("namespace", "pod", "uid", "what", "node", "reason", "message", "by"), text)
+    times = dict.fromkeys(("time", "lastTime"), SINCE)
+    return {**words, **times, "devices": [text], "observer": True, "count": 1, "sources": ["event"]}
+
+
+def replayed(text: str) -> Facts:
+    """Return a replayed decision with this text in each field that can have any."""
+    before = {"verdict": text, "reason": text, "message": text}
+    now = {"verdict": text, "placement": {"node": text, "devices": [text]}, "message": text}
+    return {"namespace": text, "name": text, "line": 1, "before": before, "now": now, "differs": True}
+
+
 LISTINGS: dict[str, Callable[[str], Listing]] = {
     "nodes": lambda text: nodes_listing([node(text)]),
     "health": lambda text: health_listing([device(text)]),
     "workloads": lambda text: workloads_listing([workload(text)], namespaces=True, now=NOW),
     "strategy": lambda text: strategy_listing(text, text),
     "doctor": lambda text: doctor_listing([finding_view(Finding(text, "", text, check=text))]),
+    "history": lambda text: history_listing([decision(text)], namespaces=True),
+    "replay": lambda text: replay_listing([replayed(text)]),
 }
 
 

@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 MOST_PODS: Final = 10_000
 """Most pods of one object. A map has at most as many lines as 64 KiB of text can have."""
-_HASH: Final = "expected"
+HASH: Final = "expected"
 """In place of the hash of a Deployment's template."""
 _REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 _SUFFIX: Final = "zzzzz"
@@ -131,7 +131,7 @@ def _with_claims(pod: ExpectedPod, templates: list[Object], namespace: str) -> E
 
 
 def _deployment(manifest: Manifest, namespace: str, replicas: int | None) -> Iterator[ExpectedPod]:
-    yield from _of_replica_set(manifest, namespace, replicas, f"{manifest.name}-{_HASH}", _HASH)
+    yield from _of_replica_set(manifest, namespace, replicas, f"{manifest.name}-{HASH}", HASH)
 
 
 def _replica_set(manifest: Manifest, namespace: str, replicas: int | None) -> Iterator[ExpectedPod]:

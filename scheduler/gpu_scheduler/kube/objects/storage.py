@@ -19,6 +19,9 @@ BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 FORMER_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 """Annotation with a claim's class, from before the field existed. It still takes precedence over the field."""
 
+DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+"""Annotation of the class that claims get which name none."""
+
 
 class ClaimSpec(ReadStruct):
     """What a claim asks for."""
@@ -125,3 +128,11 @@ def read_class(raw: bytes | msgspec.Raw) -> tuple[str, StorageClass]:
         provisions=decoded.provisioner != NO_PROVISIONER,
     )
     return storage_class.name, storage_class
+
+
+def read_default_class(raw: bytes | msgspec.Raw) -> tuple[str, str] | None:
+    """Decode a class into (creation, name) if claims that name no class get it, else None."""
+    meta = decode_object(_classes, raw).metadata
+    if (meta.annotations or {}).get(DEFAULT_CLASS) != "true":
+        return None
+    return meta.creation_timestamp or "", meta.name or ""
