@@ -28,6 +28,7 @@ PURE_TESTS: Final = (
     "core/*.py",
     "webhook/test_review*.py",
     "webhook/test_job_review.py",
+    "webhook/test_template_review.py",
     "controller/test_work_queue.py",
     "controller/test_workload_status.py",
     "controller/test_create_failures.py",

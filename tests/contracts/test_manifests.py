@@ -11,6 +11,7 @@ from msgspec import structs
 
 from gpu_scheduler import names
 from gpu_scheduler.kube.objects.pod_objects import PodLabels
+from gpu_scheduler.webhook.pod_templates import GROUPS
 from tests.contracts import roles
 from tests.contracts.rendering import rendered
 from tests.contracts.rights import ACCOUNTS, RIGHTS
@@ -190,7 +191,7 @@ def test_inventory_may_admit_pods_without_an_answer(tmp_path: Path) -> None:
         for webhook in registration["webhooks"]
     }
 
-    assert policies == {"mutate": "Ignore", "validate": "Ignore", "mutate-job": "Fail"}
+    assert policies == {"mutate": "Ignore", "validate": "Ignore", "mutate-job": "Fail", "warn": "Ignore"}
 
 
 @pytest.mark.promise("env-3")
@@ -221,6 +222,26 @@ def test_webhook_sees_jobs_with_our_annotations_only(manifests: list[Manifest]) 
         (["kubeflow.org"], ["v1"], ["pytorchjobs", "mpijobs", "tfjobs"]),
         (["kubeflow.org"], ["v2beta1"], ["mpijobs"]),
     ]
+    assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in webhook["rules"])
+
+
+@pytest.mark.promise("warn-4")
+def test_no_object_depends_on_the_webhook_that_only_warns(manifests: list[Manifest]) -> None:
+    """It is asked only about controllers whose template has our schedulerName, waited for 2 s, and dispensable."""
+    (registration,) = of_kind(manifests, "ValidatingWebhookConfiguration")
+    _, webhook = registration["webhooks"]
+    ours, alone, alive = (condition["expression"] for condition in webhook["matchConditions"])
+
+    assert webhook["clientConfig"]["service"]["path"] == "/warn"
+    assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["timeoutSeconds"]) == ("Ignore", "None", 2)
+    assert ours.split(" || ") == [
+        f"object.?spec{path}.?template.?spec.?schedulerName.orValue('') == 'gpu-scheduler'"
+        for path in ("", ".?jobTemplate.?spec")
+    ]
+    assert alone == "!object.?metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
+    assert alive == "!object.?metadata.?deletionTimestamp.hasValue()"
+    asked = {(rule["apiGroups"][0], each) for rule in webhook["rules"] for each in rule["resources"]}
+    assert asked == {(group, f"{kind.lower()}s") for kind, group in GROUPS.items()}
     assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in webhook["rules"])
 
 

@@ -138,8 +138,9 @@ _HOOK: Final = _Hook()
 
 def check_review(data: bytes) -> None:
     """Every review gets a typed answer. A patch applied twice equals one applied once, and the result is valid."""
-    for path in ("/mutate", "/mutate-job", "/validate"):
-        _HOOK.ask(path, data)
+    for path in ("/mutate", "/mutate-job", "/validate", "/warn"):
+        answered = _HOOK.ask(path, data)
+        assert path != "/warn" or answered is None or (answered["allowed"] and "patch" not in answered)
     try:
         given = json.loads(data)
         body = json.dumps(given).encode()

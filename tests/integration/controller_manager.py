@@ -1,4 +1,4 @@
-"""Runs kube-controller-manager with the controllers that finish deletions, or with others."""
+"""Runs kube-controller-manager with few of its controllers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
 
 
-DELETIONS: Final = ("namespace-controller", "garbage-collector-controller")
-"""The controllers that empty deleted namespaces, and that delete what deleted objects own."""
+OF_DELETIONS: Final = ("namespace-controller", "garbage-collector-controller")
+"""The controllers that empty deleted namespaces and delete what deleted objects own."""
 
 
 def start_controller_manager(plane: ControlPlane, folder: Path, *controllers: str) -> Process:
-    """Start these controllers; without any, those of DELETIONS. The caller stops it."""
+    """Start these controllers, by default those that finish deletions. The caller stops them."""
     kubeconfig = plane.kubeconfig(folder / "controller-manager.kubeconfig", ADMIN_TOKEN)
     command = [
         str(program("kube-controller-manager")),
         f"--kubeconfig={kubeconfig}",
-        f"--controllers={','.join(controllers or DELETIONS)}",
+        f"--controllers={','.join(controllers or OF_DELETIONS)}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={free_port()}",

@@ -242,7 +242,7 @@ def test_an_empty_cluster_gets_both_secrets_and_trusts_the_ca(site: Site) -> Non
     )
     ca, pair = site.secret(CA_SECRET), site.secret(SERVING_SECRET)
     assert reason_to_renew(pair, read_authority(ca), TERMS, datetime.now(UTC)) == ""
-    assert site.bundles() == [ca["ca.crt"]] * 3
+    assert site.bundles() == [ca["ca.crt"]] * 4
     assert [each["type"] for each in after[:2] if each] == ["Opaque", "kubernetes.io/tls"]
     assert (second.code, second.events) == (0, ["Nothing is due", *["The CA is trusted"] * 2])
     assert site.objects() == after
@@ -262,7 +262,7 @@ def test_an_installer_that_applies_again_keeps_the_bundle(site: Site) -> None:
 
     site.apply_registrations()
 
-    assert site.bundles() == trusted != [b""] * 3
+    assert site.bundles() == trusted != [b""] * 4
 
 
 def test_an_installer_may_remove_a_webhook_later(site: Site) -> None:
@@ -306,7 +306,7 @@ def test_a_ca_that_is_there_signs_what_is_missing_or_due(site: Site, left: timed
     assert (done.code, done.events[0], done.lines[1]["because"]) == (0, "Issued a certificate", reason)
     assert site.objects()[0] == stored
     assert is_signed(site.secret(SERVING_SECRET), read_authority(ca))
-    assert site.bundles() == [ca["ca.crt"]] * 3
+    assert site.bundles() == [ca["ca.crt"]] * 4
 
 
 def test_a_pair_of_another_ca_is_replaced(site: Site) -> None:
@@ -333,7 +333,7 @@ def test_a_new_ca_and_the_one_that_still_signs_are_both_trusted(site: Site) -> N
 
     assert (done.code, done.events[0]) == (0, "Nothing is due")
     assert site.objects()[:2] == stored
-    assert site.bundles() == [rotating["ca.crt"] + present["ca.crt"]] * 3
+    assert site.bundles() == [rotating["ca.crt"] + present["ca.crt"]] * 4
 
 
 def test_registrations_may_come_after_the_job(site: Site) -> None:
@@ -347,7 +347,7 @@ def test_registrations_may_come_after_the_job(site: Site) -> None:
 
     assert done.code == 0
     assert [each["event"] for each in done.lines].count("Wrote the CA into a registration") == 2
-    assert site.bundles() == [site.secret(CA_SECRET)["ca.crt"]] * 3
+    assert site.bundles() == [site.secret(CA_SECRET)["ca.crt"]] * 4
 
 
 def test_registrations_that_never_come_fail_the_job(site: Site) -> None:
@@ -373,7 +373,7 @@ def test_jobs_at_the_same_time_agree(site: Site) -> None:
     assert [each.code for each in done] == [0] * 4
     ca, pair = site.secret(CA_SECRET), site.secret(SERVING_SECRET)
     assert reason_to_renew(pair, read_authority(ca), TERMS, datetime.now(UTC)) == ""
-    assert site.bundles() == [ca["ca.crt"]] * 3
+    assert site.bundles() == [ca["ca.crt"]] * 4
     assert sum("Issued a CA" in each.events for each in done) == 1
     assert sum("Issued a certificate" in each.events for each in done) == 1
 
@@ -423,4 +423,4 @@ def test_the_file_of_the_verb_is_what_renewer_and_issuer_go_on_with(site: Site, 
     assert (renewed.code, renewed.events) == (0, ["Nothing is due"])
     assert (issued.code, issued.events[0]) == (0, "Nothing is due")
     assert site.objects()[:2] == stored
-    assert site.bundles() == [(folder / "ca.crt").read_bytes()] * 3
+    assert site.bundles() == [(folder / "ca.crt").read_bytes()] * 4

@@ -18,6 +18,7 @@ PURE: Final = (
     "core/*",
     "webhook/review.py",
     "webhook/job_review.py",
+    "webhook/template_review.py",
     "controller/work_queue.py",
     "controller/workload_status.py",
     "controller/gpu_workload.py",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_scheduler.cli.output import Column, Listing, PrintedTable, cell, flattened, marked, shortened, tabled
 from gpu_scheduler.cli.views import POD
 from gpu_scheduler.names import EVENT_CONFLICT
+from gpu_scheduler.webhook.pod_templates import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -199,7 +200,9 @@ def _device_name(device: View) -> str:
 
 
 def _workload_name(item: View) -> str:
-    return f"pod/{item['name']}" if item["objectKind"] == POD else f"gpuworkload.agentaflow.io/{item['name']}"
+    kind = item["objectKind"]
+    group = "" if kind == POD else f".{GROUPS.get(kind, 'agentaflow.io')}"
+    return f"{kind.lower()}{group}/{item['name']}"
 
 
 def _memory(used: int | None, total: int | None) -> str | None:

@@ -1,14 +1,15 @@
 """The webhook's HTTP half: AdmissionReview in, AdmissionReview out. Every request gets a typed answer, never a 500.
 
 `/mutate` injects variables. `/validate` checks the final state with the same core function: what this function would
-still patch is missing. `/mutate-job` copies the annotations of Kubeflow's jobs into their templates.
+still patch is missing. `/mutate-job` copies the annotations of Kubeflow's jobs into their templates. `/warn` warns of
+pod templates whose pods could never be placed; it refuses and changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -25,7 +26,9 @@ from gpu_scheduler.process.log_budget import LogBudget
 from gpu_scheduler.process.request_bodies import BodyBudget, BodyError
 from gpu_scheduler.webhook.job_review import cautions, job_key_cautions, review_job
 from gpu_scheduler.webhook.kubeflow_jobs import REPLICAS, read_annotations, read_job
+from gpu_scheduler.webhook.pod_templates import GROUPS, read_controller
 from gpu_scheduler.webhook.review import Admit, Deny, key_cautions, review_pod
+from gpu_scheduler.webhook.template_review import review_template, template_cautions
 from gpu_scheduler.webhook.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -34,7 +37,8 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.webhook.metrics import WebhookMetrics
 
-    _Answer = Callable[["AdmissionRequest"], tuple[str, dict[str, object]]]
+    Reply = tuple[str, dict[str, object]]
+    """The outcome for the metrics, and the response that the API server reads."""
 
 
 class AdmissionKind(ReadStruct):
@@ -56,6 +60,13 @@ class AdmissionRequest(ReadStruct):
 
 class AdmissionReview(ReadStruct):
     request: AdmissionRequest
+
+
+class _Path(NamedTuple):
+    """How one path answers a request, and what becomes of an object that cannot be read."""
+
+    answer: Callable[[AdmissionRequest], Reply]
+    unread: Callable[[AdmissionRequest, Deny], Reply]
 
 
 # The API server takes objects up to 3 MiB, and an update carries two of them.
@@ -100,22 +111,20 @@ class Webhook:
         self.draining = False
 
     def app(self) -> web.Application:
-        """Return the application with the three paths."""
+        """Return the application with its paths."""
         app = web.Application(client_max_size=MAX_BODY)
-        app.router.add_post("/mutate", self._handler(self._mutate))
-        app.router.add_post("/mutate-job", self._handler(self._mutate_job))
-        app.router.add_post("/validate", self._handler(self._validate))
+        app.router.add_post("/mutate", self._handler(_Path(self._mutate, _deny)))
+        app.router.add_post("/mutate-job", self._handler(_Path(self._mutate_job, _deny)))
+        app.router.add_post("/validate", self._handler(_Path(self._validate, _deny)))
+        app.router.add_post("/warn", self._handler(_Path(self._warn, _caution)))
         return app
 
-    def _handler(
-        self,
-        answer: _Answer,
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _handler(self, path: _Path) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             outcome, response = MALFORMED, web.Response()
             try:
                 async with self._bodies.body(request, request[CONNECTION]) as body:
-                    outcome, response = await self._answer(answer, body)
+                    outcome, response = await self._answer(path, body)
             except BodyError as error:
                 response = web.Response(status=error.status, text=f"cannot read AdmissionReview: {error}")
             except (*UNREADABLE, web.RequestPayloadError) as error:
@@ -128,23 +137,23 @@ class Webhook:
 
         return handle
 
-    async def _answer(self, answer: _Answer, body: bytearray) -> tuple[str, web.Response]:
+    async def _answer(self, path: _Path, body: bytearray) -> tuple[str, web.Response]:
         """Answer a review. A review with many fields waits for its turn, so that no other review waits long for it."""
         # Each field of an object has a colon, and decoding builds nothing from a text without fields.
         fields = body.count(b":")
         if fields <= FEW_FIELDS:
-            return _decoded(answer, body, fields)
+            return _decoded(path, body, fields)
         async with self._costly:
-            return _decoded(answer, body, fields)
+            return _decoded(path, body, fields)
 
-    def _mutate(self, request: AdmissionRequest) -> tuple[str, dict[str, object]]:
+    def _mutate(self, request: AdmissionRequest) -> Reply:
         pod = self._our_pod(request)
         if pod is None:
             return ALLOWED, {"allowed": True}
         warnings = () if request.sub_resource else key_cautions(pod)
         return _warned(_patched(request, self._review(request, pod)), warnings)
 
-    def _mutate_job(self, request: AdmissionRequest) -> tuple[str, dict[str, object]]:
+    def _mutate_job(self, request: AdmissionRequest) -> Reply:
         kind, ours = request.kind.kind, self._scheduler_name
         if request.kind.group != names.KUBEFLOW or kind not in REPLICAS or request.sub_resource:
             return ALLOWED, {"allowed": True}
@@ -156,7 +165,7 @@ class Webhook:
         of_values = cautions(job, read_annotations(request.old_object), ours) if reply["allowed"] else ()
         return _warned((outcome, reply), (*job_key_cautions(job), *of_values))
 
-    def _validate(self, request: AdmissionRequest) -> tuple[str, dict[str, object]]:
+    def _validate(self, request: AdmissionRequest) -> Reply:
         pod = self._our_pod(request)
         verdict = Admit() if pod is None else self._review(request, pod)
         if isinstance(verdict, Admit) and verdict.patches:
@@ -173,6 +182,16 @@ class Webhook:
             return _deny(request, verdict)
         return ALLOWED, {"allowed": True}
 
+    def _warn(self, request: AdmissionRequest) -> Reply:
+        kind, ours = request.kind.kind, self._scheduler_name
+        if GROUPS.get(kind) != request.kind.group or request.sub_resource:
+            return ALLOWED, {"allowed": True}
+        template = read_controller(request.object, kind, request.namespace or "", ours)
+        if template is None:
+            return ALLOWED, {"allowed": True}
+        found = review_template(template, ours)
+        return _caution(request, *found, cautions=template_cautions(template, found))
+
     def _our_pod(self, request: AdmissionRequest) -> Pod | None:
         """Return a pod of ours at its creation or with a new debug container; None for anything else."""
         reviewed = (request.operation, request.sub_resource or "") in {("CREATE", ""), ("UPDATE", EPHEMERAL)}
@@ -184,27 +203,28 @@ class Webhook:
         return review_pod(pod, request.sub_resource or "", self._scheduler_name, old)
 
 
-def _decoded(answer: _Answer, body: bytearray, fields: int) -> tuple[str, web.Response]:
+def _decoded(path: _Path, body: bytearray, fields: int) -> tuple[str, web.Response]:
     """Return the outcome and the response for a review. Raise one of UNREADABLE if `body` is no review."""
     request = _reviews.decode(body).request
     if len(request.uid) > LONGEST_UID:
         raise msgspec.ValidationError(f"its uid has more than {LONGEST_UID} characters")
     if fields > MOST_FIELDS:
         wrong = f"cannot review a {_kind(request)} of {fields} fields: at most {MOST_FIELDS} are read"
-        outcome, reply = _invalid(request, wrong, "split it into several, each with fewer containers and variables")
+        remedy = "split it into several, each with fewer containers and variables"
+        outcome, reply = path.unread(request, _invalid(wrong, remedy))
     else:
-        outcome, reply = _answered(answer, request)
+        outcome, reply = _answered(path, request)
     return outcome, _respond(request.uid, reply)
 
 
-def _answered(answer: _Answer, request: AdmissionRequest) -> tuple[str, dict[str, object]]:
-    """Return what `answer` returns. A pod or job that cannot be read is refused, with a message for its author."""
+def _answered(path: _Path, request: AdmissionRequest) -> Reply:
+    """Return the path's answer. For an object that cannot be read, its author gets a message."""
     try:
-        return answer(request)
+        return path.answer(request)
     except UNREADABLE as error:
         kind = _kind(request)
         remedy = f"write it as the API defines it: kubectl explain {kind} --recursive"
-        return _invalid(request, f"cannot read the {kind}: {error}", remedy)
+        return path.unread(request, _invalid(f"cannot read the {kind}: {error}", remedy))
 
 
 def _kind(request: AdmissionRequest) -> str:
@@ -216,11 +236,11 @@ def _name(given: str | None) -> str | None:
     return given and given[:LONGEST_NAME]
 
 
-def _invalid(request: AdmissionRequest, wrong: str, remedy: str) -> tuple[str, dict[str, object]]:
-    return _deny(request, Deny(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, wrong, remedy)))
+def _invalid(wrong: str, remedy: str) -> Deny:
+    return Deny(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, wrong, remedy))
 
 
-def _patched(request: AdmissionRequest, verdict: Admit | Deny) -> tuple[str, dict[str, object]]:
+def _patched(request: AdmissionRequest, verdict: Admit | Deny) -> Reply:
     """Return the outcome and the response that the API server reads, for a verdict."""
     if isinstance(verdict, Deny):
         return _deny(request, verdict)
@@ -236,7 +256,7 @@ def _patched(request: AdmissionRequest, verdict: Admit | Deny) -> tuple[str, dic
     }
 
 
-def _warned(answer: tuple[str, dict[str, object]], warnings: tuple[str, ...]) -> tuple[str, dict[str, object]]:
+def _warned(answer: Reply, warnings: tuple[str, ...]) -> Reply:
     """Add warnings to an answer. `kubectl` prints each on a line, also if the object is refused."""
     outcome, response = answer
     return outcome, {**response, "warnings": warnings} if warnings else response
@@ -250,10 +270,23 @@ def _pod(request: AdmissionRequest, raw: msgspec.Raw) -> Pod | None:
     return pod_value(_pods.decode(raw), request.namespace or "")
 
 
-def _deny(request: AdmissionRequest, verdict: Deny) -> tuple[str, dict[str, object]]:
+def _deny(request: AdmissionRequest, verdict: Deny) -> Reply:
     """Refuse. `kubectl` prints the message after the webhook's name; controllers copy it into their own event."""
+    _log("Refusing an object", request, verdict)
+    return verdict.reason, _refusal(FORBIDDEN if verdict.reason in _FORBIDDEN else BAD_REQUEST, verdict.message)
+
+
+def _caution(request: AdmissionRequest, *found: Deny, cautions: tuple[str, ...] = ()) -> Reply:
+    """Allow, and warn of what is found. The outcome is the first reason."""
+    for each in found[:1]:
+        _log("Warning of pods that cannot be placed", request, each)
+    outcome = found[0].reason if found else ALLOWED
+    return _warned((outcome, {"allowed": True}), (*(each.message for each in found), *cautions))
+
+
+def _log(event: str, request: AdmissionRequest, verdict: Deny) -> None:
     log.info(
-        "Refusing an object",
+        event,
         extra={
             "kind": _name(request.kind.kind),
             "namespace": _name(request.namespace),
@@ -262,7 +295,6 @@ def _deny(request: AdmissionRequest, verdict: Deny) -> tuple[str, dict[str, obje
             "error": verdict.message,
         },
     )
-    return verdict.reason, _refusal(FORBIDDEN if verdict.reason in _FORBIDDEN else BAD_REQUEST, verdict.message)
 
 
 def _refusal(code: int, message: str) -> dict[str, object]:

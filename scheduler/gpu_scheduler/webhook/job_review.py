@@ -10,14 +10,12 @@ from itertools import chain, islice
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.request import PlacementRequest, read_request
 from gpu_scheduler.core.pods.unknown_keys import MOST_NAMED, unknown_key_message, unknown_keys
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import quote
-from gpu_scheduler.webhook.review import AddOp, Admit, Deny, review_pod
+from gpu_scheduler.webhook.review import AddOp, Admit, Deny, pod_of_text, review_pod
 
 COPIED_ANNOTATIONS: Final = (
     names.MAP,
@@ -69,7 +67,7 @@ def review_job(job: Job, scheduler_name: str) -> Admit | Deny:
     patches: list[AddOp] = []
     reached: list[str] = []
     for replicas, text in _ours(job, scheduler_name):
-        verdict = review_pod(_pod(text), "", scheduler_name)
+        verdict = review_pod(pod_of_text(text), "", scheduler_name)
         if isinstance(verdict, Deny):
             return verdict
         additions = [*_annotations(job, replicas, text), *_scheduler(job, replicas, scheduler_name)]
@@ -128,18 +126,6 @@ def _ours(job: Job, scheduler_name: str) -> Iterator[tuple[Replicas, PodText]]:
             )
             if template.scheduler_name or _asks_for_gpus(read_request(text)):
                 yield replicas, text
-
-
-def _pod(text: PodText) -> Pod:
-    """Make a pod with the fields that a review reads."""
-    return Pod(
-        PodRef(text.namespace, "", ""),
-        read_request(text),
-        scheduler_name=text.scheduler_name,
-        generate_name=text.generate_name,
-        environment=text.environment,
-        gpu_limits=text.gpu_limits,
-    )
 
 
 def _copied_annotations(job: Job) -> dict[str, str]:

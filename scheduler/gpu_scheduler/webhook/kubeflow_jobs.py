@@ -12,9 +12,8 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import ObjectMeta
-from gpu_scheduler.kube.objects.pod_objects import PodMeta, PodObject, PodSpec
-from gpu_scheduler.kube.objects.pods import text_of
 from gpu_scheduler.webhook.job_review import Job, Replicas
+from gpu_scheduler.webhook.pod_templates import read_text, scheduler_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,31 +36,13 @@ class _Job(_Metadata):
     spec: dict[str, msgspec.Raw] | None = None
 
 
-class _Template(msgspec.Struct, gc=False):
-    metadata: PodMeta | None = None
-    spec: msgspec.Raw = msgspec.Raw()
-
-
 class _ReplicaSpec(msgspec.Struct, gc=False):
     template: msgspec.Raw = msgspec.Raw()
-
-
-class _SchedulerSpec(msgspec.Struct, rename="camel", gc=False):
-    """The scheduler that a template names."""
-
-    scheduler_name: str | None = None
-
-
-class _SchedulerTemplate(msgspec.Struct, gc=False):
-    spec: _SchedulerSpec | None = None
 
 
 _metas = msgspec.json.Decoder(_Metadata)
 _jobs = msgspec.json.Decoder(_Job)
 _replica_specs = msgspec.json.Decoder(dict[str, _ReplicaSpec | None])
-_choices = msgspec.json.Decoder(_SchedulerTemplate)
-_templates = msgspec.json.Decoder(_Template)
-_pod_specs = msgspec.json.Decoder(PodSpec)
 
 
 def read_job(raw: msgspec.Raw, kind: str, namespace: str, scheduler_name: str) -> Job | None:
@@ -90,12 +71,8 @@ def read_annotations(raw: msgspec.Raw) -> Mapping[str, str] | None:
 def _replicas(raw: msgspec.Raw, namespace: str, scheduler_name: str) -> Iterator[Replicas]:
     specs = {} if bytes(raw) in _ABSENT else decode_object(_replica_specs, raw)
     for name, spec in specs.items():
-        if spec is None or bytes(spec.template) in _ABSENT:
+        if spec is None:
             continue
-        chosen = decode_object(_choices, spec.template).spec
-        if chosen is not None and (chosen.scheduler_name or scheduler_name) == scheduler_name:
-            template = decode_object(_templates, spec.template)
-            meta = template.metadata
-            pod = PodObject(meta or PodMeta(), decode_object(_pod_specs, template.spec))
-            annotated = None if meta is None else meta.annotations is not None
-            yield Replicas(name, text_of(pod, namespace), annotated)
+        chosen = scheduler_of(spec.template)
+        if chosen is not None and (chosen or scheduler_name) == scheduler_name:
+            yield Replicas(name, *read_text(spec.template, namespace))

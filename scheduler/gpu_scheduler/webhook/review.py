@@ -11,10 +11,12 @@ from gpu_scheduler import names
 from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, required_env
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.request import excess_fault
+from gpu_scheduler.core.pods.pod_text import PodText
+from gpu_scheduler.core.pods.request import excess_fault, read_request
 from gpu_scheduler.core.pods.unknown_keys import unknown_key_message
 from gpu_scheduler.core.pods.visible_devices import carried
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Reason
+from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import quote
 
 _MAX_NAME: Final = 253
@@ -56,6 +58,18 @@ def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None 
     needed = _needed_env(pod)
     log = f"Injecting {_env_text(needed)} for pod {_name_for_log(pod)} ({_placement_text(pod)})"
     return _complete(pod, pod.environment.containers, needed, log)
+
+
+def pod_of_text(text: PodText) -> Pod:
+    """Return the pod that a controller would make of this text, with the fields that a review reads."""
+    return Pod(
+        PodRef(text.namespace, "", ""),
+        read_request(text),
+        scheduler_name=text.scheduler_name,
+        generate_name=text.generate_name,
+        environment=text.environment,
+        gpu_limits=text.gpu_limits,
+    )
 
 
 def key_cautions(pod: Pod) -> tuple[str, ...]:

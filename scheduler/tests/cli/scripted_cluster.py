@@ -23,6 +23,12 @@ LIMITS = f"/api/v1{SYSTEM}/configmaps/gpu-scheduler-limits"
 LEASE = f"/apis/coordination.k8s.io/v1{SYSTEM}/leases/gpu-scheduler"
 MONITORS = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
 WORKLOADS = "/apis/agentaflow.io/v1/gpuworkloads"
+CONTROLLERS = {
+    "statefulsets": "/apis/apps/v1/statefulsets",
+    "deployments": "/apis/apps/v1/deployments",
+    "replicasets": "/apis/apps/v1/replicasets",
+    "jobs": "/apis/batch/v1/jobs",
+}
 MISSING = Reply(404, {"message": "not found"})
 MAP = "0=node1:0,1\n1=node1:1\n"
 
@@ -103,6 +109,8 @@ async def cluster(tmp_path: Path, **replies: Reply) -> AsyncIterator[tuple[FakeS
         "monitors": (MONITORS, items()),
         "workloads": (WORKLOADS, MISSING),
         "my_workloads": (WORKLOADS.replace("v1/", "v1/namespaces/ml/"), MISSING),
+        **{name: (path, items()) for name, path in CONTROLLERS.items()},
+        **{f"my_{name}": (path.replace("v1/", "v1/namespaces/ml/"), items()) for name, path in CONTROLLERS.items()},
     }
     server = FakeServer()
     await server.start()

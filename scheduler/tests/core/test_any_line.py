@@ -10,6 +10,7 @@ from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Nodes
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm, SchedulingConstraints
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
@@ -90,6 +91,16 @@ def test_a_pod_gets_the_lowest_feasible_line(held: Ledger, known: Nodes, index: 
     assert isinstance(decision, Bind)
     assert (decision.placement.index, decision.placement.value) == (index, str(index))
     assert decision.message.endswith(f"with GPU {index} (index {index})")
+
+
+@pytest.mark.parametrize(("where", "index"), [("node2", 1), ("node4", None)])
+def test_a_pod_of_a_daemon_set_takes_a_line_of_its_own_node(where: str, index: int | None) -> None:
+    """Its controller names its node in an affinity, so a map serves only a DaemonSet whose nodes all have lines."""
+    named = NodeSelectorTerm(fields=(NodeSelectorRequirement("metadata.name", "In", (where,)),))
+    each = pod("", TEXT, owner=Owner("DaemonSet", "agent"), generate_name="agent-")
+    decision = decided(replace(each, constraints=SchedulingConstraints(affinity=(named,))))
+
+    assert (decision.placement.index if isinstance(decision, Bind) else None) == index
 
 
 @pytest.mark.promise("index-6", "index-9")

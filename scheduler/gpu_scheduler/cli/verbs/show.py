@@ -74,7 +74,7 @@ async def nodes(options: Options) -> int:
 
 
 async def workloads(options: Options) -> int:
-    """List our pods and GPUWorkloads.
+    """List our pods and GPUWorkloads, and controllers whose pods are refused.
 
     Where they run and with which GPUs, or why they wait.
     """
@@ -82,6 +82,7 @@ async def workloads(options: Options) -> int:
 
     from gpu_scheduler.cli.columns import workloads_listing
     from gpu_scheduler.cli.installation import read_installation
+    from gpu_scheduler.cli.refused_workloads import refused_workloads
     from gpu_scheduler.cli.snapshot import pods_of, workloads_of
     from gpu_scheduler.cli.views import pod_view, workload_view
 
@@ -91,11 +92,13 @@ async def workloads(options: Options) -> int:
         pods, gpu_workloads = await asyncio.gather(
             pods_of(api, installation.policy.scheduler_name, namespace), workloads_of(api, namespace)
         )
+        refused, unlisted = await refused_workloads(api, installation.policy.scheduler_name, namespace)
     items = [
         *(workload_view(each, installation.strategy) for each in gpu_workloads),
         *(pod_view(each, installation.strategy) for each in pods),
+        *refused,
     ]
-    warn((installation.unread.deployment, installation.unread.strategy))
+    warn((installation.unread.deployment, installation.unread.strategy, unlisted))
     items.sort(key=lambda item: (item["namespace"], item["objectKind"], item["name"]))
     listing = workloads_listing(items, namespaces=namespace is None, now=datetime.now(UTC))
     return _print(listing, options, f"No workloads found in {namespace or 'any namespace'}")

@@ -150,7 +150,7 @@ def _line_fault(pod: PodText, index: int, slot: Slot | None, placement_map: Plac
     fewer = f"correct annotation {names.INDEX} or " if names.INDEX in pod.annotations else "run fewer replicas, or "
     return Fault(
         Reason.INDEX_NOT_IN_MAP,
-        f"cannot find index {index} in the map: it has lines for {_ranges(placement_map)}",
+        f"cannot find index {index} in the map: it has lines for {index_ranges(placement_map)}",
         fewer + made_anew(f"add a line (example: {index}=node1:0)"),
     )
 
@@ -282,7 +282,7 @@ def _workload(namespace: str, owner_kind: str, owner_name: str, digest: str) -> 
     return WorkloadKey(namespace, owner_kind, owner_name, digest)
 
 
-def _ranges(placement_map: PlacementMap) -> str:
+def index_ranges(placement_map: PlacementMap) -> str:
     """Return the indices of a map as text for people: `0-4, 7`."""
     runs: list[list[int]] = []
     for index in placement_map.indices:

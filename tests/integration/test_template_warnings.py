@@ -1,0 +1,221 @@
+"""The API server warns the author of a controller whose pods could never be placed, and creates it all the same."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import objects
+from tests.integration.controller_manager import start_controller_manager
+from tests.integration.pod_controllers import KINDS, THREE, Warned, collection, controller
+from tests.objects import MAP
+from tests.waiting import eventually, limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.control_plane import ControlPlane
+    from tests.integration.installed import Installed
+    from tests.integration.namespace import Namespace
+    from tests.integration.webhook_process import RegisteredWebhook
+    from tests.objects import Object
+
+NO_LINE = "IndexNotInMap: cannot find index 3 in the map: it has lines for 0-2, "
+FEWER = "run fewer replicas, or add a line to the map (example: 3=node1:0)"
+INDEXED: Object = {"completionMode": "Indexed", "completions": 4, "parallelism": 4}
+
+
+@pytest.fixture(scope="module")
+def warned(plane: ControlPlane, registered: RegisteredWebhook) -> Iterator[Warned]:
+    """The webhook's registration for controllers."""
+    warned = Warned(plane.kube, registered)
+    yield warned
+    warned.remove()
+
+
+@pytest.fixture
+def author(calling: Namespace, warned: Warned) -> Iterator[Namespace]:
+    """A namespace for controllers, whose author is warned. Nothing makes their pods."""
+    yield calling
+    _delete_controllers(calling)
+
+
+@pytest.fixture
+def controllers(plane: ControlPlane, calling: Namespace, tmp_path: Path) -> Iterator[Namespace]:
+    """A namespace for controllers, and Kubernetes' own programs, which make their pods."""
+    kinds = ("statefulset", "deployment", "replicaset", "job", "garbage-collector")
+    process = start_controller_manager(plane, tmp_path, *(f"{kind}-controller" for kind in kinds))
+    yield calling
+    _delete_controllers(calling)
+    eventually("their pods are gone", lambda: _pods(calling) == 0, seconds=30)
+    process.stop()
+
+
+# Kind, its own fields, and how the first warning begins.
+EXPECTED: dict[str, tuple[str, Object, str]] = {
+    "StatefulSet": (
+        "StatefulSet",
+        {"replicas": 5, "ordinals": {"start": 1}},
+        f"{NO_LINE}and the StatefulSet gives 5 pods the indices 1-5, so 3 pods can never be placed; {FEWER}",
+    ),
+    "Deployment": (
+        "Deployment",
+        {"replicas": 4},
+        "NoFreeIndex: cannot place 4 pods at once: the map has 3 lines for them, so 1 pod can never be placed; ",
+    ),
+    "Deployment that is rolled out by default": (
+        "Deployment",
+        {"replicas": 3},
+        "NoFreeIndex: cannot roll out a change of the 3 pods of this Deployment: the map has 3 lines for them, and ",
+    ),
+    "ReplicaSet": ("ReplicaSet", {"replicas": 4}, "NoFreeIndex: cannot place 4 pods at once: "),
+    "Job": ("Job", INDEXED, NO_LINE),
+    "CronJob": ("CronJob", INDEXED, NO_LINE),
+}
+
+
+@pytest.mark.promise("warn-1", "warn-2")
+@pytest.mark.parametrize(("kind", "spec", "start"), EXPECTED.values(), ids=EXPECTED)
+def test_more_pods_than_lines_are_warned_of(author: Namespace, kind: str, spec: Object, start: str) -> None:
+    """In the answer to the creation, which `kubectl` prints. The object is stored as its author wrote it."""
+    (warning,) = author.kube.create_with_warnings(collection(author.name, kind), controller(kind, **spec))
+
+    assert warning.startswith(start)
+    stored = _stored(author, kind)
+    job = stored["spec"]["jobTemplate"] if kind == "CronJob" else stored
+    assert job["spec"]["template"]["metadata"]["annotations"] == {MAP: THREE}
+    assert "env" not in job["spec"]["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.promise("warn-1")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_map_is_warned_of_in_the_words_of_the_refusal(author: Namespace, kind: str) -> None:
+    """Each pod of the controller would be refused. A good map causes no warning."""
+    _, refused = author.kube.call("POST", author.pods, objects.pod("train-0", "0=node1:0\n1=node9:x\n"))
+    path = collection(author.name, kind)
+    good: Object = {"replicas": 1, "strategy": {"type": "Recreate"}} if kind == "Deployment" else {}
+
+    given = author.kube.create_with_warnings(path, controller(kind, "bad", "0=node1:0\n1=node9:x\n", **good))
+    silent = author.kube.create_with_warnings(path, controller(kind, "good", **good))
+
+    assert given == [refused["message"].partition("denied the request: ")[2]]
+    assert given[0].startswith("MapInvalid: cannot read placement map, line 2: ")
+    assert silent == []
+
+
+@pytest.mark.promise("warn-1")
+def test_a_change_is_warned_of(author: Namespace, operator: Installed) -> None:
+    """The user of kubectl sees it, and the change is stored."""
+    path = collection(author.name, "StatefulSet")
+    assert author.kube.create_with_warnings(path, controller("StatefulSet", replicas=3)) == []
+
+    words = ("patch", "statefulset", "train", "-n", author.name, "--type=merge", "-p", '{"spec": {"replicas": 4}}')
+    output = operator.run("bash", "-c", f"kubectl {' '.join(map(_quoted, words))} 2>&1")
+
+    assert output.splitlines() == [
+        f"Warning: {NO_LINE}and the StatefulSet gives 4 pods the indices 0-3, so 1 pod can never be placed; {FEWER}",
+        "statefulset.apps/train patched",
+    ]
+    assert _stored(author, "StatefulSet")["spec"]["replicas"] == 4
+
+
+@pytest.mark.promise("text-13")
+def test_annotations_that_no_program_reads_are_warned_of(author: Namespace) -> None:
+    """A misspelt key of the template, and a map that stands on the controller itself."""
+    body = controller("Job", lines=None)
+    body["metadata"]["annotations"] = {MAP: THREE}
+    body["spec"]["template"]["metadata"]["annotations"] = {"agentaflow.gpu/count": "1", "agentaflow.gpu/memroy": "1"}
+
+    where = "write it into the annotations of its pod template"
+    assert author.kube.create_with_warnings(collection(author.name, "Job"), body) == [
+        f"annotation gpu-scheduling-map of the Job itself reaches no pod; {where}",
+        'annotation "agentaflow.gpu/memroy" is unknown: did you mean agentaflow.gpu/memory?',
+    ]
+
+
+@pytest.mark.promise("warn-4")
+def test_nobody_depends_on_the_warnings(author: Namespace, registered: RegisteredWebhook) -> None:
+    """While the webhook does not answer, ours are created after at most 2 s, and what is not ours at once.
+
+    Not ours are templates of other schedulers, and what another controller makes.
+    """
+
+    def seconds(*bodies: Object) -> float:
+        began = time.monotonic()
+        for body in bodies:
+            assert author.kube.create_with_warnings(collection(author.name, body["kind"]), body) == []
+        return time.monotonic() - began
+
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "any", "uid": "u", "controller": True}
+    foreign = [controller(kind, "foreign", "nonsense", None) for kind in KINDS]
+    owned = [controller(kind, "owned", "nonsense") for kind in KINDS]
+    for body in owned:
+        body["metadata"]["ownerReferences"] = [owner]
+    registered.command.process.send(signal.SIGSTOP)
+    try:
+        ours = [seconds(controller(kind, "ours", "nonsense")) for kind in ("StatefulSet", "CronJob")]
+        others = seconds(*foreign, *owned)
+    finally:
+        registered.command.process.send(signal.SIGCONT)
+
+    assert max(ours) < limit(3)
+    assert others < min(ours)
+    # The API server counts the conditions that fail.
+    metrics = str(author.kube.call("GET", "/metrics")[1]["text"]).splitlines()
+    failed = [line for line in metrics if "match_condition_evaluation_errors_total{" in line]
+    assert not [line for line in failed if "warn.gpu-scheduler" in line]
+
+
+@pytest.mark.promise("warn-5")
+def test_workloads_lists_the_controllers_whose_pods_are_refused(controllers: Namespace, operator: Installed) -> None:
+    """Kubernetes' own controllers made none of these pods; those that exist are listed as pods."""
+    bodies = (
+        controller("StatefulSet", "bad", "0=node1:x\n", replicas=5),
+        controller("StatefulSet", "short", replicas=4, podManagementPolicy="Parallel"),
+        controller("Deployment", "front", "0=node1:x\n", replicas=2),
+        controller("ReplicaSet", "plain", "0=node1:x\n"),
+        controller("Job", "once", **INDEXED),
+        controller("StatefulSet", "foreign", "0=node1:x\n", None),
+    )
+    for body in bodies:
+        controllers.kube.create(collection(controllers.name, body["kind"]), body)
+    eventually("their controllers have tried", lambda: _pods(controllers) == 7, seconds=30)
+
+    def listed() -> bool:
+        return len(operator.items("workloads", "-n", controllers.name)) == 11
+
+    eventually("each is listed", listed, seconds=20)
+    shown = operator.items("workloads", "-n", controllers.name)
+
+    assert [(each["name"], each["reason"]) for each in shown if each["objectKind"] != "Pod"] == [
+        ("front", "MapInvalid"),
+        ("once", "IndexNotInMap"),
+        ("plain", "MapInvalid"),
+        ("bad", "MapInvalid"),
+        ("short", "IndexNotInMap"),
+    ]
+    names = operator.run("gpu-scheduler", "workloads", "-n", controllers.name, "-o", "name").split()
+    assert len(operator.run("kubectl", "get", "-n", controllers.name, *names, "-o", "name").split()) == 11
+
+
+def _delete_controllers(namespace: Namespace) -> None:
+    for kind in KINDS:
+        namespace.kube.call("DELETE", collection(namespace.name, kind), {"propagationPolicy": "Background"})
+
+
+def _pods(namespace: Namespace) -> int:
+    return len(namespace.kube.call("GET", namespace.pods)[1]["items"])
+
+
+def _stored(namespace: Namespace, kind: str) -> Object:
+    stored = namespace.kube.get(f"{collection(namespace.name, kind)}/train")
+    assert stored is not None
+    return stored
+
+
+def _quoted(word: str) -> str:
+    return f"'{word}'"
