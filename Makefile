@@ -27,7 +27,7 @@ help: ## List the targets
 	@printf '\nFirst time here: make up, then make test. Variables: ARGS (to ansible-playbook), PYTHON (%s).\n' '$(PYTHON)'
 
 .PHONY: up
-up: env-deploy ## Create the cluster, install everything, prove the placement, write evidence/
+up: env-deploy env-cli ## Create the cluster, install everything, prove the placement, write evidence/
 	@$(PLAYBOOK) site.yml $(ARGS)
 	@$(MAKE) env
 
@@ -52,11 +52,11 @@ manifests: env-deploy ## Write what make up applies as files for kubectl, into m
 	@$(PLAYBOOK) playbooks/manifests.yml $(ARGS)
 
 .PHONY: env
-env: ## Print the command that points kubectl at the cluster
+env: ## Print the command that points kubectl at the cluster, and puts gpu-scheduler on PATH
 	@if grep -qsx 'cluster_provider: kind' '$(INVENTORY)/group_vars/all/facts.yml'; then \
-	  printf 'Enter the cluster with:\n\n  export KUBECONFIG=%q PATH=%q:"$$PATH"\n\n' '$(CURDIR)/.kube/config' '$(CURDIR)/$(BIN)'; \
-	else printf 'Enter the cluster by your own kubeconfig and kube_context; for the programs of this checkout:\n\n  export PATH=%q:"$$PATH"\n\n' \
-	  '$(CURDIR)/$(BIN)'; fi
+	  printf 'Enter the cluster with:\n\n  export KUBECONFIG=%q PATH=%q:%q:"$$PATH"\n\n' '$(CURDIR)/.kube/config' '$(CURDIR)/bin' '$(CURDIR)/$(BIN)'; \
+	else printf 'Enter the cluster by your own kubeconfig and kube_context; for the programs of this checkout:\n\n  export PATH=%q:%q:"$$PATH"\n\n' \
+	  '$(CURDIR)/bin' '$(CURDIR)/$(BIN)'; fi
 
 .PHONY: down
 down: env-deploy ## Delete the kind cluster of make up; keep cache and packages; fail if INVENTORY creates no cluster
@@ -175,9 +175,11 @@ sbom: $(VENV)/.audit.stamp ## Write sbom/, what the images contain as CycloneDX 
 bump-kubernetes: env-deploy ## Set the one version of Kubernetes (V=1.36.4; where no registry answers DIGEST=sha256:… of kindest/node)
 	@$(BIN)/python requirements/bump_kubernetes.py $(if $(DIGEST),--digest '$(DIGEST)') $(if $(REGISTRY),--registry '$(REGISTRY)') -- '$(V)'
 
-.PHONY: env-deploy env-dev
+.PHONY: env-deploy env-dev env-cli
 env-deploy: $(VENV)/.deploy.stamp
 env-dev: $(VENV)/.dev.stamp
+# What bin/gpu-scheduler imports. The development environment has it.
+env-cli: $(VENV)/.$(if $(wildcard $(VENV)/.dev.stamp),dev,payload).stamp
 
 # Hash-checked installs; an interrupted one leaves no stamp and is done again.
 $(VENV)/.%.stamp: requirements/%.txt

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import tomllib
 from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,7 @@ from tests.integration.programs import program
 from tests.waiting import limit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.integration.control_plane import ControlPlane
@@ -105,10 +107,15 @@ class Installed:
         """Start a command that does not end by itself."""
         return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def on_terminal(self, *words: str, until: str) -> tuple[int, str]:
-        """Run a command on a terminal, and press Ctrl-C when it has drawn `until`. Return exit code and output."""
+    def on_terminal(
+        self, *words: str, until: str, columns: int = 120, lines: int = 40, keys: Sequence[str] = ()
+    ) -> tuple[int, str]:
+        """Run a command on a terminal, until it has drawn `until` or ended. Return exit code and output.
+
+        Then press the keys, a second apart, or Ctrl-C if there are none.
+        """
         master, terminal = pty.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         env = {**self.env, "TERM": "xterm-256color"}
         process = subprocess.Popen(words, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
         os.close(terminal)
@@ -117,7 +124,11 @@ class Installed:
             with suppress(OSError):
                 while until not in drawn.decode(errors="replace"):
                     drawn += os.read(master, 4096)
-                process.send_signal(signal.SIGINT)
+                for key in keys:
+                    time.sleep(1)
+                    os.write(master, key.encode())
+                if not keys:
+                    process.send_signal(signal.SIGINT)
                 while chunk := os.read(master, 4096):
                     drawn += chunk
             return process.wait(limit(20)), drawn.decode(errors="replace")
@@ -129,8 +140,12 @@ class Installed:
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Press Ctrl-C. Return exit code, standard output and standard error."""
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=limit(20))
-    return process.returncode, out, err
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        # communicate() would lose what an earlier readline() has buffered.
+        out, err = process.stdout.read(), process.stderr.read()
+        return process.wait(limit(20)), out, err
 
 
 def seen_of(pod: Object) -> tuple[Any, ...]:

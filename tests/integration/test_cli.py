@@ -13,6 +13,7 @@ from tests import objects
 from tests.integration.command import LEASE
 from tests.integration.installed import TEMPLATE, Installed, fields_of_view, interrupted, pods_of, seen_of
 from tests.integration.policies import allow_use
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,13 +35,17 @@ def test_status_is_what_the_api_server_shows(cli: Installed, populated: Namespac
     assert shown["gpus"] == {"total": 16, "held": sum(map(len, held)), "available": 13, "unhealthy": 0}
     assert shown["nodes"] == {"total": 4, "ready": 4, "withGpus": 4, "stale": []}
     condition = populated.condition("late-0")
-    why = {"reason": "GpuHeld", "message": condition["message"]}
+    why = {"reason": "GpuHeld", "message": condition["message"], "since": condition["lastTransitionTime"]}
     waiting = {"namespace": populated.name, "name": "late-0", "observer": False, **why}
     assert shown["workloads"] == {"pending": 1, "running": 2, "waiting": [waiting]}
     assert shown["conflicts"] == []
     screen = " ".join(cli.run("gpu-scheduler", "status").split())
     assert "GPUs 16 known, 3 held, 13 free Nodes 4, 4 ready" in screen
-    assert f"{populated.name} late-0 GpuHeld GPU 1 of node1 is held by {populated.name}/train-0" in screen
+    assert re.search(
+        rf"{populated.name} late-0 GpuHeld \d+s GPU 1 of node1 is held by {populated.name}/train-0", screen
+    )
+    held_by = f"{populated.name}/train-0"
+    assert f"NODE 0 1 2 3 node1 {held_by} {held_by} free free node2 free free {populated.name}/train-1 free" in screen
 
 
 @pytest.mark.promise("cli-1")
@@ -173,8 +178,9 @@ def test_watch_draws_a_screen_on_a_terminal(cli: Installed, populated: Namespace
     code, drawn = cli.on_terminal("gpu-scheduler", "watch", until="late-0")
 
     assert code == 0
-    assert "16 GPUs known, 3 held, 13 free; 3 workloads, 1 pending; Ctrl-C ends" in drawn
-    assert drawn.rstrip().endswith("\x1b[?25h")
+    assert "16 GPUs known, 3 held, 13 free; 3 workloads, 1 pending" in drawn
+    _, _, left = drawn.rpartition("\x1b[?25h")
+    assert "late-0" in left
 
 
 @pytest.mark.promise("cli-7")
@@ -212,3 +218,31 @@ def test_kubectl_completes_words(cli: Installed) -> None:
     words = cli.run("kubectl", "__complete", "gpu-scheduler", "st").splitlines()
 
     assert {"status", "strategy"} <= set(words)
+
+
+@pytest.mark.promise("cli-12")
+def test_names_of_what_exists_are_completed(cli: Installed, populated: Namespace, workloads: Workloads) -> None:
+    """By bash, zsh, fish and kubectl: namespaces, nodes, workloads and contexts, and no file names in their place."""
+    workloads.place("train-wish", template=TEMPLATE, gpuRequirements={"gpuCount": 1})
+    workloads.wait("train-wish", "Scheduled")
+
+    def offers(words: tuple[str, ...], *expected: str) -> None:
+        # On a busy machine the one request may take longer than a shell should wait.
+        asked = ("kubectl", "__complete", "gpu-scheduler", *words)
+        eventually(f"{words} offers {expected}", lambda: cli.run(*asked).split() == list(expected))
+
+    offers(("nodes", "node"), "node1", "node2", "node3", "node4", ":4")
+    offers(("nodes", "node1", "node4"), "node4", ":4")
+    offers(("workloads", "train"), "train-0", "train-1", "train-wish", "train-wish-0", ":4")
+    offers(("workloads", "-n", "kube-system", "train"), ":4")
+    offers(("workloads", "-n", populated.name), populated.name, ":4")
+    offers(("status", "--context", "t"), "test", ":4")
+    offers(("generate-gpu-mapping", "--nodes", "node1,node2"), "node1,node2", ":4")
+    offers(("nodes", "--context", "nowhere", "node"), ":4")
+    offers(("submit", "x"), ":0")
+    for shell in ("bash", "zsh", "fish"):
+        line = "gpu-scheduler nodes node1"
+        asked = {"_GPU_SCHEDULER_COMPLETE": f"complete_{shell}", "COMP_WORDS": line, "COMP_CWORD": "2"}
+        asked |= {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        words = ("env", *(f"{key}={text}" for key, text in asked.items()), "gpu-scheduler")
+        eventually(f"{shell} offers node1", lambda words=words: "node1" in cli.run(*words))  # type: ignore[misc]

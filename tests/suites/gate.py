@@ -58,7 +58,7 @@ OF_THEIR_OWN: Final = {
 def _check() -> Suite:
     shell_scripts = tuple(
         name
-        for name in git_files("*.sh", ".ci/run", "requirements/compile")
+        for name in git_files("*.sh", ".ci/run", "requirements/compile", "bin/gpu-scheduler")
         if (ROOT / name).read_bytes().startswith(b"#!")
     )
     typed = (

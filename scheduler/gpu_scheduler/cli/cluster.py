@@ -41,6 +41,8 @@ async def reached(options: Options) -> AsyncIterator[ApiClient]:
     except NoResponseError as error:
         raise FailedError(_silence(api, error)) from error
     except UnlistedError as error:
+        if error.invalid:
+            raise RefusedInputError(f"{error}; correct the selector (example: -l app=train)") from error
         raise FailedError(f"{error}; ask for the right, or use another context ({_EXAMPLE})") from error
     finally:
         await api.close()

@@ -21,6 +21,8 @@ VARIABLE: Final = f"_{SCHEDULER_NAME}_complete".replace("-", "_").upper()
 
 # Directives that kubectl reads after the words: complete file names too, or the words only.
 _FILES_TOO, _WORDS_ONLY = ":0", ":4"
+_NAME_OPTIONS: Final = frozenset({"-n", "--namespace", "--context", "--nodes"})
+_NAME_VERBS: Final = frozenset({"nodes", "health", "workloads"})
 
 
 def completion(
@@ -57,4 +59,10 @@ def kubectl_words(main: Callable[[], None], words: Sequence[str]) -> str:
     with redirect_stdout(StringIO()) as output, suppress(SystemExit):
         main()
     found = output.getvalue().split()
-    return "\n".join([*found, _WORDS_ONLY if found else _FILES_TOO])
+    return "\n".join([*found, _WORDS_ONLY if found or _takes_names(given) else _FILES_TOO])
+
+
+def _takes_names(words: Sequence[str]) -> bool:
+    """Whether the last word is a name of something in the cluster, so that no file name suits."""
+    option = words[-2] if len(words) > 1 else ""
+    return option in _NAME_OPTIONS or (words[0] in _NAME_VERBS and len(words) > 1 and not option.startswith("--"))

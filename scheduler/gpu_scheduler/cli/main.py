@@ -5,15 +5,18 @@ A command imports what it needs when it runs, so that `--version` and the webhoo
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from gpu_scheduler.cli.completion import completion, kubectl_words, prepare
+from gpu_scheduler.cli.help_sections import SectionedGroup
 from gpu_scheduler.cli.options import run_command, verb
 from gpu_scheduler.cli.verbs.certificates import certificates
+from gpu_scheduler.cli.verbs.describe import describe
 from gpu_scheduler.cli.verbs.doctor import doctor
 from gpu_scheduler.cli.verbs.generate import generate_gpu_mapping, generate_template
 from gpu_scheduler.cli.verbs.history import history
@@ -22,6 +25,7 @@ from gpu_scheduler.cli.verbs.replay import replay, snapshot
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
 from gpu_scheduler.cli.verbs.strategy import strategy
 from gpu_scheduler.cli.verbs.submit import submit
+from gpu_scheduler.cli.verbs.version import version
 from gpu_scheduler.cli.verbs.watch import watch
 from gpu_scheduler.names import SCHEDULER_NAME
 
@@ -35,32 +39,31 @@ Kubeconfig = Annotated[
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; its current one when left out.")]
 
 
+_PROGRAMS_OF_PODS: Final = "Programs that our pods run"
+SECTIONS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
+    "Look": (status, nodes, workloads, health, describe, watch),
+    "Answers": (plan, doctor, history, snapshot, replay),
+    "Change": (submit, strategy),
+    "Write a first version": (generate_gpu_mapping, generate_template, certificates),
+    "Help": (version, completion),
+}
+"""The verbs, by their section in `--help`."""
+_LISTINGS: Final = (nodes, workloads, health)
+
+
 def add_verbs(app: typer.Typer) -> None:
     """Register the verbs as commands of `app`."""
-    for function in (
-        status,
-        nodes,
-        workloads,
-        submit,
-        strategy,
-        watch,
-        health,
-        doctor,
-        plan,
-        history,
-        snapshot,
-        replay,
-        generate_gpu_mapping,
-    ):
-        app.command(function.__name__.replace("_", "-"))(verb(function))
-    app.command("generate-template")(generate_template)
-    app.command("certificates")(certificates)
-    app.command("completion")(completion)
+    for section, functions in SECTIONS.items():
+        for function in functions:
+            plain = not inspect.iscoroutinefunction(function)
+            command = function if plain else verb(function, lists=function in _LISTINGS)
+            app.command(function.__name__.replace("_", "-"), rich_help_panel=section)(command)
 
 
 # Rich output is off: it would cost every process 10 MB and 0.1 s.
 app = typer.Typer(
     name=SCHEDULER_NAME,
+    cls=SectionedGroup,
     help="Says exactly which GPU on which node each replica gets.",
     add_completion=False,
     no_args_is_help=True,
@@ -72,10 +75,10 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer hands a flag over by position
     if wanted:
-        from gpu_scheduler.process.lifecycle import own_name
-        from gpu_scheduler.settings import CommonSettings, read_settings
+        from gpu_scheduler.cli.own_release import own_release
 
-        typer.echo(own_name(read_settings(CommonSettings)))
+        version, commit = own_release()
+        typer.echo(f"{SCHEDULER_NAME} {version} (commit {commit})")
         raise typer.Exit
 
 
@@ -89,7 +92,10 @@ def _options(
     """Options before the command."""
 
 
-@app.command()
+add_verbs(app)
+
+
+@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
 def run(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -107,7 +113,7 @@ def run(
     main_loop(RunSettings, lambda settings: run_scheduler(settings, kubeconfig, context, leader_elect=elects))
 
 
-@app.command()
+@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
 def webhook() -> None:
     """Serve admission: inject the devices of pods whose placement is known, refuse pods that cannot be placed."""
     from gpu_scheduler.process.lifecycle import main_loop
@@ -117,7 +123,7 @@ def webhook() -> None:
     main_loop(WebhookSettings, run_webhook)
 
 
-@app.command()
+@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
 def controller(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Make the pods of GPUWorkloads and write their status; one of the replicas leads."""
     from gpu_scheduler.controller.run import run_controller
@@ -127,7 +133,7 @@ def controller(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     main_loop(LeaderSettings, lambda settings: run_controller(settings, kubeconfig, context))
 
 
-@app.command()
+@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
 def monitor(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Publish one node's GPUs: read them, write what changed on the node, and renew its Lease."""
     from gpu_scheduler.monitor.run import run_monitor
@@ -137,7 +143,7 @@ def monitor(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     main_loop(MonitorSettings, lambda settings: run_monitor(settings, kubeconfig, context))
 
 
-@app.command()
+@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
 def renew(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     """Renew the webhook's certificate if it is due, then end."""
     from gpu_scheduler.certificates.renewer import run_renewer
@@ -147,7 +153,7 @@ def renew(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     main_loop(RenewerSettings, lambda settings: run_renewer(settings, kubeconfig, context))
 
 
-@app.command()
+@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
 def issue(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -163,7 +169,6 @@ def issue(
     main_loop(IssuerSettings, lambda settings: run_issuer(settings, kubeconfig, context, secrets_only=secrets_only))
 
 
-add_verbs(app)
 # The commands that our pods run, by their names.
 _PROGRAMS: dict[str, Callable[[], None]] = {
     "run": run,

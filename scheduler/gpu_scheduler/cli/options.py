@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
 
-from gpu_scheduler.core.text import printable
+from gpu_scheduler.cli import live_names
+from gpu_scheduler.core.text import printable, quote
 from gpu_scheduler.names import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ class Output(StrEnum):
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
+    JSONPATH = "jsonpath"
+    CUSTOM_COLUMNS = "custom-columns"
+
+
+# The formats whose word is followed by an expression.
+_WITH_EXPRESSION: Final = {
+    Output.JSONPATH: "-o jsonpath='{.items[*].name}'",
+    Output.CUSTOM_COLUMNS: "-o custom-columns=NAME:.name,NODE:.node",
+}
+FORMATS: Final = tuple(f"{word}=" if word in _WITH_EXPRESSION else str(word) for word in Output)
+"""The formats as they are written."""
 
 
 class FailedError(Exception):
@@ -61,40 +73,83 @@ class Options:
     output: Output = Output.TABLE
     no_headers: bool = False
     log_level: LogLevel = "WARNING"
+    expression: str = ""
+    """What follows the output `jsonpath=` or `custom-columns=`."""
+    selector: str = ""
+    field_selector: str = ""
+    sort_by: str = ""
+    watch: bool = False
 
 
 # The annotation of each option, by the field of Options that it fills.
 SHARED: Final[dict[str, Any]] = {
-    "namespace": Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; the context's otherwise.")],
+    "namespace": Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", "-n", help="Namespace; the context's otherwise.", autocompletion=live_names.namespaces
+        ),
+    ],
     "all_namespaces": Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")],
     "kubeconfig": Annotated[
         str | None,
         typer.Option(help="File that leads to the cluster; otherwise KUBECONFIG, ~/.kube/config, or the pod's own."),
     ],
-    "context": Annotated[str | None, typer.Option(help="Context of the kubeconfig; its current one otherwise.")],
+    "context": Annotated[
+        str | None,
+        typer.Option(help="Context of the kubeconfig; its current one otherwise.", autocompletion=live_names.contexts),
+    ],
     "system_namespace": Annotated[str, typer.Option(metavar="NAMESPACE", help="Where the scheduler is installed.")],
-    "output": Annotated[Output, typer.Option("--output", "-o", help="What is printed.", case_sensitive=False)],
+    "output": Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORMAT",
+            help=f"What is printed: {', '.join(FORMATS)}.",
+            autocompletion=lambda: FORMATS,
+        ),
+    ],
     "no_headers": Annotated[bool, typer.Option("--no-headers", help="Print no column titles.")],
     "log_level": Annotated[LogLevel, typer.Option(help="Least level of log lines.", case_sensitive=False)],
 }
 
 
-def verb(function: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
+# The options of the verbs that list objects, likewise.
+OF_LISTINGS: Final[dict[str, Any]] = {
+    "selector": Annotated[
+        str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only objects with these labels.")
+    ],
+    "field_selector": Annotated[
+        str, typer.Option(metavar="SELECTOR", help="Only objects with these fields, as the API server selects them.")
+    ],
+    "sort_by": Annotated[str, typer.Option(metavar="PATH", help="Sort by a field of the JSON (example: .createdAt).")],
+    "watch": Annotated[bool, typer.Option("--watch", "-w", help="Print each change too; Ctrl-C ends it.")],
+}
+
+
+def verb(function: Callable[..., Coroutine[Any, Any, int]], *, lists: bool = False) -> Callable[..., None]:
     """Return a typer command for `function(options, …)`, with the shared options in addition to its own.
 
-    The process exits with the code that `function` returns, or with the code of its FailedError.
+    `lists`: it has the options of listings too. The process exits with the code that `function` returns, or with the
+    code of its FailedError.
     """
     # The function's module may import Options only for type checking, so the name is given here.
     signature = inspect.signature(function, eval_str=True, locals={"Options": Options})
     own = [each for each in signature.parameters.values() if each.name != "options"]
     fresh = Options()
+    general = {**SHARED, **(OF_LISTINGS if lists else {})}
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(fresh, name), annotation=annotation)
-        for name, annotation in SHARED.items()
+        for name, annotation in general.items()
     ]
 
     def command(**given: Any) -> None:
-        options = Options(**{name: given.pop(name) for name in SHARED})
+        try:
+            output, expression = read_output(given.pop("output"))
+        except RefusedInputError as error:
+            raise typer.Exit(print_error(error)) from error
+        named = {name: given.pop(name) for name in general if name in given}
+        options = Options(**named, output=output, expression=expression)
         raise typer.Exit(run_verb(lambda: function(options, **given), options.log_level))
 
     parameters = [*own, *shared]
@@ -104,6 +159,24 @@ def verb(function: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., Non
         [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     )
     return command
+
+
+def read_output(text: str) -> tuple[Output, str]:
+    """Read `--output`: return the format, and the expression that follows its `=`, if any.
+
+    RefusedInputError if it is no format, or its expression is missing.
+    """
+    word, equals, expression = text.partition("=")
+    output = Output(word.lower()) if word.lower() in tuple(Output) else None
+    if output is None or (equals and output not in _WITH_EXPRESSION):
+        raise RefusedInputError(
+            f"cannot print {quote(text)}: the output must be one of {', '.join(FORMATS)} (example: -o wide)"
+        )
+    if output in _WITH_EXPRESSION and not expression:
+        raise RefusedInputError(
+            f"cannot print {quote(text)}: an expression must follow (example: {_WITH_EXPRESSION[output]})"
+        )
+    return output, expression
 
 
 def run_command(app: typer.Typer, name: str) -> NoReturn:

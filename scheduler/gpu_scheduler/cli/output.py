@@ -1,4 +1,4 @@
-"""Prints plain data as aligned columns, JSON, YAML or names.
+"""Prints plain data as aligned columns, JSON, YAML or names, or as an expression of the user says.
 
 Every verb collects plain data first. All output formats are made from the same data, so that they cannot disagree.
 
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_scheduler.cli.options import Output, RefusedInputError
-from gpu_scheduler.core.text import printable
+from gpu_scheduler.cli.fitting import fitted, ljust, width_of, wrapped
+from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
+from gpu_scheduler.core.text import printable, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +29,6 @@ View = dict[str, Any]
 
 API_VERSION: Final = "cli.agentaflow.io/v1"
 _GAP: Final = "   "
-_LONGEST: Final = 100
 _RESET: Final = "\033[0m"
 _COLOURS: Final = {"bad": "\033[31m", "odd": "\033[33m", "good": "\033[32m"}
 _TONES: Final = {
@@ -42,6 +44,10 @@ class Column:
 
     title: str
     show: Callable[[View], object]
+    wraps: int = 0
+    """If this is above 0, a narrow terminal shows its text in several lines, at least so wide."""
+    spare: int = 0
+    """If this is above 0, a terminal that is too narrow leaves the column out, the highest number first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +73,14 @@ class Listing:
 def render(listing: Listing, options: Options) -> str:
     """Return the listing as text in the format of the options, with a line feed at the end.
 
-    RefusedInputError for `-o name` if the items have no names.
+    RefusedInputError for `-o name` if the items have no names, and for an expression that cannot be read.
     """
+    if options.sort_by:
+        listing = _sorted(listing, options.sort_by)
     match options.output:
         case Output.TABLE | Output.WIDE:
             table = listing.wide if options.output is Output.WIDE else listing.table
-            return tabled(table, headers=not options.no_headers, coloured=colours(sys.stdout.isatty(), os.environ))
+            return on_terminal(table, options)
         case Output.NAME:
             if listing.name is None:
                 raise RefusedInputError(
@@ -84,6 +92,95 @@ def render(listing: Listing, options: Options) -> str:
             return as_json(listed(listing), indent=2) + "\n"
         case Output.YAML:
             return as_yaml(listed(listing))
+        case Output.JSONPATH:
+            return _by_template(listing, options.expression)
+        case Output.CUSTOM_COLUMNS:
+            columns = _custom_columns(options.expression)
+            rows = [item_of(listing.kind, item) for item in listing.items]
+            return on_terminal(PrintedTable(columns, rows), options)
+
+
+def on_terminal(table: PrintedTable, options: Options, widths: dict[str, int] | None = None) -> str:
+    """Return the table for standard output: a terminal's width is kept, and a pipe gets whole lines.
+
+    `-o wide` leaves no column out. Tables with the same `widths` are aligned with each other.
+    """
+    if options.output is Output.WIDE:
+        table = replace(table, columns=[replace(column, spare=0) for column in table.columns])
+    coloured = colours(sys.stdout.isatty(), os.environ)
+    headers, width = not options.no_headers, terminal_width()
+    return tabled(table, headers=headers, coloured=coloured, width=width, widths=widths)
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal, or None if standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _by_template(listing: Listing, expression: str) -> str:
+    from gpu_scheduler.cli.jsonpath import JsonPathError, read_template, written
+
+    try:
+        template = read_template(expression)
+    except JsonPathError as error:
+        raise RefusedInputError(
+            f"cannot read -o jsonpath={printable(expression)}: {error} (example: -o jsonpath='{{.items[*].name}}')"
+        ) from error
+    try:
+        return written(template, listed(listing))
+    except JsonPathError as error:
+        raise FailedError(
+            f"cannot print jsonpath={printable(expression)}: {error}; see the fields (example: -o json)"
+        ) from error
+
+
+def _custom_columns(expression: str) -> list[Column]:
+    """Read `TITLE:PATH,…`. RefusedInputError if one of them is no column."""
+    from gpu_scheduler.cli.jsonpath import JsonPathError
+
+    columns = []
+    for part in re.split(r",(?![^\[]*\])", expression):
+        try:
+            columns.append(_custom_column(part))
+        except JsonPathError as error:
+            raise RefusedInputError(
+                f"cannot read {quote(part)} of -o custom-columns: {error} "
+                "(example: -o custom-columns=NAME:.name,NODE:.node)"
+            ) from error
+    return columns
+
+
+def _custom_column(text: str) -> Column:
+    """Read `TITLE:PATH`. JsonPathError if it is no column."""
+    from gpu_scheduler.cli.jsonpath import JsonPathError, read_relaxed, text_of
+
+    title, _, path = text.partition(":")
+    if not (title and path):
+        raise JsonPathError("it is no column: that is a title, a colon and a path")
+    found = read_relaxed(path)
+    return Column(printable(title), lambda item: ",".join(map(text_of, found.find(item))) or "<none>", wraps=16)
+
+
+def _sorted(listing: Listing, path: str) -> Listing:
+    """Return the listing with items and rows sorted by the values at the path; items without such a value come first.
+
+    RefusedInputError if the path cannot be read, or no item has such a field.
+    """
+    from gpu_scheduler.cli.jsonpath import JsonPathError, read_relaxed, sort_key
+
+    def ordered(rows: Sequence[View]) -> Sequence[View]:
+        return sorted(rows, key=lambda row: sort_key(found.find(row)))
+
+    try:
+        found = read_relaxed(path)
+        if listing.items and not any(found.find(item) for item in listing.items):
+            raise JsonPathError("no item has such a value")  # noqa: TRY301 - the sentence below is for both
+        tables = [PrintedTable(table.columns, ordered(table.rows)) for table in (listing.table, listing.wide)]
+        return replace(listing, items=ordered(listing.items), table=tables[0], wide=tables[1])
+    except JsonPathError as error:
+        raise RefusedInputError(
+            f"cannot sort by {quote(path)}: {error}; name a field of the JSON (example: --sort-by .name)"
+        ) from error
 
 
 def listed(listing: Listing) -> View:
@@ -139,20 +236,40 @@ def _dumper() -> Any:
     return Dumper
 
 
-def tabled(table: PrintedTable, *, headers: bool = True, coloured: bool = False) -> str:
-    """Return the table as aligned columns; an empty text if there are no rows."""
+def tabled(
+    table: PrintedTable,
+    *,
+    headers: bool = True,
+    coloured: bool = False,
+    width: int | None = None,
+    widths: dict[str, int] | None = None,
+) -> str:
+    """Return the table as aligned columns; an empty text if there are no rows.
+
+    With a `width`, columns that wrap are narrowed, and then columns that can be spared are left out, until it fits.
+    `widths` by title are kept from table to table, so that later rows are aligned with earlier ones.
+    """
     if not table.rows:
         return ""
-    rows = [[cell(column.show(row)) for column in table.columns] for row in table.rows]
-    lines = [[column.title for column in table.columns], *rows] if headers else rows
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return "".join(
-        _GAP.join(
-            painted(text, text.ljust(width), coloured=coloured) for text, width in zip(line, widths, strict=True)
-        ).rstrip(" ")
-        + "\n"
-        for line in lines
-    )
+    columns = [[cell(column.show(row)) for row in table.rows] for column in table.columns]
+    if headers:
+        columns = [[column.title, *cells] for column, cells in zip(table.columns, columns, strict=True)]
+    natural = [max(map(width_of, cells)) for cells in columns]
+    if widths is not None:
+        for at, column in enumerate(table.columns):
+            natural[at] = widths[column.title] = max(natural[at], widths.get(column.title, len(column.title)))
+    rooms = fitted(natural, [(column.wraps, column.spare) for column in table.columns], width, len(_GAP))
+    shown = [(cells, room) for cells, room in zip(columns, rooms, strict=True) if room is not None]
+    lines = []
+    for row in zip(*(cells for cells, _ in shown), strict=True):
+        parts = [wrapped(text, room) for text, (_, room) in zip(row, shown, strict=True)]
+        for number in range(max(map(len, parts))):
+            line = (
+                painted(row[at], ljust(part[number] if number < len(part) else "", shown[at][1]), coloured=coloured)
+                for at, part in enumerate(parts)
+            )
+            lines.append(_GAP.join(line).rstrip(" ") + "\n")
+    return "".join(lines)
 
 
 def cell(value: object) -> str:
@@ -175,11 +292,6 @@ def marked(view: View, text: str) -> str:
     An observer sees GPUs and holds none. Without the mark its GPUs would seem to be held twice.
     """
     return f"{text} (observer)".lstrip() if view["observer"] else text
-
-
-def shortened(text: str) -> str:
-    """Return a message cut to 100 characters, for a table."""
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1].rstrip() + "…"
 
 
 def tone(word: str) -> str:

@@ -123,6 +123,8 @@ def refused_view(raw: msgspec.Raw, kind: str, scheduler_name: str) -> View | Non
         "priority": None,
         "reason": reason,
         "message": message,
+        "why": message,
+        "since": None,
         "workload": None,
         "createdAt": meta.creation_timestamp,
     }

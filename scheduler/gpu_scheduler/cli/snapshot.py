@@ -46,6 +46,17 @@ _devices = msgspec.json.Decoder(list[GpuDevice] | None)
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects the API server lists: a label selector and a field selector, empty for all objects."""
+
+    labels: str = ""
+    fields: str = ""
+
+
+ALL: Final = Selection()
+
+
+@dataclass(frozen=True, slots=True)
 class ListedPod:
     """One of our pods, and when it was created (RFC 3339)."""
 
@@ -83,13 +94,13 @@ class Snapshot:
         return tuple(node_devices(self.nodes, self.ledger))
 
 
-async def take_snapshot(api: ApiClient, policy: Policy) -> Snapshot:
-    """List the whole cluster. Pods of other schedulers are listed only if a node has a device plugin for GPUs.
+async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL) -> Snapshot:
+    """List the chosen nodes, and all pods. Pods of other schedulers only if a node has a device plugin for GPUs.
 
     `unread` says if the user may not list the monitors' Leases. UnlistedError if the API server refuses a list.
     """
     listed, pods, (leases, unread) = await asyncio.gather(
-        list_all(api, "nodes", "/api/v1/nodes", read_node),
+        list_all(api, "nodes", "/api/v1/nodes", read_node, selector=chosen.fields, labels=chosen.labels),
         pods_of(api, policy.scheduler_name),
         read_monitor_leases(api),
     )
@@ -121,17 +132,29 @@ def ledger_of(
     return known, ledger
 
 
-async def pods_of(api: ApiClient, scheduler_name: str, namespace: str | None = None) -> list[ListedPod]:
-    """List the pods with our schedulerName in one namespace, or in all if it is None."""
+async def pods_of(
+    api: ApiClient, scheduler_name: str, namespace: str | None = None, chosen: Selection = ALL
+) -> list[ListedPod]:
+    """List the chosen pods with our schedulerName in one namespace, or in all if it is None."""
     path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
-    return await list_all(api, "pods", path, read_pod, selector=f"spec.schedulerName={scheduler_name}")
+    fields = ",".join(filter(None, (f"spec.schedulerName={scheduler_name}", chosen.fields)))
+    return await list_all(api, "pods", path, read_pod, selector=fields, labels=chosen.labels)
 
 
-async def workloads_of(api: ApiClient, namespace: str | None = None) -> list[GpuWorkloadObject]:
-    """List the GPUWorkloads in one namespace, or in all if it is None; none if the kind is not installed."""
+async def workloads_of(
+    api: ApiClient, namespace: str | None = None, chosen: Selection = ALL
+) -> list[GpuWorkloadObject]:
+    """List the chosen GPUWorkloads in one namespace, or in all if it is None; none if the kind is not installed."""
     part = f"/namespaces/{segment(namespace)}" if namespace else ""
-    path = f"{API}{part}/gpuworkloads"
-    return await list_all(api, "GPUWorkloads", path, read_workload, empty={NOT_FOUND})
+    return await list_all(
+        api,
+        "GPUWorkloads",
+        f"{API}{part}/gpuworkloads",
+        read_workload,
+        selector=chosen.fields,
+        labels=chosen.labels,
+        empty={NOT_FOUND},
+    )
 
 
 def others(scheduler_name: str) -> str:

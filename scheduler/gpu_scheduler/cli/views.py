@@ -5,15 +5,18 @@ The functions are pure.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.namespace_limits import EVERY_OTHER, NO_LIMITS, parse_limits
 from gpu_scheduler.core.nodes.inventory import Health
+from gpu_scheduler.core.pods.request import COUNT_IGNORED
 from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.text import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpu_scheduler.cli.installation import Installation, Leader
     from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
@@ -32,16 +35,29 @@ MAP: Final = "map"
 """Shown as the strategy of a pod that a placement map places."""
 
 
-def node_view(states: NodeDevices, listed: ListedNode, *, leases_read: bool = True, renewed: str = "") -> View:
+def node_view(
+    states: NodeDevices,
+    listed: ListedNode,
+    *,
+    leases_read: bool = True,
+    renewed: str = "",
+    observers: Mapping[str, Sequence[View]] = MappingProxyType({}),
+) -> View:
     """Return one node. `listed` has the devices that its monitor lists.
 
     `renewed` is when a silent monitor last renewed its Lease, if that is known. Without `leases_read` nobody knows
-    whether monitors are silent.
+    whether monitors are silent. `observers` are those of the node, by device.
     """
     node = states.node
     stale = node.stale if leases_read else None
     silence = f"its monitor has not renewed its Lease{f' since {renewed}' if renewed else ''}" if stale else ""
-    views = [device_view(states, state, listed, stale=stale, silence=silence) for state in states.devices]
+    views = [
+        {
+            **device_view(states, state, listed, stale=stale, silence=silence),
+            "observers": list(observers.get(state.name, ())),
+        }
+        for state in states.devices
+    ]
     memory = [device["memoryTotalMiB"] for device in views if device["memoryTotalMiB"] is not None]
     return {
         "name": node.name,
@@ -56,8 +72,44 @@ def node_view(states: NodeDevices, listed: ListedNode, *, leases_read: bool = Tr
         "utilization": states.utilization,
         "health": states.health,
         "tier": node.labels.get(names.TIER),
+        "taints": [{"key": each.key, "value": each.value or None, "effect": each.effect} for each in node.taints],
+        "why": "; ".join(_limits_of(states, views, silence)) or None,
         "cards": views,
     }
+
+
+def _limits_of(states: NodeDevices, devices: Sequence[View], silence: str) -> Iterator[str]:
+    """Yield why the next pod cannot have each device of the node."""
+    node = states.node
+    if not node.ready:
+        yield "it is not Ready"
+    if node.unschedulable:
+        yield f"it is cordoned (kubectl uncordon {node.name})"
+    if silence:
+        yield silence
+    if states.total is None:
+        yield "nothing lists its GPUs"
+    for device in devices:
+        if device["health"] not in {None, Health.HEALTHY}:
+            yield f"GPU {device['device']} is {device['health']}: {device['why']}"
+    if states.total and states.held >= states.total:
+        yield "each GPU is held"
+    if states.unnamed:
+        yield f"a device plugin handed out {number_of(states.unnamed, 'GPU')}"
+
+
+def observers_of(nodes: Iterable[NodeDevices], pods: Iterable[Pod]) -> dict[str, dict[str, list[View]]]:
+    """Return by node and device the observers that see the device. They hold none."""
+    by_name = {states.node.name: states.node for states in nodes}
+    found: dict[str, dict[str, list[View]]] = {}
+    for pod in pods:
+        node = by_name.get(pod.node or "") if pod.request.observer and not pod.finished else None
+        for name in () if node is None else devices_of(pod):
+            part = None if node is None or node.inventory is None else node.inventory.find(name)
+            device = name if part is None else str(part.index)
+            observer = {"namespace": pod.ref.namespace, "name": pod.ref.name}
+            found.setdefault(pod.node or "", {}).setdefault(device, []).append(observer)
+    return found
 
 
 def device_view(
@@ -81,7 +133,12 @@ def device_view(
         "stale": stale,
         "available": state.available,
         "holders": [
-            {"namespace": each.ref.namespace, "name": each.ref.name, "memoryMiB": each.memory or None}
+            {
+                "namespace": each.ref.namespace,
+                "name": each.ref.name,
+                "memoryMiB": each.memory or None,
+                "since": each.assigned_at or None,
+            }
             for each in state.holders
         ],
     }
@@ -114,9 +171,19 @@ def pod_view(listed: ListedPod, strategy: Strategy | None) -> View:
         "priority": count.priority if count else None,
         "reason": reason,
         "message": message,
+        "why": "; ".join(filter(None, (message, COUNT_IGNORED if request.count_ignored else None))) or None,
+        "since": _since(pod, reason),
         "workload": pod.owner.name if pod.owner is not None and pod.owner.kind == names.WORKLOAD_KIND else None,
         "createdAt": listed.created or None,
     }
+
+
+def _since(pod: Pod, reason: str | None) -> str | None:
+    """Return since when a pod has its devices, or waits for its reason (RFC 3339)."""
+    if pod.bound:
+        return pod.assignment.at or None
+    condition = pod.scheduled_condition
+    return condition.since if reason is not None and condition is not None else None
 
 
 def workload_view(workload: GpuWorkloadObject, strategy: Strategy | None) -> View:
@@ -136,6 +203,8 @@ def workload_view(workload: GpuWorkloadObject, strategy: Strategy | None) -> Vie
         "priority": spec.priority,
         "reason": (status and status.reason) or None,
         "message": (status and status.message) or None,
+        "why": (status and status.message) or None,
+        "since": None,
         "workload": None,
         "createdAt": meta.creation_timestamp,
     }
@@ -166,6 +235,11 @@ def devices_of(pod: Pod) -> tuple[str, ...]:
         return ()
     assigned = pod.assignment.devices
     return (pod.environment.own_devices or ()) if assigned is None else assigned
+
+
+def leader_view(leader: Leader | None) -> View | None:
+    """Return the leader, or None if there is none."""
+    return None if leader is None else {"holder": leader.holder, "since": leader.since}
 
 
 def limits_view(text: str | None, usage: NamespaceUsage, namespace: str | None) -> View:
@@ -210,7 +284,7 @@ def status_view(  # noqa: PLR0913 - the parts of the screen
     return {
         "context": api[0] or None,
         "server": api[1],
-        "leader": None if leader is None else {"holder": leader.holder, "since": leader.since},
+        "leader": leader_view(leader),
         "strategy": {"name": installation.strategy, "source": installation.source},
         "gpus": {
             "total": sum(states.total or 0 for states in node_devices),
@@ -236,6 +310,7 @@ def status_view(  # noqa: PLR0913 - the parts of the screen
                     "observer": pod.request.observer,
                     "reason": reason,
                     "message": message,
+                    "since": _since(pod, reason),
                 }
                 for pod, reason, message in waiting
             ],
@@ -245,4 +320,35 @@ def status_view(  # noqa: PLR0913 - the parts of the screen
             {"node": each.node, "device": each.device, "pods": [str(each.first.ref), str(each.second.ref)]}
             for each in conflicts
         ],
+        "grid": [grid_view(states) for states in node_devices if states.devices],
     }
+
+
+def grid_view(states: NodeDevices) -> View:
+    """Return the holders of each device of a node, and why the next pod cannot have a device that nobody holds."""
+    return {
+        "node": states.node.name,
+        "unnamed": states.unnamed,
+        "devices": [
+            {
+                "device": state.name,
+                "state": _state_of(states, state),
+                "holders": [f"{each.ref.namespace}/{each.ref.name}" for each in state.holders],
+            }
+            for state in states.devices
+        ],
+    }
+
+
+def _state_of(states: NodeDevices, state: DeviceState) -> str:
+    """Return "held", "free", or the one word that says why the next pod cannot have the device."""
+    node = states.node
+    if state.holders:
+        return "held"
+    if not node.ready:
+        return "NotReady"
+    if node.unschedulable:
+        return "cordoned"
+    if state.reading.health is Health.UNHEALTHY:
+        return "unhealthy"
+    return "stale" if node.stale else "plugin" if states.unnamed else "free"

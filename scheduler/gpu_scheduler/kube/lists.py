@@ -106,6 +106,7 @@ def _page(answer: ApiResponse) -> ObjectList:
 
 NOT_FOUND = 404
 FORBIDDEN = 403
+BAD_REQUEST = 400
 
 log = logging.getLogger(__name__)
 
@@ -114,9 +115,10 @@ class UnlistedError(Exception):
     """The API server refuses a list, or one object; the text says which, and why."""
 
     def __init__(self, what: str, refused: RefusedError | ExpiredError, verb: str = "list") -> None:
-        """`what` names the list or the object. `forbidden`: the user lacks the right."""
+        """`what` names the list or the object. `forbidden`: the user lacks a right; `invalid`: a selector is wrong."""
         super().__init__(f"cannot {verb} {what}: {refused}")
-        self.forbidden = isinstance(refused, RefusedError) and refused.status == FORBIDDEN
+        status = refused.status if isinstance(refused, RefusedError) else None
+        self.forbidden, self.invalid = status == FORBIDDEN, status == BAD_REQUEST
 
 
 async def list_all(  # noqa: PLR0913 - the parts of a list

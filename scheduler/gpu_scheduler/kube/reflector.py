@@ -56,7 +56,8 @@ class Reflector(Generic[T]):
         """No request is sent before `run`. Reflectors with the same `large` read objects of megabytes one at a time."""
         self._api = api
         self._resource = resource
-        self._which = {"fieldSelector": resource.field_selector} if resource.field_selector else {}
+        selectors = {"fieldSelector": resource.field_selector, "labelSelector": resource.label_selector}
+        self._which = {key: text for key, text in selectors.items() if text}
         self._handler = handler
         self._timings = timings or ReflectorTimings()
         self._clock = clock

@@ -50,6 +50,7 @@ class Resource(Generic[T]):
     """Seconds that its events may wait in the kernel, so that many are read at once."""
     list_interval: float = 0.0
     """Seconds between two lists of a resource that may not be watched; 0 if it is watched."""
+    label_selector: str = ""
 
     def log_fields(self, **fields: object) -> dict[str, object]:
         """Return the fields of a log line about this resource."""

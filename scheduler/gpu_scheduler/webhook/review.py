@@ -12,7 +12,7 @@ from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, 
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.pod_text import PodText
-from gpu_scheduler.core.pods.request import excess_fault, read_request
+from gpu_scheduler.core.pods.request import COUNT_IGNORED, excess_fault, read_request
 from gpu_scheduler.core.pods.unknown_keys import unknown_key_message
 from gpu_scheduler.core.pods.visible_devices import carried
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Reason
@@ -73,8 +73,9 @@ def pod_of_text(text: PodText) -> Pod:
 
 
 def key_cautions(pod: Pod) -> tuple[str, ...]:
-    """Return warnings for the author of a pod: annotations whose keys are probably misspelt."""
-    return tuple(map(unknown_key_message, pod.request.unknown_keys))
+    """Return warnings for the author of a pod: annotations that are ignored, most of them misspelt."""
+    request = pod.request
+    return (*map(unknown_key_message, request.unknown_keys), *[COUNT_IGNORED] * request.count_ignored)
 
 
 def _needed_env(pod: Pod) -> tuple[EnvVar, EnvVar]:

@@ -30,6 +30,8 @@ COMMANDS = (
         "strategy",
         "watch",
         "health",
+        "describe",
+        "version",
         "doctor",
     ),
     *("generate-template", "generate-gpu-mapping", "certificates", "completion"),
@@ -159,6 +161,9 @@ def test_help_lists_the_commands(word: str) -> None:
 
     assert result.returncode == 0
     assert [name for name in COMMANDS if f"\n  {name} " not in result.stdout] == []
+    verbs, _, programs = result.stdout.partition("\nPrograms that our pods run:\n")
+    assert [line.split()[0] for line in programs.splitlines()] == list(COMMANDS[:6])
+    assert "\n  run " not in verbs
 
 
 @pytest.mark.parametrize("verb", ["status", "nodes", "workloads", "submit", "strategy", "watch", "health", "doctor"])
@@ -175,8 +180,10 @@ USAGE = {
     "an unknown option": (("nodes", "--quick"), "cannot run gpu-scheduler nodes: no such option: --quick"),
     "an unknown output form": (
         ("nodes", "-o", "xml"),
-        "cannot run gpu-scheduler nodes: invalid value for '--output' / '-o': 'xml' is not one of 'table', 'wide', ",
+        'cannot print "xml": the output must be one of table, wide, json, yaml, name, jsonpath=, custom-columns= (ex',
     ),
+    "a format with an expression that it does not take": (("nodes", "-o", "json=x"), 'cannot print "json=x": the '),
+    "no expression": (("nodes", "-o", "jsonpath"), 'cannot print "jsonpath": an expression must follow (example: -o '),
     "no file": (("submit",), "cannot run gpu-scheduler submit: missing argument 'FILE'"),
     "no number": (
         ("generate-gpu-mapping", "--per-pod", "0"),

@@ -49,6 +49,15 @@ async def test_a_map_of_the_nodes_that_exist(
     parse_placement_map(text)
 
 
+async def test_an_unhealthy_gpu_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No pod gets it. A degraded one is used."""
+    sick = node("node1", device(0, health="unhealthy"), device(1, health="degraded"), device(2))
+    async with cluster(tmp_path, nodes=items(sick), pods=items(pod("a-0", "node1", "2"))) as (_, options):
+        await generate_gpu_mapping(options, nodes="node1")
+
+    assert capsys.readouterr().out == "0=node1:1\n1=node1:2\n"
+
+
 async def test_a_map_goes_into_a_template(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The YAML is the template's annotation."""
     found = yaml.safe_load(await mapping(tmp_path, capsys, indices=2, output=Output.YAML))

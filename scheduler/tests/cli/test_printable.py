@@ -21,10 +21,11 @@ from gpu_scheduler.cli.doctor.findings import Finding
 from gpu_scheduler.cli.doctor.views import doctor_listing, finding_view
 from gpu_scheduler.cli.options import FailedError, Options, Output, print_error
 from gpu_scheduler.cli.output import Listing, as_json, as_yaml, listed, render
+from gpu_scheduler.cli.verbs.describe import described
 from gpu_scheduler.cli.verbs.history import history_listing
 from gpu_scheduler.cli.verbs.replay import replay_listing
-from gpu_scheduler.cli.verbs.watch_screen import screen
-from gpu_scheduler.cli.verbs.watch_state import NODE, WORKLOAD, line_of
+from gpu_scheduler.cli.verbs.watch_screen import content_of
+from gpu_scheduler.cli.verbs.watch_state import NODE, WORKLOAD, ClusterFacts, line_of
 
 Facts = dict[str, Any]
 
@@ -36,30 +37,46 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b2J\x9d0;x\x9c\u202e\u2028\r\nforged   Pod 
 
 def device(text: str) -> Facts:
     """Return a device with this text in each field that can have any."""
-    holder = {"namespace": text, "name": text, "memoryMiB": 1}
+    observer = {"namespace": text, "name": text}
+    holder = {**observer, "memoryMiB": 1, "since": SINCE}
     numbers = dict.fromkeys(("memoryTotalMiB", "memoryUsedMiB", "utilization", "temperature", "power"), 1)
     words = dict.fromkeys(("node", "device", "uuid", "model", "health", "why"), text)
-    return {**words, **numbers, "stale": False, "available": True, "holders": [holder]}
+    return {**words, **numbers, "stale": False, "available": True, "holders": [holder], "observers": [observer]}
 
 
 def node(text: str) -> Facts:
     """Return a node with this text in each field that can have any."""
-    words = dict.fromkeys(("name", "alias", "health", "tier"), text)
+    words = dict.fromkeys(("name", "alias", "health", "tier", "why"), text)
+    taints = [dict.fromkeys(("key", "value", "effect"), text)]
     numbers = dict.fromkeys(("memoryTotalMiB", "memoryUsedMiB", "utilization"), 1)
     gpus = {"total": 1, "held": 1, "available": 0, "unnamed": 0}
     states = {"ready": True, "cordoned": False, "stale": True}
-    return {**words, **numbers, **states, "gpus": gpus, "models": [text], "cards": [device(text)]}
+    return {**words, **numbers, **states, "gpus": gpus, "models": [text], "taints": taints, "cards": [device(text)]}
 
 
 def workload(text: str) -> Facts:
     """Return a workload with this text in each field that can have any."""
-    words = ("namespace", "name", "uid", "objectKind", "phase", "node", "strategy", "reason", "message", "workload")
-    return {**dict.fromkeys(words, text), "devices": [text], "observer": True, "priority": 1, "createdAt": SINCE}
+    words = (
+        "namespace",
+        "name",
+        "uid",
+        "objectKind",
+        "phase",
+        "node",
+        "strategy",
+        "reason",
+        "message",
+        "why",
+        "workload",
+    )
+    times = {"createdAt": SINCE, "since": SINCE}
+    return {**dict.fromkeys((*words, "why"), text), **times, "devices": [text], "observer": True, "priority": 1}
 
 
 def status(text: str) -> Facts:
     """Return the view of `status` with this text in each field that can have any."""
-    waiting = {**dict.fromkeys(("namespace", "name", "reason", "message"), text), "observer": False}
+    waiting = {**dict.fromkeys(("namespace", "name", "reason", "message"), text), "observer": False, "since": SINCE}
+    held = {"device": text, "state": "held", "holders": [text]}
     limit = {"namespace": text, "devices": 1, "held": 1, "priority": 1}
     return {
         "context": text,
@@ -71,6 +88,7 @@ def status(text: str) -> Facts:
         "workloads": {"pending": 1, "running": 0, "waiting": [waiting]},
         "limits": {"lines": [limit], "faults": [text]},
         "conflicts": [{"node": text, "device": text, "pods": [text, text]}],
+        "grid": [{"node": text, "unnamed": 0, "devices": [held]}],
     }
 
 
@@ -138,10 +156,10 @@ def test_the_characters_of_all_languages_stay_as_they_are() -> None:
 @given(text=st.text())
 @example(text=HOSTILE)
 def test_the_screen_of_status_has_a_printable_line_for_each_fact(text: str) -> None:
-    """Facts, an empty line, the titles, and the pod that waits."""
-    for wide in (False, True):
-        printed = status_screen(status(text), NOW, wide=wide, headers=True, coloured=False)
-        assert (printed.count("\n"), legible(printed)) == (len(FACTS) + 3, True)
+    """Facts, and two tables of one row, each after an empty line."""
+    for output in (Output.TABLE, Output.WIDE):
+        printed = status_screen(status(text), NOW, Options(output=output))
+        assert (printed.count("\n"), legible(printed)) == (len(FACTS) + 2 * 3, True)
 
 
 FACTS = ("Cluster", "Leader", "Strategy", "GPUs", "Nodes", "Monitors", "Limits", "Limits", "Workloads", "GpuConflict")
@@ -158,14 +176,33 @@ def test_a_change_is_one_printable_line(text: str) -> None:
 
 @given(text=st.text())
 @example(text=HOSTILE)
-def test_the_live_screen_has_only_printable_cells(text: str) -> None:
-    """The library passes escape codes on as they are."""
-    _, nodes, _, workloads = screen(
-        {(NODE, "", text): node(text), (WORKLOAD, text, text): workload(text)}, NOW
-    ).renderables
+def test_the_live_screen_has_only_printable_lines(text: str) -> None:
+    """The terminal would obey escape codes."""
+    view = {(NODE, "", text): node(text), (WORKLOAD, text, text): workload(text)}
+    facts = ClusterFacts(text, text, (text,))
+    for width in (20, 80):
+        content = content_of(view, facts, NOW, width=width, wide=True, coloured=False)
+        assert all(line.isprintable() for line in (*content.head, *content.body))
 
-    cells = [cell for table in (nodes, workloads) for column in table.columns for cell in column.cells]  # type: ignore[union-attr]
-    assert all(str(cell).isprintable() for cell in cells)
+
+@given(text=st.text())
+@example(text=HOSTILE)
+def test_an_expression_of_the_user_prints_printable_values(text: str) -> None:
+    """JSONPath and custom columns print values as a table does."""
+    for listing in listings(text):
+        for output, expression in (
+            (Output.JSONPATH, "{.items[*]}{.items[*].name}"),
+            (Output.CUSTOM_COLUMNS, "A:.name"),
+        ):
+            assert legible(render(listing, Options(output=output, expression=expression)))
+
+
+@given(text=st.text())
+@example(text=HOSTILE)
+def test_a_description_has_only_printable_lines(text: str) -> None:
+    """Its titles are ours, its values are users'."""
+    for view in (node(text), device(text), workload(text)):
+        assert all(line.isprintable() for line in described(view))
 
 
 def test_an_error_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.cli.options import FailedError, Options, Output
+from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
 from tests.cli.scripted_cluster import MISSING, cluster, deployment, device, items, lease, limits, node, pod, settings
 from tests.kube.server import Reply
@@ -44,9 +44,12 @@ async def test_status_is_one_screen(tmp_path: Path, capsys: pytest.CaptureFixtur
         "Nodes       2, 2 ready, 1 with GPUs",
         "Workloads   2 pending, 1 running",
         "",
-        "NAMESPACE   NAME   REASON    MESSAGE",
-        "ml          a-1    GpuHeld   GPU 1 of node1 is held by ml/a-0; wait until it ends",
-        "ml          a-2    -         not tried yet",
+        "NODE    0        1",
+        "node1   ml/a-0   ml/a-0",
+        "",
+        "NAMESPACE   NAME   REASON    SINCE   MESSAGE",
+        "ml          a-1    GpuHeld   -       GPU 1 of node1 is held by ml/a-0; wait until it ends",
+        "ml          a-2    -         -       not tried yet",
     ]
 
 
@@ -60,7 +63,12 @@ async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         address = server.url
         assert await status(as_json(options)) == 0
 
-    waiting = {"namespace": "ml", "name": "a-1", "observer": False, "reason": "GpuHeld", "message": HELD}
+    why = {"reason": "GpuHeld", "message": HELD, "since": None}
+    waiting = {"namespace": "ml", "name": "a-1", "observer": False, **why}
+    cells = [
+        {"device": "0", "state": "held", "holders": ["ml/a-0"]},
+        {"device": "1", "state": "unhealthy", "holders": []},
+    ]
     assert printed_items(capsys) == [
         {
             "apiVersion": "cli.agentaflow.io/v1",
@@ -74,6 +82,7 @@ async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "workloads": {"pending": 1, "running": 1, "waiting": [waiting]},
             "limits": {"lines": [], "faults": []},
             "conflicts": [],
+            "grid": [{"node": "node1", "unnamed": 0, "devices": cells}],
         }
     ]
 
@@ -109,17 +118,19 @@ async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.Ca
     assert [line[gpus:].split("   ")[0] for line in rows[1:]] == ["1 (observer)", "0", "0 (observer)", "(observer)"]
     assert [line.count("(observer)") for line in wide] == [line.count("(observer)") for line in rows]
     assert data == {"look": True, "a-0": False, "o-0": True, "o-1": True}
-    assert "ml          o-1 (observer)   GpuNotFound   none" in screen
+    assert "ml          o-1 (observer)   GpuNotFound   -       none" in screen
     assert [each["observer"] for each in view["workloads"]["waiting"]] == [True]
-    assert "ml/a-0" in devices
-    assert "ml/o-0" not in devices
+    held_by, seen_by = (devices.splitlines()[0].index(title) for title in ("HELD BY", "OBSERVER"))
+    assert [line[held_by:].split()[0] for line in devices.splitlines()[1:]] == ["ml/a-0", "-"]
+    assert [line[seen_by:].split()[0] for line in devices.splitlines()[1:]] == ["ml/o-0", "-"]
 
 
 async def test_status_shows_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It shows the GPUs that each namespace with a line holds and may hold, and the line that cannot be read."""
     text = "ml: devices=2 priority=10\n*: devices=4\nlab: devices=unlimited\nodd: devices=x\n"
     pods = items(pod("a-0", "node1", "0,1"))
-    async with cluster(tmp_path, nodes=TWO, pods=pods, limits=limits(text)) as (_, options):
+    async with cluster(tmp_path, nodes=TWO, pods=pods, limits=limits(text)) as (server, options):
+        server.on("GET", "/api/v1/namespaces/other", Reply())
         await status(options)
         await status(as_json(options))
         await status(as_json(replace(options, namespace="other")))
@@ -188,7 +199,8 @@ async def test_status_lists_monitors_that_do_not_renew(tmp_path: Path, capsys: p
 
 async def test_status_counts_the_workloads_of_one_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """GPUs belong to no namespace."""
-    async with cluster(tmp_path, nodes=TWO, pods=items(pod("a-0", "node1", "0"))) as (_, options):
+    async with cluster(tmp_path, nodes=TWO, pods=items(pod("a-0", "node1", "0"))) as (server, options):
+        server.on("GET", "/api/v1/namespaces/other", Reply())
         await status(replace(as_json(options), namespace="other"))
 
     found = printed_items(capsys)[0]
@@ -206,12 +218,220 @@ async def test_nodes_are_one_row_each(tmp_path: Path, capsys: pytest.CaptureFixt
     async with cluster(tmp_path, nodes=listed, monitors=expired, pods=items(pod("a-0", "node3", "7"))) as (_, options):
         assert await nodes(options) == 0
 
-    assert capsys.readouterr().out.splitlines() == [
+    lines = capsys.readouterr().out.splitlines()
+    end = lines[0].index("TAINTS")
+    assert [line[:end].rstrip() for line in lines] == [
         "NAME     ALIAS   STATUS           GPUS   HELD   FREE   MODEL       MEMORY     UTIL   HEALTH    TIER",
         "node2    -       Ready,cordoned   2      0      0      NVIDIA L4   1.0/48Gi   20%    healthy   low",
         "node3    -       Ready            -      1      0      -           -          -      -         low",
         "node10   -       Ready,stale      1      0      0      NVIDIA L4   0.5/24Gi   10%    healthy   low",
     ]
+    assert lines[1].endswith("-        it is cordoned (kubectl uncordon node2)")
+    assert " its monitor has not renewed its Lease since " in lines[3]
+
+
+async def test_nodes_say_why_they_are_not_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Taints stand beside: they keep only pods away that do not tolerate them."""
+    taints = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}, {"key": "old", "effect": "NoExecute"}]
+    sick = node("node1", device(0, health="unhealthy"), device(1), spec={"taints": taints})
+    down = node("node2", device(0), status={"conditions": [{"type": "Ready", "status": "False"}]})
+    listed = items(sick, down, node("node3"), node("node4", device(0)))
+    async with cluster(tmp_path, nodes=listed, pods=items(pod("a-0", "node4", "0"))) as (_, options):
+        await nodes(as_json(options))
+
+    shown = {each["name"]: each for each in printed_items(capsys)}
+    assert {name: each["why"] for name, each in shown.items()} == {
+        "node1": "GPU 0 is unhealthy: annotation agentaflow.gpu/devices of its node says unhealthy",
+        "node2": "it is not Ready",
+        "node3": "nothing lists its GPUs",
+        "node4": "each GPU is held",
+    }
+    assert shown["node1"]["taints"] == [{"value": None, **each} for each in taints]
+
+
+@pytest.mark.promise("cli-10")
+async def test_names_choose_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By name, by alias, and as -o name prints them. An unknown name is an error, and the others are shown."""
+    small = node("node3", device(0))
+    small["metadata"]["labels"]["gpu-node-name"] = "small"
+    async with cluster(tmp_path, nodes=items(node("node1", device(0)), node("node2"), small)) as (_, options):
+        named = replace(options, output=Output.NAME)
+        assert await nodes(named, ["small", "node/node1"]) == 0
+        assert capsys.readouterr().out.split() == ["node/node1", "node/node3"]
+        assert await nodes(named, ["node2", "node9"]) == 1
+        found = capsys.readouterr()
+        assert await health(replace(options, no_headers=True), ["node1"]) == 0
+
+    assert found.out.split() == ["node/node2"]
+    sentence = 'cannot find "node9": there is no such node; list them all (example: gpu-scheduler nodes)\n'
+    assert found.err == sentence
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["node1"]
+
+
+async def test_names_choose_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With their kind or without it."""
+    mine = items(*(pod(f"a-{number}") for number in range(12)))
+    wish: Facts = {"metadata": {"namespace": "ml", "name": "a-1"}, "spec": {"podTemplate": {"spec": {}}}}
+    async with cluster(tmp_path, mine=mine, my_workloads=items(wish)) as (_, options):
+        named = replace(options, output=Output.NAME)
+        await workloads(named)
+        every = capsys.readouterr().out.split()
+        await workloads(named, ["a-1", "pod/a-2"])
+        some = capsys.readouterr().out.split()
+        assert await workloads(named, ["pod/a-1", "b"]) == 1
+
+    assert every == ["gpuworkload.agentaflow.io/a-1", *(f"pod/a-{number}" for number in range(12))]
+    assert some == ["gpuworkload.agentaflow.io/a-1", "pod/a-1", "pod/a-2"]
+    last = capsys.readouterr()
+    assert last.out.split() == ["pod/a-1"]
+    assert last.err.startswith('cannot find "b": there is no such workload in ml; ')
+
+
+@pytest.mark.promise("cli-10")
+async def test_the_api_server_selects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Labels and fields of nodes, pods and GPUWorkloads are the API server's to compare."""
+    mine, theirs = "/api/v1/namespaces/ml/pods", "/apis/agentaflow.io/v1/namespaces/ml/gpuworkloads"
+    refused = Reply(400, {"message": "field label not supported: status.phase"})
+    async with cluster(tmp_path, nodes=TWO, mine=items(pod("a-0")), my_workloads=refused) as (server, options):
+        chosen = replace(options, selector="app=train", field_selector="status.phase=Running")
+        await nodes(chosen)
+        await workloads(replace(chosen, output=Output.NAME))
+        with pytest.raises(RefusedInputError, match=r'^cannot list "a-0" by name and by a selector; leave one'):
+            await workloads(chosen, ["a-0"])
+
+    query = {"labelSelector": "app=train", "fieldSelector": "status.phase=Running", "limit": "50"}
+    assert [each.query for each in server.asked("GET", "/api/v1/nodes")] == [query]
+    assert [each.query for each in server.asked("GET", theirs)] == [query]
+    (asked,) = server.asked("GET", mine)
+    assert asked.query["fieldSelector"] == "spec.schedulerName=gpu-scheduler,status.phase=Running"
+    printed = capsys.readouterr()
+    assert "pod/a-0" in printed.out
+    assert "Warning: GPUWorkloads are not listed: cannot list GPUWorkloads: HTTP 400: field label" in printed.err
+
+
+async def test_a_wrong_selector_is_refused(tmp_path: Path) -> None:
+    """With the API server's message."""
+    async with cluster(tmp_path, nodes=Reply(400, {"message": "unable to parse requirement"})) as (_, options):
+        with pytest.raises(RefusedInputError, match=r"^cannot list nodes: HTTP 400: .*; correct the selector \(exa"):
+            await nodes(replace(options, selector="a=b=c"))
+
+
+@pytest.mark.promise("cli-10")
+async def test_an_unknown_namespace_is_an_error(tmp_path: Path) -> None:
+    """An empty list would look like an idle namespace."""
+    async with cluster(tmp_path) as (server, options):
+        for space in ("ml", "mll"):
+            server.on("GET", f"/api/v1/namespaces/{space}", Reply(404, {"message": "not found"}))
+        for verb in (workloads(options), status(replace(options, namespace="mll"))):
+            with pytest.raises(FailedError, match=r'^cannot list workloads of namespace "mll?": there is no such'):
+                await verb
+
+
+async def test_sorting_and_expressions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows, names and data come in the same order."""
+    listed = items(node("node1", device(0), device(1)), node("node2", device(0)), node("node3"))
+    async with cluster(tmp_path, nodes=listed) as (_, options):
+        by_gpus = replace(options, sort_by=".gpus.total")
+        await nodes(replace(by_gpus, output=Output.NAME))
+        await nodes(replace(by_gpus, output=Output.WIDE, no_headers=True))
+        await nodes(replace(by_gpus, output=Output.JSONPATH, expression="{.items[*].name}"))
+        await nodes(replace(by_gpus, output=Output.CUSTOM_COLUMNS, expression="N:.name,A:.alias,K:.kind"))
+        with pytest.raises(RefusedInputError, match=r'^cannot sort by "\.none": no item has such a value; '):
+            await nodes(replace(options, sort_by=".none"))
+
+    printed = capsys.readouterr().out
+    assert printed.split("\n")[:3] == ["node/node3", "node/node2", "node/node1"]
+    assert [line.split()[:2] for line in printed.split("\n")[3:6]] == [["node2", "0"], ["node1", "0"], ["node1", "1"]]
+    assert printed.split("\n")[6:10] == [
+        "node3 node2 node1N       A        K",
+        "node3   <none>   Node",
+        "node2   <none>   Node",
+        "node1   <none>   Node",
+    ]
+
+
+@pytest.mark.promise("cli-11")
+@pytest.mark.parametrize("columns", [80, 100, 200])
+async def test_a_terminal_shows_messages_whole(
+    columns: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its width. The lines fit."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    eight = items(*(node(f"node{number}", *map(device, range(8))) for number in range(1, 4)))
+    pods = items(pod("training-run-0", "node1", "0,1,2,3"), pod("training-run-1", message=f"{HELD}, or {HELD}"))
+    async with cluster(tmp_path, nodes=eight, pods=pods) as (_, options):
+        await status(options)
+        await nodes(options)
+
+    printed = capsys.readouterr().out
+    wide = [line for line in printed.splitlines() if len(line) > columns]
+    assert [line for line in wide if not line.startswith("Cluster")] == []
+    _, _, waiting = printed.partition("SINCE")
+    message = "".join(line[line.index("   ") :] for line in waiting.splitlines()[:12] if "   " in line)
+    assert f"{HELD}, or {HELD}".removeprefix("GpuHeld: ").replace(" ", "") in message.replace(" ", "")
+
+
+async def test_many_nodes_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The grid shows those of which some devices are held or cannot be used; -o wide shows all."""
+    listed = [node(f"n{number}", device(0), device(1)) for number in range(30)]
+    listed[3]["spec"] = {"unschedulable": True}
+    pods = [pod("a-0", "n0", "0"), pod("b-0", "n1", "0,1")]
+    async with cluster(tmp_path, nodes=items(*listed), pods=items(*pods)) as (_, options):
+        await status(options)
+        short = capsys.readouterr().out.splitlines()
+        await status(replace(options, output=Output.WIDE))
+        whole = capsys.readouterr().out.splitlines()
+
+    start = next(at for at, line in enumerate(short) if line.startswith("NODE"))
+    assert short[start:] == [
+        "NODE   0          1",
+        "n0     ml/a-0     free",
+        "n3     cordoned   cordoned",
+        "Not shown: 27 nodes with all GPUs free, 1 node with all GPUs held; -o wide shows all",
+    ]
+    assert sum(line.startswith("n") for line in whole) == 30
+
+
+async def test_the_grid_has_a_word_for_each_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without colours. A device that no inventory knows, and devices of a device plugin, have a column of their own."""
+    plugin = {"nvidia.com/gpu": "1"}
+    plugged = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": plugin, "capacity": plugin}
+    down = node("n1", device(0), status={"conditions": []})
+    late = node("n3", device(0))
+    sick = node("n2", device(0), device(1, health="unhealthy"))
+    listed = items(down, sick, late, node("n4", status=plugged), node("n5", device(0)))
+    pods = items(pod("a-0", "n2", "0"), pod("b-0", "n5", "GPU-00000000-0000-4000-8000-00000000000f"))
+    foreign_pod = pod("s", "n4")
+    foreign_pod["spec"]["containers"][0]["resources"] = {"requests": plugin}
+    silent = items(lease("n3", age=60))
+    async with cluster(tmp_path, nodes=listed, pods=pods, monitors=silent) as (server, options):
+        server.on("GET", "/api/v1/pods", items(foreign_pod))
+        await status(options)
+
+    _, _, shown = capsys.readouterr().out.partition("\n\n")
+    assert shown.splitlines() == [
+        "NODE   0          1           OTHER",
+        "n1     NotReady   -           -",
+        "n2     ml/a-0     unhealthy   -",
+        "n3     stale      -           -",
+        "n4     plugin     -           1 by a device plugin",
+        "n5     ml/b-0     -           GPU-00000000-0000-4000-8000-00000000000f: ml/b-0",
+    ]
+
+
+async def test_a_count_beside_a_map_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The map decides."""
+    both = pod("a-0", "node1", "0")
+    both["metadata"]["annotations"]["agentaflow.gpu/count"] = "2"
+    async with cluster(tmp_path, mine=items(both, pod("a-1", message=HELD))) as (_, options):
+        await workloads(replace(options, output=Output.WIDE))
+
+    lines = capsys.readouterr().out.splitlines()
+    why = lines[0].index("WHY")
+    assert lines[1][why:].startswith("annotation agentaflow.gpu/count is ignored: the pod has a map")
+    assert lines[2][why:] == HELD
 
 
 async def test_wide_nodes_are_one_row_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +440,9 @@ async def test_wide_nodes_are_one_row_a_device(tmp_path: Path, capsys: pytest.Ca
     async with cluster(tmp_path, nodes=items(node("node1", device(0), device(1))), pods=pods) as (_, options):
         await nodes(replace(options, output=Output.WIDE))
 
-    assert [line.rpartition("   ")[0].rstrip() for line in capsys.readouterr().out.splitlines()] == [
+    lines = capsys.readouterr().out.splitlines()
+    end = lines[0].index("SINCE")
+    assert [line[:end].rstrip() for line in lines] == [
         "NODE    GPU   MODEL       MEMORY     UTIL   HEALTH    FREE   HELD BY",
         "node1   0     NVIDIA L4   0.5/24Gi   10%    healthy   no     ml/a-0",
         "node1   1     NVIDIA L4   0.5/24Gi   10%    healthy   no     ml/a-0,ml/a-1",
@@ -295,7 +517,8 @@ async def test_an_empty_listing_is_reported_on_standard_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As kubectl does."""
-    async with cluster(tmp_path) as (_, options):
+    async with cluster(tmp_path) as (server, options):
+        server.on("GET", "/api/v1/namespaces/ml", Reply(403, {"message": "forbidden"}))
         assert await workloads(options) == 0
         found = capsys.readouterr()
         await workloads(as_json(options))

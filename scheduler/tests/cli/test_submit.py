@@ -38,6 +38,7 @@ def written(tmp_path: Path, text: str) -> str:
 def accept(server: FakeServer, *names: str, status: int = 201) -> None:
     """Let the API server accept every patch of these workloads."""
     for name in names:
+        server.on("GET", f"{MINE}/{name}", MISSING)
         server.on("PATCH", f"{MINE}/{name}", Reply(status, workload(name)))
 
 
@@ -167,6 +168,19 @@ async def test_several_documents_are_tried_before_one_is_sent(
     ]
 
 
+@pytest.mark.promise("cli-3")
+async def test_what_is_there_already_is_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its version is the same before and after."""
+    same = workload()
+    same["metadata"]["resourceVersion"] = "7"
+    async with cluster(tmp_path) as (server, options):
+        for verb in ("GET", "PATCH"):
+            server.on(verb, f"{MINE}/train", Reply(200, same))
+        await submit(options, written(tmp_path, TRAIN))
+
+    assert capsys.readouterr().out == "gpuworkload.agentaflow.io/train unchanged\n"
+
+
 async def test_standard_input_is_a_file_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,9 +227,8 @@ async def test_a_refused_document_is_named_with_its_remedy(
             await submit(options, file)
 
     assert type(raised.value) is kind
-    assert str(raised.value).startswith(
-        f"cannot submit document 2 (GPUWorkload serve) of {file}: HTTP {status}: {message}"
-    )
+    shown = f"HTTP {status}: {message}" if status != 500 else "GPUWorkload has no field .spec.gpus; correct its name"
+    assert str(raised.value).startswith(f"cannot submit document 2 (GPUWorkload serve) of {file}: {shown}")
     assert remedy in str(raised.value)
     assert {each.query.get("dryRun") for each in server.asked("PATCH")} == {"All"}
 

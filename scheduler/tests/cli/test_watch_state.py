@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from gpu_scheduler.cli.installation import Installation
 from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
 from gpu_scheduler.cli.snapshot import read_node, read_pod
 from gpu_scheduler.cli.verbs import watch as watch_module
 from gpu_scheduler.cli.verbs.watch import watch
-from gpu_scheduler.cli.verbs.watch_screen import live_screen, screen
+from gpu_scheduler.cli.verbs.watch_screen import content_of
 from gpu_scheduler.cli.verbs.watch_state import Key, View, WatchState, changes, line_of
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.kube.objects.pods import read_foreign_pod
@@ -86,8 +85,7 @@ def test_an_observer_is_marked() -> None:
     made = watch_state()
     made.pods.handler.applied(read_pod(encoded(pod("o-0", "node1", "0", observer="true", count="1"))))
     made.pods.handler.applied(read_pod(encoded(pod("o-1", message="GpuNotFound: none", observer="true", count="1"))))
-    printed = io.StringIO()
-    Console(file=printed, width=200).print(screen(made.view(), datetime.now(UTC)))
+    content = content_of(made.view(), made.facts, datetime.now(UTC), width=200, wide=False, coloured=False)
 
     assert lines({}, made.view()) == [
         "node node1 Ready, 2 GPUs, 1 held, 1 free, 10% busy, healthy",
@@ -95,7 +93,7 @@ def test_an_observer_is_marked() -> None:
         "workload ml/o-0 Running on node1, GPU 0 (observer)",
         "workload ml/o-1 Pending (observer): GpuNotFound: none",
     ]
-    assert printed.getvalue().count("(observer)") == 2
+    assert "".join(content.body).count("(observer)") == 2
 
 
 def test_a_monitor_that_does_not_renew_is_noticed_by_the_clock() -> None:
@@ -148,26 +146,6 @@ def test_a_cordoned_node_and_a_node_without_an_inventory() -> None:
         "node node2 NotReady, cordoned, 4 GPUs, 4 held, 0 free",
         "node node3 Ready, GPUs unknown, 0 held, 0 free",
     ]
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_the_screen_shows_both_tables(*, wide: bool) -> None:
-    """The tables follow a line of totals."""
-    console = Console(width=200, force_terminal=False, record=True, file=io.StringIO())
-    console.print(screen(watch_state().view(), datetime(2026, 1, 1, tzinfo=UTC), wide=wide))
-
-    text = console.export_text()
-    assert text.startswith("00:00:00  2 GPUs known, 1 held, 1 free; 1 workload, 0 pending; Ctrl-C ends")
-    assert ("HELD BY" in text) is wide
-    assert "a-0" in text
-
-
-def test_the_last_screen_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    """After the watch has ended."""
-    with live_screen(wide=False) as show:
-        show(watch_state().view())
-
-    assert "node1" in capsys.readouterr().out
 
 
 def listed(version: str, *bodies: Object) -> Reply:

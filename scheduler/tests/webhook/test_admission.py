@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gpu_scheduler.core.pods.request import COUNT_IGNORED
 from gpu_scheduler.webhook import admission
 from tests import objects
 from tests.objects import Object, review
@@ -95,6 +96,17 @@ async def test_a_misspelt_annotation_causes_a_warning(body: Object, allowed: boo
         assert response["allowed"] is allowed
         assert response["warnings"] == WARNINGS
         assert "warnings" not in await ask(client, "/validate", review(patched(body, response)))
+
+
+@pytest.mark.promise("text-13")
+async def test_a_count_beside_a_map_causes_a_warning() -> None:
+    """The map decides, so the count means nothing."""
+    async with serving() as (client, _, _registry):
+        both = objects.pod("train-0", MAP, annotations={"agentaflow.gpu/count": "2"})
+        response = await ask(client, "/mutate", review(both))
+
+        assert response["allowed"] is True
+        assert response["warnings"] == [COUNT_IGNORED]
 
 
 async def test_who_debugs_a_pod_is_not_warned() -> None:

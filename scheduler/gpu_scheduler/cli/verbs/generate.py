@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from gpu_scheduler import names
+from gpu_scheduler.cli import live_names
 from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError, warn
 
@@ -71,7 +72,12 @@ async def generate_gpu_mapping(
     options: Options,
     per_pod: Annotated[int, typer.Option(min=1, metavar="N", help="GPUs of each pod, all on one node.")] = 1,
     nodes: Annotated[
-        str, typer.Option(metavar="NODE,…", help="Only these nodes, by name or alias, in this order.")
+        str,
+        typer.Option(
+            metavar="NODE,…",
+            help="Only these nodes, by name or alias, in this order.",
+            autocompletion=live_names.nodes_of_list,
+        ),
     ] = "",
     free: Annotated[bool, typer.Option("--free", help="Only GPUs that a pod could have now.")] = False,  # noqa: FBT002 - typer makes an option of it
     indices: Annotated[
@@ -80,7 +86,8 @@ async def generate_gpu_mapping(
 ) -> int:
     """Write a gpu-scheduling-map of this cluster.
 
-    From the nodes that exist and the GPUs they have, for kubectl annotate; with -o yaml, as a template's annotation.
+    From the nodes that exist and the GPUs they have that are not unhealthy, for kubectl annotate; with -o yaml, as a
+    template's annotation.
     """
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.snapshot import take_snapshot
@@ -113,7 +120,13 @@ def mapping_lines(
 
 
 def _devices(states: NodeDevices, *, free: bool) -> list[str]:
-    return [state.name for state in states.devices if state.device is not None and (state.available or not free)]
+    """Return the devices that a map may name: none that is unhealthy, because no pod gets it."""
+    from gpu_scheduler.core.nodes.inventory import Health
+
+    known = (state for state in states.devices if state.device is not None)
+    return [
+        state.name for state in known if (state.available if free else state.reading.health is not Health.UNHEALTHY)
+    ]
 
 
 def _device_counts(node_devices: Sequence[NodeDevices], *, free: bool) -> str:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final
 
+import typer
+
+from gpu_scheduler.cli import live_names
 from gpu_scheduler.cli.cluster import namespace_of, reached
-from gpu_scheduler.cli.options import FAILED, Output, print_message, warn
+from gpu_scheduler.cli.options import FAILED, FailedError, Output, RefusedInputError, print_message, warn
+from gpu_scheduler.core.text import natural, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from gpu_scheduler.cli.options import Options
     from gpu_scheduler.cli.output import Listing, View
+    from gpu_scheduler.cli.snapshot import Selection, Snapshot
+    from gpu_scheduler.cli.verbs.watch_state import Key
+    from gpu_scheduler.controller.objects import GpuWorkloadObject
+    from gpu_scheduler.kube.http.client import ApiClient
+
+NodeNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NODE", help="Only these, by name or alias.", autocompletion=live_names.nodes),
+]
+WorkloadNames = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME", help="Only these.", autocompletion=live_names.workloads)
+]
+
+_NOT_FOUND: Final = 404
 
 
 async def status(options: Options) -> int:
@@ -45,14 +64,10 @@ async def status(options: Options) -> int:
             limits=limits_view(installation.limits, snapshot.ledger.devices.usage, options.namespace),
             leases_read=not snapshot.unread,
         )
+        if options.namespace and not view["workloads"]["pending"] + view["workloads"]["running"]:
+            await check_namespace(api, options.namespace)
     if options.output in {Output.TABLE, Output.WIDE}:
-        text = status_screen(
-            view,
-            now,
-            wide=options.output is Output.WIDE,
-            headers=not options.no_headers,
-            coloured=output.colours(sys.stdout.isatty(), os.environ),
-        )
+        text = status_screen(view, now, options)
     else:
         text = output.render(status_listing(view), options)
     sys.stdout.write(text)
@@ -62,18 +77,20 @@ async def status(options: Options) -> int:
     return FAILED if leader is None or view["conflicts"] or any(unread) else 0
 
 
-async def nodes(options: Options) -> int:
+async def nodes(options: Options, names: NodeNames = None) -> int:
     """List nodes and their GPUs.
 
     With -o wide, one row for each GPU, with the pods that hold it. Nodes have no namespace: -n changes nothing.
     """
     from gpu_scheduler.cli.columns import nodes_listing
 
-    items, _ = await _nodes(options)
-    return _print(nodes_listing(items), options, "No nodes found")
+    if options.watch:
+        return await _follow_nodes(options, names, devices=False)
+    items, _, missing = await _nodes(options, names)
+    return _print(nodes_listing(items, datetime.now(UTC)), options, "No nodes found", missing)
 
 
-async def workloads(options: Options) -> int:
+async def workloads(options: Options, names: WorkloadNames = None) -> int:
     """List our pods and GPUWorkloads, and controllers whose pods are refused.
 
     Where they run and with which GPUs, or why they wait.
@@ -83,69 +100,207 @@ async def workloads(options: Options) -> int:
     from gpu_scheduler.cli.columns import workloads_listing
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.refused_workloads import refused_workloads
-    from gpu_scheduler.cli.snapshot import pods_of, workloads_of
+    from gpu_scheduler.cli.snapshot import ALL, pods_of
     from gpu_scheduler.cli.views import pod_view, workload_view
 
+    chosen = _selection(options, names)
+    if options.watch:
+        return await _follow_workloads(options, names)
     async with reached(options) as api:
         namespace = namespace_of(options, api)
         installation = await read_installation(api, options.system_namespace)
-        pods, gpu_workloads = await asyncio.gather(
-            pods_of(api, installation.policy.scheduler_name, namespace), workloads_of(api, namespace)
+        pods, (gpu_workloads, left_out) = await asyncio.gather(
+            pods_of(api, installation.policy.scheduler_name, namespace, chosen), _gpu_workloads(api, namespace, chosen)
         )
-        refused, unlisted = await refused_workloads(api, installation.policy.scheduler_name, namespace)
+        # Controllers are not what a selector of pods means.
+        refused, unlisted = (
+            await refused_workloads(api, installation.policy.scheduler_name, namespace) if chosen == ALL else ([], "")
+        )
+        if not pods and not gpu_workloads and not refused and namespace is not None:
+            await check_namespace(api, namespace)
     items = [
         *(workload_view(each, installation.strategy) for each in gpu_workloads),
         *(pod_view(each, installation.strategy) for each in pods),
         *refused,
     ]
-    warn((installation.unread.deployment, installation.unread.strategy, unlisted))
-    items.sort(key=lambda item: (item["namespace"], item["objectKind"], item["name"]))
+    warn((installation.unread.deployment, installation.unread.strategy, left_out, unlisted))
+    items.sort(key=lambda item: (item["namespace"], item["objectKind"], natural(item["name"])))
+    where = f"in {namespace or 'any namespace'}"
+    items, missing = _named(items, names, workload_names, f"workload {where}", "workloads")
     listing = workloads_listing(items, namespaces=namespace is None, now=datetime.now(UTC))
-    return _print(listing, options, f"No workloads found in {namespace or 'any namespace'}")
+    return _print(listing, options, f"No workloads found {where}", missing)
 
 
-async def health(options: Options) -> int:
+async def health(options: Options, names: NodeNames = None) -> int:
     """List the GPUs that monitors read, and what is wrong with them.
 
     Exit code 1 if one is not healthy, its monitor's Lease has expired, or the Leases may not be listed.
     """
     from gpu_scheduler.cli.columns import health_listing
 
-    items, leases_read = await _nodes(options)
+    if options.watch:
+        return await _follow_nodes(options, names, devices=True)
+    items, leases_read, missing = await _nodes(options, names)
     devices = [device for node in items for device in node["cards"] if device["health"] is not None]
-    _print(health_listing(devices), options, "No GPUs found that a monitor reads")
+    code = _print(health_listing(devices), options, "No GPUs found that a monitor reads", missing)
     bad = any(device["health"] != "healthy" or device["stale"] for device in devices)
-    return FAILED if bad or not leases_read else 0
+    return FAILED if bad or not leases_read else code
 
 
-async def _nodes(options: Options) -> tuple[list[View], bool]:
-    """Return the nodes, and whether the monitors' Leases could be listed. Print what the user may not read."""
+async def _follow_nodes(options: Options, names: Sequence[str] | None, *, devices: bool) -> int:
+    """Print nodes, or devices that monitors read, and then each change."""
+    from gpu_scheduler.cli.columns import health_listing, nodes_listing
+    from gpu_scheduler.cli.verbs.follow import Followed, follow_nodes
+    from gpu_scheduler.cli.verbs.watch_state import NODE
+
+    def items(view: Mapping[Key, View]) -> Mapping[Key, View]:
+        chosen = {
+            key: node for key, node in view.items() if key[0] == NODE and (not names or node_names(node) & set(names))
+        }
+        if not devices:
+            return chosen
+        cards = (card for node in chosen.values() for card in node["cards"] if card["health"] is not None)
+        return {(NODE, card["node"], card["device"]): card for card in cards}
+
+    followed = (
+        Followed(items, health_listing, {"health": "Deleted"})
+        if devices
+        else Followed(items, lambda found: nodes_listing(found, datetime.now(UTC)), {"ready": None})
+    )
+    return await follow_nodes(options, _selection(options, names), followed)
+
+
+async def _follow_workloads(options: Options, names: Sequence[str] | None) -> int:
+    """Print pods and GPUWorkloads, and then each change."""
+    from gpu_scheduler.cli.columns import workloads_listing
+    from gpu_scheduler.cli.verbs.follow import Followed, follow_workloads
+    from gpu_scheduler.cli.verbs.watch_state import NODE
+
+    def items(view: Mapping[Key, View]) -> Mapping[Key, View]:
+        return {
+            key: item
+            for key, item in view.items()
+            if key[0] != NODE and (not names or workload_names(item) & set(names))
+        }
+
+    followed = Followed(
+        items,
+        lambda found: workloads_listing(found, namespaces=options.all_namespaces, now=datetime.now(UTC)),
+        {"phase": "Deleted"},
+    )
+    return await follow_workloads(options, _selection(options, names), followed)
+
+
+async def _gpu_workloads(
+    api: ApiClient, namespace: str | None, chosen: Selection
+) -> tuple[list[GpuWorkloadObject], str]:
+    """List the GPUWorkloads. If the API server cannot select them by these fields, return none, and a sentence."""
+    from gpu_scheduler.cli.snapshot import workloads_of
+    from gpu_scheduler.kube.lists import UnlistedError
+
+    try:
+        return await workloads_of(api, namespace, chosen), ""
+    except UnlistedError as error:
+        if not (error.invalid and chosen.fields):
+            raise
+        return [], f"GPUWorkloads are not listed: {error}"
+
+
+async def check_namespace(api: ApiClient, namespace: str) -> None:
+    """Check that the namespace exists, as far as the user may know. FailedError if it does not."""
+    from gpu_scheduler.kube.http.client import segment
+
+    answer = await api.call("GET", f"/api/v1/namespaces/{segment(namespace)}")
+    if answer.status == _NOT_FOUND:
+        raise FailedError(
+            f"cannot list workloads of namespace {quote(namespace)}: there is no such namespace; "
+            "name one that exists (example: kubectl get namespaces)"
+        )
+
+
+def _selection(options: Options, names: Sequence[str] | None) -> Selection:
+    """Return what the options select. RefusedInputError if there are names too, as of kubectl."""
+    from gpu_scheduler.cli.snapshot import Selection
+
+    if names and (options.selector or options.field_selector):
+        raise RefusedInputError(
+            f"cannot list {quote(names[0])} by name and by a selector; leave one of them out (example: -l app=train)"
+        )
+    return Selection(options.selector, options.field_selector)
+
+
+def _named(
+    items: list[View], names: Sequence[str] | None, names_of: Callable[[View], set[str]], what: str, command: str
+) -> tuple[list[View], list[str]]:
+    """Return the items with these names, or all if there are no names, and a sentence for each name of no item."""
+    if not names:
+        return items, []
+    known: set[str] = set().union(*map(names_of, items))
+    missing = [
+        f"cannot find {quote(name)}: there is no such {what}; list them all (example: gpu-scheduler {command})"
+        for name in names
+        if name not in known
+    ]
+    return [item for item in items if names_of(item) & set(names)], missing
+
+
+def node_names(node: View) -> set[str]:
+    """Return the words that mean this node: name, alias, and as `-o name` prints it."""
+    return {node["name"], f"node/{node['name']}", node["alias"] or node["name"]}
+
+
+def workload_names(item: View) -> set[str]:
+    """Return the words that mean this workload, with and without its kind."""
+    from gpu_scheduler.cli.columns import workload_name
+
+    return {item["name"], f"{item['objectKind'].lower()}/{item['name']}", workload_name(item)}
+
+
+async def _nodes(options: Options, names: Sequence[str] | None) -> tuple[list[View], bool, list[str]]:
+    """Return the nodes, whether the monitors' Leases could be listed, and a sentence for each name of no node.
+
+    Print what the user may not read.
+    """
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.snapshot import take_snapshot
-    from gpu_scheduler.cli.views import node_view
 
+    chosen = _selection(options, names)
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
-        snapshot = await take_snapshot(api, installation.policy)
+        snapshot = await take_snapshot(api, installation.policy, chosen)
     warn((installation.unread.deployment, snapshot.unread))
-    leases_read = not snapshot.unread
-    items = [
+    items, missing = _named(node_items(snapshot), names, node_names, "node", "nodes")
+    return items, not snapshot.unread, missing
+
+
+def node_items(snapshot: Snapshot) -> list[View]:
+    """Return the view of each node."""
+    from gpu_scheduler.cli.views import node_view, observers_of
+
+    node_devices = snapshot.node_devices
+    observers = observers_of(node_devices, snapshot.pods)
+    return [
         node_view(
             states,
             snapshot.listed[states.node.name],
-            leases_read=leases_read,
+            leases_read=not snapshot.unread,
             renewed=snapshot.silent.get(states.node.name, ""),
+            observers=observers.get(states.node.name, {}),
         )
-        for states in snapshot.node_devices
+        for states in node_devices
     ]
-    return items, leases_read
 
 
-def _print(listing: Listing, options: Options, nothing: str) -> int:
-    """Print the listing. If a table is empty, print `nothing` on standard error. Return exit code 0."""
+def _print(listing: Listing, options: Options, nothing: str, missing: Sequence[str] = ()) -> int:
+    """Print the listing, and what is missing on standard error. If a table is empty, print `nothing` there.
+
+    Return exit code 1 if something is missing.
+    """
     from gpu_scheduler.cli.output import render
 
     sys.stdout.write(render(listing, options))
-    if not listing.items and options.output in {Output.TABLE, Output.WIDE}:
+    for sentence in missing:
+        print_message(sentence)
+    if not listing.items and not missing and options.output in {Output.TABLE, Output.WIDE}:
         print_message(nothing)
-    return 0
+    return FAILED if missing else 0

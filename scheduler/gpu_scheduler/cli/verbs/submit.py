@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -28,6 +29,7 @@ SUBMITTER: Final = "gpu-scheduler-cli"
 _CREATED, _NOT_FOUND, _CONFLICT = 201, 404, 409
 # The API server's message for an unknown field; its HTTP status is then 500.
 _UNTYPED: Final = "failed to create typed patch object"
+_UNDECLARED: Final = re.compile(r"(\.[^\s:]+): field not declared in schema")
 _PAUSE: Final = 0.5
 _PLACED: Final = frozenset({"Scheduled", "Running", "Succeeded"})
 
@@ -65,12 +67,13 @@ async def submit(
 
 
 async def _apply(api: ApiClient, document: Document, namespace: str, *, trial: bool = False) -> tuple[View, str]:
-    """Apply one document; return the object after the write, and "created" or "configured".
+    """Apply one document; return the object after the write, and "created", "configured" or "unchanged".
 
     A `trial` is a dry run. FailedError if the API server refuses.
     """
     from gpu_scheduler.kube.http.client import APPLY
 
+    before = None if trial else await _version(api, document, namespace)
     query = {"fieldManager": SUBMITTER, "fieldValidation": "Strict", **({"dryRun": "All"} if trial else {})}
     answer = await api.call(
         "PATCH",
@@ -81,8 +84,16 @@ async def _apply(api: ApiClient, document: Document, namespace: str, *, trial: b
         timeout=10.0,
     )
     if answer.ok:
-        return json.loads(answer.body), "created" if answer.status == _CREATED else "configured"
+        after = json.loads(answer.body)
+        same = before is not None and after["metadata"].get("resourceVersion") == before
+        return after, "created" if answer.status == _CREATED else "unchanged" if same else "configured"
     raise _refused(answer, document, namespace)
+
+
+async def _version(api: ApiClient, document: Document, namespace: str) -> str | None:
+    """Return the resourceVersion of the workload that is there; None if there is none, or it may not be read."""
+    answer = await api.call("GET", _path(namespace, document.name))
+    return json.loads(answer.body)["metadata"].get("resourceVersion") if answer.ok else None
 
 
 def _refused(answer: ApiResponse, document: Document, namespace: str) -> FailedError:
@@ -93,11 +104,21 @@ def _refused(answer: ApiResponse, document: Document, namespace: str) -> FailedE
         remedy = f"this cluster knows no {names.WORKLOAD_KIND}: install the kind (example: make up ARGS='--tags crds')"
     elif answer.status == _CONFLICT:
         remedy = "leave those fields to whoever manages them, or delete the workload first"
-    elif answer.status in {400, 422} or _UNTYPED in message:
+    elif _UNTYPED in message:
+        # The API server answers 500, and names the Go types that it could not fill.
+        kind, message = RefusedInputError, _unknown_field(message)
+        remedy = "correct its name, or leave it out (example: kubectl explain gpuworkload.spec)"
+    elif answer.status in {400, 422}:
         kind, remedy = RefusedInputError, "correct it (example: gpu-scheduler generate-template)"
     else:
         remedy = f"see what you may do (example: kubectl auth can-i patch gpuworkloads -n {namespace})"
     return kind(f"cannot submit {document}: {message}; {remedy}")
+
+
+def _unknown_field(message: str) -> str:
+    """Return the part of the API server's message that names the field which the kind does not have."""
+    found = _UNDECLARED.search(message)
+    return f"{names.WORKLOAD_KIND} has no field {found[1]}" if found else message
 
 
 async def _placed(api: ApiClient, document: Document, namespace: str, seconds: float) -> tuple[View, str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,58 +15,81 @@ from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.options import Options, Output, RefusedInputError, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
-    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
-    from gpu_scheduler.cli.verbs.watch_state import Key, View, WatchState
+    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod, Selection
+    from gpu_scheduler.cli.verbs.watch_state import ClusterFacts, Key, View, WatchState
+    from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.process.reflectors import Reflectors
 
-    Show = Callable[[Mapping[Key, View]], None]
+    Show = Callable[[Mapping[Key, View], ClusterFacts], None]
 
 # Changes within this time are shown together.
 _BATCH_SECONDS: Final = 0.2
 # How often the Leases of monitors are checked for expiry, which no watch event reports.
 _TICK_SECONDS: Final = 1.0
+# How often leader and strategy are read for the screen.
+_READ_SECONDS: Final = 5.0
 _IDLE: Final = 90.0
 
 
 async def watch(options: Options) -> int:
     """Watch GPUs and workloads.
 
-    A live screen on a terminal; a line for each change on a pipe, or with -o json an object. Ctrl-C ends it.
+    A screen to scroll on a terminal; a line for each change on a pipe, or with -o json an object. q or Ctrl-C ends it.
     """
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.snapshot import take_snapshot
     from gpu_scheduler.cli.verbs.watch_state import WatchState
-    from gpu_scheduler.process.lifecycle import cancel, stop_on_signals
+    from gpu_scheduler.process.lifecycle import stop_on_signals
 
-    if options.output in {Output.YAML, Output.NAME}:
+    if options.output not in {Output.TABLE, Output.WIDE, Output.JSON}:
         raise RefusedInputError(
             f'cannot watch as "{options.output}": it must be one of table, wide, json '
             "(example: gpu-scheduler watch -o json)"
         )
     gc.enable()
-    stop = asyncio.create_task(stop_on_signals().wait())
+    ended = stop_on_signals()
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
         # The snapshot fails at once if a list is forbidden; the watches would retry for ever.
         snapshot = await take_snapshot(api, installation.policy)
         warn((installation.unread.deployment, installation.unread.strategy, snapshot.unread))
         state = WatchState(installation, options.namespace, leases_read=not snapshot.unread)
-        watches = _watches(api, state, installation.policy.scheduler_name, plugins=bool(snapshot.nodes.advertising))
-        tasks: set[asyncio.Task[Any]] = {stop, *(asyncio.create_task(part) for part in watches.parts().values())}
-        try:
-            with _showing(options) as show:
-                tasks.add(asyncio.create_task(_follow(state, watches, show)))
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-        except BrokenPipeError:
-            # The reader of the pipe has closed it. Discard the buffered output, so that its flush at exit cannot fail.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        finally:
-            await cancel(tasks)
+        plugins = bool(snapshot.nodes.advertising)
+        watches = watches_of(api, state, installation.policy.scheduler_name, plugins=plugins)
+        cluster = _read_cluster(api, state, options.system_namespace)
+        return await show_changes(state, watches, _showing(options, ended), ended, cluster)
+
+
+async def show_changes(
+    state: WatchState,
+    watches: Reflectors,
+    showing: AbstractContextManager[Show],
+    ended: asyncio.Event,
+    *more: Coroutine[Any, Any, Any],
+) -> int:
+    """Run the watches and show each state until `ended` is set, or the reader of the output is gone; return 0.
+
+    `more` runs beside them.
+    """
+    from gpu_scheduler.process.lifecycle import cancel
+
+    parts: list[Coroutine[Any, Any, Any]] = [ended.wait(), *more, *watches.parts().values()]
+    tasks = {asyncio.create_task(part) for part in parts}
+    try:
+        with showing as show:
+            tasks.add(asyncio.create_task(_follow(state, watches, show)))
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    except BrokenPipeError:
+        # The reader of the pipe has closed it. Discard the buffered output, so that its flush at exit cannot fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        await cancel(tasks)
     return 0
 
 
@@ -81,12 +105,37 @@ async def _follow(state: WatchState, watches: Reflectors, show: Show) -> None:
         await asyncio.sleep(_BATCH_SECONDS)
         if watches.unlisted() is None:
             state.changed.clear()
-            show(state.view())
+            show(state.view(), state.facts)
 
 
-def _watches(api: ApiClient, state: WatchState, scheduler_name: str, *, plugins: bool) -> Reflectors:
-    """Create the watches. `plugins`: watch pods of other schedulers too, because a node has a GPU device plugin."""
-    from gpu_scheduler.cli.snapshot import LEASES, others, read_node, read_pod
+async def _read_cluster(api: ApiClient, state: WatchState, namespace: str) -> None:
+    """Read leader and strategy again and again; never returns. What cannot be read is unknown."""
+    from gpu_scheduler.cli.columns import leader_text
+    from gpu_scheduler.cli.installation import read_installation, read_leader
+    from gpu_scheduler.cli.views import leader_view
+    from gpu_scheduler.kube.http.client import NoResponseError
+    from gpu_scheduler.kube.lists import UnlistedError
+
+    while True:
+        now = datetime.now(UTC)
+        with suppress(NoResponseError):
+            installation = await read_installation(api, namespace)
+            try:
+                leader = leader_text(leader_view(await read_leader(api, namespace, now)), now)
+            except UnlistedError:
+                leader = "unknown"
+            state.set_cluster(installation, leader)
+        await asyncio.sleep(_READ_SECONDS)
+
+
+def watches_of(
+    api: ApiClient, state: WatchState, scheduler_name: str, *, plugins: bool, chosen: Selection | None = None
+) -> Reflectors:
+    """Create the watches of the chosen nodes, and of what holds their devices.
+
+    `plugins`: watch pods of other schedulers too, because a node has a GPU device plugin.
+    """
+    from gpu_scheduler.cli.snapshot import ALL, LEASES, others, read_node
     from gpu_scheduler.kube.objects.leases import read_monitor_lease
     from gpu_scheduler.kube.objects.pods import read_foreign_pod
     from gpu_scheduler.kube.resource import Resource
@@ -96,14 +145,14 @@ def _watches(api: ApiClient, state: WatchState, scheduler_name: str, *, plugins:
         listed = read_node(raw)
         return listed.node.name, listed
 
-    def pod(raw: Any) -> tuple[str, ListedPod]:
-        listed = read_pod(raw)
-        return listed.pod.ref.uid, listed
-
+    nodes = chosen or ALL
     ours, foreign = f"spec.schedulerName={scheduler_name}", others(scheduler_name)
     watches = Reflectors(api, _IDLE)
-    watches.watch(Resource("nodes", "/api/v1/nodes", None, node, by_name), state.nodes.handler)
-    watches.watch(Resource("pods", "/api/v1/pods", ours, pod, by_uid), state.pods.handler)
+    watches.watch(
+        Resource("nodes", "/api/v1/nodes", nodes.fields, node, by_name, label_selector=nodes.labels),
+        state.nodes.handler,
+    )
+    watches.watch(Resource("pods", "/api/v1/pods", ours, _pod, by_uid), state.pods.handler)
     watches.watch(Resource("leases", LEASES, None, read_monitor_lease, by_name, optional=True), state.monitors)
     if plugins:
         foreign_pods = Resource("foreign_pods", "/api/v1/pods", foreign, read_foreign_pod, by_uid)
@@ -111,16 +160,62 @@ def _watches(api: ApiClient, state: WatchState, scheduler_name: str, *, plugins:
     return watches
 
 
+def workload_watches_of(
+    api: ApiClient, state: WatchState, scheduler_name: str, namespace: str | None, chosen: Selection
+) -> Reflectors:
+    """Create the watches of the chosen pods and GPUWorkloads; of pods only if they are chosen by fields."""
+    from gpu_scheduler.cli.snapshot import read_workload
+    from gpu_scheduler.kube.http.client import segment
+    from gpu_scheduler.kube.objects.agentaflow import API
+    from gpu_scheduler.kube.resource import Resource
+    from gpu_scheduler.process.reflectors import Reflectors, by_uid
+
+    def workload(raw: Any) -> tuple[str, GpuWorkloadObject]:
+        read = read_workload(raw)
+        return read.metadata.uid or "", read
+
+    part = f"/namespaces/{segment(namespace)}" if namespace else ""
+    fields = ",".join(filter(None, (f"spec.schedulerName={scheduler_name}", chosen.fields)))
+    watches = Reflectors(api, _IDLE)
+    pods = Resource("pods", f"/api/v1{part}/pods", fields, _pod, by_uid, label_selector=chosen.labels)
+    watches.watch(pods, state.pods.handler)
+    if not chosen.fields:
+        kinds = Resource(
+            "gpuworkloads",
+            f"{API}{part}/gpuworkloads",
+            None,
+            workload,
+            by_uid,
+            optional=True,
+            label_selector=chosen.labels,
+        )
+        watches.watch(kinds, state.workloads.handler)
+    return watches
+
+
+def _pod(raw: Any) -> tuple[str, ListedPod]:
+    from gpu_scheduler.cli.snapshot import read_pod
+
+    listed = read_pod(raw)
+    return listed.pod.ref.uid, listed
+
+
 @contextmanager
-def _showing(options: Options) -> Iterator[Show]:
-    """Yield the function that shows a view: as lines on a pipe or for JSON, else on a live screen."""
+def _showing(options: Options, ended: asyncio.Event) -> Iterator[Show]:
+    """Yield the function that shows a view: as lines on a pipe or for JSON, else on a live screen.
+
+    The screen sets `ended` when the user ends it.
+    """
     if options.output is Output.JSON or not sys.stdout.isatty():
         yield _printer(as_json=options.output is Output.JSON)
         return
     from gpu_scheduler.cli.verbs.watch_screen import live_screen
 
-    with live_screen(wide=options.output is Output.WIDE) as show:
-        yield show
+    with live_screen(ended, wide=options.output is Output.WIDE) as screen:
+        on_resize = asyncio.get_running_loop().add_signal_handler
+        for number in (signal.SIGWINCH, signal.SIGCONT):
+            on_resize(number, screen.draw)
+        yield screen.show
 
 
 def _printer(*, as_json: bool) -> Show:
@@ -132,7 +227,7 @@ def _printer(*, as_json: bool) -> Show:
     before: Mapping[Key, View] = {}
     printed: dict[Key, str] = {}
 
-    def show(after: Mapping[Key, View]) -> None:
+    def show(after: Mapping[Key, View], _: ClusterFacts) -> None:
         nonlocal before
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for change, key, view in changes(before, after):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpu_scheduler.cli.output import gpus_of, marked
 from gpu_scheduler.cli.snapshot import ledger_of
-from gpu_scheduler.cli.views import node_view, pod_view
+from gpu_scheduler.cli.views import POD, node_view, observers_of, pod_view, workload_view
 from gpu_scheduler.core.ledger.availability import node_devices
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
-from gpu_scheduler.core.text import number_of, printable
+from gpu_scheduler.core.text import natural, number_of, printable
 from gpu_scheduler.kube.resource import EventHandlerFuncs
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.installation import Installation
     from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
+    from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.pods.pod import ForeignPod
 
@@ -28,7 +29,16 @@ View = dict[str, Any]
 Key = tuple[str, str, str]
 """Kind, namespace, name; views are sorted in this order."""
 
-NODE, WORKLOAD = "Node", "Workload"
+NODE, WORKLOAD, GPU_WORKLOAD = "Node", "Workload", "GPUWorkload"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the screen shows of the whole cluster, as words."""
+
+    leader: str
+    strategy: str
+    conflicts: tuple[str, ...] = ()
 
 
 class _Table(dict[str, T], Generic[T]):
@@ -66,6 +76,8 @@ class WatchState:
         Without `leases_read` nobody knows whether monitors are silent.
         """
         self.changed = asyncio.Event()
+        self._leader = "unknown"
+        self._conflicts: tuple[str, ...] = ()
         self._leases_read = leases_read
         self._installation = installation
         self._namespace = namespace
@@ -73,6 +85,7 @@ class WatchState:
         self._monitor_leases = MonitorLeases()
         self.nodes: _Table[ListedNode] = _Table(lambda seen: seen.node.name, self.changed)
         self.pods: _Table[ListedPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
+        self.workloads: _Table[GpuWorkloadObject] = _Table(lambda workload: workload.metadata.uid or "", self.changed)
         self.foreign_pods: _Table[ForeignPod] = _Table(lambda foreign_pod: foreign_pod.ref.uid, self.changed)
         self.monitors = EventHandlerFuncs(self._monitor_applied, self._monitor_forgotten)
 
@@ -81,24 +94,46 @@ class WatchState:
         if list(self._monitor_leases.expired(self._clock())):
             self.changed.set()
 
+    def set_cluster(self, installation: Installation, leader: str) -> None:
+        """Take configuration and leader as they were last read; set `changed`."""
+        self._installation, self._leader = installation, leader
+        self.changed.set()
+
+    @property
+    def facts(self) -> ClusterFacts:
+        """Leader, strategy, and the conflicts of the last view."""
+        strategy = self._installation.strategy
+        named = "unknown" if strategy is None else f"{strategy} ({self._installation.source})"
+        return ClusterFacts(self._leader, named, self._conflicts)
+
     def view(self) -> dict[Key, View]:
         """Return nodes and workloads as the verbs `nodes` and `workloads` print them, in the same order."""
         strategy = self._installation.strategy
         nodes = [replace(each.node, stale=self._monitor_leases.stale(name)) for name, each in self.nodes.items()]
         pods = [each.pod for each in self.pods.values()]
         known, ledger = ledger_of(self._installation.policy, nodes, pods, self.foreign_pods.values())
+        self._conflicts = tuple(
+            f"GPU {each.device} of {each.node} is held by {each.first.ref} and {each.second.ref}"
+            for each in ledger.conflicts()
+        )
+        devices = list(node_devices(known, ledger))
+        observers = observers_of(devices, pods)
         views = [pod_view(each, strategy) for each in self.pods.values()]
+        views += [workload_view(each, strategy) for each in self.workloads.values()]
         mine = [each for each in views if self._namespace in {None, each["namespace"]}]
         return {
             **{
                 (NODE, "", states.node.name): node_view(
-                    states, self.nodes[states.node.name], leases_read=self._leases_read
+                    states,
+                    self.nodes[states.node.name],
+                    leases_read=self._leases_read,
+                    observers=observers.get(states.node.name, {}),
                 )
-                for states in node_devices(known, ledger)
+                for states in devices
             },
             **{
-                (WORKLOAD, each["namespace"], each["name"]): each
-                for each in sorted(mine, key=lambda each: (each["namespace"], each["name"]))
+                (WORKLOAD if each["objectKind"] == POD else GPU_WORKLOAD, each["namespace"], each["name"]): each
+                for each in sorted(mine, key=lambda each: (each["namespace"], natural(each["name"])))
             },
         }
 

@@ -31,6 +31,11 @@ from gpu_scheduler.core.text import quote
 _EXAMPLE: Final = f'annotation {names.MAP}, example: "0=node1:0,1"'
 _MAX_RANGES: Final = 8
 
+COUNT_IGNORED: Final = (
+    f"annotation {names.COUNT} is ignored: the pod has a map, whose line says which GPUs it gets; leave one of them out"
+)
+"""The warning about a pod with `count_ignored`."""
+
 # The annotations that have a closed list of values.
 _CHOICES: Final = {
     names.OBSERVER: ("true", "false"),
@@ -90,6 +95,8 @@ class PlacementRequest:
     """Devices that its containers name themselves and keep."""
     unknown_keys: tuple[str, ...] = ()
     """Keys of annotations that resemble ours and that no program reads; the first few of them."""
+    count_ignored: bool = False
+    """Whether it has a count beside its map."""
 
 
 def read_request(pod: PodText) -> PlacementRequest:
@@ -105,6 +112,7 @@ def read_request(pod: PodText) -> PlacementRequest:
         sharing_any=given.get(names.SHARING) == "any",
         kept=_kept(pod),
         unknown_keys=pod.unknown_keys,
+        count_ignored=names.MAP in given and names.COUNT in given,
     )
 
 
