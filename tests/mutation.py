@@ -37,6 +37,7 @@ PURE_TESTS: Final = (
     "monitor/test_readings.py",
     "cli/doctor/test_examine.py",
     "cli/doctor/healthy.py",
+    "cli/test_verification.py",
 )
 HELPERS: Final = (ROOT / "tests/waiting.py", ROOT / "tests/placements.py", TESTS / "steps.py")
 """The files that those tests import."""

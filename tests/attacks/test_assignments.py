@@ -37,14 +37,15 @@ def _binding(name: str) -> Object:
 
 
 @pytest.mark.promise("guard-1")
+@pytest.mark.parametrize("key", [ASSIGNED, "agentaflow.gpu/assigned-reason"])
 @pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
-def test_no_pod_is_created_with_an_assignment(tenant: Tenant, scheduler: str) -> None:
-    """This holds for pods of any scheduler."""
-    pod = objects.pod("forged-0", "0=node1:0", annotations={ASSIGNED: "0,1,2,3"}, scheduler=scheduler)
+def test_no_pod_is_created_with_an_assignment(tenant: Tenant, scheduler: str, key: str) -> None:
+    """This holds for pods of any scheduler, and for the reason as for the devices."""
+    pod = objects.pod("forged-0", "0=node1:0", annotations={key: "0,1,2,3"}, scheduler=scheduler)
 
     refused = refusal(tenant.call("POST", tenant.pods, pod))
 
-    assert ONLY_SCHEDULER in refused
+    assert ONLY_SCHEDULER.replace(ASSIGNED, key) in refused
     assert tenant.namespace.kube.get(f"{tenant.pods}/forged-0") is None
 
 

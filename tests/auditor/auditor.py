@@ -67,15 +67,15 @@ class Auditor:
         self._quiet: list[tuple[float, float]] = []
         self._journals: list[Journal] = []
 
-    def follow(self, command: Command, program: str = "gpu_scheduler") -> None:
+    def follow(self, command: Command) -> None:
         """Audit this process as the scheduler from now on. Earlier processes still count in `report`.
 
-        `program` is the module whose verb replays the journal. For a scheduler with a built-in fault it has that fault.
+        Its own module replays its journal, so that the replay of a scheduler with a built-in fault has that fault.
         """
         self._command = command
         self.usage.follow(command.process.pid)
         if command.journal is not None:
-            self._journals.append(Journal(command.journal, program))
+            self._journals.append(Journal(command.journal, command.module))
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

@@ -89,7 +89,7 @@ def test_line_that_enters_the_cluster_is_that_of_the_inventory(inventory: str, *
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
 
     assert (f"KUBECONFIG={ROOT}/.kube/config" in done.stdout) is named
-    assert f"PATH={ROOT}/.venv/bin" in done.stdout
+    assert f"PATH={ROOT}/bin:{ROOT}/.venv/bin:" in done.stdout
 
 
 def test_inventory_outside_of_the_checkout_links_the_wiring_and_overrides_it(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class Command:
     ) -> None:
         """Start the process. `module` replaces the program's own module, for a program with an injected fault."""
         self.port = free_port()
+        self.module = module
         self._kept: http.client.HTTPConnection | None = None
         self.journal = Path(env["DECISION_JOURNAL"]) if "DECISION_JOURNAL" in env else None
         environment = {

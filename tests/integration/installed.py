@@ -81,6 +81,12 @@ class Installed:
         assert (result.returncode, result.stdout, result.stderr.count("\n")) == (code, "", 1), result
         return result.stderr
 
+    def complaint(self, *words: str, code: int) -> str:
+        """Run a command that ends with this exit code. Return its standard error."""
+        result = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=limit(60), check=False)
+        assert result.returncode == code, (words, result.stdout, result.stderr)
+        return result.stderr
+
     def items(self, *words: str, code: int | None = 0) -> list[Any]:
         """Run a verb and return the items of its JSON. It must end with this exit code, or for None with 0 or 1."""
         found, items = self.answer(*words)

@@ -215,7 +215,8 @@ def test_a_webhook_that_is_not_registered(healthy: CompleteInstallation, admin: 
         answer = problems(admin)
 
     assert answer == {
-        "webhook": "the API server does not call validate.gpu-scheduler.agentaflow.io: not registered",
+        "webhook": "the API server does not call validate.gpu-scheduler.agentaflow.io, "
+        "warn.gpu-scheduler.agentaflow.io: not registered",
     }
 
 

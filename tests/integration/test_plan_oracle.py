@@ -18,10 +18,12 @@ import pytest
 from tests.integration import limits
 from tests.integration.command import start_alone
 from tests.integration.namespace import SYSTEM_NAMESPACE, Namespace
+from tests.integration.role_manifests import control_plane
 from tests.oracle.random_plans import STRATEGIES, RandomCase
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.integration.command import Command
@@ -39,6 +41,14 @@ SEED: Final = int(os.environ.get("SEED", "1"))
 SHARINGS: Final = ("same-workload", "any", "none")
 DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments"
 SETTINGS: Final = f"{limits.CONFIG_MAPS}/gpu-scheduler-settings"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: no pod of another test may hold a device."""
+    plane = control_plane(tmp_path_factory.mktemp("plane"))
+    yield plane
+    plane.stop()
 
 
 class Case:
@@ -171,7 +181,8 @@ def test_the_scheduler_decides_as_planned(
         scheduler.process.stop()
     print(f"SEED={SEED}, {sharing}: {dict(seen.most_common())} in {time.monotonic() - began:.0f} s")  # noqa: T201
     assert not differences, "\n\n".join(differences)
-    assert min(seen["fits"], seen["GpuHeld"]) > 0
+    assert seen["fits"] > 0
+    assert len(seen) > 3, "the cases have too few reasons to compare"
 
 
 def configure_sharing(plane: ControlPlane, sharing: str) -> None:
@@ -214,7 +225,7 @@ def settle(operator: Installed, folder: Path) -> None:
     file.write_text('{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nothing"}}', encoding="utf-8")
     eventually(
         "the scheduler has placed what it can",
-        lambda: planned_by(operator, ["plan", "-f", str(file)])["counts"]["fits"] == 0,
+        lambda: planned_by(operator, ["plan", "-f", str(file)])["counts"]["placedBefore"] == 0,
         pause=0.05,
     )
 

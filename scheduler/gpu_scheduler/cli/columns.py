@@ -110,6 +110,32 @@ def workloads_listing(items: Sequence[View], *, namespaces: bool, now: datetime)
     )
 
 
+def verify_listing(items: Sequence[View], *, namespaces: bool) -> Listing:
+    """Return the containers with one row per container; `namespaces` adds a column for the namespace."""
+    columns = [
+        *[Column("NAMESPACE", lambda item: item["namespace"])] * namespaces,
+        Column("NAME", lambda item: item["name"]),
+        Column("CONTAINER", lambda item: item["container"]),
+        Column("NODE", lambda item: item["node"]),
+        Column("EXPECTED", lambda item: marked(item, _visible(item["expected"]["visibleDevices"], "unknown"))),
+        Column("ACTUAL", _actual_devices),
+        Column("VERDICT", lambda item: item["verdict"]),
+    ]
+    more = [
+        Column("HELD", _held_devices),
+        Column("ORDER", lambda item: item["actual"] and item["actual"]["deviceOrder"]),
+        Column("FROM", lambda item: item["expected"]["source"]),
+    ]
+    why = Column("WHY", lambda item: item["why"], wraps=20)
+    return Listing(
+        "Verification",
+        items,
+        PrintedTable([*columns, why], items),
+        PrintedTable([*columns, *more, why], items),
+        lambda item: f"pod/{item['name']}/{item['container']}",
+    )
+
+
 def strategy_listing(name: str, source: str | None) -> Listing:
     """Return the cluster's strategy as a listing of one item."""
     items = [{"name": name, "source": source}]
@@ -268,6 +294,21 @@ def _pod_name(pod: View) -> str:
 
 def _taint(taint: View) -> str:
     return f"{taint['key']}{'=' * bool(taint['value'])}{taint['value'] or ''}:{taint['effect']}"
+
+
+def _visible(value: str | None, missing: str) -> str:
+    """Return a value of CUDA_VISIBLE_DEVICES as a cell."""
+    return missing if value is None else value or "none"
+
+
+def _actual_devices(item: View) -> str | None:
+    """Return what the container's first process has; None if it was not read."""
+    return _visible(item["actual"]["visibleDevices"], "(not set)") if item["actual"] else None
+
+
+def _held_devices(item: View) -> str:
+    held = item["held"]
+    return f"{held['unnamed']} unnamed" if held["unnamed"] else ",".join(held["devices"]) or "none"
 
 
 def _device_name(device: View) -> str:

@@ -23,9 +23,11 @@ class SectionedGroup(TyperGroup):
             sections.setdefault(str(getattr(self.commands[name], "rich_help_panel", "")), []).append(name)
         widest = max(map(len, self.commands))
         for title, names in sections.items():
-            rows = [
-                (name.ljust(widest), self.commands[name].get_short_help_str(formatter.width - 6 - widest))
-                for name in names
-            ]
+            rows = [(name.ljust(widest), _summary(self.commands[name].help or "")) for name in names]
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _summary(text: str) -> str:
+    """Return the first paragraph of a command's help, whole: typer would cut it."""
+    return " ".join(text.strip().partition("\n\n")[0].split())

@@ -18,13 +18,16 @@ from gpu_scheduler.cli.options import run_command, verb
 from gpu_scheduler.cli.verbs.certificates import certificates
 from gpu_scheduler.cli.verbs.describe import describe
 from gpu_scheduler.cli.verbs.doctor import doctor
+from gpu_scheduler.cli.verbs.explain import explain
 from gpu_scheduler.cli.verbs.generate import generate_gpu_mapping, generate_template
 from gpu_scheduler.cli.verbs.history import history
+from gpu_scheduler.cli.verbs.lint import lint
 from gpu_scheduler.cli.verbs.plan import plan
 from gpu_scheduler.cli.verbs.replay import replay, snapshot
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
 from gpu_scheduler.cli.verbs.strategy import strategy
 from gpu_scheduler.cli.verbs.submit import submit
+from gpu_scheduler.cli.verbs.verify import verify
 from gpu_scheduler.cli.verbs.version import version
 from gpu_scheduler.cli.verbs.watch import watch
 from gpu_scheduler.names import SCHEDULER_NAME
@@ -42,7 +45,7 @@ Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; it
 _PROGRAMS_OF_PODS: Final = "Programs that our pods run"
 SECTIONS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
     "Look": (status, nodes, workloads, health, describe, watch),
-    "Answers": (plan, doctor, history, snapshot, replay),
+    "Answers": (explain, plan, lint, doctor, verify, history, snapshot, replay),
     "Change": (submit, strategy),
     "Write a first version": (generate_gpu_mapping, generate_template, certificates),
     "Help": (version, completion),

@@ -164,11 +164,16 @@ def from_log(line: Mapping[str, Any], replica: str) -> Entry | None:
 def timeline(entries: Iterable[Entry], since: datetime | None = None) -> list[Entry]:
     """Return the decisions, oldest first, each once; only those that were made `since` then, or still were."""
     by_pod: defaultdict[PodName, list[Entry]] = defaultdict(list)
-    for entry in entries:
+    # In one order, so that the answer does not depend on which source was read first.
+    for entry in sorted(entries, key=_position):
         by_pod[entry.namespace, entry.pod].append(replace(entry, sources=(entry.source,)))
     found = chain.from_iterable(map(_of_pod, by_pod.values()))
     shown = (entry for entry in found if since is None or entry.until >= since)
     return sorted(shown, key=lambda entry: (entry.time, entry.namespace, entry.pod))
+
+
+def _position(entry: Entry) -> tuple[object, ...]:
+    return entry.time, entry.source, entry.uid, entry.what, entry.message, entry.node or ""
 
 
 def _of_pod(entries: Sequence[Entry]) -> list[Entry]:
@@ -186,7 +191,7 @@ def _binds(entries: Iterable[Entry]) -> list[Entry]:
     for entry in entries:
         (by_uid[entry.uid] if entry.uid else logged).append(entry)
     groups = list(by_uid.values())
-    for line in sorted(logged, key=lambda entry: entry.time):
+    for line in logged:
         near = [
             group
             for group in groups
@@ -226,7 +231,7 @@ def _waits(reported: Iterable[Entry], conditions: Iterable[Entry]) -> list[Entry
     A condition keeps the time of its first message. So it belongs to the last entry with its message, if there is one.
     """
     found: list[Entry] = []
-    for entry in sorted(reported, key=lambda entry: entry.time):
+    for entry in reported:
         if found and _same_wait(found[-1], entry):
             found[-1] = _one_wait(found[-1], entry)
         else:

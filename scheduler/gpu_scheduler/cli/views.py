@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.decision import BY_MAP
 from gpu_scheduler.core.namespace_limits import EVERY_OTHER, NO_LIMITS, parse_limits
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.core.pods.request import COUNT_IGNORED
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 View = dict[str, Any]
 
 POD: Final = "Pod"
-MAP: Final = "map"
-"""Shown as the strategy of a pod that a placement map places."""
 
 
 def node_view(
@@ -157,7 +156,7 @@ def pod_view(listed: ListedPod, strategy: Strategy | None) -> View:
     request = pod.request
     count = None if request.fault is not None or request.line is not None else request.count
     reason, message = waits_for(pod)
-    chosen = (count.strategy or strategy) if count else None if request.fault is not None else MAP
+    chosen = (count.strategy or strategy) if count else None if request.fault is not None else BY_MAP
     return {
         "namespace": pod.ref.namespace,
         "name": pod.ref.name,

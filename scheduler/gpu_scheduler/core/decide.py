@@ -4,16 +4,18 @@ LAW: this module reads values and returns a value. Event, condition, log line an
 changes nothing: the caller assumes the placement with `Ledger.assume`.
 """
 
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import NamedTuple
 
 from gpu_scheduler.core.cluster_events import AnyIndexFreed, Aspect, ClusterEvent, NodeChanged
-from gpu_scheduler.core.decision import Bind, Decision, Refuse, Wait, awaits_placement
+from gpu_scheduler.core.decision import BY_MAP, Bind, Decision, Refuse, Wait, awaits_placement
 from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
 from gpu_scheduler.core.filters.environment import environment_complete
 from gpu_scheduler.core.filters.volumes import Selection, Volumes
-from gpu_scheduler.core.ledger.hold import assumed_hold
+from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
@@ -65,6 +67,33 @@ class _NoFit:
     selection: Selection | None = None
 
 
+class _NodeFindings(NamedTuple):
+    """What the node filters say about a node for one pod."""
+
+    failing: tuple[Unschedulable, ...]
+    unreachable: Unschedulable | None
+    """Why the pod cannot use its volumes there."""
+    first: Unschedulable | None
+    """The highest ranked of these."""
+    selection: Selection | None
+    """Volumes that must be made there first."""
+
+
+class LineObstacles(NamedTuple):
+    """All that keeps a pod from a line of its map."""
+
+    of_pod: tuple[Unschedulable, ...]
+    """What is wrong with the pod's own text, if it is to have this line."""
+    of_devices: tuple[Unschedulable, ...]
+    """What keeps it from the devices and the index."""
+    of_node: tuple[Unschedulable, ...]
+    """What keeps it from the node."""
+    of_volumes: Unschedulable | None
+    """What keeps its volumes from the node."""
+    claim: Hold | None
+    """What the pod would hold; None if there is no such node."""
+
+
 def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     """Decide what to do with `pod`.
 
@@ -79,9 +108,9 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
         return _by_strategy(pod, pod.request.count, cluster)
     if line.slot is None:
         return _any_line(pod, line.workload, line.map, cluster)
-    line_fit = _LineFit(pod, line.workload, cluster, by_field=bool(pod.gpu_limits))
+    line_fit = LineFit(pod, line.workload, cluster, by_field=bool(pod.gpu_limits))
     found = line_fit.at(line.slot)
-    return _wait_or_refuse(pod, found) if isinstance(found, _NoFit) else _bind(pod, found, f"index {found.index}")
+    return _wait_or_refuse(pod, found) if isinstance(found, _NoFit) else _bind_to_line(pod, found)
 
 
 def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
@@ -109,8 +138,8 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
             continue
         found = cluster.volumes.filter(pod, choice.node)
         if found is None:
-            how = f"{request.strategy or cluster.strategy}: {ranking.reason(choice, next(choices, None))}"
-            return _bind(pod, placement, how + _priority_note(pod, request, cluster))
+            reason = ranking.reason(choice, next(choices, None)) + _priority_note(pod, request, cluster)
+            return _bind(pod, placement, request.strategy or cluster.strategy, reason)
         if isinstance(found, Selection):
             # The pod's volumes are provisioned for this node. On another node the pod could not use them.
             return _wait(pod, _NoFit(found.unschedulable, found.unschedulable.cured_by, found))
@@ -141,7 +170,7 @@ def _any_line(pod: Pod, workload: WorkloadKey, placement_map: PlacementMap, clus
     Otherwise wait, for the reason of the lowest free line.
     """
     ledger = cluster.ledger
-    line_fit = _LineFit(pod, workload, cluster, by_field=True)
+    line_fit = LineFit(pod, workload, cluster, by_field=True)
     first: _NoFit | None = None
     cured_by: set[ClusterEvent] = {AnyIndexFreed(workload)}
     kept = ledger.reserved(pod.ref.uid)
@@ -150,7 +179,7 @@ def _any_line(pod: Pod, workload: WorkloadKey, placement_map: PlacementMap, clus
         for slot in filter(None, lines):
             found = line_fit.out_of(slot.node) or line_fit.at(slot)
             if isinstance(found, Placement):
-                return _bind(pod, found, f"index {found.index}")
+                return _bind_to_line(pod, found)
             first = first or found
             cured_by |= found.cured_by
             if found.selection is not None:
@@ -163,15 +192,16 @@ def _any_line(pod: Pod, workload: WorkloadKey, placement_map: PlacementMap, clus
     return _wait(pod, _NoFit(first.unschedulable, first.cured_by | cured_by), reserve)
 
 
-class _LineFit:
+class LineFit:
     """Checks lines of the map for one pod. Each node is checked once, even if many lines name it."""
 
     def __init__(self, pod: Pod, workload: WorkloadKey, cluster: Cluster, *, by_field: bool) -> None:
+        """Check nothing yet. `by_field`: the containers read the devices from our annotation."""
         self._pod = pod
         self._workload = workload
         self._cluster = cluster
         self._by_field = by_field
-        self._nodes: dict[str, tuple[Unschedulable | None, Selection | None]] = {}
+        self._nodes: dict[str, _NodeFindings] = {}
         self._out: dict[str, _NoFit] = {}
 
     def out_of(self, name: str) -> _NoFit | None:
@@ -188,13 +218,28 @@ class _LineFit:
             fault = highest_ranked((*self._faults(slot, slot.value), node))
             return _NoFit(fault or node, node.cured_by)
         placement = _placement(pod, node, slot.devices, slot.index)
-        of_node, selection = self._node(node)
+        _, _, of_node, selection = self._node(node)
         found = highest_ranked((*self._faults(slot, placement.value), *self._devices(placement, slot, node), of_node))
         if of_node is not None:
             self._out[slot.node] = _no_fit(of_node, slot, node)
         if found is not None:
             return _no_fit(found, slot, node)
         return placement if selection is None else _no_fit(selection.unschedulable, slot, node, selection)
+
+    def obstacles(self, slot: Slot) -> LineObstacles:
+        """Return all that is in the way where `at` returns the highest ranked."""
+        node = self._cluster.nodes.resolve(slot.node)
+        if isinstance(node, Unschedulable):
+            return LineObstacles(_found(self._faults(slot, slot.value)), (), (node,), None, None)
+        placement = _placement(self._pod, node, slot.devices, slot.index)
+        failing, unreachable, _, selection = self._node(node)
+        return LineObstacles(
+            _found(self._faults(slot, placement.value)),
+            _found(self._devices(placement, slot, node)),
+            failing,
+            unreachable if selection is None else selection.unschedulable,
+            assumed_hold(self._pod, placement),
+        )
 
     def _faults(self, slot: Slot, value: str) -> tuple[Unschedulable | None, ...]:
         """Return what is wrong with the pod itself: its limit of devices, and the environment of its containers."""
@@ -217,15 +262,21 @@ class _LineFit:
             gpu_filters.plugin_devices_left(pod, node, nodes, ledger.used_resources),
         )
 
-    def _node(self, node: Node) -> tuple[Unschedulable | None, Selection | None]:
-        """Run the node filters, once for each node. Return what is in the way, and volumes that must be made first."""
+    def _node(self, node: Node) -> _NodeFindings:
+        """Run the node filters, once for each node."""
         if node.name not in self._nodes:
             volumes = self._cluster.volumes.filter(self._pod, node)
             selection = volumes if isinstance(volumes, Selection) else None
             unreachable = volumes if isinstance(volumes, Unschedulable) else None
-            failing = node_filters.failures(self._pod, node, self._cluster.ledger.used_resources)
-            self._nodes[node.name] = highest_ranked((*failing, unreachable)), selection
+            failing = _found(node_filters.failures(self._pod, node, self._cluster.ledger.used_resources))
+            first = highest_ranked((*failing, unreachable))
+            self._nodes[node.name] = _NodeFindings(failing, unreachable, first, selection)
         return self._nodes[node.name]
+
+
+def _found(answers: Iterable[Unschedulable | None]) -> tuple[Unschedulable, ...]:
+    """Return what is in the way, without the answers of filters that pass."""
+    return tuple([each for each in answers if each is not None])
 
 
 def _no_fit(unschedulable: Unschedulable, slot: Slot, node: Node, selection: Selection | None = None) -> _NoFit:
@@ -251,10 +302,16 @@ def _chosen(pod: Pod, choice: Choice) -> Placement:
     return _placement(pod, choice.node, tuple(devices), None)
 
 
-def _bind(pod: Pod, placement: Placement, how: str) -> Bind:
+def _bind_to_line(pod: Pod, placement: Placement) -> Bind:
+    return _bind(pod, placement, BY_MAP, f"index {placement.index}")
+
+
+def _bind(pod: Pod, placement: Placement, strategy: str, reason: str) -> Bind:
     """Return a Bind. Its message has the words of kube-scheduler's event, then the devices and how they were chosen."""
     devices = {0: "no GPU", 1: f"GPU {placement.value}"}.get(len(placement.devices), f"GPUs {placement.value}")
-    return Bind(pod.ref, placement, f"Successfully assigned {pod.ref} to {placement.node} with {devices} ({how})")
+    how = reason if strategy == BY_MAP else f"{strategy}: {reason}"
+    message = f"Successfully assigned {pod.ref} to {placement.node} with {devices} ({how})"
+    return Bind(pod.ref, placement, message, strategy, reason)
 
 
 def _wait_or_refuse(pod: Pod, blocked: _NoFit) -> Wait | Refuse:

@@ -4,6 +4,7 @@ LAW: event, condition, log line, metric and journal are made from this value. No
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from gpu_scheduler.core.cluster_events import ClusterEvent
 from gpu_scheduler.core.filters.volumes import Selection
@@ -13,6 +14,9 @@ from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef, WorkloadKey
 
+BY_MAP: Final = "map"
+"""Stands for a strategy's name where a line of a placement map chose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bind:
@@ -21,6 +25,15 @@ class Bind:
     pod: PodRef
     placement: Placement
     message: str
+    strategy: str
+    """What chose the placement: BY_MAP, or the name of a strategy."""
+    reason: str
+    """Why it chose this one: the index of the line, or the number in which a node and the next best differ."""
+
+    @property
+    def assigned_reason(self) -> str:
+        """Return the annotation of the Binding that says why the pod is where it is."""
+        return f"{self.strategy}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,12 @@ class Refuse:
 
 
 Decision = Bind | Wait | Refuse
+
+
+def read_assigned_reason(text: str) -> tuple[str, str]:
+    """Read back `Bind.assigned_reason`: what chose the placement, and why. Both are empty if there is none."""
+    strategy, _, reason = text.partition(": ")
+    return strategy, reason
 
 
 def awaits_placement(pod: Pod, policy: Policy) -> bool:

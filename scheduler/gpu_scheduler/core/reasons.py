@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from gpu_scheduler.core.cluster_events import ClusterEvent
+from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import sentence
 
 
@@ -139,12 +140,15 @@ class Unschedulable(Fault):
     """One reason why a pod cannot be placed now, and the cluster events that may change it.
 
     `detail` follows `what` in the message: numbers that change every minute, or other holders than the first. `beyond`
-    is true if the pod asks for more than there is in all, so that no waiting helps.
+    is true if the pod asks for more than there is in all, so that no waiting helps. `command` is the remedy
+    that is a command and needs no choice, if there is one. `blockers` are the pods whose end would cure it.
     """
 
     cured_by: frozenset[ClusterEvent] = frozenset()
     detail: str = ""
     beyond: bool = False
+    command: str = ""
+    blockers: tuple[PodRef, ...] = ()
 
     @property
     def message(self) -> str:

@@ -110,6 +110,7 @@ class ApiBinder(Binder):
                     **bind.placement.annotations,
                     names.ASSIGNED_AT: self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
                     names.ASSIGNED_BY: self._identity,
+                    names.ASSIGNED_REASON: bind.assigned_reason,
                 },
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.placement.node},

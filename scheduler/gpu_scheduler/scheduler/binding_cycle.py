@@ -162,7 +162,8 @@ class BindingCycle:
         details = {"pod": str(bind.pod), "node": bind.placement.node, "devices": bind.placement.value}
         match result:
             case Bound():
-                log.info("Bound %s to %s", bind.pod, bind.placement.node, extra=details)
+                why = {"strategy": bind.strategy, "reason": bind.reason}
+                log.info("Bound %s to %s", bind.pod, bind.placement.node, extra={**details, **why})
                 self._ports.event_recorder.record(bind.pod, notice_of(bind))
                 self._ports.recorder.attempted(Result.SCHEDULED, now - began)
                 self._ports.recorder.placed(now - state.first_seen)

@@ -167,6 +167,21 @@ def test_a_pod_that_the_webhook_refuses_is_refused() -> None:
     assert found.message.startswith("IndexNotInMap: cannot find index 3 in the map")
 
 
+def test_the_pods_of_a_job_that_is_refused_are_refused() -> None:
+    """With the webhook's words about the job, also where their template names no scheduler."""
+    job = manifest(
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n"
+        "metadata: {name: net, annotations: {gpu-scheduling-map: '0=node1:x'}}\n"
+        "spec: {pytorchReplicaSpecs: {Worker: {template: {spec: {containers: [{name: main}]}}}}}\n"
+    )
+
+    (worker,) = pods_of(job, "ml") or ()
+
+    found = admitted(worker, "uid", "", "gpu-scheduler")
+    assert isinstance(found, Deny)
+    assert found.message.startswith("MapInvalid: ")
+
+
 FAULTS = {
     "replicas that are a text": (of("StatefulSet", "replicas: many"), 'its replicas is "many"'),
     "fewer than no replicas": (of("Deployment", "replicas: -1"), 'its replicas is "-1"'),
@@ -174,7 +189,10 @@ FAULTS = {
         manifest("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {template: b}\n"),
         'its template is "b"; it must be an object',
     ),
-    "more pods than are planned at once": (of("Deployment", f"replicas: {MOST_PODS + 1}"), "it makes 10001 pods"),
+    "more pods than are planned at once": (
+        of("Deployment", f"replicas: {MOST_PODS + 1}"),
+        "it makes more than 10000 pods",
+    ),
     "a label that is a number": (
         manifest(
             "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: a}\n"

@@ -47,8 +47,8 @@ async def test_a_pod_is_described_with_its_events(tmp_path: Path, capsys: pytest
 
 async def test_a_workload_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Events that may not be read are named."""
-    wish = {"metadata": {"namespace": "ml", "name": "wish"}, "spec": {"podTemplate": {"spec": {}}}}
-    async with cluster(tmp_path, my_workloads=items(wish)) as (server, options):
+    workload = {"metadata": {"namespace": "ml", "name": "wish"}, "spec": {"podTemplate": {"spec": {}}}}
+    async with cluster(tmp_path, my_workloads=items(workload)) as (server, options):
         server.on("GET", EVENTS, FORBIDDEN)
         await describe(replace(options, output=Output.NAME), "workload", "wish")
 

@@ -65,7 +65,7 @@ def test_texts_wrap(text: str, width: int, lines: list[str]) -> None:
 
 
 @given(text=st.text(st.characters(codec="ascii", categories=("L", "N", "P", "Zs"))), width=st.integers(2, 30))
-def test_no_letter_is_lost(text: str, width: int) -> None:
+def test_no_character_is_lost(text: str, width: int) -> None:
     """Only spaces where a line breaks."""
     lines = wrapped(text, width)
 

@@ -60,12 +60,12 @@ def log_of(*lines: Object) -> Reply:
 
 def with_past(server: FakeServer) -> None:
     """Add a pod that waited and was bound, and one that is gone."""
-    told = (
+    reported = (
         event(2, "Scheduled", "Successfully assigned ml/train-0 to node1 with GPUs 0,1 (index 0)"),
         event(1, "FailedScheduling", f"GpuHeld: {HELD}"),
         event(0, "Scheduled", "Successfully assigned ml/first-0 to node1 with GPU 0 (index 0)", "first-0"),
     )
-    server.on("GET", EVENTS, items(*told))
+    server.on("GET", EVENTS, items(*reported))
     server.on("GET", REPLICAS, items({"metadata": {"name": "gpu-scheduler-0"}}))
     waits = {"event": f"ml/train-0 waits: GpuHeld: {HELD}", "pod": "ml/train-0", "timestamp": "2026-01-01T12:01:00.4Z"}
     other = {"event": "Bound lab/x to node2", "pod": "lab/x", "node": "node2", "timestamp": "2026-01-01T12:03:00Z"}
@@ -161,6 +161,8 @@ async def test_each_missing_right_is_named(tmp_path: Path, capsys: pytest.Captur
         server.on("GET", REPLICAS, FORBIDDEN)
         assert await history(options, "train-0") == 1
         less = capsys.readouterr().err.splitlines()
+        assert await history(replace(options, output=Output.JSON), "train-0") == 1
+        data, sentence = capsys.readouterr()
 
     rights = [each.rpartition("can-i ")[2].rstrip(")") for each in warnings[:-1]]
     assert rights == [
@@ -172,6 +174,7 @@ async def test_each_missing_right_is_named(tmp_path: Path, capsys: pytest.Captur
     assert warnings[-1] == "No decisions found about any pod in ml"
     assert "can-i list pods -n gpu-scheduler-system" in less[0]
     assert less[1] == "No decisions found about pod train-0 in ml"
+    assert (json.loads(data)["items"], sentence) == ([], f"{less[0]}\n")
 
 
 async def test_a_log_that_cannot_be_read_now_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,8 @@ def context(options: Any, **params: Any) -> Any:
 @pytest.mark.promise("cli-12")
 async def test_names_of_the_cluster_are_offered(tmp_path: Path) -> None:
     """Those that begin so, and no word that a shell would run."""
-    wish = items({"metadata": {"name": "a-wish"}})
-    async with cluster(tmp_path, nodes=NODES, mine=items(pod("a-0"), pod("b-0")), my_workloads=wish) as (
+    workload = items({"metadata": {"name": "a-wish"}})
+    async with cluster(tmp_path, nodes=NODES, mine=items(pod("a-0"), pod("b-0")), my_workloads=workload) as (
         server,
         options,
     ):

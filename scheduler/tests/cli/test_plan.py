@@ -266,6 +266,33 @@ async def test_pods_of_a_drained_node_come_back(tmp_path: Path, capsys: pytest.C
     }
 
 
+async def test_a_drain_of_an_empty_node_is_no_question_about_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pods that wait for another reason do not make it fail."""
+    async with planning(tmp_path, capsys, pod("train-3")) as asked:
+        printed = await asked.run(drain=["node2"], output=Output.TABLE)
+        moved = await asked.run({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}, output=Output.TABLE)
+
+    assert printed == "1 that waits already would wait on\n"
+    assert moved.startswith("1 that waits already would wait on\n")
+
+
+async def test_an_observer_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its devices are not held twice."""
+    observer = controller("StatefulSet", "looks", 1, template("0=node1:0,1\n", observer="true"))
+    async with planning(tmp_path, capsys, pod("train-0", "node1", "0,1")) as asked:
+        printed = await asked.run(observer, output=Output.TABLE)
+
+    assert printed.splitlines()[1].split() == ["looks-0", "node1", "0,1", "(observer)", "0", "-", "-"]
+
+
+async def test_nothing_may_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That is said too."""
+    async with planning(tmp_path, capsys) as asked:
+        assert await asked.run(drain=["node2"], output=Output.TABLE) == "no pod is made or moved\n"
+
+
 async def test_a_manifest_of_a_drained_controller_replaces_its_pods(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -530,6 +557,6 @@ def test_no_message_is_cut(width: int | None, lines: list[str]) -> None:
         "ml", "a-0", ("ml", "", ""), Cause.NEW, Outcome.WAITS, f"GpuHeld: {text}", reason=Reason.GPU_HELD
     )
 
-    screen = plan_screen(plan_view([waits], [], []), width=width, wide=False, headers=True, coloured=False)
+    screen = plan_screen(plan_view([waits], [], [], of_waiting=False), width=width, wide=False, headers=True)
 
     assert screen.splitlines()[1:-2] == lines

@@ -21,6 +21,8 @@ from gpu_scheduler.cli.doctor.findings import Finding
 from gpu_scheduler.cli.doctor.views import doctor_listing, finding_view
 from gpu_scheduler.cli.options import FailedError, Options, Output, print_error
 from gpu_scheduler.cli.output import Listing, as_json, as_yaml, listed, render
+from gpu_scheduler.cli.planning.columns import plan_listing, plan_screen, plan_view
+from gpu_scheduler.cli.planning.planner import Cause, Outcome, PlannedPod
 from gpu_scheduler.cli.verbs.describe import described
 from gpu_scheduler.cli.verbs.history import history_listing
 from gpu_scheduler.cli.verbs.replay import replay_listing
@@ -163,6 +165,21 @@ def test_the_screen_of_status_has_a_printable_line_for_each_fact(text: str) -> N
 
 
 FACTS = ("Cluster", "Leader", "Strategy", "GPUs", "Nodes", "Monitors", "Limits", "Limits", "Workloads", "GpuConflict")
+
+
+@given(text=st.text())
+@example(text=HOSTILE)
+@example(text=" " * 90)
+def test_a_plan_has_only_printable_lines(text: str) -> None:
+    """Titles, the pod, an empty line and the sentence; more only where a terminal is too narrow for the message."""
+    pod = PlannedPod(text, text, (text, text, text), Cause.NEW, Outcome.FITS, text, text, (text,), volumes=(text,))
+    view = plan_view([pod], [], [text], of_waiting=False)
+    for wide in (False, True):
+        printed = plan_screen(view, width=None, wide=wide, headers=True)
+        assert (printed.count("\n"), legible(printed)) == (4, True)
+        assert all(legible(plan_screen(view, width=width, wide=wide, headers=False)) for width in (1, 120))
+    for output in (Output.JSON, Output.YAML):
+        assert legible(render(plan_listing(view), Options(output=output)))
 
 
 @given(text=st.text())

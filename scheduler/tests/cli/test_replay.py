@@ -77,7 +77,7 @@ async def test_a_snapshot_has_what_decisions_read_and_no_secret(
 
 
 @pytest.mark.promise("replay-1")
-async def test_a_snapshot_says_what_it_lacks(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+async def test_a_snapshot_says_what_is_missing(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """In its first line and on standard error; the exit code is 1, and the replay says it too."""
     async with cluster(tmp_path, nodes=items(node("node1", device(0), status=ROOM)), limits=FORBIDDEN) as (
         server,
@@ -87,12 +87,12 @@ async def test_a_snapshot_says_what_it_lacks(tmp_path: Path, capfdbinary: pytest
         assert await snapshot(options) == 1
 
     out, err = capfdbinary.readouterr()
-    (lacking,) = json.loads(out.splitlines()[0])["unread"]
-    assert "kubectl auth can-i get configmaps/gpu-scheduler-limits" in lacking
-    assert err.decode() == f"Warning: {lacking}\n"
+    (missing,) = json.loads(out.splitlines()[0])["unread"]
+    assert "kubectl auth can-i get configmaps/gpu-scheduler-limits" in missing
+    assert err.decode() == f"Warning: {missing}\n"
     (tmp_path / "file").write_bytes(out)
     assert await replay(Options(), str(tmp_path / "file")) == 0
-    assert f"Warning: {tmp_path}/file lacks what its author could not read: {lacking}" in (
+    assert f"Warning: {tmp_path}/file lacks what its author could not read: {missing}" in (
         capfdbinary.readouterr().err.decode()
     )
 

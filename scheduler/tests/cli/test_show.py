@@ -271,8 +271,8 @@ async def test_names_choose_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[
 async def test_names_choose_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With their kind or without it."""
     mine = items(*(pod(f"a-{number}") for number in range(12)))
-    wish: Facts = {"metadata": {"namespace": "ml", "name": "a-1"}, "spec": {"podTemplate": {"spec": {}}}}
-    async with cluster(tmp_path, mine=mine, my_workloads=items(wish)) as (_, options):
+    workload: Facts = {"metadata": {"namespace": "ml", "name": "a-1"}, "spec": {"podTemplate": {"spec": {}}}}
+    async with cluster(tmp_path, mine=mine, my_workloads=items(workload)) as (_, options):
         named = replace(options, output=Output.NAME)
         await workloads(named)
         every = capsys.readouterr().out.split()

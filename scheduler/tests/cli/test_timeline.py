@@ -178,14 +178,14 @@ def test_the_scheduler_writes_these_texts(caplog: pytest.LogCaptureFixture) -> N
         StatusWriter(FakeEventRecorder()).write(PodState(waiting, 0.0), wait)
     (record,) = caplog.records
     logged = from_log({**vars(record), "event": record.getMessage(), "timestamp": text(0)}, "gpu-scheduler-0")
-    told = entry_of(event(0, "FailedScheduling", wait.message, pod="late-0", namespace="default"))
+    reported = entry_of(event(0, "FailedScheduling", wait.message, pod="late-0", namespace="default"))
     assert logged is not None
-    assert (seen(logged), logged.pod) == (seen(told), "late-0")
+    assert (seen(logged), logged.pod) == (seen(reported), "late-0")
 
 
 @pytest.mark.promise("history-1")
 def test_each_decision_is_one_row() -> None:
-    """A wait and a bind, each told by an event, the pod and a log line."""
+    """A wait and a bind, each reported by an event, the pod and a log line."""
     sources = [
         from_event(BOUND),
         from_log(WAIT_LINE, "gpu-scheduler-0"),
@@ -198,7 +198,7 @@ def test_each_decision_is_one_row() -> None:
 
     everything = (Source.EVENT, Source.POD, Source.LOG)
     assert (seen(wait), wait.time, wait.count) == ((What.WAITING, None, None, "GpuHeld", HELD), at(1), 1)
-    assert (wait.sources, wait.uid, wait.by) == ((Source.EVENT, Source.LOG), "u-1", "gpu-scheduler-0")
+    assert (wait.sources, wait.uid, wait.by) == ((Source.EVENT, Source.LOG), "u-1", "gpu-scheduler-0_1")
     assert (seen(bind), bind.time) == ((What.BOUND, "node1", ("0", "1"), None, "index 0"), at(4.8))
     assert (bind.sources, bind.uid, bind.by) == (everything, "u-1", "gpu-scheduler-0_1")
 
@@ -285,7 +285,7 @@ def any_entry() -> st.SearchStrategy[Entry]:
 @pytest.mark.promise("history-1")
 @given(st.lists(any_entry(), max_size=12), st.randoms())
 def test_the_order_of_the_sources_does_not_matter(entries: list[Entry], dice: Any) -> None:
-    """No decision is lost, none is told twice of one source, and rows are in order."""
+    """No decision is lost, none is reported twice by one source, and rows are in order."""
     rows = timeline(entries)
     mixed = list(entries)
     dice.shuffle(mixed)

@@ -267,7 +267,7 @@ def test_a_map_overrides_a_count() -> None:
     read = read_request(PodText("default", "train", annotations=annotations))
     workload = WorkloadKey("default", "", "", parse_placement_map(text).digest)
 
-    assert read == PlacementRequest(LineRequest(workload, 0, Slot(0, "node1", ("0",))))
+    assert read == PlacementRequest(LineRequest(workload, 0, Slot(0, "node1", ("0",))), count_ignored=True)
 
 
 # Valid values of each annotation.

@@ -234,7 +234,7 @@ def test_a_missing_variable_names_its_remedy(
     env: tuple[EnvVar, ...] | None, needed: tuple[EnvVar, ...], entry: str
 ) -> None:
     """The pod's text is right: a new pod of the same text is completed at admission."""
-    unschedulable = missing_env(container(env), needed)
+    unschedulable = missing_env(pod(), container(env), needed)
 
     assert unschedulable is not None
     assert unschedulable.message == (

@@ -42,6 +42,15 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Exec:
+    """One WebSocket: its messages, the protocol that the server speaks, and whether it sends nothing more."""
+
+    messages: tuple[bytes | str, ...] = ()
+    protocol: str = "v5.channel.k8s.io"
+    hang: bool = False
+
+
+@dataclass(frozen=True)
 class Request:
     """One request that the server received."""
 
@@ -58,11 +67,11 @@ class FakeServer:
     def __init__(self) -> None:
         """Start without scripts."""
         self.requests: list[Request] = []
-        self._scripts: dict[tuple[str, str], list[Reply | Watch]] = defaultdict(list)
+        self._scripts: dict[tuple[str, str], list[Reply | Watch | Exec]] = defaultdict(list)
         self._ending = asyncio.Event()
         self._server: TestServer | None = None
 
-    def on(self, method: str, path: str, *replies: Reply | Watch) -> None:
+    def on(self, method: str, path: str, *replies: Reply | Watch | Exec) -> None:
         """Answer requests with `method` (WATCH for watches) to `path` with these replies, in order.
 
         A path that ends with `?fieldSelector=SELECTOR` is only for requests with this selector.
@@ -105,6 +114,8 @@ class FakeServer:
         reply = script.pop(0) if len(script) > 1 else script[0]
         if isinstance(reply, Watch):
             return await self._stream(request, reply)
+        if isinstance(reply, Exec):
+            return await self._exec(request, reply)
         await asyncio.sleep(reply.after)
         content = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
         return web.Response(status=reply.status, body=content.encode(errors="surrogateescape"), headers=reply.headers)
@@ -120,6 +131,16 @@ class FakeServer:
         if not watch.close:
             await self._ending.wait()
         return response
+
+    async def _exec(self, request: web.Request, reply: Exec) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=(reply.protocol,))
+        await socket.prepare(request)
+        for message in reply.messages:
+            await (socket.send_str(message) if isinstance(message, str) else socket.send_bytes(message))
+        if reply.hang:
+            await self._ending.wait()
+        await socket.close()
+        return socket
 
 
 class StaticReload(ConfigLoader):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.core.decision import Bind
+from gpu_scheduler.core.decision import BY_MAP, Bind
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
@@ -18,7 +18,7 @@ from tests.objects import Object
 from tests.waiting import limit
 
 POD = "/api/v1/namespaces/default/pods/train-2"
-BIND = Bind(PodRef("default", "train-2", "uid-1"), Placement("node3", ("0", "1"), 2), "assigned")
+BIND = Bind(PodRef("default", "train-2", "uid-1"), Placement("node3", ("0", "1"), 2), "assigned", BY_MAP, "index 2")
 OURS = {
     "agentaflow.gpu/assigned-devices": "0,1",
     "agentaflow.gpu/assigned-index": "2",
@@ -63,7 +63,7 @@ def pod(uid: str = "uid-1", node: str = "", annotations: dict[str, str] | None =
     return Reply(200, body)
 
 
-@pytest.mark.promise("place-5", "job-5", "place-7", "env-6")
+@pytest.mark.promise("place-5", "job-5", "place-7", "env-6", "explain-5")
 async def test_the_binding_carries_uid_node_and_assignment() -> None:
     """One write stores node and devices, for exactly this instance of the pod."""
     async with connected() as (server, api):
@@ -81,6 +81,7 @@ async def test_the_binding_carries_uid_node_and_assignment() -> None:
                 **OURS,
                 "agentaflow.gpu/assigned-at": "2026-11-20T08:30:00.001234Z",
                 "agentaflow.gpu/assigned-by": "replica-0_ab12",
+                "agentaflow.gpu/assigned-reason": "map: index 2",
             },
         }
         assert sent.body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node3"}

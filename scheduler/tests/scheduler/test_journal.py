@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from gpu_scheduler.core.decision import Bind, Refuse
+from gpu_scheduler.core.decision import BY_MAP, Bind, Refuse
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
@@ -54,7 +54,9 @@ def test_every_input_and_every_decision_has_a_line(tmp_path: Path) -> None:
     assert reading(msgspec.Raw(b'{"metadata":{"resourceVersion":"7"}}')) == ("key", asker)
     journal.received(InputKind.NODE, node("node1", taints=(Taint("dedicated", "ml", "NoSchedule"),)))
     journal.received(InputKind.POD, asker, gone=True)
-    journal.decided(asker.ref, Bind(asker.ref, Placement("node1", ("0", "1"), 0), "Successfully assigned"))
+    journal.decided(
+        asker.ref, Bind(asker.ref, Placement("node1", ("0", "1"), 0), "Successfully assigned", BY_MAP, "index 0")
+    )
     journal.decided(asker.ref, Refuse(asker.ref, Reason.MAP_INVALID, "MapInvalid: line 1", "MapInvalid"))
     journal.decided(asker.ref, None)
     journal.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from gpu_scheduler.core.decision import Bind
+from gpu_scheduler.core.decision import BY_MAP, Bind
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.refs import Owner
 from gpu_scheduler.scheduler.rejection_backoff import LONGEST, RejectionBackoff
@@ -29,7 +29,7 @@ def rejected(given: Pod, node: str = "node1", why: str = WHY) -> tuple[Pod, Pod]
 
 def seconds_of_backoff(rejection_backoff: RejectionBackoff, of: Pod, now: float, node: str = "node1") -> float:
     """Return the seconds for which the pod has to wait; 0 if it may be bound now."""
-    delayed = rejection_backoff.delay(of, Bind(of.ref, Placement(node, ("0",), 0), "assigned"), now)
+    delayed = rejection_backoff.delay(of, Bind(of.ref, Placement(node, ("0",), 0), "assigned", BY_MAP, "index 0"), now)
     return 0.0 if delayed is None else delayed[1]
 
 

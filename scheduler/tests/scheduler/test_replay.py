@@ -104,7 +104,7 @@ def test_a_line_of_a_journal_is_compared_word_for_word() -> None:
     assert other.now["message"].startswith("GpuHeld: GPU 0 of node1 is held by default/first-0")
 
 
-def test_the_first_line_says_what_the_file_lacks() -> None:
+def test_the_first_line_says_what_is_missing() -> None:
     """Because its author could not read it. A journal lacks nothing."""
     assert Replay(snapshot_of(unread=("cannot list volumes",))).unread == ("cannot list volumes",)
     assert Replay(JOURNAL).unread == ()

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.decision import Bind, Refuse, Wait
+from gpu_scheduler.core.decision import BY_MAP, Bind, Refuse, Wait
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ScheduledCondition
 from gpu_scheduler.core.reasons import Reason
@@ -29,7 +29,7 @@ def waiting(message: str, topic: str) -> Wait:
 
 def test_a_placed_pod_has_a_normal_event_and_no_condition() -> None:
     """The Binding itself sets PodScheduled=True."""
-    notice = notice_of(Bind(POD, Placement("node1", ("0",), 0), "Successfully assigned"))
+    notice = notice_of(Bind(POD, Placement("node1", ("0",), 0), "Successfully assigned", BY_MAP, "index 0"))
 
     assert notice == Notice(EventType.NORMAL, "Scheduled", "Binding", "Successfully assigned")
 

@@ -38,7 +38,7 @@ def test_a_bind_to_an_unusable_node_is_found(
         open_scheduler(plane, tmp_path, module=WITHOUT_FILTERS) as command,
         auditing(plane, allowed=QUICK) as auditor,
     ):
-        auditor.follow(command, WITHOUT_FILTERS)
+        auditor.follow(command)
         namespace.pod("train-0", "0=node1:0\n", "0")
         namespace.wait_bound("train-0", "node1")
 

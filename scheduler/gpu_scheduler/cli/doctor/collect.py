@@ -134,8 +134,9 @@ def _of_scheduler(deployments: Known[Mapping[str, WorkloadObject]] | Unread) -> 
 
 def _accounts(namespace: str, monitors: Known[Workload | None] | Unread, renews: Known[bool] | Unread) -> list[Account]:
     """Return the accounts of what is installed."""
-    accounts = [scheduler_account(namespace), controller_account(namespace)]
-    if isinstance(monitors, Known) and monitors.value is not None:
+    monitored = isinstance(monitors, Known) and monitors.value is not None
+    accounts = [scheduler_account(namespace, monitors=monitored), controller_account(namespace)]
+    if monitored:
         accounts.append(monitor_account())
     if isinstance(renews, Known) and renews.value:
         accounts.append(renewer_account(namespace))

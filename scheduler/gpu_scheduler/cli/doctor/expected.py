@@ -17,7 +17,9 @@ DEPLOYMENTS: Final = {
 """Our Deployments by component. Without a webhook, a policy injects variables and the last one does not exist."""
 KINDS: Final = frozenset({"gpunodes.agentaflow.io", "gpuworkloads.agentaflow.io"})
 """The CustomResourceDefinitions."""
-WEBHOOKS: Final = frozenset(f"{name}.gpu-scheduler.agentaflow.io" for name in ("mutate", "mutate-job", "validate"))
+VALIDATING: Final = frozenset(f"{name}.gpu-scheduler.agentaflow.io" for name in ("validate", "warn"))
+"""The webhooks of the ValidatingWebhookConfiguration."""
+WEBHOOKS: Final = VALIDATING | {f"{name}.gpu-scheduler.agentaflow.io" for name in ("mutate", "mutate-job")}
 """The webhooks of both registrations."""
 ASSIGNMENTS: Final = "gpu-scheduler-assignments"
 """The policy that lets only the scheduler write assignments."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_scheduler import names
-from gpu_scheduler.scheduler.access import needed_rights
+from gpu_scheduler.scheduler.access import Use, needed_rights
 from gpu_scheduler.settings import RunSettings
 
 
@@ -57,10 +57,17 @@ class Account:
         return f"{self.namespace}/{self.name}"
 
 
-def scheduler_account(namespace: str) -> Account:
-    """Return the scheduler's account in this namespace. Its rights are those that the scheduler itself asks for."""
+def scheduler_account(namespace: str, *, monitors: bool = True) -> Account:
+    """Return the scheduler's account in this namespace. Its rights are those that the scheduler itself asks for.
+
+    Without `monitors`, nobody grants the right to read their Leases, and there are none.
+    """
     rights = needed_rights(RunSettings(kubernetes_namespace=namespace), leader_elect=True)
-    granted = tuple(Granted(each.verbs, each.resource, each.group, each.namespace, each.name) for each in rights)
+    granted = tuple(
+        Granted(each.verbs, each.resource, each.group, each.namespace, each.name)
+        for each in rights
+        if monitors or each.use is not Use.MONITORS
+    )
     return Account(namespace, names.SCHEDULER_NAME, granted)
 
 

@@ -34,6 +34,8 @@ def admitted(expected: ExpectedPod, uid: str, created: str, scheduler_name: str)
     `uid` and `created` (RFC 3339) are those that the API server would give it. A pod of another scheduler is returned
     unchanged. A pod that is no pod of the API is refused with RequestInvalid.
     """
+    if expected.refusal is not None:
+        return expected.refusal
     body = _with_defaults(expected.body, uid, created)
     try:
         pod = pod_value(_pods.decode(msgspec.json.encode(body)))
@@ -50,7 +52,11 @@ def admitted(expected: ExpectedPod, uid: str, created: str, scheduler_name: str)
 
 def _with_defaults(body: dict[str, Any], uid: str, created: str) -> dict[str, Any]:
     meta, spec = body["metadata"], body.get("spec") or {}
-    tolerations = [*(spec.get("tolerations") or ()), *map(_tolerated, _TOLERATED)]
+    if not isinstance(spec, dict):
+        # The decoder refuses it.
+        return body
+    given = spec.get("tolerations") or []
+    tolerations = [*given, *map(_tolerated, _TOLERATED)] if isinstance(given, list) else given
     containers = {
         key: [_with_requests(each) for each in spec[key]]
         for key in ("containers", "initContainers")
@@ -69,7 +75,9 @@ def _with_requests(container: Any) -> Any:
     limits = resources.get("limits") if isinstance(resources, dict) else None
     if not isinstance(limits, dict) or not isinstance(resources, dict):
         return container
-    return {**container, "resources": {**resources, "requests": {**limits, **(resources.get("requests") or {})}}}
+    requests = resources.get("requests") or {}
+    requests = {**limits, **requests} if isinstance(requests, dict) else requests
+    return {**container, "resources": {**resources, "requests": requests}}
 
 
 def _tolerated(key: str) -> dict[str, object]:

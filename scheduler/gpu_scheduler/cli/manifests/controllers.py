@@ -7,6 +7,7 @@ its own controller knows, the hash of a template or a random suffix, is made up,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,18 +15,18 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.cli.manifests.patches import patched
 from gpu_scheduler.cli.options import RefusedInputError
-from gpu_scheduler.controller.api_writers import pod_of
 from gpu_scheduler.controller.translation import read_template, read_workload
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.webhook.job_review import review_job
 from gpu_scheduler.webhook.kubeflow_jobs import REPLICAS, read_job
-from gpu_scheduler.webhook.review import Admit
+from gpu_scheduler.webhook.review import Admit, Deny
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpu_scheduler.cli.manifests.documents import Manifest
+    from gpu_scheduler.webhook.job_review import Job
 
 Object = dict[str, Any]
 
@@ -46,6 +47,8 @@ class ExpectedPod:
     body: Object
     claims: tuple[Object, ...] = ()
     """The claims that its StatefulSet would make beside it."""
+    refusal: Deny | None = None
+    """Why its job is refused, so that the pod is never made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +88,18 @@ def pods_of(manifest: Manifest, namespace: str, replicas: int | None = None) -> 
     `namespace` is used if the object names none. `replicas` replaces the object's own number of replicas.
     RefusedInputError if a field that this reads has a value that Kubernetes refuses.
     """
-    expand = _CONTROLLERS.get((_group(manifest), manifest.kind))
+    expand = _CONTROLLERS.get((group_of(manifest.api_version), manifest.kind))
     if expand is None:
         return None
-    found = tuple(expand(manifest, manifest.namespace or namespace, replicas))
+    found = tuple(islice(expand(manifest, manifest.namespace or namespace, replicas), MOST_PODS + 1))
     if len(found) > MOST_PODS:
-        raise _invalid(manifest, f"it makes {len(found)} pods", f"at most {MOST_PODS} are planned at once")
+        raise _invalid(manifest, f"it makes more than {MOST_PODS} pods", "write fewer replicas")
     return found
+
+
+def makes_pods(api_version: str, kind: str) -> bool:
+    """Whether this is an object whose pods are known: a pod, or what has one of our controllers or Kubernetes'."""
+    return (group_of(api_version), kind) in _CONTROLLERS
 
 
 def _pod(manifest: Manifest, namespace: str, _replicas: int | None) -> Iterator[ExpectedPod]:
@@ -106,7 +114,7 @@ def _stateful_set(manifest: Manifest, namespace: str, replicas: int | None) -> I
     spec = _part(manifest.body, "spec", manifest)
     start = _number(_part(spec, "ordinals", manifest), "start", 0, manifest)
     template = _Template(manifest, namespace, _part(spec, "template", manifest), ("StatefulSet", manifest.name))
-    claims = [each for each in spec.get("volumeClaimTemplates") or () if isinstance(each, dict)]
+    claims = _objects(spec, "volumeClaimTemplates")
     for index in range(start, start + _replicas_of(spec, replicas, manifest)):
         name = f"{manifest.name}-{index}"
         labels = {names.POD_INDEX: str(index), "statefulset.kubernetes.io/pod-name": name}
@@ -119,10 +127,11 @@ def _with_claims(pod: ExpectedPod, templates: list[Object], namespace: str) -> E
     if not templates:
         return pod
     spec = pod.body["spec"]
-    volumes = {each["name"]: each for each in spec.get("volumes") or () if isinstance(each, dict) and "name" in each}
+    volumes = {str(each.get("name")): each for each in _objects(spec, "volumes")}
     claims: list[Object] = []
     for template in templates:
-        volume = str((template.get("metadata") or {}).get("name") or "")
+        meta = template.get("metadata")
+        volume = str(meta.get("name") or "") if isinstance(meta, dict) else ""
         claim = f"{volume}-{pod.shown}"
         volumes[volume] = {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
         claims.append({**template, "metadata": {"name": claim, "namespace": namespace}})
@@ -174,6 +183,9 @@ def _cron_job(manifest: Manifest, namespace: str, replicas: int | None) -> Itera
 
 
 def _gpu_workload(manifest: Manifest, namespace: str, _replicas: int | None) -> Iterator[ExpectedPod]:
+    # Imported late, because it loads the client of the API server.
+    from gpu_scheduler.controller.api_writers import pod_of
+
     meta = {"uid": f"uid-{manifest.name}", "generation": 1, **manifest.body["metadata"], "namespace": namespace}
     raw = msgspec.json.encode({**manifest.body, "metadata": meta})
     try:
@@ -187,21 +199,27 @@ def _gpu_workload(manifest: Manifest, namespace: str, _replicas: int | None) -> 
 
 def _kubeflow_job(manifest: Manifest, namespace: str, replicas: int | None) -> Iterator[ExpectedPod]:
     """Yield the replicas of each type. Their templates get the job's annotations, as from the webhook."""
-    raw = msgspec.Raw(msgspec.json.encode(manifest.body))
-    try:
-        job = read_job(raw, manifest.kind, namespace, names.SCHEDULER_NAME)
-    except UNREADABLE as error:
-        raise _invalid(manifest, str(error), f"see kubectl explain {manifest.kind.lower()} --recursive") from error
+    job = job_of(manifest, namespace)
     verdict = Admit() if job is None else review_job(job, names.SCHEDULER_NAME)
-    # A job that would be refused makes no pods; its templates show the same fault when they are admitted one by one.
-    body = patched(manifest.body, verdict.patches) if isinstance(verdict, Admit) else manifest.body
+    refusal = verdict if isinstance(verdict, Deny) else None
+    body = manifest.body if isinstance(verdict, Deny) else patched(manifest.body, verdict.patches)
     types = _part(_part(body, "spec", manifest), REPLICAS[manifest.kind], manifest)
     for kind in types:
         spec = _part(types, kind, manifest)
         template = _Template(manifest, namespace, _part(spec, "template", manifest), (manifest.kind, manifest.name))
         for number in range(_replicas_of(spec, replicas, manifest)):
             labels = {names.REPLICA_TYPE: kind.lower(), _REPLICA_INDEX: str(number)}
-            yield template.pod(f"{manifest.name}-{kind.lower()}-{number}", labels=labels)
+            pod = template.pod(f"{manifest.name}-{kind.lower()}-{number}", labels=labels)
+            yield replace(pod, refusal=refusal)
+
+
+def job_of(manifest: Manifest, namespace: str) -> Job | None:
+    """Return what the webhook reads of a Kubeflow job. RefusedInputError if it cannot be read."""
+    raw = msgspec.Raw(msgspec.json.encode(manifest.body))
+    try:
+        return read_job(raw, manifest.kind, namespace, names.SCHEDULER_NAME)
+    except UNREADABLE as error:
+        raise _invalid(manifest, str(error), f"see kubectl explain {manifest.kind.lower()} --recursive") from error
 
 
 _CONTROLLERS: Final[dict[tuple[str, str], Callable[[Manifest, str, int | None], Iterator[ExpectedPod]]]] = {
@@ -216,8 +234,9 @@ _CONTROLLERS: Final[dict[tuple[str, str], Callable[[Manifest, str, int | None], 
 }
 
 
-def _group(manifest: Manifest) -> str:
-    group, slash, _ = manifest.api_version.partition("/")
+def group_of(api_version: str) -> str:
+    """Return the API group; empty for the core group."""
+    group, slash, _ = api_version.partition("/")
     return group if slash else ""
 
 
@@ -232,6 +251,11 @@ def _number(part: Object, key: str, default: int, manifest: Manifest) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise _invalid(manifest, f"its {key} is {quote(str(value))}", "it must be a whole number from 0")
     return value
+
+
+def _objects(part: Object, key: str) -> list[Object]:
+    given = part.get(key)
+    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
 
 
 def _part(part: Object, key: str, manifest: Manifest) -> Object:

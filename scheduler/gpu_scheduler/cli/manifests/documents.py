@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
@@ -15,6 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXAMPLE: Final = "example: kubectl create job train --image=busybox --dry-run=client -o yaml"
+
+
+_NOWHERE: Final = yaml.MappingNode("", [], yaml.Mark("", 0, 0, 0, None, 0), None)
+"""In place of the node of an object that no file has."""
+
+
+class Document(NamedTuple):
+    """One document of a file, or one item of a List, of whatever shape."""
+
+    number: int
+    """Its place in the file, from 1. Each item of a List counts."""
+    body: Any
+    node: yaml.Node
+    """The same as YAML nodes, which know where they stand in the file."""
+
+
+class UnreadableTextError(RefusedInputError):
+    """The text is no YAML; `line` is where, from 1, None if unknown."""
+
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +50,7 @@ class Manifest:
     """Empty if the object has only a generateName."""
     namespace: str | None
     body: dict[str, Any]
+    node: yaml.Node = field(default=_NOWHERE, repr=False, compare=False)
 
     def __str__(self) -> str:
         """Return the object's name in messages."""
@@ -53,6 +74,13 @@ class _Loader(yaml.SafeLoader):
             known.add(str(key.value))
         return super().construct_mapping(node, deep)
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """Return the text of a scalar. JSON escapes some characters as two surrogates, which YAML leaves apart."""
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and not value.isascii():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16")
+        return value
+
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -62,25 +90,52 @@ _Loader.yaml_implicit_resolvers = {
 
 def read_manifests(text: str, source: str, example: str = EXAMPLE) -> list[Manifest]:
     """Read all objects of `text`; empty documents are skipped. RefusedInputError if one is no Kubernetes object."""
+    return [manifest_of(document, source, example) for document in parse_documents(text, source, example)]
+
+
+def parse_documents(text: str, source: str, example: str = EXAMPLE) -> list[Document]:
+    """Parse all documents of `text`; empty ones are skipped. UnreadableTextError if it is no YAML."""
     try:
-        parsed = list(yaml.load_all(text, Loader=_Loader))
+        return list(_flat(_parsed(text)))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise RefusedInputError(f"cannot read {source}: {_where(error)}; correct it ({example})") from error
-    return [_manifest(number, source, body, example) for number, body in _flat(parsed)]
+        unreadable = UnreadableTextError(f"cannot read {source}: {_where(error)}; correct it ({example})")
+        mark = getattr(error, "problem_mark", None)
+        unreadable.line = None if mark is None else mark.line + 1
+        raise unreadable from error
 
 
-def _flat(parsed: list[Any]) -> Iterator[tuple[int, Any]]:
+def _parsed(text: str) -> Iterator[tuple[Any, yaml.Node]]:
+    loader = _Loader(text)
+    while loader.check_node():
+        node = loader.get_node()
+        if node is not None:
+            yield loader.construct_document(node), node
+
+
+def _flat(parsed: Iterator[tuple[Any, yaml.Node]]) -> Iterator[Document]:
     """Number the documents from 1; each item of a List counts as a document."""
     number = 0
-    for body in parsed:
-        inner = body["items"] if isinstance(body, dict) and body.get("kind") == "List" and "items" in body else [body]
-        for each in inner if isinstance(inner, list) else [inner]:
+    for body, node in parsed:
+        for each, where in _items(body, node):
             if each is not None:
                 number += 1
-                yield number, each
+                yield Document(number, each, where)
 
 
-def _manifest(number: int, source: str, body: Any, example: str) -> Manifest:
+def _items(body: Any, node: yaml.Node) -> Iterator[tuple[Any, yaml.Node]]:
+    if not isinstance(body, dict) or body.get("kind") != "List" or "items" not in body:
+        yield body, node
+        return
+    # Of several keys, which a merge may give, the last one counts.
+    *_, items = (value for key, value in node.value if key.value == "items")
+    inner = body["items"]
+    yield from zip(inner, items.value, strict=True) if isinstance(inner, list) else ((inner, items),)
+
+
+def manifest_of(document: Document, source: str, example: str = EXAMPLE) -> Manifest:
+    """Return the Kubernetes object that a document is. RefusedInputError if it is none."""
+    number, body, node = document
+
     def invalid(rule: str, remedy: str) -> RefusedInputError:
         return RefusedInputError(f"cannot read document {number} of {source}: {rule}; {remedy} ({example})")
 
@@ -100,7 +155,7 @@ def _manifest(number: int, source: str, body: Any, example: str) -> Manifest:
     except (TypeError, ValueError) as error:
         raise invalid(f"it has a value that JSON does not know: {error}", "put it in quotes") from error
     name, namespace = metadata.get("name") or "", metadata.get("namespace")
-    return Manifest(number, source, body["apiVersion"], body["kind"], name, namespace, body)
+    return Manifest(number, source, body["apiVersion"], body["kind"], name, namespace, body, node)
 
 
 def _where(error: Exception) -> str:

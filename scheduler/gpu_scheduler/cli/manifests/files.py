@@ -24,13 +24,14 @@ def read_paths(paths: Iterable[str], example: str) -> list[Manifest]:
     RefusedInputError if a file cannot be read, or if there is no object at all.
     """
     given = list(paths)
-    found = [each for path in given for source in _sources(path, example) for each in _objects(source, example)]
+    found = [each for path in given for source in sources_of(path, example) for each in _objects(source, example)]
     if not found:
         raise RefusedInputError(f"cannot read {' '.join(given)}: there is no object in it; name a manifest ({example})")
     return found
 
 
-def _sources(path: str, example: str) -> Iterator[str]:
+def sources_of(path: str, example: str) -> Iterator[str]:
+    """Return the file itself; of a folder, its .yaml, .yml and .json files. RefusedInputError if it has none."""
     folder = Path(path)
     if path == STDIN or not folder.is_dir():
         yield path
@@ -42,7 +43,12 @@ def _sources(path: str, example: str) -> Iterator[str]:
 
 
 def _objects(source: str, example: str) -> list[Manifest]:
-    return read_manifests(read_text(source, example), "standard input" if source == STDIN else source, example)
+    return read_manifests(read_text(source, example), shown(source), example)
+
+
+def shown(source: str) -> str:
+    """Return the name of a source for people."""
+    return "standard input" if source == STDIN else source
 
 
 def read_text(source: str, example: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_scheduler.cli.output import Column, Listing, PrintedTable, cell, tabled
+from gpu_scheduler.cli.output import Column, Listing, PrintedTable, cell, marked, tabled
 from gpu_scheduler.cli.planning.planner import Outcome
 from gpu_scheduler.cli.views import devices_of
 from gpu_scheduler.core.text import number_of, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from gpu_scheduler.cli.planning.planner import PlannedPod
 
@@ -34,19 +34,21 @@ _LEAST: Final = 40
 """Fewest characters of a line of the last column. If there are fewer, messages stand below their rows."""
 
 
-def plan_view(pods: Iterable[PlannedPod], waiting: Sequence[PlannedPod], left_out: Sequence[str]) -> View:
-    """Return the plan. `waiting` are the pods that wait in the cluster as it is, and were not asked about.
+def plan_view(
+    pods: Sequence[PlannedPod], waiting: Sequence[PlannedPod], left_out: Sequence[str], *, of_waiting: bool
+) -> View:
+    """Return the plan. `waiting` are the pods that wait in the cluster as it is.
 
-    Those of them that would be placed are part of the plan. If nothing else was asked about, all of them are.
+    If it is a plan `of_waiting` pods, they are its pods. Otherwise only those of them have a row that would be placed.
     """
-    asked = list(pods)
-    shown = [pod for pod in waiting if not asked or pod.outcome is Outcome.FITS]
-    views = [_pod_view(pod) for pod in (*shown, *asked)]
+    shown = [pod for pod in waiting if of_waiting or pod.outcome is Outcome.FITS]
+    asked = shown if of_waiting else pods
+    views = [_pod_view(pod) for pod in (shown if of_waiting else (*shown, *pods))]
     return {
-        "fits": not any(pod.outcome in _BAD for pod in asked or shown),
+        "fits": not any(pod.outcome in _BAD for pod in asked),
         "counts": {
-            **{outcome.value: sum(pod.outcome is outcome for pod in asked or shown) for outcome in Outcome},
-            "placedBefore": len(shown) if asked else 0,
+            **{outcome.value: sum(pod.outcome is outcome for pod in asked) for outcome in Outcome},
+            "placedBefore": 0 if of_waiting else len(shown),
             "waitOn": len(waiting) - len(shown),
         },
         "pods": views,
@@ -59,29 +61,30 @@ def plan_listing(view: View) -> Listing:
     return Listing("Plan", [view], PrintedTable((), ()), PrintedTable((), ()))
 
 
-def plan_screen(view: View, *, width: int | None, wide: bool, headers: bool, coloured: bool) -> str:
+def plan_screen(view: View, *, width: int | None, wide: bool, headers: bool) -> str:
     """Return the table of the pods, and the sentence. Messages are whole: if `width` is known, they are wrapped."""
     pods = view["pods"]
+    if not pods:
+        return f"{_sentence(view)}\n"
     columns = [
         *[Column("NAMESPACE", lambda pod: pod["namespace"])] * (len({pod["namespace"] for pod in pods}) > 1 or wide),
         Column("POD", lambda pod: pod["name"]),
         *[Column("LEAVES", _left)] * any(pod["replaces"] for pod in pods),
         Column("NODE", lambda pod: pod["node"]),
-        Column("GPUS", lambda pod: pod["devices"]),
+        Column("GPUS", lambda pod: marked(pod, ",".join(pod["devices"]))),
         Column("INDEX", lambda pod: pod["index"]),
         *[Column("CONTROLLER", lambda pod: pod["controller"]), Column("OUTCOME", lambda pod: pod["outcome"])] * wide,
         Column("REASON", lambda pod: pod["reason"]),
     ]
-    lines = tabled(PrintedTable(columns, pods), headers=headers, coloured=coloured).splitlines()
+    lines = tabled(PrintedTable(columns, pods), headers=headers).splitlines()
     messages = [*(["MESSAGE"] * headers), *(cell(_message(pod, wide=wide)) for pod in pods)]
-    left = max(map(len, lines), default=0)
+    left = max(map(len, lines))
     room = None if width is None else width - left - len(_GAP)
     if room is not None and room < _LEAST:
         rows = (_below(line, message, width or 0) for line, message in zip(lines, messages, strict=True))
     else:
         rows = (_beside(line.ljust(left), message, room) for line, message in zip(lines, messages, strict=True))
-    text = "".join(rows)
-    return f"{text}\n{_sentence(view)}\n" if text else f"{_sentence(view)}\n"
+    return f"{''.join(rows)}\n{_sentence(view)}\n"
 
 
 def _beside(line: str, message: str, room: int | None) -> str:
@@ -97,7 +100,7 @@ def _below(line: str, message: str, width: int) -> str:
 
 
 def _wrapped(message: str, width: int) -> list[str]:
-    return textwrap.wrap(message, width, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(message, width, break_long_words=False, break_on_hyphens=False) or [message]
 
 
 def _message(pod: View, *, wide: bool) -> str | None:
@@ -125,6 +128,7 @@ def _pod_view(pod: PlannedPod) -> View:
         "outcome": pod.outcome.value,
         "node": pod.node or None,
         "devices": list(pod.devices),
+        "observer": pod.observer,
         "index": pod.index,
         "reason": pod.reason,
         "message": pod.message,
@@ -141,7 +145,7 @@ def _sentence(view: View) -> str:
         number = counts[key]
         if number:
             parts.append(f"{number} {words.format(_verb(number, 'exist'), _verb(number, 'wait'))}")
-    return printable("; ".join(parts))
+    return printable("; ".join(parts) or "no pod is made or moved")
 
 
 def _verb(number: int, word: str) -> str:

@@ -81,6 +81,8 @@ class PlannedPod:
     """Its claims whose volumes are taken as made."""
     replaces: Pod | None = None
     """The evicted pod in whose place it is made."""
+    observer: bool = False
+    """Whether it sees `devices` and holds none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,7 @@ class Planner:
             known.node or "",
             devices_of(known),
             None if line is None else line.index,
+            observer=known.request.observer,
         )
 
     def _new(self, expected: ExpectedPod, pod: Pod | Deny, maker: Maker, cause: Cause) -> PlannedPod:
@@ -248,6 +251,7 @@ class Planner:
                 *(ref.namespace, ref.name, maker, cause, fits, decision.message),
                 *(place.node, place.devices, place.index),
                 volumes=volumes,
+                observer=pod.request.observer,
             )
         return PlannedPod(
             *(ref.namespace, ref.name, maker, cause, _outcome(decision)),

@@ -114,7 +114,7 @@ async def _node(api: ApiClient, _: Options, installation: Installation, kind: Ki
         if wanted in node_names(node):
             found: View | None = node
             if kind == "gpu":
-                found = next((card for card in node["cards"] if device in {card["device"], card["uuid"]}), None)
+                found = next((each for each in node["cards"] if device in {each["device"], each["uuid"]}), None)
             if found is not None:
                 return found
     raise _missing(kind, name, "gpu-scheduler nodes -o wide")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
@@ -44,7 +43,7 @@ async def plan(  # noqa: PLR0913, PLR0917 - its options
     Nothing is written. Each option may be repeated. Exit code 1 if a pod would wait, be refused or not come back.
     """
     from gpu_scheduler.cli.manifests.files import read_paths
-    from gpu_scheduler.cli.output import colours, render
+    from gpu_scheduler.cli.output import render
     from gpu_scheduler.cli.planning.columns import plan_listing, plan_screen, plan_view
     from gpu_scheduler.cli.planning.what_ifs import WhatIfs, read_what_ifs
 
@@ -54,15 +53,14 @@ async def plan(  # noqa: PLR0913, PLR0917 - its options
     manifests = await asyncio.to_thread(read_paths, filename, EXAMPLE) if filename else []
     async with reached(options) as api:
         planner, left_out, unread = await planned(api, options, manifests, what_ifs)
-    view = plan_view(planner.pods, list(planner.waiting.values()), left_out)
+    of_waiting = not (filename or what_ifs.drained or what_ifs.without or what_ifs.scales)
+    view = plan_view(planner.pods, list(planner.waiting.values()), left_out, of_waiting=of_waiting)
     if options.output in {Output.TABLE, Output.WIDE}:
-        terminal = sys.stdout.isatty()
         text = plan_screen(
             view,
-            width=shutil.get_terminal_size().columns if terminal else None,
+            width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
             wide=options.output is Output.WIDE,
             headers=not options.no_headers,
-            coloured=colours(terminal, os.environ),
         )
     else:
         text = render(plan_listing(view), options)

@@ -159,8 +159,8 @@ async def _follow_nodes(options: Options, names: Sequence[str] | None, *, device
         }
         if not devices:
             return chosen
-        cards = (card for node in chosen.values() for card in node["cards"] if card["health"] is not None)
-        return {(NODE, card["node"], card["device"]): card for card in cards}
+        read = (each for node in chosen.values() for each in node["cards"] if each["health"] is not None)
+        return {(NODE, each["node"], each["device"]): each for each in read}
 
     followed = (
         Followed(items, health_listing, {"health": "Deleted"})

@@ -66,7 +66,7 @@ def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unsc
     return None
 
 
-def missing_env(container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | None:
+def missing_env(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | None:
     """Check that the container has all of `needed`. The webhook adds them to every container."""
     gaps = missing(container, needed)
     if not gaps:
@@ -75,6 +75,7 @@ def missing_env(container: Container, needed: tuple[EnvVar, ...]) -> Unschedulab
         Reason.ENV_NOT_INJECTED,
         f"cannot start container {quote(container.name)} without {_shown(gaps[0])}: it would not see its GPUs",
         "delete the pod: its controller makes it anew and admission completes it; a bare pod must be created again",
+        blockers=() if pod.owner is None else (pod.ref,),
     )
 
 
@@ -115,6 +116,6 @@ def environment_complete(pod: Pod, value: str | None, *, by_field: bool) -> Unsc
     # A conflict in any container is reported first: the webhook refuses it with the same message.
     obstacles = chain(
         (conflict(pod, each, written) for each in containers if conflict(pod, each, needed) is not None),
-        (missing_env(container, written) for container in containers),
+        (missing_env(pod, container, written) for container in containers),
     )
     return next((unschedulable for unschedulable in obstacles if unschedulable is not None), None)

@@ -97,7 +97,9 @@ def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Led
         AnyIndexFreed(workload),
     )
     more = f", and {lines - len(shown)} more" if lines > len(shown) else ""
-    return replace(found, detail="".join(f", index {index} by {holder.ref}" for index, holder in others) + more)
+    detail = "".join(f", index {index} by {holder.ref}" for index, holder in others) + more
+    # A controller makes the pod that is deleted anew.
+    return replace(found, detail=detail, blockers=() if workload.owner_kind else found.blockers)
 
 
 def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unschedulable | None:
@@ -118,7 +120,8 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     found = _held(Reason.GPU_HELD, thing, first, _remedy(claim, list(blocking.values()), policy), nodes, freed)
     shown = others[: _MOST_HOLDERS - 1]
     more = f", and {number_of(len(others) - len(shown), 'more pod')}" if len(others) > len(shown) else ""
-    return replace(found, detail="".join(f", GPU {device} by {holder.ref}" for device, holder in shown) + more)
+    detail = "".join(f", GPU {device} by {holder.ref}" for device, holder in shown) + more
+    return replace(found, detail=detail, blockers=(*found.blockers, *_alive(others)))
 
 
 def gpu_healthy(claim: Hold, node: Node) -> Unschedulable | None:
@@ -162,6 +165,7 @@ def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | Non
         f"GPUs of {node.name} are held by {other} {held}, and it is unknown whether these are the pod's",
         "wait until it ends, delete it, or " + made_anew(f"{edit} limit of {names.GPU_RESOURCE} or name another node"),
         frozenset({DeviceChanged(node.name, "")}),
+        blockers=(other,),
     )
 
 
@@ -204,7 +208,7 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     """Return an Unschedulable that says which pod holds `thing`, and the remedy."""
     what = f"{thing} is held by {holder.ref}"
     if holder.deleting_since is None:
-        return Unschedulable(reason, what, remedy, frozenset({freed}))
+        return Unschedulable(reason, what, remedy, frozenset({freed}), blockers=(holder.ref,))
     what = f"{what}, terminating since {holder.deleting_since}"
     cured_by = frozenset(
         {freed, NodeChanged(holder.node, Aspect.IDENTITY), NodeChanged(holder.node, Aspect.READY)},
@@ -224,6 +228,11 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
         remedy = "wait until Kubernetes deletes that pod, about a minute after its node"
     what = f"{what}, and its node {holder.node} {state}, so no kubelet confirms its end"
     return Unschedulable(reason, what, remedy, cured_by)
+
+
+def _alive(blocking: list[tuple[str, Hold]]) -> list[PodRef]:
+    """Return the holders of `blocking` that are not being deleted."""
+    return [holder.ref for _, holder in blocking if holder.deleting_since is None]
 
 
 def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy) -> str:

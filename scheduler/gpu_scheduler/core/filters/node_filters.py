@@ -3,6 +3,7 @@
 LAW: a filter changes nothing and calls no other filter. A new check is one more function here.
 """
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -64,8 +65,9 @@ def node_schedulable(pod: Pod, node: Node) -> Unschedulable | None:
     return Unschedulable(
         Reason.NODE_UNSCHEDULABLE,
         f"cannot use node {node.name}: it is cordoned",
-        f"kubectl uncordon {node.name}",
+        command := f"kubectl uncordon {node.name}",
         frozenset({NodeChanged(node.name, Aspect.UNSCHEDULABLE)}),
+        command=command,
     )
 
 
@@ -73,12 +75,13 @@ def taints_tolerated(pod: Pod, node: Node) -> Unschedulable | None:
     """Check that the pod tolerates every taint that keeps pods off the node."""
     for taint in node.taints:
         if taint.effect in _BLOCKING_EFFECTS and taint not in _CONDITIONS and not pod.constraints.tolerates(taint):
+            command = f"kubectl taint node {node.name} {taint.key}:{taint.effect}-"
             return Unschedulable(
                 Reason.TAINT_NOT_TOLERATED,
                 f"cannot use node {node.name}: the pod does not tolerate its taint {quote(str(taint))}",
-                f"remove it: kubectl taint node {node.name} {taint.key}:{taint.effect}-, "
-                f"or {_anew(pod, 'add a toleration')}",
+                f"remove it: {command}, or {_anew(pod, 'add a toleration')}",
                 frozenset({NodeChanged(node.name, Aspect.TAINTS)}),
+                command=command,
             )
     return None
 
@@ -141,6 +144,7 @@ def ports_free(pod: Pod, node: Node, used_resources: UsedResources) -> Unschedul
                 f"cannot use host port {port} of node {node.name}: {ref} has it{how}",
                 f"wait until that pod ends, delete it, or {_anew(pod, 'take another hostPort')}",
                 frozenset({ResourceFreed(node.name, PORTS)}),
+                blockers=(ref,),
             )
     return None
 
@@ -152,21 +156,31 @@ def _anew(pod: Pod, edit: str) -> str:
 
 def _mismatch(pod: Pod, node: Node, why: str, field: str, unmet: NodeSelectorRequirement | None) -> Unschedulable:
     """Return why the labels of the node do not match. A label is a remedy if `unmet` is about labels."""
-    label = "" if unmet is None else f"label the node: kubectl label node {node.name} {_matching(node, unmet)}, or "
+    command = "" if unmet is None else f"kubectl label node {node.name} {_matching(node, unmet)}"
+    label = f"label the node: {command}, or " if command else ""
     return Unschedulable(
         Reason.NODE_AFFINITY_MISMATCH,
         f"cannot use node {node.name}: the pod's {why}",
         label + _anew(pod, f"correct {field}"),
         frozenset({NodeChanged(node.name, Aspect.LABELS)}),
+        command="" if unmet is not None and _leaves_choice(unmet) else command,
     )
 
 
 def _matching(node: Node, unmet: NodeSelectorRequirement) -> str:
-    """Return the arguments of `kubectl label` that make the expression match. VALUE stands for the reader's choice."""
+    """Return the arguments of `kubectl label` that make the expression match. VALUE stands for the reader's choice.
+
+    A pod's author wrote the expression. It is quoted, so that it gives whoever copies the command no other command.
+    """
     if unmet.operator in {"NotIn", "DoesNotExist"}:
-        return f"{unmet.key}-"
-    value = unmet.values[0] if unmet.operator == "In" and unmet.values else "VALUE"
-    return f"{unmet.key}={value}{' --overwrite' if unmet.key in node.labels else ''}"
+        return shlex.quote(f"{unmet.key}-")
+    value = "VALUE" if _leaves_choice(unmet) else unmet.values[0]
+    return shlex.quote(f"{unmet.key}={value}") + (" --overwrite" if unmet.key in node.labels else "")
+
+
+def _leaves_choice(unmet: NodeSelectorRequirement) -> bool:
+    """Whether several values of the label would match, so that a reader must choose one."""
+    return unmet.operator not in {"NotIn", "DoesNotExist"} and not (unmet.operator == "In" and unmet.values)
 
 
 def _label(node: Node, key: str) -> str:

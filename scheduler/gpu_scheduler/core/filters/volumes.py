@@ -3,7 +3,7 @@
 LAW: constant time for each claim. A claim that waits for its first consumer gets a node only if all other filters pass.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from gpu_scheduler import names
@@ -186,12 +186,13 @@ class Volumes:
                 key, what, "create the claim anew with spec.volumeName, the volume it is to have", cured_by
             )
         if claim.selected_node is not None and claim.selected_node != node.name:
-            return _not_bound(
+            command = f"kubectl annotate pvc -n {claim.namespace} {claim.name} {names.SELECTED_NODE}-"
+            found = _not_bound(
                 key,
                 f"claim {claim} gets its volume on node {quote(claim.selected_node)}, not on {node.name}",
-                "wait for the pod it was made for, or free it: "
-                f"kubectl annotate pvc -n {claim.namespace} {claim.name} {names.SELECTED_NODE}-",
+                f"wait for the pod it was made for, or free it: {command}",
             )
+            return replace(found, command=command)
         return claim
 
 

@@ -131,12 +131,14 @@ class Nodes:
             )
         first, second, *others = sorted(aliased)
         also = f" and {len(others)} more" if others else ""
+        command = f"kubectl label node {second} {names.NODE_ALIAS}-"
         return Unschedulable(
             Reason.NODE_AMBIGUOUS,
             f"cannot tell which node {quote(name)} of the map is: "
             f"label {names.NODE_ALIAS}={name} is on {first}, {second}{also}",
-            f"leave it on one node: kubectl label node {second} {names.NODE_ALIAS}-",
+            f"leave it on one node: {command}",
             cured_by,
+            command="" if others else command,
         )
 
     def _drop_alias(self, node: Node) -> None:

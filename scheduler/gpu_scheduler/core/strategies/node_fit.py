@@ -20,6 +20,7 @@ from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import RankedReason, Reason, Unschedulable, highest_ranked, rank_of
 from gpu_scheduler.core.strategies.equivalence import PlacementRequirements
 from gpu_scheduler.core.strategies.orderings import ORDERINGS, FreeDevice
+from gpu_scheduler.core.text import quote
 
 
 class FilterFailure(NamedTuple):
@@ -134,12 +135,13 @@ class NodeFilter:
 
     def failure(self, fit: NodeFit, count: int) -> FilterFailure | None:
         """Return why the node does not fit pods that ask for `count` devices: the highest ranked of its failures."""
-        of_devices, of_node = self._device_failure(fit, count), fit.node_failure
+        of_devices, of_node = self.device_failure(fit, count), fit.node_failure
         if of_devices is None or of_node is None:
             return of_devices or of_node
         return min(of_devices, of_node, key=lambda failure: rank_of(failure.ranked_reason))
 
-    def _device_failure(self, fit: NodeFit, count: int) -> FilterFailure | None:
+    def device_failure(self, fit: NodeFit, count: int) -> FilterFailure | None:
+        """Return why the GPUs of the node do not suffice for pods that ask for `count`."""
         if fit.suitable < count:
             return self._never(fit.node, count)
         if fit.available >= count:
@@ -158,6 +160,26 @@ class NodeFilter:
             return f"the monitor of {node.name} is silent"
         _, unhealthy = self._devices(node, self._ledger.devices.held(node.name))
         return f"GPU {unhealthy[0]} of {node.name} is unhealthy"
+
+    def never_fits(self, device: Device) -> str:
+        """Return why the pods cannot have the device, even if it were free; empty if they could."""
+        if device.mig_devices:
+            return "it is divided into MIG devices"
+        if not self._of_type(device):
+            return f"its model is {quote(device.model)}"
+        total = device.memory or 0
+        return f"it has {total} MiB" if total < self._requirements.memory else ""
+
+    def fits_not_now(self, node: Node, device: Device) -> str:
+        """Return why the pods cannot have the device now, apart from its health and who holds it; empty if they can."""
+        reading = node.readings.get(device.index, UNREAD)
+        if self._requirements.observer:
+            return ""
+        if reading.utilization > self.utilization_goal:
+            return f"{reading.utilization} % utilized"
+        holders = self._ledger.devices.holders_of(node.name, device.index)
+        free = self._free_memory(device, reading, holders)
+        return f"{free} MiB of its memory are free" if free < self._requirements.memory else ""
 
     def _static_fit(self, node: Node) -> _StaticFit:
         inventory, (number, sizes) = _inventory(node), self._sizes(node)
@@ -274,12 +296,10 @@ class NodeFilter:
 
     def _free(self, device: Device, reading: DeviceReading, holders: Mapping[str, Hold]) -> FreeDevice | None:
         """Return the device if its holders, its utilization and its memory allow it, otherwise None."""
-        requirements, total = self._requirements, device.memory or 0
-        reserved = sum([holder.memory for holder in holders.values()]) if holders else 0
-        free = max(total - max(reserved, reading.used), 0)
+        requirements, free = self._requirements, self._free_memory(device, reading, holders)
         if requirements.observer:
             # An observer takes nothing from other pods.
-            if total < requirements.memory:
+            if (device.memory or 0) < requirements.memory:
                 return None
         elif (
             free < requirements.memory
@@ -288,6 +308,11 @@ class NodeFilter:
         ):
             return None
         return _free_device(device.index, free, reading.utilization, len(holders), reading.health is Health.DEGRADED)
+
+    def _free_memory(self, device: Device, reading: DeviceReading, holders: Mapping[str, Hold]) -> int:
+        """Return how many MiB neither holders have reserved nor any process uses."""
+        reserved = sum([holder.memory for holder in holders.values()]) if holders else 0
+        return max((device.memory or 0) - max(reserved, reading.used), 0)
 
     def _shares(self, holder: Hold, device: Device) -> bool:
         return self._ledger.devices.may_share(self._claim, holder, str(device.index), self._sharing)

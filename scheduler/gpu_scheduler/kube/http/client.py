@@ -124,6 +124,21 @@ class ApiClient:
         """The namespace of that context; empty inside a cluster."""
         return self._reload.namespace
 
+    @property
+    def route(self) -> Route:
+        """The way to the API server, for a client of another protocol than HTTP."""
+        return self._route
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """The CA to trust and the client certificate, for the same client."""
+        return self._tls
+
+    async def identity(self) -> dict[str, str]:
+        """Return the headers that say who asks, for the same client."""
+        token = await self._token()
+        return {"User-Agent": self._user_agent, **({"Authorization": token} if token else {})}
+
     async def close(self) -> None:
         """Close every connection."""
         self._connections.close()
@@ -238,9 +253,13 @@ class ApiClient:
 
     async def _headers(self, content_type: str, more: str = "") -> str:
         """Return the lines that every request has, then `more`."""
-        token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        token = await self._token()
         who = f"Authorization: {token}\r\n" if token else ""
         return f"Accept: {JSON}\r\nContent-Type: {content_type}\r\nUser-Agent: {self._user_agent}\r\n{who}{more}"
+
+    async def _token(self) -> str | None:
+        """Return the value of the Authorization header, or None."""
+        return await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
 
     async def _reload_credentials(self, refused: ClientConfig) -> None:
         """Read token, certificates and CA again; calls that are refused at the same time share one reload."""
@@ -273,6 +292,7 @@ class ApiClient:
         except ValueError as error:
             raise ClientConfigError(str(error)) from error
         address = urlsplit(configuration.host)
+        self._route = route
         # The host's URL may have a path: a gateway to several clusters distinguishes them by it.
         self._named, self._base = f"Host: {address.netloc.rpartition('@')[2]}\r\n", address.path
         return connections

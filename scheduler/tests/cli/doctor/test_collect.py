@@ -227,9 +227,11 @@ async def test_nothing_is_installed(tmp_path: Path) -> None:
     """Every object is missing, and each fact says so."""
     lists = ("deployments", "pods", "policies", "bindings")
     absent = {path: items() if path.endswith(lists) else MISSING for path in INSTALLED if path != "/version"}
-    async with installed(tmp_path, absent) as (_, options):
+    async with installed(tmp_path, absent) as (server, options):
         facts = await facts_of(options)
 
+    reviewed = [each.body["spec"]["resourceAttributes"]["namespace"] for each in server.asked("POST", REVIEWS)]
+    assert "gpu-scheduler-monitor" not in reviewed, "without monitors nobody grants the right to read their Leases"
     assert facts.deployments.value == {}
     assert facts.monitors.value is None
     assert facts.replicas.value == ()

@@ -215,7 +215,7 @@ DAMAGES = {
     "neither a webhook nor a policy injects": Damage(
         "webhook",
         "the API server does not call mutate-job.gpu-scheduler.agentaflow.io, mutate.gpu-scheduler.agentaflow.io, "
-        "validate.gpu-scheduler.agentaflow.io: not registered",
+        "validate.gpu-scheduler.agentaflow.io, warn.gpu-scheduler.agentaflow.io: not registered",
         "make up ARGS='--tags webhook'",
         {"webhooks": frozenset()},
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.cli.doctor.expected import WEBHOOKS
+from gpu_scheduler.cli.doctor.expected import VALIDATING, WEBHOOKS
 from gpu_scheduler.cli.doctor.findings import Finding, Result, listed
 from gpu_scheduler.cli.doctor.remedies import in_namespace, install_again
 from gpu_scheduler.names import VISIBLE_DEVICES, WEBHOOK
@@ -27,8 +27,7 @@ def check_registrations(facts: Facts) -> Iterator[Finding]:
     missing = WEBHOOKS - facts.webhooks.value
     if missing:
         what = f"the API server does not call {listed(missing)}: not registered"
-        validates = all(name.startswith("validate.") for name in missing)
-        yield Finding(what, install_again(facts, "webhook"), _VALIDATING if validates else _MUTATING)
+        yield Finding(what, install_again(facts, "webhook"), _VALIDATING if missing <= VALIDATING else _MUTATING)
 
 
 def check_injection(facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,91 @@
+"""A row for each device that a pod could have: free, held by whom and until when, unhealthy, unsuitable, missing.
+
+LAW: the filters of the decision are asked about one device at a time.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from gpu_scheduler.core.decide import Cluster
+from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Holder
+from gpu_scheduler.core.filters import gpu_filters
+from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
+from gpu_scheduler.core.nodes.inventory import UNREAD, Device, Health
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.placement_map import Slot
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.strategies.node_fit import NodeFilter
+
+_UNHEALTHY: Final = "its monitor reports it unhealthy"
+
+Ends = Mapping[str, str]
+"""By uid of a pod: when its GPUWorkload expects it to end (RFC 3339)."""
+
+
+def of_line(pod: Pod, slot: Slot, claim: Hold | None, cluster: Cluster, ends: Ends) -> Iterator[DeviceAnswer]:
+    """Yield the devices that the line gives the pod, and those that its containers keep.
+
+    `claim` is what the pod would hold; None if there is no such node.
+    """
+    node = cluster.nodes.resolve(slot.node)
+    if claim is None or not isinstance(node, Node):
+        yield from (
+            DeviceAnswer(slot.node, device, DeviceUse.MISSING, "its node is missing") for device in slot.devices
+        )
+        return
+    if node.advertised is not None and claim.limit:
+        return
+    for device in dict.fromkeys((*slot.devices, *pod.request.kept)):
+        yield _answer(replace(claim, devices=(device,) if device in claim.devices else ()), device, node, cluster, ends)
+
+
+def _answer(claim: Hold, device: str, node: Node, cluster: Cluster, ends: Ends) -> DeviceAnswer:
+    """Return the answer about one device. `claim` holds it alone, or nothing if the pod is an observer."""
+    ledger = cluster.ledger
+    holders = [each for each in ledger.devices.rivals(node.name, device) if each.ref.uid != claim.ref.uid]
+    use, why = DeviceUse.FREE, ""
+    if gpu_filters.devices_exist((device,), node) is not None:
+        use, why = DeviceUse.MISSING, "the node's inventory does not have it"
+    elif gpu_filters.gpu_healthy(claim, node) is not None:
+        use, why = DeviceUse.UNHEALTHY, _UNHEALTHY
+    elif gpu_filters.gpu_free(claim, ledger, cluster.nodes, cluster.policy) is not None:
+        use = DeviceUse.HELD
+    return DeviceAnswer(node.name, device, use, why, _holders(holders, ends))
+
+
+def of_node(pod: Pod, node: Node, node_filter: NodeFilter, cluster: Cluster, ends: Ends) -> Iterator[DeviceAnswer]:
+    """Yield the devices of a node that a pod which asks for a count could have."""
+    if node.advertised is not None and pod.gpu_limits:
+        return
+    for device in () if node.inventory is None else node.inventory.devices:
+        claim = assumed_hold(pod, Placement(node.name, (str(device.index),), None))
+        holders = cluster.ledger.devices.holders_of(node.name, device.index).values()
+        use, why = _use(claim, device, node, node_filter, cluster)
+        yield DeviceAnswer(node.name, str(device.index), use, why, _holders(holders, ends))
+
+
+def _use(claim: Hold, device: Device, node: Node, node_filter: NodeFilter, cluster: Cluster) -> tuple[DeviceUse, str]:
+    """Return what keeps a pod that asks for a count from one device, and why."""
+    never, ledger = node_filter.never_fits(device), cluster.ledger
+    if never:
+        return DeviceUse.UNSUITABLE, never
+    if node.stale:
+        return DeviceUse.UNHEALTHY, "the monitor of its node is silent"
+    if node.readings.get(device.index, UNREAD).health is Health.UNHEALTHY:
+        return DeviceUse.UNHEALTHY, _UNHEALTHY
+    if gpu_filters.gpu_free(claim, ledger, cluster.nodes, cluster.policy) is not None:
+        return DeviceUse.HELD, ""
+    apart = gpu_filters.plugin_apart(claim, node, ledger)
+    if apart is not None:
+        return DeviceUse.UNSUITABLE, apart.what
+    not_now = node_filter.fits_not_now(node, device)
+    return (DeviceUse.UNSUITABLE, not_now) if not_now else (DeviceUse.FREE, "")
+
+
+def _holders(holders: Iterable[Hold], ends: Ends) -> tuple[Holder, ...]:
+    return tuple(
+        Holder(each.ref, each.assigned_at, ends.get(each.ref.uid, ""), each.deleting_since or "")
+        for each in sorted(holders, key=lambda each: (each.ref.namespace, each.ref.name))
+    )

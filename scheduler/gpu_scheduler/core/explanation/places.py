@@ -1,0 +1,163 @@
+"""The places that a pod could have, each with all its obstacles: lines of its map, or nodes for a count.
+
+LAW: of all lines or nodes only as many as asked for are explained in full. The others are counted.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+from gpu_scheduler.core.decide import Cluster, LineFit
+from gpu_scheduler.core.explanation.devices import Ends, of_line, of_node
+from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Place
+from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
+from gpu_scheduler.core.filters.environment import environment_complete
+from gpu_scheduler.core.filters.volumes import Selection
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.count_request import NO_COUNT
+from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.placement_map import Slot
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.request import LineRequest
+from gpu_scheduler.core.reasons import RANKING, Reason, Unschedulable, is_permanent, rank_of
+from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.core.strategies.diagnosis import FailureCount, unschedulable
+from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFit
+from gpu_scheduler.core.strategies.ranking import Ranking
+from gpu_scheduler.core.text import natural
+
+_NO_LINE: Final = frozenset({Reason.INDEX_UNKNOWN, Reason.INDEX_NOT_IN_MAP})
+"""Faults of a text that has a map and names none of its lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places that a pod could have, the nearest first."""
+
+    of_pod: tuple[Unschedulable, ...] = ()
+    """What is in the way at every place."""
+    nearest: tuple[Place, ...] = ()
+    others: tuple[tuple[Reason, int], ...] = ()
+    """How many further places there are, by the reason of each."""
+
+
+def places_of(pod: Pod, cluster: Cluster, ends: Ends, most: int) -> Places:
+    """Return at most `most` places; none if the pod's own text says neither a line nor a count."""
+    line = pod.request.line
+    if line is None:
+        return Places() if pod.request.count is NO_COUNT else _nodes(pod, cluster, ends, most)
+    if pod.request.fault is not None and pod.request.fault.reason in _NO_LINE:
+        return Places()
+    fit = LineFit(pod, line.workload, cluster, by_field=line.slot is None or bool(pod.gpu_limits))
+    if line.slot is not None:
+        return Places(nearest=(_place(pod, line.slot, fit, cluster, ends),))
+    of_pod, slots = _open_lines(pod, line, cluster)
+    found = sorted((_place(pod, slot, fit, cluster, ends) for slot in slots[:most]), key=_effort)
+    answers = map(fit.at, slots[most:])
+    others = Counter(Reason(each.unschedulable.reason) for each in answers if not isinstance(each, Placement))
+    return Places(of_pod, tuple(found), tuple(others.most_common()))
+
+
+def _effort(place: Place) -> tuple[bool, int, int, int]:
+    """Return how far a place is: whether something is in the way that no waiting cures, then how many obstacles.
+
+    Of places with as many, the one is nearer that more commands open, then the one whose first obstacle is reported
+    last.
+    """
+    obstacles = place.obstacles
+    if not obstacles:
+        return False, 0, 0, 0
+    first, commands = obstacles[0].ranked_reason, sum(bool(each.command or each.blockers) for each in obstacles)
+    return is_permanent(first), len(obstacles), -commands, -rank_of(first)
+
+
+def _open_lines(pod: Pod, line: LineRequest, cluster: Cluster) -> tuple[tuple[Unschedulable, ...], Sequence[Slot]]:
+    """Return the free lines of the map, in the order in which a decision tries them.
+
+    If none is free, return the reason, and all lines.
+    """
+    ledger = cluster.ledger
+    kept = ledger.reserved(pod.ref.uid)
+    with closing(ledger.indices.free(line.workload, line.map)) as free:
+        found = list(filter(None, map(line.map.get, chain(() if kept is None else (kept,), free))))
+    if found:
+        return (), found
+    return (gpu_filters.no_line_left(line.workload, line.map, ledger, cluster.nodes),), line.map.slots
+
+
+def _place(pod: Pod, slot: Slot, fit: LineFit, cluster: Cluster, ends: Ends) -> Place:
+    found = fit.obstacles(slot)
+    node = cluster.nodes.resolve(slot.node)
+    return Place(
+        node.name if isinstance(node, Node) else slot.node,
+        slot.index,
+        tuple(of_line(pod, slot, found.claim, cluster, ends)),
+        # A fault of the pod's own text is in the way at every place.
+        tuple(each for each in found.of_pod if each != pod.request.fault),
+        found.of_devices,
+        found.of_node,
+        found.of_volumes,
+    )
+
+
+def _nodes(pod: Pod, cluster: Cluster, ends: Ends, most: int) -> Places:
+    """Return the nodes that are nearest to fitting a pod that asks for a count."""
+    ranking = cluster.candidates.ranking(pod, pod.request.count, cluster.strategy)
+    node_filter, gpus = ranking.node_filter, ranking.equivalence_class.gpus
+    fits = [node_filter.fit(node) for node in cluster.nodes]
+    failures = [(node_filter.failure(fit, gpus), fit) for fit in fits]
+    failures.sort(key=_distance)
+    others = Counter(failure.reason for failure, _ in failures[most:] if failure is not None)
+    nearest = tuple(_node_place(pod, fit, ranking, cluster, ends) for _, fit in failures[:most])
+    return Places(_of_count(pod, cluster), nearest, tuple(others.most_common()))
+
+
+def _of_count(pod: Pod, cluster: Cluster) -> tuple[Unschedulable, ...]:
+    """Return what keeps a pod that asks for a count from every node: its environment, and its namespace's limit."""
+    namespace, count = pod.ref.namespace, pod.request.count.count
+    limit = cluster.limits.of(namespace)
+    unset = environment_complete(pod, None, by_field=True)
+    over = None if pod.request.observer else quota.too_many(count, namespace, limit)
+    short = None if pod.request.observer else quota.too_many_more(count, namespace, limit, cluster.ledger)
+    return tuple(each for each in (unset, over or short) if each is not None)
+
+
+def _distance(answer: tuple[FilterFailure | None, NodeFit]) -> tuple[int, int, str, str]:
+    """Return the sort key of a node: those that fit, then those whose failure is reported last and offers most."""
+    failure, fit = answer
+    name = fit.node.name
+    if failure is None:
+        return -len(RANKING), 0, natural(name), name
+    return -rank_of(failure.ranked_reason), -failure.offer, natural(name), name
+
+
+def _node_place(pod: Pod, fit: NodeFit, ranking: Ranking, cluster: Cluster, ends: Ends) -> Place:
+    node, node_filter, equivalence_class = fit.node, ranking.node_filter, ranking.equivalence_class
+    devices = tuple(of_node(pod, node, node_filter, cluster, ends))
+    failure = node_filter.device_failure(fit, equivalence_class.gpus)
+    of_devices: tuple[Unschedulable, ...] = ()
+    if failure is not None:
+        count = FailureCount(1, failure.offer, node.name)
+        found = unschedulable(equivalence_class, node_filter, failure.ranked_reason, count, node)
+        missing = equivalence_class.gpus - fit.available if failure.reason is Reason.NOT_ENOUGH_GPUS else 0
+        of_devices = (replace(found, blockers=_fewest_holders(devices, missing)),)
+    failing = tuple(filter(None, node_filters.failures(pod, node, cluster.ledger.used_resources)))
+    volumes = cluster.volumes.filter(pod, node)
+    of_volumes = volumes.unschedulable if isinstance(volumes, Selection) else volumes
+    return Place(node.name, None, devices, (), of_devices, failing, of_volumes)
+
+
+def _fewest_holders(devices: Sequence[DeviceAnswer], missing: int) -> tuple[PodRef, ...]:
+    """Return pods whose end would free `missing` devices: those of the devices with the fewest holders.
+
+    Return none if the held devices are too few, or a holder is being deleted already.
+    """
+    held = [device for device in devices if device.use is DeviceUse.HELD]
+    held.sort(key=lambda device: len(device.holders))
+    if missing <= 0 or len(held) < missing:
+        return ()
+    holders = [holder for device in held[:missing] for holder in device.holders]
+    return tuple(dict.fromkeys(holder.pod for holder in holders if not holder.deleting_since))

@@ -1,0 +1,119 @@
+"""`explain` says why a pod waits, its remedy lets the scheduler place it, and it says why a placed pod is there."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests import objects
+from tests.integration.installed import TEMPLATE, Installed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.control_plane import ControlPlane
+    from tests.integration.namespace import Namespace
+    from tests.integration.workloads import Workloads
+
+Item = dict[str, Any]
+
+
+def explained(cli: Installed, *words: str, code: int = 0, given: str | None = None) -> Item:
+    """Return the only explanation that the verb prints as JSON."""
+    (item,) = json.loads(cli.run("gpu-scheduler", "explain", *words, "-o", "json", given=given, code=code))["items"]
+    return dict(item)
+
+
+def commands(item: Item) -> list[str]:
+    """Return the commands of the remedy."""
+    return [step["command"] for step in item["remedy"]["steps"]]
+
+
+@pytest.mark.promise("explain-1", "explain-2", "explain-3")
+def test_the_remedy_of_two_obstacles_lets_the_scheduler_place_the_pod(cli: Installed, populated: Namespace) -> None:
+    """GPU 1 of node1 is held, and node1 is cordoned: both are named, and both commands together free the pod."""
+    cli.run("kubectl", "cordon", "node1")
+
+    item = explained(cli, "late-0", code=1)
+    screen = cli.run("gpu-scheduler", "explain", "late-0", code=1)
+
+    assert (item["state"], item["reason"]) == ("waiting", "NodeUnschedulable")
+    (place,) = item["places"]
+    assert [each["reason"] for each in place["obstacles"]] == ["NodeUnschedulable", "GpuHeld"]
+    (row,) = place["devices"]
+    assert (row["node"], row["device"], row["state"]) == ("node1", "1", "held")
+    holder = populated.read("train-0")
+    assert [(each["name"], each["since"]) for each in row["holders"]] == [
+        ("train-0", holder["metadata"]["annotations"]["agentaflow.gpu/assigned-at"])
+    ]
+    assert commands(item) == ["kubectl uncordon node1", f"kubectl delete pod -n {populated.name} train-0"]
+    assert screen.startswith(f"{populated.name}/late-0 waits: NodeUnschedulable: cannot use node node1")
+    assert screen.index("HELD BY") < screen.index("SCHEDULABLE") < screen.index("Smallest remedy of line 0 on node1:")
+    cli.run(*commands(item)[0].split())
+    # No kubelet confirms the end of the holder, so the second command waits for ever.
+    populated.delete("train-0")
+    populated.wait_bound("late-0", "node1")
+
+
+@pytest.mark.promise("explain-5")
+def test_a_placed_pod_says_why_it_is_where_it_is(cli: Installed, populated: Namespace, workloads: Workloads) -> None:
+    """By its map, or by a strategy; a GPUWorkload is asked about by its own name."""
+    workloads.place("wish", template=TEMPLATE, schedulingStrategy="best_fit")
+    workloads.wait("wish", "Scheduled")
+
+    by_map, by_count = explained(cli, f"{populated.name}/train-0"), explained(cli, "wish")
+
+    written = populated.read("train-0")["metadata"]["annotations"]
+    assert written["agentaflow.gpu/assigned-reason"] == "map: index 0"
+    assert by_map["state"] == "placed"
+    assert {key: by_map["placement"][key] for key in ("node", "strategy", "reason", "at", "by")} == {
+        "node": "node1",
+        "strategy": "map",
+        "reason": "index 0",
+        "at": written["agentaflow.gpu/assigned-at"],
+        "by": written["agentaflow.gpu/assigned-by"],
+    }
+    assert (by_count["name"], by_count["placement"]["strategy"]) == ("wish-0", "best_fit")
+    assert "MiB free" in by_count["placement"]["reason"]
+    assert "Strategy   best_fit" in cli.run("gpu-scheduler", "explain", "wish")
+
+
+def test_a_manifest_is_explained_before_it_exists(cli: Installed, populated: Namespace) -> None:
+    """As admission would leave it: without variables in its containers. Nothing is created."""
+    free, held = objects.pod("new-0", "0=node3:0"), objects.pod("new-0", "0=node1:0")
+    for each in (free, held):
+        each |= {"apiVersion": "v1", "kind": "Pod"}
+
+    placeable = explained(cli, "-f", "-", given=json.dumps(free))
+    waiting = explained(cli, "-f", "-", given=json.dumps(held), code=1)
+
+    assert (placeable["state"], placeable["placement"]["node"]) == ("placeable", "node3")
+    assert (waiting["reason"], waiting["remedy"]["line"]) == ("GpuHeld", "0=node1:2")
+    assert populated.kube.get(f"{populated.pods}/new-0") is None
+    assert "0=node1:2" in cli.run("gpu-scheduler", "explain", "-f", "-", given=json.dumps(held), code=1)
+
+
+def test_a_pod_that_needs_no_decision_is_one_sentence(cli: Installed, populated: Namespace) -> None:
+    """It is of another scheduler, gated, finished, or nobody knows it."""
+    populated.kube.create(populated.pods, objects.pod("foreign", scheduler="other"))
+    populated.kube.create(populated.pods, objects.pod("gated-0", "0=node3:0", schedulingGates=[{"name": "a.b/c"}]))
+
+    for name, end in (("foreign", 'its schedulerName is "other"'), ("gated-0", "(spec.schedulingGates)")):
+        shown = cli.run("gpu-scheduler", "explain", name, code=1)
+        assert shown.count("\n") == 1
+        assert shown.rstrip().endswith(end)
+    assert "cannot find pod" in cli.refused("gpu-scheduler", "explain", "nobody", code=1)
+    assert "cannot explain nothing" in cli.refused("gpu-scheduler", "explain", code=2)
+
+
+def test_a_missing_right_to_read_the_pod_is_named(kinds: ControlPlane, populated: Namespace, tmp_path: Path) -> None:
+    """No answer is given that would be wrong."""
+    populated.kube.create(f"/api/v1/namespaces/{populated.name}/serviceaccounts", {"metadata": {"name": "jane"}})
+    jane = Installed(tmp_path, kinds, kinds.service_account_token(populated.name, "jane"), populated.name)
+
+    refused = jane.refused("gpu-scheduler", "explain", "late-0", code=1)
+
+    assert "cannot read pod" in refused
+    assert "ask for the right" in refused
