@@ -151,13 +151,13 @@ def _max_unavailable(strategy: _Strategy, replicas: int) -> int | None:
     if strategy.type not in {None, "RollingUpdate"}:
         return None
     update = strategy.rolling_update or _RollingUpdate()
-    surge = _resolved(update.max_surge, replicas, up=True)
-    unavailable = _resolved(update.max_unavailable, replicas)
+    surge = resolved(update.max_surge, replicas, up=True)
+    unavailable = resolved(update.max_unavailable, replicas)
     # If both are 0, the controller removes one pod first, because it could do nothing otherwise.
     return 1 if surge == unavailable == 0 else unavailable
 
 
-def _resolved(value: int | str | None, replicas: int, *, up: bool = False) -> int | None:
+def resolved(value: int | str | None, replicas: int, *, up: bool = False) -> int | None:
     """Return a number or a percentage as a number of pods; None if it is neither. The default is 25%."""
     written = "25%" if value is None else value
     if isinstance(written, int):

@@ -47,13 +47,13 @@ async def test_a_pod_is_described_with_its_events(tmp_path: Path, capsys: pytest
 
 async def test_a_workload_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Events that may not be read are named."""
-    workload = {"metadata": {"namespace": "ml", "name": "wish"}, "spec": {"podTemplate": {"spec": {}}}}
+    workload = {"metadata": {"namespace": "ml", "name": "tune"}, "spec": {"podTemplate": {"spec": {}}}}
     async with cluster(tmp_path, my_workloads=items(workload)) as (server, options):
         server.on("GET", EVENTS, FORBIDDEN)
-        await describe(replace(options, output=Output.NAME), "workload", "wish")
+        await describe(replace(options, output=Output.NAME), "workload", "tune")
 
     printed = capsys.readouterr()
-    assert printed.out == "gpuworkload.agentaflow.io/wish\n"
+    assert printed.out == "gpuworkload.agentaflow.io/tune\n"
     assert printed.err.startswith("Warning: cannot list events: HTTP 403: forbidden; ask for the right")
 
 

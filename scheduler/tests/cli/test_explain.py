@@ -40,13 +40,13 @@ def placed(name: str, **more: str) -> Object:
     written = {"assigned-at": AT, "assigned-by": "replica-0", "assigned-node": "node1", **more}
     found["metadata"]["annotations"] |= {f"agentaflow.gpu/{key}": text for key, text in written.items()}
     found["metadata"]["ownerReferences"] = [
-        {"kind": "GPUWorkload", "name": "wish", "uid": "uid-wish", "controller": True}
+        {"kind": "GPUWorkload", "name": "tune", "uid": "uid-tune", "controller": True}
     ]
     return found
 
 
 REQUEST: Object = {
-    "metadata": {"namespace": "ml", "name": "wish", "uid": "uid-wish"},
+    "metadata": {"namespace": "ml", "name": "tune", "uid": "uid-tune"},
     "spec": {"estimatedDuration": "1h30m", "podTemplate": {"spec": {}}},
 }
 
@@ -69,17 +69,17 @@ async def screen(capsys: pytest.CaptureFixture[str], tmp_path: Path, code: int, 
 
 async def test_a_waiting_pod_is_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The sentence, the GPUs, the nodes, and the remedy last."""
-    text = await screen(capsys, tmp_path, 1, "late-0", pods=[placed("wish-0"), waiting("late-0", "0=node1:1")])
+    text = await screen(capsys, tmp_path, 1, "late-0", pods=[placed("tune-0"), waiting("late-0", "0=node1:1")])
 
     lines = text.splitlines()
-    assert lines[0].startswith("ml/late-0 waits: GpuHeld: GPU 1 of node1 is held by ml/wish-0; ")
+    assert lines[0].startswith("ml/late-0 waits: GpuHeld: GPU 1 of node1 is held by ml/tune-0; ")
     assert lines[2].split() == ["LINE", "NODE", "GPU", "STATE", "HELD", "BY", "SINCE", "UNTIL", "WHY"]
-    assert lines[3].split()[:5] == ["0", "node1", "1", "held", "ml/wish-0"]
+    assert lines[3].split()[:5] == ["0", "node1", "1", "held", "ml/tune-0"]
     assert lines[3].split()[6] == "2026-01-01T01:30:00Z"
     assert lines[6].split()[-1] == "GpuHeld"
     assert lines[8:] == [
         "Smallest remedy of line 0 on node1:",
-        "GpuHeld   kubectl delete pod -n ml wish-0   (or wait until 2026-01-01T01:30:00Z)",
+        "GpuHeld   kubectl delete pod -n ml tune-0   (or wait until 2026-01-01T01:30:00Z)",
         "Or write this line into the map, which is free: 0=node2:0",
     ]
 
@@ -155,22 +155,22 @@ async def test_a_pod_that_was_bound_by_others_has_no_reason(tmp_path: Path, caps
 
 async def test_a_workload_is_explained_by_its_newest_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a pod, the workload's own reason is told; without both, nobody knows the name."""
-    made, path = placed("wish-1"), WORKLOADS.replace("v1/", "v1/namespaces/ml/")
+    made, path = placed("tune-1"), WORKLOADS.replace("v1/", "v1/namespaces/ml/")
     async with cluster(tmp_path, nodes=NODES, mine=items(made)) as (server, options):
         serve(server, made)
-        server.on("GET", f"{path}/wish", Reply(body=REQUEST))
-        for name in ("wish", "lost", "new"):
+        server.on("GET", f"{path}/tune", Reply(body=REQUEST))
+        for name in ("tune", "lost", "new"):
             server.on("GET", f"/api/v1/namespaces/ml/pods/{name}", MISSING)
         server.on("GET", f"{path}/lost", MISSING)
         server.on("GET", f"{path}/new", Reply(body={**REQUEST, "metadata": {"namespace": "ml", "name": "new"}}))
-        assert await explain(replace(options, output=Output.JSON), ["gpuworkload/wish"]) == 0
+        assert await explain(replace(options, output=Output.JSON), ["gpuworkload/tune"]) == 0
         with pytest.raises(FailedError, match="cannot find pod ml/lost, nor a GPUWorkload of that name"):
             await explain(options, ["lost"])
         with pytest.raises(FailedError, match="cannot explain GPUWorkload ml/new: it has no pod"):
             await explain(options, ["new"])
 
     (item,) = json.loads(capsys.readouterr().out)["items"]
-    assert item["name"] == "wish-1"
+    assert item["name"] == "tune-1"
 
 
 MANIFEST = """\
@@ -234,7 +234,7 @@ async def test_a_missing_right_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     """The answer may then differ from the scheduler's."""
     forbidden = Reply(403, {"message": 'User "jane" cannot list'})
     late = waiting("late-0", "0=node1:1")
-    pods = items(late, placed("wish-0"))
+    pods = items(late, placed("tune-0"))
     async with cluster(tmp_path, nodes=NODES, pods=pods, workloads=forbidden) as (server, options):
         serve(server, late, storage=forbidden)
         assert await explain(options, ["late-0"]) == 1
@@ -256,7 +256,7 @@ NAMES = {
     "a name": ("train-0", ("ml", "train-0")),
     "a name with its namespace": ("prod/train-0", ("prod", "train-0")),
     "as -o name prints a pod": ("pod/train-0", ("ml", "train-0")),
-    "as -o name prints a workload": ("gpuworkload.agentaflow.io/wish", ("ml", "wish")),
+    "as -o name prints a workload": ("gpuworkload.agentaflow.io/tune", ("ml", "tune")),
 }
 
 

@@ -97,13 +97,13 @@ async def test_workloads_are_followed_in_their_namespace(
     """GPUWorkloads too. Rights on the namespace are enough."""
     quick(monkeypatch)
     printed = Printed(capsys)
-    workload: dict[str, Any] = {"metadata": {"namespace": "ml", "name": "wish", "uid": "u"}, "spec": {}}
+    workload: dict[str, Any] = {"metadata": {"namespace": "ml", "name": "tune", "uid": "u"}, "spec": {}}
     workload["spec"]["podTemplate"] = {"spec": {}}
     async with cluster(tmp_path, mine=listed("1", pod("a-0")), my_workloads=listed("1", workload)) as (server, options):
         idle(server, THEIRS)
         idle(server, MINE)
         task = asyncio.create_task(workloads(replace(options, watch=True, output=Output.NAME)))
-        await until(lambda: printed.has("/wish"), 10)
+        await until(lambda: printed.has("/tune"), 10)
         await ended(task)
 
     assert not server.asked("GET", NODES)

@@ -21,7 +21,7 @@ def context(options: Any, **params: Any) -> Any:
 @pytest.mark.promise("cli-12")
 async def test_names_of_the_cluster_are_offered(tmp_path: Path) -> None:
     """Those that begin so, and no word that a shell would run."""
-    workload = items({"metadata": {"name": "a-wish"}})
+    workload = items({"metadata": {"name": "a-tune"}})
     async with cluster(tmp_path, nodes=NODES, mine=items(pod("a-0"), pod("b-0")), my_workloads=workload) as (
         server,
         options,
@@ -32,7 +32,7 @@ async def test_names_of_the_cluster_are_offered(tmp_path: Path) -> None:
         assert await asyncio.to_thread(live_names.nodes, given, "node2") == ["node2"]
         assert await asyncio.to_thread(live_names.nodes_of_list, given, "node1,n") == ["node1,node1", "node1,node2"]
         assert await asyncio.to_thread(live_names.namespaces, given, "ml") == ["ml", "mlops"]
-        assert await asyncio.to_thread(live_names.workloads, given, "a") == ["a-0", "a-wish"]
+        assert await asyncio.to_thread(live_names.workloads, given, "a") == ["a-0", "a-tune"]
         everywhere = context(options, all_namespaces=True)
         assert await asyncio.to_thread(live_names.workloads, everywhere, "a") == []
 

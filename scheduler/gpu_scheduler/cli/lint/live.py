@@ -79,7 +79,7 @@ def _unknown_devices(checked: CheckedObject, nodes: Nodes) -> Iterator[Finding]:
 
 
 def _nearest(fault: Unschedulable, name: str, nodes: Nodes) -> str:
-    """Return the message of a node that cannot be told, with the existing name that is nearest to it."""
+    """Return the message of a node that cannot be found, with the existing name that is nearest to it."""
     existing = {each for node in nodes for each in (node.name, node.alias) if each is not None}
     near = get_close_matches(name, sorted(existing), 1)
     if fault.reason is not Reason.NODE_NOT_FOUND or not near:

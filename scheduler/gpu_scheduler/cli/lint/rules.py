@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ from gpu_scheduler.core.pods.unknown_keys import unknown_key_message, unknown_ke
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import number_of, quote
 from gpu_scheduler.webhook.job_review import cautions, review_job
+from gpu_scheduler.webhook.pod_templates import resolved
 from gpu_scheduler.webhook.review import Deny
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpu_scheduler.cli.lint.objects import CheckedObject
     from gpu_scheduler.core.refs import WorkloadKey
 
-_PERCENT: Final = re.compile(r"([0-9]{1,9})%")
 _DEFAULT: Final = "25%"
 """Kubernetes' default of both maxUnavailable and maxSurge."""
 
@@ -181,12 +180,8 @@ def _unavailable(rolling: dict[str, Any], replicas: int) -> int:
 
 def _share(value: Any, replicas: int, *, up: bool) -> int:
     """Return a number of pods that is written as a number or as a percentage; 1 if it is neither."""
-    if isinstance(value, int):
-        return value
-    percent = _PERCENT.fullmatch(str(value))
-    if percent is None:
-        return 1
-    return -(-replicas * int(percent[1]) // 100) if up else replicas * int(percent[1]) // 100
+    found = resolved(value if isinstance(value, (int, str)) else "", replicas, up=up)
+    return 1 if found is None else found
 
 
 def _line_of_replicas(checked: CheckedObject) -> int:
