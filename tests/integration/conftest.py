@@ -39,7 +39,7 @@ def namespace(plane: ControlPlane) -> Iterator[Namespace]:
     """A new namespace for each test. Its pods and all nodes are deleted afterwards."""
     namespace = Namespace(plane.kube, f"test-{next(_numbers)}")
     yield namespace
-    plane.kube.call("DELETE", f"{namespace.pods}?gracePeriodSeconds=0")
+    namespace.empty()
     plane.kube.call("DELETE", "/api/v1/nodes")
 
 

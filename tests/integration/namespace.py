@@ -133,8 +133,10 @@ class Namespace:
         self.kube.patch(f"{self.pods}/{name}/status", {"status": {"phase": phase}})
 
     def empty(self) -> None:
-        """Delete its pods."""
+        """Delete its pods, also those that wait for a controller that runs no more, like the pods of a Job."""
         self.kube.call("DELETE", f"{self.pods}?gracePeriodSeconds=0")
+        for pod in self._all():
+            self.kube.merge(f"{self.pods}/{pod['metadata']['name']}", {"metadata": {"finalizers": None}})
 
     def clear(self) -> None:
         """Delete its pods and the nodes that were created through it."""
