@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from kubernetes.aio.client.configuration import Configuration
 
+from gpu_scheduler.kube.config.client_config import ClientConfig
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.client import LEASE_GAP, ApiClient
 from tests.waiting import limit
@@ -153,13 +153,11 @@ class StaticReload(ConfigLoader):
         self._tokens = list(tokens) or ["first"]
         self.reads = 0
 
-    async def __call__(self) -> Configuration:
+    async def __call__(self) -> ClientConfig:
         """Return the next credentials."""
         self.reads += 1
-        configuration = Configuration(host=self._url)
         token = self._tokens.pop(0) if len(self._tokens) > 1 else self._tokens[0]
-        configuration.api_key["BearerToken"] = f"Bearer {token}"
-        return configuration
+        return ClientConfig(self._url, lambda: f"Bearer {token}")
 
 
 @asynccontextmanager

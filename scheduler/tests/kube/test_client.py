@@ -2,17 +2,18 @@ import asyncio
 import socket
 import ssl
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
-from kubernetes.aio.client.configuration import Configuration
 
-from gpu_scheduler.kube.config.client_config import ClientConfigError, trust
+from gpu_scheduler.kube.config.client_config import ClientConfig, ClientConfigError, trust
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError, status_message
-from tests.kube.server import Reply, connected
+from tests.kube.server import FakeServer, Reply, StaticReload, connected
 from tests.waiting import limit
 
 PATH = "/api/v1/pods"
@@ -60,6 +61,75 @@ async def test_a_401_reloads_the_credentials_and_repeats_the_request() -> None:
 
         assert answer.ok
         assert [each.headers["Authorization"] for each in server.requests] == ["Bearer old", "Bearer new"]
+
+
+class Expiring(StaticReload):
+    """The first token has expired when it is read. Later reads wait for `ready`, or raise `why`."""
+
+    def __init__(self, url: str, *tokens: str) -> None:
+        super().__init__(url, *tokens)
+        self.ready = asyncio.Event()
+        self.why: ClientConfigError | None = None
+
+    async def __call__(self) -> ClientConfig:
+        """Return the next token."""
+        if not self.reads:
+            return replace(await super().__call__(), expires=0.0)
+        await self.ready.wait()
+        if self.why is not None:
+            raise self.why
+        return await super().__call__()
+
+
+@asynccontextmanager
+async def expired() -> AsyncIterator[tuple[FakeServer, ApiClient, Expiring]]:
+    """Yield a server, and a client whose token has expired."""
+    server = FakeServer()
+    await server.start()
+    server.on("GET", PATH, Reply())
+    reload = Expiring(server.url, "old", "new")
+    api = ApiClient(await reload(), reload=reload)
+    try:
+        yield server, api, reload
+    finally:
+        await api.close()
+        await server.stop()
+
+
+async def test_expired_credentials_are_read_again_before_they_are_refused() -> None:
+    """A plugin says when they expire. Requests at the same time share one run of it."""
+    async with expired() as (server, api, reload):
+        reload.ready.set()
+        await asyncio.gather(api.call("GET", PATH), api.call("GET", PATH))
+
+        assert [request.headers["Authorization"] for request in server.requests] == ["Bearer new"] * 2
+        assert (await api.identity())["Authorization"] == "Bearer new"
+        assert reload.reads == 2
+
+
+async def test_a_plugin_may_take_longer_than_a_call() -> None:
+    """It goes on, and a later call uses what it prints."""
+    async with expired() as (server, api, reload):
+        with pytest.raises(NoResponseError, match="TimeoutError"):
+            await api.call("GET", PATH, timeout=0.05)
+        reload.ready.set()
+        await api.call("GET", PATH)
+
+        assert [request.headers["Authorization"] for request in server.requests] == ["Bearer new"]
+        assert reload.reads == 2
+
+
+async def test_expired_credentials_that_cannot_be_read_again_are_reported() -> None:
+    """The next call tries again."""
+    async with expired() as (server, api, reload):
+        reload.ready.set()
+        reload.why = ClientConfigError("no plugin")
+        with pytest.raises(NoResponseError, match=r"^cannot read credentials again: no plugin$"):
+            await api.call("GET", PATH)
+        assert server.requests == []
+        reload.why = None
+
+        assert (await api.call("GET", PATH)).status == 200
 
 
 async def test_a_401_to_a_guarded_request_is_returned() -> None:
@@ -154,7 +224,7 @@ async def test_a_guarded_call_ends_before_another_replica_may_lead(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(ApiClient, "_ask", silence)
-    api = ApiClient(Configuration(host="http://nowhere"), reload=ConfigLoader("nowhere"), lease_gap=gap)
+    api = ApiClient(ClientConfig("http://nowhere"), reload=ConfigLoader("nowhere"), lease_gap=gap)
     for guard, most in ((lambda: True, seconds), (None, 3)):
         began = clock()
         with pytest.raises(NoResponseError):
@@ -215,16 +285,12 @@ async def test_a_missing_configuration_is_reported_with_an_example(tmp_path: Pat
         await ConfigLoader(str(missing))()
 
 
-def test_a_rotated_ca_is_added_to_the_context_in_use(tmp_path: Path) -> None:
+def test_a_rotated_ca_is_added_to_the_context_in_use() -> None:
     """Open connections use the context: it is updated, not replaced."""
     context = ssl.create_default_context()
     before = context.cert_store_stats()["x509_ca"]
-    authority = tmp_path / "ca.crt"
-    trustme.CA().cert_pem.write_to_path(str(authority))
-    configuration = Configuration()
-    configuration.ssl_ca_cert = str(authority)
 
-    trust(context, configuration)
+    trust(context, ClientConfig("https://api", authorities=trustme.CA().cert_pem.bytes().decode()))
 
     assert context.cert_store_stats()["x509_ca"] == before + 1
 
@@ -252,9 +318,7 @@ async def test_the_proxy_of_the_environment_is_used(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    configuration = Configuration(host="https://api.example.com:6443")
-    configuration.proxy = None
-    api = ApiClient(configuration, reload=ConfigLoader("nowhere"))
+    api = ApiClient(ClientConfig("https://api.example.com:6443"), reload=ConfigLoader("nowhere"))
     try:
         assert api._proxy == proxy
     finally:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_scheduler.kube.config.in_cluster import InClusterConfig
+from gpu_scheduler.kube.config.in_cluster import in_cluster_config
 
 HERE = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
@@ -20,15 +20,15 @@ def test_the_address_comes_from_the_kubelet(account: Path) -> None:
     """An IPv6 address gets brackets."""
     six = {**HERE, "KUBERNETES_SERVICE_HOST": "fd00::1"}
 
-    assert InClusterConfig(account, HERE).host == "https://10.96.0.1:443"
-    assert InClusterConfig(account, six).host == "https://[fd00::1]:443"
-    assert InClusterConfig(account, HERE).ssl_ca_cert == str(account / "ca.crt")
+    assert in_cluster_config(account, HERE).host == "https://10.96.0.1:443"
+    assert in_cluster_config(account, six).host == "https://[fd00::1]:443"
+    assert in_cluster_config(account, HERE).authorities == "a certificate"
 
 
-async def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
+def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
     """The kubelet replaces the file. While the file cannot be read, the old token is used."""
     clock = [0.0]
-    cluster = InClusterConfig(account, HERE, clock=lambda: clock[0])
+    cluster = in_cluster_config(account, HERE, clock=lambda: clock[0])
     token = account / "token"
     seen = []
     for clock[0], text in (
@@ -42,7 +42,7 @@ async def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
         token.unlink(missing_ok=True)
         if text is not None:
             token.write_text(text)
-        seen.append(await cluster.get_api_key_with_prefix("BearerToken"))
+        seen.append(cluster.authorization())
 
     assert seen == ["Bearer first", "Bearer first", "Bearer third", "Bearer third", "Bearer third", "Bearer third"]
 
@@ -57,7 +57,7 @@ async def test_a_token_is_read_again_as_it_ages(account: Path) -> None:
 def test_missing_cluster_variables_are_reported(account: Path, missing: str, sentence: str) -> None:
     """The variables are checked first."""
     with pytest.raises(ValueError, match=sentence):
-        InClusterConfig(account, {**HERE, missing: ""})
+        in_cluster_config(account, {**HERE, missing: ""})
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "token"])
@@ -65,7 +65,7 @@ def test_an_incomplete_service_account_is_reported(account: Path, name: str) -> 
     """A file is empty or missing."""
     (account / name).write_text(" \n")
     with pytest.raises(ValueError, match=f"{name} is empty"):
-        InClusterConfig(account, HERE)
+        in_cluster_config(account, HERE)
     (account / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
-        InClusterConfig(account, HERE)
+        in_cluster_config(account, HERE)

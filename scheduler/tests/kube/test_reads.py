@@ -4,8 +4,8 @@ import gzip
 import socket
 
 import pytest
-from kubernetes.aio.client.configuration import Configuration
 
+from gpu_scheduler.kube.config.client_config import ClientConfig
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.client import ApiClient, Method, NoResponseError
 from gpu_scheduler.kube.http.connection import HttpReply
@@ -94,7 +94,7 @@ async def test_calls_accept_compression_and_watches_do_not() -> None:
         await connection.send(HEAD + END if "watch" in heads[-1] else in_chunks(GZIP, gzip.compress(TEXT), 2**12))
 
     async with serving(script) as peer:
-        api = ApiClient(Configuration(host=peer.url), reload=ConfigLoader("nowhere"))
+        api = ApiClient(ClientConfig(peer.url), reload=ConfigLoader("nowhere"))
         response = await api.call("GET", "/pods")
         async with api.stream("/pods", query={"watch": "true"}, limit=3, idle_limit=3) as (_, chunks):
             assert [piece async for piece in chunks] == []
@@ -214,7 +214,7 @@ async def test_only_reads_are_repeated(method: Method) -> None:
         await connection.head()
 
     async with serving(script) as peer:
-        api = ApiClient(Configuration(host=peer.url), reload=ConfigLoader("nowhere"))
+        api = ApiClient(ClientConfig(peer.url), reload=ConfigLoader("nowhere"))
         assert (await api.call(method, "/pods")).status == 201
         if method == "GET":
             assert (await api.call(method, "/pods")).status == 201

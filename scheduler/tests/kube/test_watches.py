@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from kubernetes.aio.client.configuration import Configuration
 
+from gpu_scheduler.kube.config.client_config import ClientConfig
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http import client as module
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError
@@ -30,7 +30,7 @@ QUERY = {"watch": "true", "fieldSelector": "spec.x=a&b"}
 async def serving_client(script: Script) -> AsyncIterator[tuple[Peer, ApiClient]]:
     """Yield a server that runs a script, and an ApiClient that is connected to it."""
     async with serving(script) as peer:
-        api = ApiClient(Configuration(host=peer.url), reload=ConfigLoader("nowhere"))
+        api = ApiClient(ClientConfig(peer.url), reload=ConfigLoader("nowhere"))
         try:
             yield peer, api
         finally:
@@ -69,7 +69,7 @@ async def test_the_host_header_has_no_user_and_password() -> None:
         await connection.send(HEAD + END)
 
     async with serving(script) as peer:
-        api = ApiClient(Configuration(host=peer.url.replace("//", "//me:secret@")), reload=ConfigLoader("nowhere"))
+        api = ApiClient(ClientConfig(peer.url.replace("//", "//me:secret@")), reload=ConfigLoader("nowhere"))
         await read_watch(api)
         await api.close()
 
@@ -166,7 +166,7 @@ async def test_a_watch_of_an_unreachable_server_times_out_like_a_call(monkeypatc
         received.append(await connection.read_rest())
 
     async with serving(script) as peer:
-        api = ApiClient(Configuration(host=peer.url.replace("http", "https")), reload=ConfigLoader("nowhere"))
+        api = ApiClient(ClientConfig(peer.url.replace("http", "https")), reload=ConfigLoader("nowhere"))
         began = time.monotonic()
         with pytest.raises(NoResponseError, match=f"^watch {PATH}: TimeoutError$"):
             await read_watch(api, limit=60, idle_limit=60)

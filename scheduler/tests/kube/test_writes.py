@@ -4,12 +4,10 @@ import asyncio
 import gc
 import ssl
 from base64 import b64encode
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from kubernetes.aio.client.configuration import Configuration
 
 from gpu_scheduler.kube.config.client_config import ClientConfig, ClientConfigError
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
@@ -32,17 +30,12 @@ class Rotating(ConfigLoader):
         return self._configurations.pop(0)
 
 
-def configured(url: str, folder: Path, **others: Any) -> Configuration:
+def configured(url: str, **others: Any) -> ClientConfig:
     """Return a configuration for the server of these tests."""
-    made = Configuration(host=url)
-    authority().cert_pem.write_to_path(str(folder / "ca.crt"))
-    made.ssl_ca_cert = str(folder / "ca.crt")
-    for name, value in others.items():
-        setattr(made, name, value)
-    return made
+    return ClientConfig(url, authorities=authority().cert_pem.bytes().decode(), **others)
 
 
-async def test_a_query_is_encoded_and_the_gateways_path_comes_first(tmp_path: Path) -> None:
+async def test_a_query_is_encoded_and_the_gateways_path_comes_first() -> None:
     """As in reads. A gateway for several clusters selects the cluster by its path."""
     requests = []
 
@@ -51,7 +44,7 @@ async def test_a_query_is_encoded_and_the_gateways_path_comes_first(tmp_path: Pa
         await connection.send(CREATED)
 
     async with serving(script) as peer:
-        api = ApiClient(configured(peer.url + "/k8s/clusters/c-1", tmp_path), reload=Rotating())
+        api = ApiClient(configured(peer.url + "/k8s/clusters/c-1"), reload=Rotating())
         query = {"fieldManager": "gpu scheduler&co", "force": "true"}
         answer = await api.call("PATCH", "/api/v1/pods/a%2Fb", query=query, body=b"[]", content_type="x/y")
         await api.close()
@@ -64,7 +57,7 @@ async def test_a_query_is_encoded_and_the_gateways_path_comes_first(tmp_path: Pa
     assert body == b"[]"
 
 
-async def test_an_unsent_request_differs_from_an_unanswered_one(tmp_path: Path) -> None:
+async def test_an_unsent_request_differs_from_an_unanswered_one() -> None:
     """The current leader may repeat an unsent request. The result of an unanswered one is unknown."""
 
     async def script(connection: ServerConnection) -> None:
@@ -75,7 +68,7 @@ async def test_an_unsent_request_differs_from_an_unanswered_one(tmp_path: Path) 
 
     gate = [True]
     async with serving(script, "https") as peer:
-        api = ApiClient(configured(peer.url, tmp_path), reload=Rotating())
+        api = ApiClient(configured(peer.url), reload=Rotating())
         with pytest.raises(NoResponseError, match="guard no longer allows") as raised:
             await api.call("POST", "/bind", body=bytes(LARGE), guard=lambda: gate[-1])
         with pytest.raises(NotSentError, match=r"^POST /bind: .*guard no longer allows"):
@@ -85,14 +78,13 @@ async def test_an_unsent_request_differs_from_an_unanswered_one(tmp_path: Path) 
     assert not isinstance(raised.value, NotSentError)
 
 
-def client_certificate(folder: Path, name: str) -> dict[str, str]:
-    """Return a client certificate with this name, as settings of a configuration."""
-    pair, file = authority().issue_cert(name), str(folder / f"{name}.pem")
-    pair.private_key_and_cert_chain_pem.write_to_path(file)
-    return {"cert_file": file, "key_file": file}
+def client_certificate(name: str) -> tuple[bytes, bytes]:
+    """Return a client certificate with this name, and its key."""
+    pair = authority().issue_cert(name)
+    return pair.cert_chain_pems[0].bytes(), pair.private_key_pem.bytes()
 
 
-async def test_a_changed_client_certificate_is_used(tmp_path: Path) -> None:
+async def test_a_changed_client_certificate_is_used() -> None:
     """The kept connections were opened with the certificate that is refused now."""
     seen: list[str] = []
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -108,7 +100,7 @@ async def test_a_changed_client_certificate_is_used(tmp_path: Path) -> None:
             seen.append(name)
 
     async with serving(script, "https", tls=tls) as peer:
-        old, new = (configured(peer.url, tmp_path, **client_certificate(tmp_path, name)) for name in ("old", "new"))
+        old, new = (configured(peer.url, certificate=client_certificate(name)) for name in ("old", "new"))
         api = ApiClient(old, reload=Rotating(new))
         statuses = [(await api.call("POST", "/x", body=b"{}")).status for _ in range(3)]
         await until(lambda: peer.open == 1)
@@ -118,7 +110,7 @@ async def test_a_changed_client_certificate_is_used(tmp_path: Path) -> None:
     assert seen == ["old", "old", "new", "new"]
 
 
-async def test_unusable_new_credentials_change_nothing(tmp_path: Path) -> None:
+async def test_unusable_new_credentials_change_nothing() -> None:
     """The caller gets the reason for the missing response. Later writes use the old credentials."""
     replies = iter((REFUSED,))
 
@@ -128,18 +120,18 @@ async def test_unusable_new_credentials_change_nothing(tmp_path: Path) -> None:
             await connection.send(next(replies, CREATED))
 
     async with serving(script) as peer:
-        nowhere = configured(peer.url, tmp_path, proxy="https://proxy")
-        api = ApiClient(configured(peer.url, tmp_path), reload=Rotating(nowhere))
+        nowhere = configured(peer.url, proxy="https://proxy")
+        api = ApiClient(configured(peer.url), reload=Rotating(nowhere))
         with pytest.raises(NoResponseError, match=r"cannot read credentials again: cannot connect to https://proxy"):
             await api.call("POST", "/x", body=b"{}")
         assert (await api.call("POST", "/x", body=b"{}")).status == 201
         await api.close()
 
 
-async def test_an_unusable_proxy_is_reported_in_one_sentence(tmp_path: Path) -> None:
+async def test_an_unusable_proxy_is_reported_in_one_sentence() -> None:
     """The sentence has the remedy, and no connection is left open."""
     with pytest.raises(ClientConfigError, match=r"^cannot connect to https://proxy: .*example: http://proxy:3128"):
-        ApiClient(configured("https://api", tmp_path, proxy="https://proxy"), reload=Rotating())
+        ApiClient(configured("https://api", proxy="https://proxy"), reload=Rotating())
     gc.collect()
 
 
@@ -152,8 +144,8 @@ async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         writer.close()
 
 
-async def test_a_proxy_tunnels_tls(tmp_path: Path) -> None:
-    """The proxy gets target, credentials and configured headers. TLS ends at the API server."""
+async def test_a_proxy_tunnels_tls() -> None:
+    """The proxy gets target and credentials. TLS ends at the API server."""
     requests = []
 
     async def proxy(connection: ServerConnection) -> None:
@@ -165,7 +157,7 @@ async def test_a_proxy_tunnels_tls(tmp_path: Path) -> None:
     async with serving(answer_all, "https", tls=server_context("api.internal")) as peer, serving(proxy) as between:
         proxy_url = between.url.replace("//", "//me%40home:p%3Ass@")
         url = peer.url.replace("127.0.0.1", "api.internal")
-        api = ApiClient(configured(url, tmp_path, proxy=proxy_url, proxy_headers={"X-Team": "ml"}), reload=Rotating())
+        api = ApiClient(configured(url, proxy=proxy_url), reload=Rotating())
         statuses = [(await api.call("POST", "/x", body=b"{}")).status for _ in range(2)]
         await api.close()
 
@@ -173,7 +165,7 @@ async def test_a_proxy_tunnels_tls(tmp_path: Path) -> None:
     credentials = b64encode(b"me@home:p:ss").decode()
     assert statuses == [201, 201]
     assert requests == [
-        f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nX-Team: ml\r\nProxy-Authorization: Basic {credentials}\r\n\r\n"
+        f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Basic {credentials}\r\n\r\n"
     ]
 
 
@@ -190,7 +182,7 @@ async def test_a_proxy_tunnels_tls(tmp_path: Path) -> None:
     ],
     ids=["authentication required", "unavailable", "no HTTP", "cut"],
 )
-async def test_a_proxys_refusal_is_reported_unchanged(tmp_path: Path, raw: bytes, why: str) -> None:
+async def test_a_proxys_refusal_is_reported_unchanged(raw: bytes, why: str) -> None:
     """An IPv6 address has brackets in the request to the proxy."""
     requests = []
 
@@ -199,7 +191,7 @@ async def test_a_proxys_refusal_is_reported_unchanged(tmp_path: Path, raw: bytes
         await connection.send(raw)
 
     async with serving(proxy) as between:
-        api = ApiClient(configured("https://[fd00::1]", tmp_path, proxy=between.url), reload=Rotating())
+        api = ApiClient(configured("https://[fd00::1]", proxy=between.url), reload=Rotating())
         with pytest.raises(NoResponseError, match=f"^POST /x: the proxy {why}"):
             await api.call("POST", "/x", body=b"{}")
         await api.close()

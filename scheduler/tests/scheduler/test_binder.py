@@ -3,11 +3,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
-from kubernetes.aio.client.configuration import Configuration
 
 from gpu_scheduler.core.decision import BY_MAP, Bind
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.kube.config.client_config import ClientConfig
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.kube.lists import USUAL_OBJECT
@@ -107,7 +107,7 @@ async def test_a_binding_waits_three_seconds_for_its_answer(monkeypatch: pytest.
         await asyncio.Event().wait()
 
     monkeypatch.setattr(ApiClient, "_ask", silence)
-    api = ApiClient(Configuration(host="http://nowhere"), reload=ConfigLoader("nowhere"))
+    api = ApiClient(ClientConfig("http://nowhere"), reload=ConfigLoader("nowhere"))
 
     assert isinstance(await binder(api).bind(BIND), Unknown)
     assert waits == ["POST", "GET"]
@@ -136,13 +136,13 @@ async def test_nothing_is_written_outside_the_leaders_window() -> None:
 async def test_a_fence_that_closes_while_the_request_is_prepared_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening a connection takes time, and a process may be paused meanwhile. Only the check at the write counts."""
     async with connected() as (server, api):
-        gate, healthy = Gate(), api._headers
+        gate, healthy = Gate(), api._valid
 
-        async def slow(*asked: str) -> str:
+        async def slow() -> ClientConfig:
             gate.open = False
-            return await healthy(*asked)
+            return await healthy()
 
-        monkeypatch.setattr(api, "_headers", slow)
+        monkeypatch.setattr(api, "_valid", slow)
         result = await binder(api, gate).bind(BIND)
 
         assert isinstance(result, NotSent)

@@ -1,4 +1,4 @@
 """Client configuration: address and credentials of a cluster.
 
-LAW: kubeconfig is the one module that imports the Kubernetes client.
+LAW: a kubeconfig means here what it means to kubectl; what we cannot do as kubectl does is refused with a sentence.
 """

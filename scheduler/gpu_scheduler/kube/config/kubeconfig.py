@@ -1,22 +1,22 @@
-"""Finds the cluster of this process: by a kubeconfig, or by the service account of its pod.
-
-Only this module imports the Kubernetes client, and only where a kubeconfig is read: the import costs 32 MB and 0.27 s
-of CPU. A process inside the cluster reads no kubeconfig, so it never pays for the client.
-"""
+"""Finds the cluster of this process: by a kubeconfig, or by the service account of its pod."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.config.client_config import ClientConfigError
-from gpu_scheduler.kube.config.in_cluster import InClusterConfig
+from gpu_scheduler.kube.config.in_cluster import in_cluster_config
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeVar
+
     from gpu_scheduler.kube.config.client_config import ClientConfig
+    from gpu_scheduler.kube.config.kubeconfig_file import Merged
+
+    Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class ConfigLoader:
         """Return a newly read configuration; raise ClientConfigError, whose text says what is missing."""
         try:
             if self._kubeconfig is None:
-                return InClusterConfig()
+                return in_cluster_config()
             found = await read_kubeconfig(self._kubeconfig, self.context or None)
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, ValueError) as error:
             where = "a service account" if self._kubeconfig is None else f"kubeconfig {self._kubeconfig}"
             raise ClientConfigError(
                 f"cannot reach a cluster through {where}: {error} "
@@ -56,32 +56,32 @@ class ConfigLoader:
 
 async def read_kubeconfig(paths: str, context: str | None) -> Kubeconfig:
     """Read one file, or several as KUBECONFIG lists them; raise ValueError or OSError if they cannot be used."""
-    if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):  # noqa: ASYNC240 - at start-up, nothing else runs yet
-        raise FileNotFoundError("no such file")
-    import yaml  # noqa: PLC0415 - with the client
-    from kubernetes.aio.client.configuration import Configuration  # noqa: PLC0415 - 32 MB that no pod needs
-    from kubernetes.aio.config import ConfigException  # noqa: PLC0415 - likewise
-    from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger  # noqa: PLC0415 - likewise
+    # No pod needs these two.
+    from gpu_scheduler.kube.config.credentials import authenticated, server  # noqa: PLC0415
+    from gpu_scheduler.kube.config.kubeconfig_file import merged  # noqa: PLC0415
 
-    configuration = Configuration()
-    try:
-        merged = KubeConfigMerger(paths)  # type: ignore[no-untyped-call]
-        chosen = _chosen(context, merged)
-        loader = KubeConfigLoader(  # type: ignore[no-untyped-call]
-            config_dict=merged.config, active_context=chosen, config_base_path=None
-        )
-        await loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-    except (ConfigException, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
-    return Kubeconfig(configuration, chosen, loader.current_context["context"].get("namespace") or "default")
+    files = merged(paths)
+    name = _chosen(context, files)
+    chosen = files.contexts[name]
+    cluster = _named(files.clusters, chosen.cluster, f"context {quote(name)} names cluster")
+    access = server(cluster)
+    if chosen.user:
+        user = _named(files.users, chosen.user, f"context {quote(name)} names user")
+        access = await authenticated(access, user, cluster)
+    return Kubeconfig(access, name, chosen.namespace or "default")
 
 
-def _chosen(context: str | None, merged: Any) -> str:
-    """Return `context`, else the current context of the first file that sets one, as kubectl does."""
-    known = [each["name"] for each in merged.config.value["contexts"]]
-    current = (merged.config_files[path].get("current-context") for path in merged.paths)
-    chosen = context or next(filter(None, current), None)
-    if chosen not in known:
-        what = "names no current context" if chosen is None else f"has no context {quote(chosen)}"
-        raise ValueError(f"it {what}; it knows {', '.join(known) or 'none'}")
-    return str(chosen)
+def _chosen(context: str | None, files: Merged) -> str:
+    """Return `context`, else the current context."""
+    chosen = context or files.current
+    if not chosen or chosen not in files.contexts:
+        what = f"has no context {quote(chosen)}" if chosen else "names no current context"
+        raise ValueError(f"it {what}; it knows {', '.join(files.contexts) or 'none'}")
+    return chosen
+
+
+def _named(parts: Mapping[str, Part], name: str | None, what: str) -> Part:
+    found = parts.get(name or "")
+    if found is None:
+        raise ValueError(f"{what} {quote(name or '')}, which it does not have")
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
@@ -24,6 +24,7 @@ from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.meta import Status
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from gpu_scheduler.kube.config.client_config import ClientConfig
@@ -102,7 +103,7 @@ class ApiClient:
         self._guarded_limit = lease_gap * _USED_GAP
         self._configuration = configuration
         self._reload = reload
-        self._reloading = asyncio.Lock()
+        self._reloading: asyncio.Task[ClientConfigError | None] | None = None
         self._tls = tls_of(configuration)
         self._proxy = proxy_of(configuration.host)
         self._connections = self._connections_to(configuration)
@@ -112,7 +113,7 @@ class ApiClient:
     @property
     def host(self) -> str:
         """The API server's base address."""
-        return str(self._configuration.host)
+        return self._configuration.host
 
     @property
     def context(self) -> str:
@@ -136,7 +137,7 @@ class ApiClient:
 
     async def identity(self) -> dict[str, str]:
         """Return the headers that say who asks, for the same client."""
-        token = await self._token()
+        token = (await self._valid()).authorization()
         return {"User-Agent": self._user_agent, **({"Authorization": token} if token else {})}
 
     async def close(self) -> None:
@@ -205,9 +206,9 @@ class ApiClient:
     ) -> HttpReply:
         """Send the request. After a 401 the API server did nothing: reload credentials and, unguarded, send again."""
         for last in (False, True):
-            configuration = self._configuration
+            configuration = await self._valid()
             # A watch does not ask for gzip: the server could delay an event to compress it with later ones.
-            headers = await self._headers(content_type, "Accept-Encoding: gzip\r\n")
+            headers = self._headers(configuration, content_type, "Accept-Encoding: gzip\r\n")
             request = self._request(method, path, query, headers, body)
             reply = await self._connections.ask(request, guard, most=most, idempotent=method == "GET")
             refused = reply.status == UNAUTHORIZED and not last
@@ -223,12 +224,12 @@ class ApiClient:
     ) -> AsyncIterator[tuple[HttpReply, WatchStream]]:
         """Open the watch; after a 401, open it once more with reloaded credentials."""
         for last in (False, True):
-            configuration = self._configuration
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(CALL_TIMEOUT):
+                    configuration = await self._valid()
                     stream = await stack.enter_async_context(self._connections.stream(pause))
                 async with asyncio.timeout(idle_limit):
-                    headers = await self._headers(JSON)
+                    headers = self._headers(configuration, JSON)
                     reply = await stream.begin(self._request("GET", path, query, headers))
                 if reply.status != UNAUTHORIZED or last:
                     self._streams.add(stream)
@@ -251,42 +252,54 @@ class ApiClient:
         head = f"{method} {self._base}{target} HTTP/1.1\r\n{self._named}{headers}{length}\r\n".encode()
         return head if body is None else head + body
 
-    async def _headers(self, content_type: str, more: str = "") -> str:
+    def _headers(self, configuration: ClientConfig, content_type: str, more: str = "") -> str:
         """Return the lines that every request has, then `more`."""
-        token = await self._token()
+        token = configuration.authorization()
         who = f"Authorization: {token}\r\n" if token else ""
         return f"Accept: {JSON}\r\nContent-Type: {content_type}\r\nUser-Agent: {self._user_agent}\r\n{who}{more}"
 
-    async def _token(self) -> str | None:
-        """Return the value of the Authorization header, or None."""
-        return await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+    async def _valid(self) -> ClientConfig:
+        """Return the configuration; read it again first if its credentials have expired."""
+        configuration = self._configuration
+        if time.time() >= configuration.expires:
+            await self._reload_credentials(configuration)
+        return self._configuration
 
     async def _reload_credentials(self, refused: ClientConfig) -> None:
         """Read token, certificates and CA again; calls that are refused at the same time share one reload."""
-        async with self._reloading:
-            if self._configuration is not refused:
-                return
+        if self._configuration is not refused:
+            return
+        if self._reloading is None:
+            self._reloading = asyncio.create_task(self._replace_credentials())
+        # A plugin may take longer than this call may: it goes on, and a later call finds what it printed.
+        error = await asyncio.shield(self._reloading)
+        if error is not None:
+            raise NoResponseError(f"cannot read credentials again: {error}") from error
+
+    async def _replace_credentials(self) -> ClientConfigError | None:
+        """Use newly read credentials; return why they cannot be used."""
+        if time.time() >= self._configuration.expires:
+            log.info("Our credentials have expired: reading them again", extra={"host": self.host})
+        else:
             log.warning("The API server refused our credentials: reading them again", extra={"host": self.host})
-            try:
-                fresh = await self._reload()
-                trust(self._tls, fresh)
-                connections = self._connections_to(fresh)
-            except (ClientConfigError, OSError, ssl.SSLError) as error:
-                raise NoResponseError(f"cannot read credentials again: {error}") from error
-            self._configuration = fresh
-            # Open connections used the client certificate that was refused.
-            self._connections.close()
-            self._connections = connections
+        try:
+            fresh = await self._reload()
+            trust(self._tls, fresh)
+            connections = self._connections_to(fresh)
+        except ClientConfigError as error:
+            return error
+        finally:
+            self._reloading = None
+        self._configuration = fresh
+        # Open connections used the client certificate that was refused.
+        self._connections.close()
+        self._connections = connections
+        return None
 
     def _connections_to(self, configuration: ClientConfig) -> ConnectionPool:
         """Return a pool of connections; raise ClientConfigError if host or proxy cannot be used."""
         try:
-            route = Route(
-                configuration.host,
-                configuration.tls_server_name,
-                configuration.proxy or self._proxy,
-                configuration.proxy_headers,
-            )
+            route = Route(configuration.host, configuration.server_name, configuration.proxy or self._proxy)
             unacknowledged = min(UNACKNOWLEDGED, self._guarded_limit)
             connections = ConnectionPool(route, self._tls, CONNECTIONS, unacknowledged)
         except ValueError as error:

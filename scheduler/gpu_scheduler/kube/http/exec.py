@@ -94,7 +94,6 @@ class Executor:
                     ssl=self._api.tls,
                     server_hostname=route.server_name,
                     proxy=route.proxy,
-                    proxy_headers=route.proxy_headers,
                     timeout=ClientWSTimeout(ws_close=_CLOSING),
                     max_msg_size=most + 1,
                 ) as socket,

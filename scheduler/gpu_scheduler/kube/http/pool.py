@@ -20,7 +20,7 @@ from gpu_scheduler.kube.http.connection import Connection
 from gpu_scheduler.kube.http.watch_stream import WatchStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
     from urllib.parse import SplitResult
 
     from aiohappyeyeballs import AddrInfoType
@@ -48,7 +48,6 @@ class Route:
     server_name: str | None = None
     """The name in the server's certificate, if it is not the host."""
     proxy: str | None = None
-    proxy_headers: Mapping[str, str] | None = None
 
 
 class ConnectionPool:
@@ -66,7 +65,6 @@ class ConnectionPool:
         self._name = route.server_name or self._address.hostname
         must = "a proxy must speak HTTP (example: http://proxy:3128)"
         self._proxy = _address(route.proxy, ("http",), must) if route.proxy else None
-        self._proxy_headers = route.proxy_headers or {}
         self._slots = asyncio.Semaphore(limit)
         self._new_socket = partial(dropping_socket, seconds=unacknowledged)
         # A stack: the last connection returned is used first, so that surplus connections stay unused and are closed.
@@ -173,7 +171,7 @@ class ConnectionPool:
         """Open a tunnel through the proxy with CONNECT."""
         loop, name, port = asyncio.get_running_loop(), f"{self._address.hostname}", _port(self._address)
         target = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-        headers = {"Host": target, **self._proxy_headers}
+        headers = {"Host": target}
         if proxy.username:
             word = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
             headers["Proxy-Authorization"] = f"Basic {b64encode(word.encode()).decode()}"

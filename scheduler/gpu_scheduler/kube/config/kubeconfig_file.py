@@ -1,0 +1,164 @@
+"""What kubeconfig files say, merged as kubectl merges them: each name and each value is that of the first file with it.
+
+This and its neighbours are our own code because a verb of the command line may take 0.4 s of CPU: to import
+kubernetes.aio took 0.36 s and 37 MB; all of this takes 0.03 s and 3 MB.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from gpu_scheduler.kube.config.files import content_of
+
+
+class _Part(msgspec.Struct, rename="kebab"):
+    """Base of a kubeconfig's parts. The file may leave out every value, or set it to null."""
+
+
+class Extension(_Part):
+    """A value of another program's."""
+
+    name: str | None = None
+    extension: Any = None
+
+
+class Cluster(_Part):
+    """The way to an API server."""
+
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    disable_compression: bool | None = None
+    extensions: list[Extension] | None = None
+
+
+class Variable(_Part):
+    """A variable of a plugin's environment."""
+
+    name: str
+    value: str | None = None
+
+
+class Plugin(_Part, rename="camel"):
+    """A program that prints credentials."""
+
+    command: str
+    api_version: str
+    args: list[str] | None = None
+    env: list[Variable] | None = None
+    remedy: str | None = msgspec.field(default=None, name="installHint")
+    interactive_mode: str | None = None
+    provide_cluster_info: bool | None = None
+
+
+class User(_Part):
+    """Credentials, or the program that prints them."""
+
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    username: str | None = None
+    password: str | None = None
+    exec: Plugin | None = None
+    auth_provider: Any = None
+    impersonated: str | None = msgspec.field(default=None, name="as")
+    as_uid: str | None = None
+    as_groups: list[str] | None = None
+    as_user_extra: Any = None
+
+
+class Context(_Part):
+    """A user of a cluster, by their names."""
+
+    cluster: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+
+
+class _NamedCluster(_Part):
+    name: str | None = None
+    cluster: Cluster | None = None
+
+
+class _NamedUser(_Part):
+    name: str | None = None
+    user: User | None = None
+
+
+class _NamedContext(_Part):
+    name: str | None = None
+    context: Context | None = None
+
+
+class _File(_Part):
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
+    current_context: str | None = None
+
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Located(Generic[_Found]):
+    """A part, and the folder of its file: relative paths start there."""
+
+    part: _Found
+    folder: Path
+
+
+@dataclass(slots=True)
+class Merged:
+    """Every file's parts by name."""
+
+    clusters: dict[str, Located[Cluster]] = field(default_factory=dict)
+    users: dict[str, Located[User]] = field(default_factory=dict)
+    contexts: dict[str, Context] = field(default_factory=dict)
+    current: str | None = None
+
+
+def merged(paths: str) -> Merged:
+    """Read one file, or several as KUBECONFIG lists them; raise ValueError or OSError if they cannot be used."""
+    found, any_file = Merged(), False
+    for path in filter(None, paths.split(os.pathsep)):
+        file = Path(path).expanduser()
+        try:
+            content = content_of(file)
+        except FileNotFoundError:
+            continue
+        any_file = True
+        parsed, folder = _parsed(file, content), file.absolute().parent
+        for cluster in parsed.clusters or ():
+            found.clusters.setdefault(cluster.name or "", Located(cluster.cluster or Cluster(), folder))
+        for user in parsed.users or ():
+            found.users.setdefault(user.name or "", Located(user.user or User(), folder))
+        for context in parsed.contexts or ():
+            found.contexts.setdefault(context.name or "", context.context or Context())
+        found.current = found.current or parsed.current_context
+    if not any_file:
+        raise FileNotFoundError("no such file")
+    return found
+
+
+def _parsed(file: Path, content: bytes) -> _File:
+    import yaml  # noqa: PLC0415 - 12 ms that no pod needs
+
+    try:
+        # The loader in C is ten times as fast, and not in every build of the library.
+        loaded = yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        return msgspec.convert({} if loaded is None else loaded, _File)
+    # A scalar whose tag does not fit it ends the library's constructors in other ways than a YAMLError.
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{' '.join(str(error).split())} (in {file})") from error
