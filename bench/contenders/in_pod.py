@@ -1,7 +1,7 @@
 """Runs a program as in a pod, with its service account in the folder that the variable ACCOUNT names.
 
 `python -m bench.contenders.in_pod` runs the module that the variable PROGRAM names. In a pod the folder of the service
-account is fixed; a kubeconfig instead would cost 10 MB and a third of a second, which a pod does not need.
+account is fixed; a kubeconfig instead would cost 3 MB, which a pod does not need.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The commands, their order in `--help`, and the console scripts.
 
-A command imports what it needs when it runs, so that `--version` and the webhook do not load the Kubernetes client.
+A command imports what it needs when it runs, so that `--version` and `--help` do not load what reaches a cluster.
 """
 
 from __future__ import annotations

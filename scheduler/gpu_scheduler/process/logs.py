@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pythonjsonlogger.core import LogData
 
 # Libraries that log ordinary events at INFO.
-_QUIET: Final = ("aiohttp", "asyncio", "kubernetes")
+_QUIET: Final = ("aiohttp", "asyncio")
 # ANSI colour codes.
 _GREEN: Final = 32
 _COLOURS: Final = {"WARNING": 33, "ERROR": 31, "CRITICAL": 31}
