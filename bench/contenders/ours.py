@@ -33,7 +33,10 @@ _STANDBY: Final = "gpu-scheduler-1"
 
 
 def as_shipped(role: str = "scheduler", name: str = _LEADER) -> tuple[list[str], dict[str, str]]:
-    """Return arguments and environment of a pod of the role's Deployment, with the role's defaults."""
+    """Return arguments and environment of a pod of the role's Deployment, with the role's defaults.
+
+    The ports are left out: on this host each process listens on ports of its own.
+    """
     (body,) = (each for each in rendered(role, "deployment", values_of(role)) if each["kind"] == "Deployment")
     (container,) = body["spec"]["template"]["spec"]["containers"]
     # Values that a pod reads from its own fields: its namespace and its name.
@@ -41,6 +44,7 @@ def as_shipped(role: str = "scheduler", name: str = _LEADER) -> tuple[list[str],
     env = {
         each["name"]: each["value"] if "value" in each else reported[each["valueFrom"]["fieldRef"]["fieldPath"]]
         for each in container["env"]
+        if not each["name"].endswith("_PORT")
     }
     return container["args"], env
 
