@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import durationpy
 
+from gpu_scheduler.certificate_days import CA_DAYS, RENEW_DAYS, SERVING_DAYS
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.names import MONITOR, SCHEDULER_NAME, SYSTEM_NAMESPACE, WEBHOOK
 
@@ -258,10 +259,10 @@ class RenewerSettings(CommonSettings):
         _name, WEBHOOK, "must be the Service whose names the certificate is made for", "gpu-scheduler-webhook"
     )
     serving_days: int = setting(
-        _days, 365, "must be a number of days, 1 to 3650: how long a new certificate is valid", "365"
+        _days, SERVING_DAYS, "must be a number of days, 1 to 3650: how long a new certificate is valid", "365"
     )
     renew_days: int = setting(
-        _days, 30, "must be a number of days, 1 to 3650: a certificate with fewer days left is renewed", "30"
+        _days, RENEW_DAYS, "must be a number of days, 1 to 3650: a certificate with fewer days left is renewed", "30"
     )
 
     def problems(self) -> Iterator[str]:
@@ -277,7 +278,7 @@ class RenewerSettings(CommonSettings):
 class IssuerSettings(RenewerSettings):
     """Settings of `gpu-scheduler issue`."""
 
-    ca_days: int = setting(_days, 3650, "must be a number of days, 1 to 3650: how long a new CA is valid", "3650")
+    ca_days: int = setting(_days, CA_DAYS, "must be a number of days, 1 to 3650: how long a new CA is valid", "3650")
     # An installer may apply the registrations after the Job that writes the CA into them.
     registration_timeout: float = setting(_seconds, 120, _DURATION_RULE, "2m")
 
