@@ -5,12 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
+import click
 import msgspec
-import typer
 
-from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError, print_error, run_command
+from gpu_scheduler.cli.options import (
+    INTERRUPTED,
+    PATH,
+    SETTINGS,
+    FailedError,
+    Options,
+    Output,
+    RefusedInputError,
+    command,
+    run_command,
+)
 from gpu_scheduler.cli.output import Column, Listing, PrintedTable, render
 from simulator.invariants.checker import BrokenError
 from simulator.plan import EPISODE
@@ -25,38 +35,38 @@ if TYPE_CHECKING:
 NAME: Final = "python -m simulator"
 STEPS: Final = 10_000
 MOST_RECORDED: Final = 1000
-INTERRUPTED: Final = 130
-"""The exit code of shells for Ctrl-C."""
 _EACH: Final = 10.0
 """Seconds between two lines of progress."""
 
 
-def simulate(  # noqa: PLR0913, PLR0917 - each is an option
-    seed: Annotated[int, typer.Option(min=0, metavar="SEED", help="Another number is another run.")] = 1,
-    steps: Annotated[
-        int, typer.Option(min=1, metavar="STEPS", help="How many things happen, faults included.")
-    ] = STEPS,
-    after: Annotated[
-        int, typer.Option(min=0, metavar="STEPS", help="Go on after so many of them: what an interrupted run has done.")
-    ] = 0,
-    jobs: Annotated[
-        int,
-        typer.Option(min=1, metavar="JOBS", help="Processes at once; the result is the same, whatever their number."),
-    ] = 1,
-    trace: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="No faults, one change at a time: write each, and what is decided after it."),
-    ] = None,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="What is printed.", case_sensitive=False)
-    ] = Output.TABLE,
-) -> None:
+@click.option("--seed", type=click.IntRange(min=0), metavar="SEED", help="Another number is another run.")
+@click.option("--steps", type=click.IntRange(min=1), metavar="STEPS", help="How many things happen, faults included.")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="STEPS",
+    help="Go on after so many of them: what an interrupted run has done.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="JOBS",
+    help="Processes at once; the result is the same, whatever their number.",
+)
+@click.option(
+    "--trace",
+    type=PATH,
+    metavar="FILE",
+    help="No faults, one change at a time: write each, and what is decided after it.",
+)
+@click.option(
+    "--output", "-o", type=click.Choice(list(map(str, Output)), case_sensitive=False), help="What is printed."
+)
+def simulate(  # noqa: PLR0913 - each is an option
+    *, seed: int = 1, steps: int = STEPS, after: int = 0, jobs: int = 1, trace: str | None, output: str = Output.TABLE
+) -> int:
     """Run the scheduler against every fault we know, without a cluster and in virtual time."""
-    try:
-        code = _soak(seed, steps, after, jobs, output) if trace is None else _record(seed, steps, trace)
-    except FailedError as error:
-        code = print_error(error)
-    raise typer.Exit(code)
+    return _soak(seed, steps, after, jobs, Output(output)) if trace is None else _record(seed, steps, trace)
 
 
 def _soak(seed: int, steps: int, after: int, jobs: int, output: Output) -> int:
@@ -162,13 +172,8 @@ def _say(text: str) -> None:
 
 def main() -> NoReturn:
     """Run the command."""
-    app = typer.Typer(
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.command()(simulate)
+    app = command(simulate)
+    app.context_settings.update(SETTINGS)
     run_command(app, NAME)
 
 

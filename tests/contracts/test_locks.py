@@ -30,7 +30,7 @@ aiosignal==1.4.0 \\
     #   aiohttp
 colorama==0.4.6 ; sys_platform == 'win32' \\
     --hash=sha256:08695f5cb7ed6e0531a20572697297273c47b8cae5a63ffc6d6ed5c201be6e44
-    # via typer
+    # via pytest
 """
 # What pip-audit prints, by the name of the package; "" is its standard error.
 KNOWN: Final[dict[str, object]] = {"vulns": []}
@@ -78,7 +78,7 @@ def test_a_pin_has_its_marker_and_what_requires_it() -> None:
     aiosignal, colorama = read_lock(LOCK)
 
     assert aiosignal == Pin("aiosignal", "1.4.0", "", ("gpu-scheduler", "aiohttp"))
-    assert colorama == Pin("colorama", "0.4.6", "sys_platform == 'win32'", ("typer",))
+    assert colorama == Pin("colorama", "0.4.6", "sys_platform == 'win32'", ("pytest",))
     assert [pin.installed_in({"sys_platform": "linux"}) for pin in (aiosignal, colorama)] == [True, False]
 
 

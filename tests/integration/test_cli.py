@@ -241,8 +241,7 @@ def test_names_of_what_exists_are_completed(cli: Installed, populated: Namespace
     offers(("nodes", "--context", "nowhere", "node"), ":4")
     offers(("submit", "x"), ":0")
     for shell in ("bash", "zsh", "fish"):
-        line = "gpu-scheduler nodes node1"
-        asked = {"_GPU_SCHEDULER_COMPLETE": f"complete_{shell}", "COMP_WORDS": line, "COMP_CWORD": "2"}
-        asked |= {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        asked = {"_GPU_SCHEDULER_COMPLETE": f"{shell}_complete", "COMP_WORDS": "gpu-scheduler nodes node1"}
+        asked |= {"COMP_CWORD": "node1" if shell == "fish" else "2"}
         words = ("env", *(f"{key}={text}" for key, text in asked.items()), "gpu-scheduler")
         eventually(f"{shell} offers node1", lambda words=words: "node1" in cli.run(*words))  # type: ignore[misc]

@@ -2,67 +2,42 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
-from contextlib import redirect_stdout, suppress
-from io import StringIO
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from gpu_scheduler.names import SCHEDULER_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping, Sequence
+    from collections.abc import Sequence
 
-VARIABLE: Final = f"_{SCHEDULER_NAME}_complete".replace("-", "_").upper()
-"""Environment variable in which the shell's completion function asks for words."""
-
-# Directives that kubectl reads after the words: complete file names too, or the words only.
-_FILES_TOO, _WORDS_ONLY = ":0", ":4"
-_NAME_OPTIONS: Final = frozenset({"-n", "--namespace", "--context", "--nodes"})
-_NAME_VERBS: Final = frozenset({"nodes", "health", "workloads"})
+# The environment variable in which a shell's completion script asks for words.
+_VARIABLE: Final = f"_{SCHEDULER_NAME}_complete".replace("-", "_").upper()
+# Directives that kubectl reads after the words: complete file names, or the words only.
+_FILES, _WORDS_ONLY = ":0", ":4"
 
 
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell that reads it.")],
-) -> None:
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")), help="The shell that reads it.")
+def completion(shell: str) -> None:
     """Print a shell's completion script.
 
     Bash: source <(gpu-scheduler completion bash). Zsh: the same. Fish: gpu-scheduler completion fish | source.
     """
-    from typer import completion as typers
+    from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-    script = typers.get_completion_script(  # type: ignore[attr-defined]
-        prog_name=SCHEDULER_NAME, complete_var=VARIABLE, shell=shell
-    )
+    kind = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
+    script = kind(click.get_current_context().find_root().command, {}, SCHEDULER_NAME, _VARIABLE).source()
+    # click's script for fish would cut words at commas, which those of --nodes have.
+    script = script.replace('string split ","', 'string split --max 1 ","')
     sys.stdout.write(script.strip("\n") + "\n")
 
 
-def prepare(environment: MutableMapping[str, str]) -> None:
-    """Set up typer's completion if a shell asks for words; other calls do not import it."""
-    if VARIABLE in environment:
-        from typer import completion as typers
-
-        typers.completion_init()  # type: ignore[attr-defined]
-
-
-def kubectl_words(main: Callable[[], None], words: Sequence[str]) -> str:
+def kubectl_words(app: click.Command, words: Sequence[str]) -> str:
     """Return the completions of the last of `words` for kubectl: one word per line, then a directive."""
-    given = words or [""]
-    os.environ |= {
-        VARIABLE: "complete_bash",
-        "COMP_WORDS": shlex.join((SCHEDULER_NAME, *given)),
-        "COMP_CWORD": str(len(given)),
-    }
-    with redirect_stdout(StringIO()) as output, suppress(SystemExit):
-        main()
-    found = output.getvalue().split()
-    return "\n".join([*found, _WORDS_ONLY if found or _takes_names(given) else _FILES_TOO])
+    from click.shell_completion import ShellComplete
 
-
-def _takes_names(words: Sequence[str]) -> bool:
-    """Whether the last word is a name of something in the cluster, so that no file name suits."""
-    option = words[-2] if len(words) > 1 else ""
-    return option in _NAME_OPTIONS or (words[0] in _NAME_VERBS and len(words) > 1 and not option.startswith("--"))
+    *before, last = words or [""]
+    items = ShellComplete(app, {}, SCHEDULER_NAME, _VARIABLE).get_completions(before, last)
+    plain = [item.value for item in items if item.type == "plain"]
+    return "\n".join([*plain, _WORDS_ONLY if len(plain) == len(items) else _FILES])

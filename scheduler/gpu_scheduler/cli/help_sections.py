@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from typer.core import TyperGroup
-
-if TYPE_CHECKING:
-    from typer._click import Context, HelpFormatter
+import click
 
 
-class SectionedGroup(TyperGroup):
-    """Lists the commands under the `rich_help_panel` of each, in the order of their registration.
+class SectionedGroup(click.Group):
+    """Lists its commands by section, in the order in which they were added."""
 
-    Without rich, typer itself knows no sections.
-    """
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._sections: dict[str, tuple[click.Command, ...]] = {}
 
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+    def add_section(self, title: str, *commands: click.Command) -> None:
+        """Add commands below a title."""
+        self._sections[title] = commands
+        for each in commands:
+            self.add_command(each)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """Write the commands, section by section."""
-        sections: dict[str, list[str]] = {}
-        for name in self.list_commands(ctx):
-            sections.setdefault(str(getattr(self.commands[name], "rich_help_panel", "")), []).append(name)
         widest = max(map(len, self.commands))
-        for title, names in sections.items():
-            rows = [(name.ljust(widest), _summary(self.commands[name].help or "")) for name in names]
+        for title, commands in self._sections.items():
+            rows = [((each.name or "").ljust(widest), _summary(each.help or "")) for each in commands]
             with formatter.section(title):
                 formatter.write_dl(rows)
 
 
 def _summary(text: str) -> str:
-    """Return the first paragraph of a command's help, whole: typer would cut it."""
+    """Return the first paragraph of a command's help, whole: click would cut it."""
     return " ".join(text.strip().partition("\n\n")[0].split())

@@ -6,40 +6,39 @@ shell reads as one plain word are returned.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
-
-import typer  # noqa: TC002 - typer reads the annotations
 
 from gpu_scheduler.names import SCHEDULER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import click
+
 _SECONDS: Final = 3.0
 _MOST: Final = 500
 _PLAIN: Final = re.compile(r"[\w.:/@-]+", re.ASCII)
 
 
-def namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
+def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the namespaces."""
     return _plain(_listed(ctx, "/api/v1/namespaces"), incomplete)
 
 
-def nodes(ctx: typer.Context, incomplete: str) -> list[str]:
+def nodes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the nodes."""
     return _plain(_listed(ctx, "/api/v1/nodes"), incomplete)
 
 
-def nodes_of_list(ctx: typer.Context, incomplete: str) -> list[str]:
+def nodes_of_list(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Return the nodes, each behind those that stand before the last comma."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in nodes(ctx, last)]
+    return [f"{before}{comma}{name}" for name in nodes(ctx, param, last)]
 
 
-def workloads(ctx: typer.Context, incomplete: str) -> list[str]:
+def workloads(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the pods of ours and the GPUWorkloads of the namespace."""
     from gpu_scheduler.kube.objects.agentaflow import API
 
@@ -48,7 +47,7 @@ def workloads(ctx: typer.Context, incomplete: str) -> list[str]:
     return _plain((*pods, *_listed(ctx, f"{API}{part}/gpuworkloads")), incomplete)
 
 
-def contexts(ctx: typer.Context, incomplete: str) -> list[str]:
+def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the contexts of the kubeconfig."""
     import os
     from pathlib import Path
@@ -71,8 +70,10 @@ def _plain(names: Iterable[str], incomplete: str) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)})
 
 
-def _listed(ctx: typer.Context, path: str, fields: str = "") -> list[str]:
+def _listed(ctx: click.Context, path: str, fields: str = "") -> list[str]:
     """Return the names in one page of a list, with the options that stand before the word to complete."""
+    import asyncio
+
     from gpu_scheduler.cli.options import FailedError, Options
 
     given: dict[str, Any] = {
@@ -85,6 +86,8 @@ def _listed(ctx: typer.Context, path: str, fields: str = "") -> list[str]:
 
 
 async def _names(options: Any, path: str, fields: str) -> list[str]:
+    import asyncio
+
     import msgspec
 
     from gpu_scheduler.cli.cluster import namespace_of, reached

@@ -5,16 +5,14 @@ A command imports what it needs when it runs, so that `--version` and `--help` d
 
 from __future__ import annotations
 
-import inspect
-import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Final
 
-import typer
+import click
 
-from gpu_scheduler.cli.completion import completion, kubectl_words, prepare
+from gpu_scheduler.cli.completion import completion, kubectl_words
 from gpu_scheduler.cli.help_sections import SectionedGroup
-from gpu_scheduler.cli.options import run_command, verb
+from gpu_scheduler.cli.options import PATH, SETTINGS, command, run_command, verb
 from gpu_scheduler.cli.verbs.certificates import certificates
 from gpu_scheduler.cli.verbs.describe import describe
 from gpu_scheduler.cli.verbs.doctor import doctor
@@ -32,81 +30,22 @@ from gpu_scheduler.cli.verbs.version import version
 from gpu_scheduler.cli.verbs.watch import watch
 from gpu_scheduler.names import SCHEDULER_NAME
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Kubeconfig = Annotated[
-    str | None,
-    typer.Option(help="Reach the cluster through this file; without it, through the pod's service account."),
-]
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; its current one when left out.")]
-
-
-_PROGRAMS_OF_PODS: Final = "Programs that our pods run"
-SECTIONS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
-    "Look": (status, nodes, workloads, health, describe, watch),
-    "Answers": (explain, plan, lint, doctor, verify, history, snapshot, replay),
-    "Change": (submit, strategy),
-    "Write a first version": (generate_gpu_mapping, generate_template, certificates),
-    "Help": (version, completion),
-}
-"""The verbs, by their section in `--help`."""
-_LISTINGS: Final = (nodes, workloads, health)
-
-
-def add_verbs(app: typer.Typer) -> None:
-    """Register the verbs as commands of `app`."""
-    for section, functions in SECTIONS.items():
-        for function in functions:
-            plain = not inspect.iscoroutinefunction(function)
-            command = function if plain else verb(function, lists=function in _LISTINGS)
-            app.command(function.__name__.replace("_", "-"), rich_help_panel=section)(command)
-
-
-# Rich output is off: it would cost every process 10 MB and 0.1 s.
-app = typer.Typer(
-    name=SCHEDULER_NAME,
-    cls=SectionedGroup,
-    help="Says exactly which GPU on which node each replica gets.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+_kubeconfig = click.option(
+    "--kubeconfig",
+    type=PATH,
+    help="Reach the cluster through this file; without it, through the pod's service account.",
 )
+_context = click.option("--context", help="Context of the kubeconfig; its current one when left out.")
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer hands a flag over by position
-    if wanted:
-        from gpu_scheduler.cli.own_release import own_release
-
-        version, commit = own_release()
-        typer.echo(f"{SCHEDULER_NAME} {version} (commit {commit})")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[  # noqa: FBT002 - typer makes an option of it
-        bool,
-        typer.Option("--version", help="Print version and commit.", callback=_print_version, is_eager=True),
-    ] = False,
-) -> None:
-    """Options before the command."""
-
-
-add_verbs(app)
-
-
-@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
-def run(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    leader_elect: Annotated[
-        Literal["true", "false"],
-        typer.Option(help="Elect a leader; false only if no other scheduler of these pods runs: two give GPUs twice."),
-    ] = "true",
-) -> None:
+@_kubeconfig
+@_context
+@click.option(
+    "--leader-elect",
+    type=click.Choice(("true", "false")),
+    help="Elect a leader; false only if no other scheduler of these pods runs: two give GPUs twice.",
+)
+def run(kubeconfig: str | None, context: str | None, leader_elect: str = "true") -> None:
     """Schedule pods: watch, decide, bind; one of the replicas leads."""
     from gpu_scheduler.process.lifecycle import main_loop
     from gpu_scheduler.scheduler.run import run_scheduler
@@ -116,7 +55,6 @@ def run(
     main_loop(RunSettings, lambda settings: run_scheduler(settings, kubeconfig, context, leader_elect=elects))
 
 
-@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
 def webhook() -> None:
     """Serve admission: inject the devices of pods whose placement is known, refuse pods that cannot be placed."""
     from gpu_scheduler.process.lifecycle import main_loop
@@ -126,8 +64,9 @@ def webhook() -> None:
     main_loop(WebhookSettings, run_webhook)
 
 
-@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
-def controller(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+@_kubeconfig
+@_context
+def controller(kubeconfig: str | None, context: str | None) -> None:
     """Make the pods of GPUWorkloads and write their status; one of the replicas leads."""
     from gpu_scheduler.controller.run import run_controller
     from gpu_scheduler.process.lifecycle import main_loop
@@ -136,8 +75,9 @@ def controller(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     main_loop(LeaderSettings, lambda settings: run_controller(settings, kubeconfig, context))
 
 
-@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
-def monitor(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+@_kubeconfig
+@_context
+def monitor(kubeconfig: str | None, context: str | None) -> None:
     """Publish one node's GPUs: read them, write what changed on the node, and renew its Lease."""
     from gpu_scheduler.monitor.run import run_monitor
     from gpu_scheduler.process.lifecycle import main_loop
@@ -146,8 +86,9 @@ def monitor(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     main_loop(MonitorSettings, lambda settings: run_monitor(settings, kubeconfig, context))
 
 
-@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
-def renew(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+@_kubeconfig
+@_context
+def renew(kubeconfig: str | None, context: str | None) -> None:
     """Renew the webhook's certificate if it is due, then end."""
     from gpu_scheduler.certificates.renewer import run_renewer
     from gpu_scheduler.process.lifecycle import main_loop
@@ -156,14 +97,10 @@ def renew(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
     main_loop(RenewerSettings, lambda settings: run_renewer(settings, kubeconfig, context))
 
 
-@app.command(rich_help_panel=_PROGRAMS_OF_PODS)
-def issue(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    secrets_only: Annotated[  # noqa: FBT002 - typer makes an option of it
-        bool, typer.Option("--secrets-only", help="Leave the webhook's registrations alone: there may be none yet.")
-    ] = False,
-) -> None:
+@_kubeconfig
+@_context
+@click.option("--secrets-only", is_flag=True, help="Leave the webhook's registrations alone: there may be none yet.")
+def issue(kubeconfig: str | None, context: str | None, *, secrets_only: bool) -> None:
     """Make the webhook's CA and certificate where they are missing, let the API server trust the CA, then end."""
     from gpu_scheduler.certificates.issuer import run_issuer
     from gpu_scheduler.process.lifecycle import main_loop
@@ -172,25 +109,66 @@ def issue(
     main_loop(IssuerSettings, lambda settings: run_issuer(settings, kubeconfig, context, secrets_only=secrets_only))
 
 
-# The commands that our pods run, by their names.
-_PROGRAMS: dict[str, Callable[[], None]] = {
-    "run": run,
-    "webhook": webhook,
-    "controller": controller,
-    "monitor": monitor,
-    "renew": renew,
-    "issue": issue,
-}
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click hands a flag over by position
+    if wanted:
+        from gpu_scheduler.cli.own_release import own_release
+
+        number, commit = own_release()
+        click.echo(f"{SCHEDULER_NAME} {number} (commit {commit})")
+        ctx.exit()
+
+
+app: Final = SectionedGroup(
+    name=SCHEDULER_NAME,
+    help="Says exactly which GPU on which node each replica gets.",
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Print version and commit.",
+        )
+    ],
+    context_settings=SETTINGS,
+)
+app.add_section(
+    "Look",
+    verb(status),
+    verb(nodes, lists=True),
+    verb(workloads, lists=True),
+    verb(health, lists=True),
+    verb(describe),
+    verb(watch),
+)
+app.add_section(
+    "Answers",
+    verb(explain),
+    verb(plan),
+    verb(lint, without=["all_namespaces"]),
+    verb(doctor),
+    verb(verify),
+    verb(history),
+    verb(snapshot),
+    verb(replay),
+)
+app.add_section("Change", verb(submit), verb(strategy))
+app.add_section("Write a first version", verb(generate_gpu_mapping), command(generate_template), command(certificates))
+app.add_section("Help", verb(version), command(completion))
+app.add_section(
+    "Programs that our pods run",
+    command(run),
+    command(webhook),
+    command(controller),
+    command(monitor),
+    command(renew),
+    command(issue),
+)
 
 
 def main(name: str = SCHEDULER_NAME) -> None:
     """Run the command line; `name` is the command as the user called it."""
-    prepare(os.environ)
-    _, *words = sys.argv
-    if len(words) == 1 and words[0] in _PROGRAMS:
-        # Without options typer's parser is not needed. It would load pydantic: 10 MB in each of our pods.
-        _PROGRAMS[words[0]]()
-        return
     run_command(app, name)
 
 
@@ -201,4 +179,4 @@ def plugin() -> None:
 
 def complete() -> None:
     """Run the console script `kubectl_complete-gpu_scheduler`: kubectl calls it for completion."""
-    sys.stdout.write(kubectl_words(main, sys.argv[1:]) + "\n")
+    sys.stdout.write(kubectl_words(app, sys.argv[1:]) + "\n")

@@ -5,15 +5,14 @@ This module must import nothing slow, because every `--help` loads it.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import inspect
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 
-import typer
+import click
 
 from gpu_scheduler.cli import live_names
 from gpu_scheduler.core.text import printable, quote
@@ -26,6 +25,13 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 FAILED: Final = 1
 USAGE: Final = 2
+INTERRUPTED: Final = 130
+"""The exit code of shells for Ctrl-C."""
+
+SETTINGS: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
+"""click's settings of a command line."""
+PATH: Final = click.Path(readable=False)
+"""A file or folder, which shells complete; whoever opens it says what is wrong with it."""
 
 
 class Output(StrEnum):
@@ -81,84 +87,90 @@ class Options:
     watch: bool = False
 
 
-# The annotation of each option, by the field of Options that it fills.
-SHARED: Final[dict[str, Any]] = {
-    "namespace": Annotated[
-        str | None,
-        typer.Option(
-            "--namespace", "-n", help="Namespace; the context's otherwise.", autocompletion=live_names.namespaces
-        ),
-    ],
-    "all_namespaces": Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")],
-    "kubeconfig": Annotated[
-        str | None,
-        typer.Option(help="File that leads to the cluster; otherwise KUBECONFIG, ~/.kube/config, or the pod's own."),
-    ],
-    "context": Annotated[
-        str | None,
-        typer.Option(help="Context of the kubeconfig; its current one otherwise.", autocompletion=live_names.contexts),
-    ],
-    "system_namespace": Annotated[str, typer.Option(metavar="NAMESPACE", help="Where the scheduler is installed.")],
-    "output": Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FORMAT",
-            help=f"What is printed: {', '.join(FORMATS)}.",
-            autocompletion=lambda: FORMATS,
-        ),
-    ],
-    "no_headers": Annotated[bool, typer.Option("--no-headers", help="Print no column titles.")],
-    "log_level": Annotated[LogLevel, typer.Option(help="Least level of log lines.", case_sensitive=False)],
-}
-
-
+_DEFAULTS: Final = Options()
+# The options of every verb; each fills the field of Options with its name.
+_SHARED: Final = (
+    click.Option(
+        ["--namespace", "-n"], help="Namespace; the context's otherwise.", shell_complete=live_names.namespaces
+    ),
+    click.Option(["--all-namespaces", "-A"], is_flag=True, help="All namespaces."),
+    click.Option(
+        ["--kubeconfig"],
+        type=PATH,
+        help="File that leads to the cluster; otherwise KUBECONFIG, ~/.kube/config, or the pod's own.",
+    ),
+    click.Option(
+        ["--context"],
+        help="Context of the kubeconfig; its current one otherwise.",
+        shell_complete=live_names.contexts,
+    ),
+    click.Option(
+        ["--system-namespace"],
+        metavar="NAMESPACE",
+        default=_DEFAULTS.system_namespace,
+        help="Where the scheduler is installed.",
+    ),
+    click.Option(
+        ["--output", "-o"],
+        metavar="FORMAT",
+        default=str(_DEFAULTS.output),
+        help=f"What is printed: {', '.join(FORMATS)}.",
+        shell_complete=lambda _ctx, _param, incomplete: [each for each in FORMATS if each.startswith(incomplete)],
+    ),
+    click.Option(["--no-headers"], is_flag=True, help="Print no column titles."),
+    click.Option(
+        ["--log-level"],
+        type=click.Choice(get_args(LogLevel), case_sensitive=False),
+        default=_DEFAULTS.log_level,
+        help="Least level of log lines.",
+    ),
+)
 # The options of the verbs that list objects, likewise.
-OF_LISTINGS: Final[dict[str, Any]] = {
-    "selector": Annotated[
-        str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only objects with these labels.")
-    ],
-    "field_selector": Annotated[
-        str, typer.Option(metavar="SELECTOR", help="Only objects with these fields, as the API server selects them.")
-    ],
-    "sort_by": Annotated[str, typer.Option(metavar="PATH", help="Sort by a field of the JSON (example: .createdAt).")],
-    "watch": Annotated[bool, typer.Option("--watch", "-w", help="Print each change too; Ctrl-C ends it.")],
-}
+_OF_LISTINGS: Final = (
+    click.Option(["--selector", "-l"], metavar="SELECTOR", help="Only objects with these labels."),
+    click.Option(
+        ["--field-selector"],
+        metavar="SELECTOR",
+        help="Only objects with these fields, as the API server selects them.",
+    ),
+    click.Option(["--sort-by"], metavar="PATH", help="Sort by a field of the JSON (example: .createdAt)."),
+    click.Option(["--watch", "-w"], is_flag=True, help="Print each change too; Ctrl-C ends it."),
+)
 
 
-def verb(function: Callable[..., Coroutine[Any, Any, int]], *, lists: bool = False) -> Callable[..., None]:
-    """Return a typer command for `function(options, …)`, with the shared options in addition to its own.
+def command(function: Callable[..., Any]) -> click.Command:
+    """Return the command of a function with click's decorators. Its options have the defaults of the parameters."""
+    made = click.command()(function)
+    parameters = inspect.signature(function).parameters
+    for each in made.params:
+        default = parameters[each.name].default
+        if default not in {inspect.Parameter.empty, None, ()}:
+            each.default = default
+    return made
 
-    `lists`: it has the options of listings too. The process exits with the code that `function` returns, or with the
-    code of its FailedError.
+
+def verb(
+    function: Callable[..., Coroutine[Any, Any, int]], *, lists: bool = False, without: Iterable[str] = ()
+) -> click.Command:
+    """Return the command of `function(options, …)`, with the shared options in addition to its own.
+
+    `lists`: it has the options of listings too. `without`: it has not these shared ones, by field of Options; nor has
+    it those that it declares itself.
     """
-    # The function's module may import Options only for type checking, so the name is given here.
-    signature = inspect.signature(function, eval_str=True, locals={"Options": Options})
-    own = [each for each in signature.parameters.values() if each.name != "options"]
-    fresh = Options()
-    general = {**SHARED, **(OF_LISTINGS if lists else {})}
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(fresh, name), annotation=annotation)
-        for name, annotation in general.items()
-    ]
+    made = command(function)
+    left_out = {*without, *(each.name for each in made.params)}
+    shared = [each for each in (*_SHARED, *(_OF_LISTINGS if lists else ())) if each.name not in left_out]
 
-    def command(**given: Any) -> None:
-        try:
-            output, expression = read_output(given.pop("output"))
-        except RefusedInputError as error:
-            raise typer.Exit(print_error(error)) from error
-        named = {name: given.pop(name) for name in general if name in given}
-        options = Options(**named, output=output, expression=expression)
-        raise typer.Exit(run_verb(lambda: function(options, **given), options.log_level))
+    def run(**given: Any) -> int:
+        named = {each.name: given.pop(each.name) for each in shared}
+        if "output" in named:
+            named["output"], named["expression"] = read_output(named["output"])
+        options = Options(**{name: value for name, value in named.items() if value is not None})
+        return run_verb(lambda: function(options, **given), options.log_level)
 
-    parameters = [*own, *shared]
-    command.__doc__ = function.__doc__
-    command.__annotations__.update({each.name: each.annotation for each in parameters})
-    vars(command)["__signature__"] = inspect.Signature(
-        [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-    )
-    return command
+    made.params += shared
+    made.callback = run
+    return made
 
 
 def read_output(text: str) -> tuple[Output, str]:
@@ -179,37 +191,42 @@ def read_output(text: str) -> tuple[Output, str]:
     return output, expression
 
 
-def run_command(app: typer.Typer, name: str) -> NoReturn:
-    """Run the command line with `app` and exit; `name` is the command as the user called it.
+def run_command(app: click.Command, name: str) -> NoReturn:
+    """Run the command line with `app` and exit with what it returns, or with the code of its FailedError.
 
-    If the command line cannot be parsed, print one sentence.
+    `name` is the command as the user called it. If the command line cannot be parsed, print one sentence.
     """
     try:
-        code = app(prog_name=name, standalone_mode=False)
-    except typer.TyperException as error:
+        code = app.main(prog_name=name, standalone_mode=False)
+    except FailedError as error:
+        code = print_error(error)
+    except click.Abort:
+        code = INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)  # noqa: T201 - several lines
+        code = error.exit_code
+    except click.ClickException as error:
         context = getattr(error, "ctx", None)
         called = context.command_path if context else name
-        message = error.format_message().replace("Value error, ", "").rstrip(".")
-        # A call without a command has the whole help text as its message.
-        if message.startswith("Usage: "):
-            print(message, file=sys.stderr)  # noqa: T201 - several lines
-        else:
-            print_message(f"cannot run {called}: {message[:1].lower()}{message[1:]} (example: {called} --help)")
+        message = " ".join(error.format_message().split()).rstrip(".")
+        if isinstance(error, click.NoSuchOption):
+            # The wording of click differs between its versions.
+            message = message.replace(f"option {error.option_name!r}", f"option: {error.option_name}")
+        print_message(f"cannot run {called}: {message[:1].lower()}{message[1:]} (example: {called} --help)")
         code = error.exit_code
     sys.exit(code)
 
 
 def run_verb(function: Callable[[], Coroutine[Any, Any, int]], level: LogLevel = "WARNING") -> int:
     """Run `function` with log lines from `level` on; return the exit code."""
+    import asyncio
+
     # The process lives for about a second, so collecting garbage is not worth its time.
     gc.disable()
     from gpu_scheduler.process.logs import set_up_logging
 
     set_up_logging(level)
-    try:
-        return asyncio.run(function())
-    except FailedError as error:
-        return print_error(error)
+    return asyncio.run(function())
 
 
 def print_error(error: FailedError) -> int:

@@ -3,10 +3,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 from cryptography import x509
 
+from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.cli.verbs.certificates import certificates
 
 DAY = timedelta(days=1)
@@ -106,12 +106,11 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("given", "sentence"), WRONG.values(), ids=WRONG)
-def test_wrong_input_is_one_sentence_and_exit_code_2(
+def test_wrong_input_is_one_sentence(
     given: dict[str, object],
     sentence: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Nothing is written."""
     monkeypatch.chdir(tmp_path)
@@ -119,9 +118,8 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FOLDER" / "ca.crt").touch()
 
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(RefusedInputError) as refused:
         certificates(**given)  # type: ignore[arg-type]
 
-    assert ended.value.exit_code == 2
-    assert capsys.readouterr().err.startswith(sentence)
+    assert str(refused.value).startswith(sentence)
     assert sorted(each.name for each in tmp_path.rglob("*")) == ["FILE", "FOLDER", "ca.crt"]

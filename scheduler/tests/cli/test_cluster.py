@@ -1,12 +1,14 @@
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from gpu_scheduler.cli.cluster import kubeconfig_of, namespace_of, reached
-from gpu_scheduler.cli.options import FailedError, Options, RefusedInputError, run_verb
+from gpu_scheduler.cli.options import FailedError, Options, RefusedInputError, run_command, run_verb
 from gpu_scheduler.cli.verbs.show import nodes
 from tests.cli.scripted_cluster import MISSING, cluster, kubeconfig
 from tests.kube.server import Reply
@@ -89,7 +91,8 @@ async def test_an_unknown_context_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_error_is_a_sentence_and_a_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else is printed."""
+    """Nothing else is printed. Ctrl-C has the code of shells."""
+    monkeypatch.setattr("sys.argv", ["gpu-scheduler"])
     monkeypatch.setattr("gpu_scheduler.process.logs.set_up_logging", lambda _: None)
     monkeypatch.setattr("gc.disable", lambda: None)
 
@@ -102,5 +105,14 @@ def test_an_error_is_a_sentence_and_a_code(capsys: pytest.CaptureFixture[str], m
     async def well() -> int:
         return 0
 
-    assert [run_verb(each) for each in (failing, refusing, well)] == [1, 2, 0]
-    assert capsys.readouterr().err == "cannot do it\ncannot read it\n"
+    async def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    codes = []
+    for each in (failing, refusing, well, interrupted):
+        with pytest.raises(SystemExit) as ended:
+            run_command(click.Command("do", callback=partial(run_verb, each)), "do")
+        codes.append(ended.value.code)
+
+    assert codes == [1, 2, 0, 130]
+    assert capsys.readouterr().err == "cannot do it\ncannot read it\n\n"

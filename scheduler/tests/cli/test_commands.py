@@ -151,6 +151,18 @@ def test_unneeded_modules_are_not_loaded(modules: str, never: set[str]) -> None:
     assert never & set(result.stdout.split()) == set()
 
 
+def test_help_waits_for_no_slow_module() -> None:
+    """Each of them would cost every call of every verb 20 ms and more."""
+    script = "import sys; sys.argv = ['x', 'nodes', '-h']\nfrom gpu_scheduler.cli.main import main\n"
+    script += "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert {"asyncio", "msgspec", "pydantic", "gpu_scheduler.settings"} & set(result.stderr.split()) == set()
+
+
 @pytest.mark.parametrize("word", ["--help", "-h"])
 def test_help_lists_the_commands(word: str) -> None:
     """Plain text, no boxes."""
@@ -246,7 +258,7 @@ def test_a_shell_can_complete_words(shell: str) -> None:
     result = run("completion", shell)
 
     assert result.returncode == 0
-    assert f"_GPU_SCHEDULER_COMPLETE=complete_{shell}" in result.stdout
+    assert f"_GPU_SCHEDULER_COMPLETE={shell}_complete" in result.stdout
 
 
 WORDS = {
@@ -262,13 +274,13 @@ WORDS = {
 def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
     """Bash and kubectl each get them in their own format."""
     line = shlex.join(("gpu-scheduler", *words))
-    in_bash = run(COMP_WORDS=line, COMP_CWORD=str(len(words)), _GPU_SCHEDULER_COMPLETE="complete_bash")
+    in_bash = run(COMP_WORDS=line, COMP_CWORD=str(len(words)), _GPU_SCHEDULER_COMPLETE="bash_complete")
     script = f"import sys; sys.argv = ['x', *{words!r}]; from gpu_scheduler.cli.main import complete; complete()"
     by_kubectl = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
     )
 
-    assert in_bash.stdout.split() == offered
+    assert in_bash.stdout.split() == [f"plain,{word}" for word in offered]
     assert by_kubectl.stdout.split() == [*offered, ":4"]
 
 

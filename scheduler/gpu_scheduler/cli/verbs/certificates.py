@@ -7,49 +7,44 @@ import shlex
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
-from gpu_scheduler.cli.options import FailedError, RefusedInputError, print_error
+from gpu_scheduler.certificate_days import CA_DAYS, RENEW_DAYS, SERVING_DAYS
+from gpu_scheduler.cli.options import PATH, RefusedInputError
 from gpu_scheduler.names import SYSTEM_NAMESPACE, WEBHOOK
-from gpu_scheduler.settings import IssuerSettings
 
 if TYPE_CHECKING:
     from gpu_scheduler.certificates.folder import Outcome
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_MOST_DAYS: Final = 3650
+_DAYS: Final = click.IntRange(1, 3650)
 
 
-def certificates(  # noqa: PLR0913, PLR0917 - the options of a command
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="The folder to write.")] = "certs",
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Where the webhook is installed.")
-    ] = SYSTEM_NAMESPACE,
-    service: Annotated[
-        str, typer.Option("--service", help="The Service whose names the certificate is made for.")
-    ] = WEBHOOK,
-    ca_days: Annotated[
-        int, typer.Option(min=1, max=_MOST_DAYS, help="Days that a new CA is valid.")
-    ] = IssuerSettings.ca_days,
-    serving_days: Annotated[
-        int, typer.Option(min=1, max=_MOST_DAYS, help="Days that a new certificate is valid.")
-    ] = IssuerSettings.serving_days,
-    force: Annotated[bool, typer.Option("--force", help="Issue a new certificate, due or not.")] = False,  # noqa: FBT002 - typer makes an option of it
-    new_ca: Annotated[  # noqa: FBT002 - likewise
-        bool, typer.Option("--new-ca", help="Issue a new CA too; the one before stays trusted beside it.")
-    ] = False,
+@click.option("--out", type=PATH, metavar="DIR", help="The folder to write.")
+@click.option("--namespace", "-n", help="Where the webhook is installed.")
+@click.option("--service", help="The Service whose names the certificate is made for.")
+@click.option("--ca-days", type=_DAYS, help="Days that a new CA is valid.")
+@click.option("--serving-days", type=_DAYS, help="Days that a new certificate is valid.")
+@click.option("--force", is_flag=True, help="Issue a new certificate, due or not.")
+@click.option("--new-ca", is_flag=True, help="Issue a new CA too; the one before stays trusted beside it.")
+def certificates(  # noqa: PLR0913 - the options of a command
+    *,
+    out: str = "certs",
+    namespace: str = SYSTEM_NAMESPACE,
+    service: str = WEBHOOK,
+    ca_days: int = CA_DAYS,
+    serving_days: int = SERVING_DAYS,
+    force: bool = False,
+    new_ca: bool = False,
 ) -> None:
     """Write the webhook's CA and certificate as files, for an installation without the playbook.
 
     Needs no cluster. What is in the folder stays, except a certificate that is due.
     """
-    try:
-        _refuse_wrong(namespace, service, ca_days, serving_days)
-        sys.stdout.write(_fill(Path(out), namespace, service, (ca_days, serving_days), (force, new_ca)))
-    except FailedError as error:
-        raise typer.Exit(print_error(error)) from error
+    _refuse_wrong(namespace, service, ca_days, serving_days)
+    sys.stdout.write(_fill(Path(out), namespace, service, (ca_days, serving_days), (force, new_ca)))
 
 
 def _refuse_wrong(namespace: str, service: str, ca_days: int, serving_days: int) -> None:
@@ -61,16 +56,16 @@ def _refuse_wrong(namespace: str, service: str, ca_days: int, serving_days: int)
                 f"cannot use {option} {quote(value)}: it must be a DNS label, at most 63 of a-z, 0-9 and - "
                 f"(example: {option} {example})"
             )
-    due = IssuerSettings.renew_days
+    due = RENEW_DAYS
     if serving_days <= due:
         raise RefusedInputError(
             f"cannot use --serving-days {serving_days}: a certificate is due {due} days before its end, so it must be "
-            f"more (example: --serving-days {IssuerSettings.serving_days})"
+            f"more (example: --serving-days {SERVING_DAYS})"
         )
     if ca_days < serving_days + due:
         raise RefusedInputError(
             f"cannot use --ca-days {ca_days}: it must be at least {serving_days + due}, {due} more than "
-            f"--serving-days (example: --ca-days {IssuerSettings.ca_days})"
+            f"--serving-days (example: --ca-days {CA_DAYS})"
         )
 
 
@@ -79,7 +74,7 @@ def _fill(folder: Path, namespace: str, service: str, days: tuple[int, int], ane
     from gpu_scheduler.certificates.folder import Wanted, fill
     from gpu_scheduler.certificates.issuing import IssuingError, Terms, names_of
 
-    ca_validity, validity, due = (timedelta(days=each) for each in (*days, IssuerSettings.renew_days))
+    ca_validity, validity, due = (timedelta(days=each) for each in (*days, RENEW_DAYS))
     terms = Terms(names_of(service, namespace), validity, due)
     try:
         outcome = fill(folder, Wanted(namespace, terms, ca_validity, *anew), datetime.now(UTC))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-import typer
+import click
 
 from gpu_scheduler import names
 from gpu_scheduler.cli import live_names
@@ -33,19 +33,15 @@ _INDENT: Final = "  "
 _COLUMN: Final = 20
 
 
-def _of_kind(ctx: typer.Context, incomplete: str) -> list[str]:
+def _of_kind(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of this kind for completion."""
     complete = live_names.nodes if ctx.params.get("kind") in {"node", "gpu"} else live_names.workloads
-    return complete(ctx, incomplete)
+    return complete(ctx, param, incomplete)
 
 
-async def describe(
-    options: Options,
-    kind: Annotated[Kind, typer.Argument(metavar="node|gpu|pod|workload", help="What it is.")],
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Its name; of a GPU as NODE:DEVICE.", autocompletion=_of_kind)
-    ],
-) -> int:
+@click.argument("kind", type=click.Choice(get_args(Kind)), metavar="node|gpu|pod|workload", help="What it is.")
+@click.argument("name", help="Its name; of a GPU as NODE:DEVICE.", shell_complete=_of_kind)
+async def describe(options: Options, kind: Kind, name: str) -> int:
     """Show everything about a node, GPU, pod or GPUWorkload.
 
     With its events, as long as the API server keeps them.

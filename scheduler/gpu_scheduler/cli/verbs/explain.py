@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from gpu_scheduler.cli.cluster import reached
-from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, warn
+from gpu_scheduler.cli.options import FAILED, PATH, Output, RefusedInputError, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpu_scheduler.cli.explaining.views import View
     from gpu_scheduler.cli.manifests.documents import Manifest
     from gpu_scheduler.cli.options import Options
@@ -21,23 +22,19 @@ if TYPE_CHECKING:
 
 EXAMPLE: Final = "example: gpu-scheduler explain train-0"
 
-Values = list[str] | None
 
-
-async def explain(
-    options: Options,
-    pods: Annotated[
-        Values, typer.Argument(metavar="[POD]...", help="NAME or NAMESPACE/NAME; also a GPUWorkload.")
-    ] = None,
-    filename: Annotated[
-        Values, typer.Option("--filename", "-f", metavar="FILE", help='Manifest or folder; "-" is standard input.')
-    ] = None,
-) -> int:
+@click.argument("pods", nargs=-1, metavar="[POD]...", help="NAME or NAMESPACE/NAME; also a GPUWorkload.")
+@click.option(
+    "--filename", "-f", type=PATH, multiple=True, metavar="FILE", help='Manifest or folder; "-" is standard input.'
+)
+async def explain(options: Options, pods: Sequence[str] = (), filename: Sequence[str] = ()) -> int:
     """Say why a pod waits and what frees it, or why it is where it is.
 
     With -f, of pods that do not exist yet, as their controllers would make them. Exit code 1 unless all of them are
     placed, or could be now.
     """
+    import asyncio
+
     from gpu_scheduler.cli.explaining.screen import explanation_listing, explanation_screen
     from gpu_scheduler.cli.explaining.views import State
     from gpu_scheduler.cli.manifests.files import read_paths
@@ -47,7 +44,7 @@ async def explain(
         raise RefusedInputError(f"cannot explain nothing: name a pod, or a manifest with -f ({EXAMPLE})")
     manifests = await asyncio.to_thread(read_paths, filename, EXAMPLE) if filename else []
     async with reached(options) as api:
-        items, unread = await _explained(api, options, pods or [], manifests)
+        items, unread = await _explained(api, options, pods, manifests)
     if options.output in {Output.TABLE, Output.WIDE}:
         now = datetime.now(UTC)
         coloured = colours(sys.stdout.isatty(), os.environ)
@@ -62,9 +59,11 @@ async def explain(
 
 
 async def _explained(
-    api: ApiClient, options: Options, given: list[str], manifests: list[Manifest]
+    api: ApiClient, options: Options, given: Sequence[str], manifests: list[Manifest]
 ) -> tuple[list[View], tuple[str, ...]]:
     """Return the explanations, and what may not be read. The cluster is listed only if a pod awaits a placement."""
+    import asyncio
+
     from gpu_scheduler.cli.explaining.explainer import Explainer
     from gpu_scheduler.cli.explaining.reading import expected_ends, read_pod, split_name
     from gpu_scheduler.cli.explaining.views import settled_view

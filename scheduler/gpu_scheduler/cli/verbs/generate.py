@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from gpu_scheduler import names
 from gpu_scheduler.cli import live_names
 from gpu_scheduler.cli.cluster import reached
-from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError, warn
+from gpu_scheduler.cli.options import PATH, FailedError, Output, RefusedInputError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,15 +45,12 @@ spec:
 """
 
 
-def generate_template(
-    file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Where to write it; without it, to standard output.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,  # noqa: FBT002 - typer makes an option of it
-) -> None:
+@click.argument(
+    "file", type=PATH, required=False, metavar="[FILE]", help="Where to write it; without it, to standard output."
+)
+@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+def generate_template(file: str | None = None, *, force: bool = False) -> None:
     """Write a GPUWorkload to start from."""
-    from gpu_scheduler.cli.options import print_error
-
     if file is None:
         sys.stdout.write(TEMPLATE)
         return
@@ -62,27 +59,24 @@ def generate_template(
             opened.write(TEMPLATE)
     except OSError as error:
         remedy = "write over it with --force" if isinstance(error, FileExistsError) else "choose another place"
-        refusal = RefusedInputError(
+        raise RefusedInputError(
             f"cannot write {file}: {error.strerror}; {remedy} (example: gpu-scheduler generate-template new.yaml)"
-        )
-        raise typer.Exit(print_error(refusal)) from error
+        ) from error
 
 
+@click.option("--per-pod", type=click.IntRange(min=1), metavar="N", help="GPUs of each pod, all on one node.")
+@click.option(
+    "--nodes",
+    metavar="NODE,…",
+    help="Only these nodes, by name or alias, in this order.",
+    shell_complete=live_names.nodes_of_list,
+)
+@click.option("--free", is_flag=True, help="Only GPUs that a pod could have now.")
+@click.option(
+    "--indices", type=click.IntRange(min=0), metavar="COUNT", help="So many lines; without it, as many as fit."
+)
 async def generate_gpu_mapping(
-    options: Options,
-    per_pod: Annotated[int, typer.Option(min=1, metavar="N", help="GPUs of each pod, all on one node.")] = 1,
-    nodes: Annotated[
-        str,
-        typer.Option(
-            metavar="NODE,…",
-            help="Only these nodes, by name or alias, in this order.",
-            autocompletion=live_names.nodes_of_list,
-        ),
-    ] = "",
-    free: Annotated[bool, typer.Option("--free", help="Only GPUs that a pod could have now.")] = False,  # noqa: FBT002 - typer makes an option of it
-    indices: Annotated[
-        int, typer.Option(min=0, metavar="COUNT", help="So many lines; without it, as many as fit.")
-    ] = 0,
+    options: Options, *, per_pod: int = 1, nodes: str | None = None, free: bool = False, indices: int = 0
 ) -> int:
     """Write a gpu-scheduling-map of this cluster.
 
@@ -134,8 +128,8 @@ def _device_counts(node_devices: Sequence[NodeDevices], *, free: bool) -> str:
     return ", ".join(counted) or "there is no node"
 
 
-def _chosen(wanted: str, nodes: Nodes, node_devices: Sequence[NodeDevices]) -> Iterator[NodeDevices]:
-    """List the devices of the nodes in `wanted`, or of all nodes if it is empty.
+def _chosen(wanted: str | None, nodes: Nodes, node_devices: Sequence[NodeDevices]) -> Iterator[NodeDevices]:
+    """List the devices of the nodes in `wanted`, or of all nodes if there are none.
 
     RefusedInputError if a name is unknown or ambiguous.
     """

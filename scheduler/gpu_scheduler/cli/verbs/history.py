@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, print_message, warn
 from gpu_scheduler.core.text import quote
@@ -25,13 +25,9 @@ _LONGEST: Final = timedelta(days=3650)
 _NAME: Final = re.compile(r"[a-z0-9.-]{1,253}")
 
 
-async def history(
-    options: Options,
-    pod: Annotated[str | None, typer.Argument(metavar="[POD]", help="Only this pod, which may be gone.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Only what was decided within this time (example: 1h).")
-    ] = None,
-) -> int:
+@click.argument("pod", required=False, metavar="[POD]", help="Only this pod, which may be gone.")
+@click.option("--since", metavar="DURATION", help="Only what was decided within this time (example: 1h).")
+async def history(options: Options, pod: str | None = None, since: str | None = None) -> int:
     """List what was decided about pods: when they waited and why, and where they were placed.
 
     From events, which a cluster keeps for an hour, from the pods, and from the scheduler's logs. Exit code 1 if nothing

@@ -3,67 +3,50 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from gpu_scheduler.cli.lint.formats import LintOutput
-from gpu_scheduler.cli.options import (
-    FAILED,
-    SHARED,
-    USAGE,
-    LogLevel,
-    Options,
-    RefusedInputError,
-    print_message,
-    run_verb,
-    warn,
-)
-from gpu_scheduler.names import SYSTEM_NAMESPACE
+from gpu_scheduler.cli.options import FAILED, PATH, USAGE, RefusedInputError, print_message, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_scheduler.cli.lint.check import Checked
+    from gpu_scheduler.cli.options import Options
 
 _EXAMPLE: Final = "example: gpu-scheduler lint deployment.yaml"
 
 
-def _shared(name: str) -> Any:
-    """Return the option that all verbs have by this name."""
-    return SHARED[name].__metadata__[0]
-
-
-def lint(  # noqa: PLR0913, PLR0917 - the options of a command
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help='Manifests, or folders of them; "-" is standard input.')
-    ],
-    live: Annotated[bool, typer.Option("--live", help="Ask the cluster too: nodes, GPUs, limits.")] = False,  # noqa: FBT002 - typer makes an option of it
-    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 for warnings too.")] = False,  # noqa: FBT002 - likewise
-    output: Annotated[
-        LintOutput, typer.Option("--output", "-o", help="What is printed.", case_sensitive=False)
-    ] = LintOutput.TABLE,
-    no_headers: Annotated[bool, _shared("no_headers")] = False,  # noqa: FBT002 - likewise
-    namespace: Annotated[str | None, _shared("namespace")] = None,
-    kubeconfig: Annotated[str | None, _shared("kubeconfig")] = None,
-    context: Annotated[str | None, _shared("context")] = None,
-    system_namespace: Annotated[str, _shared("system_namespace")] = SYSTEM_NAMESPACE,
-    log_level: Annotated[LogLevel, _shared("log_level")] = "WARNING",
-) -> None:
+@click.argument(
+    "files",
+    type=PATH,
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    help='Manifests, or folders of them; "-" is standard input.',
+)
+@click.option("--live", is_flag=True, help="Ask the cluster too: nodes, GPUs, limits.")
+@click.option("--strict", is_flag=True, help="Exit code 1 for warnings too.")
+@click.option("--output", "-o", type=click.Choice(LintOutput, case_sensitive=False), help="What is printed.")
+async def lint(
+    options: Options,
+    files: Sequence[str],
+    *,
+    live: bool = False,
+    strict: bool = False,
+    output: LintOutput = LintOutput.TABLE,
+) -> int:
     """Say what is wrong with manifests, and where.
 
     Needs no cluster, unless --live. Exit code 1 if an error is found, 2 if a file cannot be read.
     """
-    options = Options(namespace=namespace, kubeconfig=kubeconfig, context=context, system_namespace=system_namespace)
-
-    async def run() -> int:
-        checked = await _checked(files, options, live=live)
-        _print(checked, output, headers=not no_headers)
-        if checked.unread:
-            return USAGE
-        return FAILED if strict and checked.findings else checked.code
-
-    raise typer.Exit(run_verb(run, log_level))
+    checked = await _checked(files, options, live=live)
+    _print(checked, output, headers=not options.no_headers)
+    if checked.unread:
+        return USAGE
+    return FAILED if strict and checked.findings else checked.code
 
 
 async def _checked(files: Sequence[str], options: Options, *, live: bool) -> Checked:

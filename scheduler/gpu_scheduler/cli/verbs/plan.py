@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from gpu_scheduler.cli.cluster import reached
-from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, print_message, warn
+from gpu_scheduler.cli.options import FAILED, PATH, Output, RefusedInputError, print_message, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpu_scheduler.cli.manifests.documents import Manifest
     from gpu_scheduler.cli.options import Options
     from gpu_scheduler.cli.planning.planner import Planner
@@ -21,33 +21,40 @@ if TYPE_CHECKING:
 
 EXAMPLE: Final = "example: gpu-scheduler plan -f train.yaml"
 
-Values = list[str] | None
 
-
-async def plan(  # noqa: PLR0913, PLR0917 - its options
+@click.option(
+    "--filename", "-f", type=PATH, multiple=True, metavar="FILE", help='Manifest or folder; "-" is standard input.'
+)
+@click.option("--drain", multiple=True, metavar="NODE", help="As if this node were drained.")
+@click.option(
+    "--without", multiple=True, metavar="NODE:DEVICE,…", help="As if these GPUs were broken, and their pods evicted."
+)
+@click.option("--assume-gone", multiple=True, metavar="POD", help="As if this pod were gone.")
+@click.option(
+    "--scale", multiple=True, metavar="NAME=N", help="With so many replicas, of a manifest or of the cluster."
+)
+async def plan(  # noqa: PLR0913 - its options
     options: Options,
-    filename: Annotated[
-        Values, typer.Option("--filename", "-f", metavar="FILE", help='Manifest or folder; "-" is standard input.')
-    ] = None,
-    drain: Annotated[Values, typer.Option(metavar="NODE", help="As if this node were drained.")] = None,
-    without: Annotated[
-        Values, typer.Option(metavar="NODE:DEVICE,…", help="As if these GPUs were broken, and their pods evicted.")
-    ] = None,
-    assume_gone: Annotated[Values, typer.Option(metavar="POD", help="As if this pod were gone.")] = None,
-    scale: Annotated[
-        Values, typer.Option(metavar="NAME=N", help="With so many replicas, of a manifest or of the cluster.")
-    ] = None,
+    *,
+    filename: Sequence[str] = (),
+    drain: Sequence[str] = (),
+    without: Sequence[str] = (),
+    assume_gone: Sequence[str] = (),
+    scale: Sequence[str] = (),
 ) -> int:
     """Say where pods would run, or why not: those of manifests, and those that a change would move.
 
     Nothing is written. Each option may be repeated. Exit code 1 if a pod would wait, be refused or not come back.
     """
+    import asyncio
+    import shutil
+
     from gpu_scheduler.cli.manifests.files import read_paths
     from gpu_scheduler.cli.output import render
     from gpu_scheduler.cli.planning.columns import plan_listing, plan_screen, plan_view
     from gpu_scheduler.cli.planning.what_ifs import WhatIfs, read_what_ifs
 
-    what_ifs = read_what_ifs(drain or (), without or (), assume_gone or (), scale or ())
+    what_ifs = read_what_ifs(drain, without, assume_gone, scale)
     if not filename and what_ifs == WhatIfs():
         raise RefusedInputError(f"cannot plan nothing: name a manifest, or a change of the cluster ({EXAMPLE})")
     manifests = await asyncio.to_thread(read_paths, filename, EXAMPLE) if filename else []

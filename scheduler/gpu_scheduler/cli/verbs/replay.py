@@ -6,11 +6,11 @@ import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-import typer
+import click
 
-from gpu_scheduler.cli.options import FAILED, FailedError, Output, RefusedInputError, print_message, warn
+from gpu_scheduler.cli.options import FAILED, PATH, FailedError, Output, RefusedInputError, print_message, warn
 from gpu_scheduler.core.text import number_of
 
 if TYPE_CHECKING:
@@ -66,15 +66,9 @@ def snapshot_lines(live: LiveCluster) -> Iterator[bytes]:
         yield encoded(received_line(kind, value))
 
 
-async def replay(
-    options: Options,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help='A snapshot, or a journal of decisions; "-" is standard input.')
-    ],
-    everything: Annotated[  # noqa: FBT002 - typer makes an option of it
-        bool, typer.Option("--all", help="Print every decision, also what is as before.")
-    ] = False,
-) -> int:
+@click.argument("file", type=PATH, help='A snapshot, or a journal of decisions; "-" is standard input.')
+@click.option("--all", "everything", is_flag=True, help="Print every decision, also what is as before.")
+async def replay(options: Options, file: str, *, everything: bool = False) -> int:
     """Decide again with this version on the pending pods of a snapshot, or at each decision of a journal.
 
     Prints what comes out otherwise, with -n of one namespace; needs no cluster. Exit code 1 if something does, 2 if the

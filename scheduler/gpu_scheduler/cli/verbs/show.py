@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from gpu_scheduler.cli import live_names
 from gpu_scheduler.cli.cluster import namespace_of, reached
@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.kube.http.client import ApiClient
 
-NodeNames = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="NODE", help="Only these, by name or alias.", autocompletion=live_names.nodes),
-]
-WorkloadNames = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME", help="Only these.", autocompletion=live_names.workloads)
-]
-
 _NOT_FOUND: Final = 404
+
+_node_names = click.argument(
+    "names", nargs=-1, metavar="[NODE]...", help="Only these, by name or alias.", shell_complete=live_names.nodes
+)
 
 
 async def status(options: Options) -> int:
@@ -77,7 +73,8 @@ async def status(options: Options) -> int:
     return FAILED if leader is None or view["conflicts"] or any(unread) else 0
 
 
-async def nodes(options: Options, names: NodeNames = None) -> int:
+@_node_names
+async def nodes(options: Options, names: Sequence[str] = ()) -> int:
     """List nodes and their GPUs.
 
     With -o wide, one row for each GPU, with the pods that hold it. Nodes have no namespace: -n changes nothing.
@@ -90,7 +87,8 @@ async def nodes(options: Options, names: NodeNames = None) -> int:
     return _print(nodes_listing(items, datetime.now(UTC)), options, "No nodes found", missing)
 
 
-async def workloads(options: Options, names: WorkloadNames = None) -> int:
+@click.argument("names", nargs=-1, metavar="[NAME]...", help="Only these.", shell_complete=live_names.workloads)
+async def workloads(options: Options, names: Sequence[str] = ()) -> int:
     """List our pods and GPUWorkloads, and controllers whose pods are refused.
 
     Where they run and with which GPUs, or why they wait.
@@ -131,7 +129,8 @@ async def workloads(options: Options, names: WorkloadNames = None) -> int:
     return _print(listing, options, f"No workloads found {where}", missing)
 
 
-async def health(options: Options, names: NodeNames = None) -> int:
+@_node_names
+async def health(options: Options, names: Sequence[str] = ()) -> int:
     """List the GPUs that monitors read, and what is wrong with them.
 
     Exit code 1 if one is not healthy, its monitor's Lease has expired, or the Leases may not be listed.
@@ -147,7 +146,7 @@ async def health(options: Options, names: NodeNames = None) -> int:
     return FAILED if bad or not leases_read else code
 
 
-async def _follow_nodes(options: Options, names: Sequence[str] | None, *, devices: bool) -> int:
+async def _follow_nodes(options: Options, names: Sequence[str], *, devices: bool) -> int:
     """Print nodes, or devices that monitors read, and then each change."""
     from gpu_scheduler.cli.columns import health_listing, nodes_listing
     from gpu_scheduler.cli.verbs.follow import Followed, follow_nodes
@@ -170,7 +169,7 @@ async def _follow_nodes(options: Options, names: Sequence[str] | None, *, device
     return await follow_nodes(options, _selection(options, names), followed)
 
 
-async def _follow_workloads(options: Options, names: Sequence[str] | None) -> int:
+async def _follow_workloads(options: Options, names: Sequence[str]) -> int:
     """Print pods and GPUWorkloads, and then each change."""
     from gpu_scheduler.cli.columns import workloads_listing
     from gpu_scheduler.cli.verbs.follow import Followed, follow_workloads
@@ -218,7 +217,7 @@ async def check_namespace(api: ApiClient, namespace: str) -> None:
         )
 
 
-def _selection(options: Options, names: Sequence[str] | None) -> Selection:
+def _selection(options: Options, names: Sequence[str]) -> Selection:
     """Return what the options select. RefusedInputError if there are names too, as of kubectl."""
     from gpu_scheduler.cli.snapshot import Selection
 
@@ -230,7 +229,7 @@ def _selection(options: Options, names: Sequence[str] | None) -> Selection:
 
 
 def _named(
-    items: list[View], names: Sequence[str] | None, names_of: Callable[[View], set[str]], what: str, command: str
+    items: list[View], names: Sequence[str], names_of: Callable[[View], set[str]], what: str, command: str
 ) -> tuple[list[View], list[str]]:
     """Return the items with these names, or all if there are no names, and a sentence for each name of no item."""
     if not names:
@@ -256,7 +255,7 @@ def workload_names(item: View) -> set[str]:
     return {item["name"], f"{item['objectKind'].lower()}/{item['name']}", workload_name(item)}
 
 
-async def _nodes(options: Options, names: Sequence[str] | None) -> tuple[list[View], bool, list[str]]:
+async def _nodes(options: Options, names: Sequence[str]) -> tuple[list[View], bool, list[str]]:
     """Return the nodes, whether the monitors' Leases could be listed, and a sentence for each name of no node.
 
     Print what the user may not read.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.cluster import reached
@@ -20,22 +20,20 @@ if TYPE_CHECKING:
 CHOOSER: Final = "gpu-scheduler-strategy"
 
 
-def _strategies() -> list[str]:
+def _strategies(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the words for shell completion."""
     from gpu_scheduler.core.pods.count_request import Strategy
 
-    return list(Strategy)
+    return [each for each in Strategy if each.startswith(incomplete)]
 
 
-async def strategy(
-    options: Options,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="The strategy from now on; without it, the present one is shown.", autocompletion=_strategies
-        ),
-    ] = None,
-) -> int:
+@click.argument(
+    "name",
+    required=False,
+    help="The strategy from now on; without it, the present one is shown.",
+    shell_complete=_strategies,
+)
+async def strategy(options: Options, name: str | None = None) -> int:
     """Show or set the cluster's strategy.
 
     Pods that name no strategy are placed by it. The running scheduler follows within 2 s, and keeps it over restarts.

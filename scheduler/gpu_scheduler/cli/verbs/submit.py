@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.cluster import namespace_of, reached
-from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
+from gpu_scheduler.cli.options import PATH, FailedError, Output, RefusedInputError
 from gpu_scheduler.core.text import printable
 
 if TYPE_CHECKING:
@@ -34,17 +33,17 @@ _PAUSE: Final = 0.5
 _PLACED: Final = frozenset({"Scheduled", "Running", "Succeeded"})
 
 
-async def submit(
-    options: Options,
-    file: Annotated[str, typer.Argument(metavar="FILE", help='YAML of GPUWorkloads; "-" is standard input.')],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until all of them are placed.")] = False,  # noqa: FBT002 - typer makes an option of it
-    at_most: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait at most.")] = "5m",
-) -> int:
+@click.argument("file", type=PATH, help='YAML of GPUWorkloads; "-" is standard input.')
+@click.option("--wait", is_flag=True, help="Wait until all of them are placed.")
+@click.option("--timeout", "at_most", metavar="DURATION", help="How long to wait at most.")
+async def submit(options: Options, file: str, *, wait: bool = False, at_most: str = "5m") -> int:
     """Create or change the GPUWorkloads of a file.
 
     Nothing is changed if one is invalid. With --wait, exit code 1 if one fails, cannot be placed by waiting, or is not
     placed in time.
     """
+    import asyncio
+
     from gpu_scheduler.cli.verbs.manifests import read_documents
 
     seconds = _seconds(at_most)
@@ -126,6 +125,8 @@ async def _placed(api: ApiClient, document: Document, namespace: str, seconds: f
 
     FailedError if it fails, is gone, waits for a reason that no waiting cures, or is not placed within `seconds`.
     """
+    import asyncio
+
     from gpu_scheduler.cli.output import gpus_of
 
     last: View = {}

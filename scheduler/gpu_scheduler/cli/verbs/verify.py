@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from gpu_scheduler.cli.cluster import namespace_of, reached
 from gpu_scheduler.cli.options import FAILED, FailedError, Output, print_message, warn
@@ -24,12 +24,8 @@ UNSEEN: Final = 3
 """The exit code if nothing differs, but not everything could be read: neither a proof nor a refutation."""
 
 
-async def verify(
-    options: Options,
-    pods: Annotated[
-        list[str] | None, typer.Argument(metavar="[POD]...", help="Names of pods; all that are bound otherwise.")
-    ] = None,
-) -> int:
+@click.argument("pods", nargs=-1, metavar="[POD]...", help="Names of pods; all that are bound otherwise.")
+async def verify(options: Options, pods: Sequence[str] = ()) -> int:
     """Compare map, Binding and ledger with the environment inside each container.
 
     Exit code 0 if every container is ok, 1 if one differs, 3 if none differs but some could not be read.
@@ -41,7 +37,7 @@ async def verify(
     async with reached(options) as api:
         namespace = namespace_of(options, api)
         installation = await read_installation(api, options.system_namespace)
-        views, unread = await _views(api, installation.policy, namespace, frozenset(pods or ()))
+        views, unread = await _views(api, installation.policy, namespace, frozenset(pods))
     warn((installation.unread.deployment, *unread))
     listing = verify_listing(views, namespaces=namespace is None)
     sys.stdout.write(render(listing, options))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.cluster import reached
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 View = dict[str, Any]
 
 
-async def version(
-    options: Options,
-    client: Annotated[bool, typer.Option("--client", help="Only of this command; needs no cluster.")] = False,  # noqa: FBT002 - typer makes an option of it
-) -> int:
+@click.option("--client", is_flag=True, help="Only of this command; needs no cluster.")
+async def version(options: Options, *, client: bool = False) -> int:
     """Show the versions of this command, of the scheduler and of the API server.
 
     The scheduler's is the image of its Deployment. Exit code 1 if it is not installed, or may not be read.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import signal
@@ -15,6 +14,7 @@ from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.options import Options, Output, RefusedInputError, warn
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Coroutine, Iterator, Mapping
     from contextlib import AbstractContextManager
 
@@ -75,6 +75,8 @@ async def show_changes(
 
     `more` runs beside them.
     """
+    import asyncio
+
     from gpu_scheduler.process.lifecycle import cancel
 
     parts: list[Coroutine[Any, Any, Any]] = [ended.wait(), *more, *watches.parts().values()]
@@ -95,6 +97,8 @@ async def show_changes(
 
 async def _follow(state: WatchState, watches: Reflectors, show: Show) -> None:
     """Show the state when all resources have been listed, and then each time it changes; never returns."""
+    import asyncio
+
     while True:
         try:
             async with asyncio.timeout(_TICK_SECONDS):
@@ -110,6 +114,8 @@ async def _follow(state: WatchState, watches: Reflectors, show: Show) -> None:
 
 async def _read_cluster(api: ApiClient, state: WatchState, namespace: str) -> None:
     """Read leader and strategy again and again; never returns. What cannot be read is unknown."""
+    import asyncio
+
     from gpu_scheduler.cli.columns import leader_text
     from gpu_scheduler.cli.installation import read_installation, read_leader
     from gpu_scheduler.cli.views import leader_view
@@ -209,6 +215,8 @@ def _showing(options: Options, ended: asyncio.Event) -> Iterator[Show]:
     if options.output is Output.JSON or not sys.stdout.isatty():
         yield _printer(as_json=options.output is Output.JSON)
         return
+    import asyncio
+
     from gpu_scheduler.cli.verbs.watch_screen import live_screen
 
     with live_screen(ended, wide=options.output is Output.WIDE) as screen:
