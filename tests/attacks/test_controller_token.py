@@ -81,6 +81,10 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
     "runs a command in a pod": ("POST", "/api/v1/namespaces/default/pods/any/exec?command=sh", None),
     "makes a workload": ("POST", f"{API}/namespaces/default/gpuworkloads", gpu_workload("spy")),
     "changes a workload": ("PATCH", f"{API}/namespaces/default/gpuworkloads/any", {"spec": {"priority": 9}}),
+    "cordons a GPU": ("PATCH", f"{API}/gpunodes/node1", {"spec": {"cordoned": []}}),
+    "makes a GPUNode": ("POST", f"{API}/gpunodes", {"metadata": {"name": "node1"}}),
+    "deletes all GPUNodes": ("DELETE", f"{API}/gpunodes", None),
+    "evicts a pod": ("POST", "/api/v1/namespaces/default/pods/any/eviction", {"metadata": {"name": "any"}}),
     "reads secrets": ("GET", "/api/v1/secrets", None),
     "asks for a token": (
         "POST",

@@ -103,6 +103,9 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
     "reads ConfigMaps": ("GET", "/api/v1/namespaces/kube-system/configmaps", None),
     "writes the settings": ("PATCH", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/gpu-scheduler-settings", {}),
     "writes a node": ("PATCH", "/api/v1/nodes/node1", {"spec": {"unschedulable": True}}),
+    "cordons a GPU": ("PATCH", "/apis/agentaflow.io/v1/gpunodes/node1", {"spec": {"cordoned": []}}),
+    "makes a GPUNode": ("POST", "/apis/agentaflow.io/v1/gpunodes", {"metadata": {"name": "node1"}}),
+    "deletes a GPUNode": ("DELETE", "/apis/agentaflow.io/v1/gpunodes/node1", None),
     "deletes a claim": ("DELETE", "/api/v1/namespaces/default/persistentvolumeclaims/any", None),
     "switches a policy off": (
         "DELETE",

@@ -17,6 +17,8 @@ RIGHTS: Final[dict[str, Rights]] = {
         ("", "persistentvolumeclaims", ""): {"list", "watch", "patch"},
         ("", "persistentvolumes", ""): {"list", "watch"},
         ("storage.k8s.io", "storageclasses", ""): {"list", "watch"},
+        ("agentaflow.io", "gpunodes", ""): {"list", "watch"},
+        ("agentaflow.io", "gpunodes/status", ""): {"patch"},
     },
     "Role gpu-scheduler": {
         ("coordination.k8s.io", "leases", ""): {"create"},
@@ -27,7 +29,7 @@ RIGHTS: Final[dict[str, Rights]] = {
     "Role gpu-scheduler-reads-monitor": {("coordination.k8s.io", "leases", ""): {"list", "watch"}},
     "ClusterRole gpu-scheduler-monitor": {
         ("", "nodes", ""): {"get", "patch"},
-        ("agentaflow.io", "gpunodes", ""): {"create", "patch"},
+        ("agentaflow.io", "gpunodes", ""): {"create", "patch", "list", "watch"},
         ("agentaflow.io", "gpunodes/status", ""): {"patch"},
         # Only for simulated GPUs.
         ("", "pods", ""): {"list", "watch"},
@@ -37,7 +39,7 @@ RIGHTS: Final[dict[str, Rights]] = {
         ("agentaflow.io", "gpuworkloads", ""): {"get", "list", "watch"},
         ("agentaflow.io", "gpuworkloads/status", ""): {"patch"},
         ("agentaflow.io", "gpuworkloads/finalizers", ""): {"update"},
-        ("agentaflow.io", "gpunodes", ""): {"list", "watch"},
+        ("agentaflow.io", "gpunodes", ""): {"list", "watch", "delete"},
         ("agentaflow.io", "gpunodes/status", ""): {"patch"},
         ("", "pods", ""): {"create", "get", "list", "watch"},
         ("", "nodes", ""): {"list", "watch"},

@@ -139,7 +139,7 @@ def test_every_field_says_what_it_is(plural: str) -> None:
 
 COLUMNS = {
     "gpuworkloads": {"Phase": 0, "Node": 0, "Devices": 0, "Strategy": 0, "Age": 0, "Reason": 1},
-    "gpunodes": {"GPUs": 0, "Allocated": 0, "Ready": 0, "Age": 0},
+    "gpunodes": {"GPUs": 0, "Allocated": 0, "Cordoned": 0, "Ready": 0, "Age": 0},
 }
 
 

@@ -32,8 +32,8 @@ def _added(body: object) -> bytes:
 
 
 # In the order in which scheduler/watches.py names the watches.
-NODES, MONITORS, STRATEGY, LIMITS, FOREIGN_PODS, CLAIMS, VOLUMES, CLASSES, PODS = (
-    bytes([number]) for number in range(18, 27)
+NODES, CORDONS, MONITORS, STRATEGY, LIMITS, FOREIGN_PODS, CLAIMS, VOLUMES, CLASSES, PODS = (
+    bytes([number]) for number in range(20, 30)
 )
 _NODE: Final = {
     "metadata": {
@@ -79,6 +79,7 @@ WATCHES: Final = (
     NODES + _events("node_ready") + BETWEEN + PODS + _events("pod_statefulset_bound"),
     NODES + _events("node_cordoned") + BETWEEN + PODS + _events("pod_waiting") + _ERROR,
     FOREIGN_PODS + _events("pod_statefulset_bound"),
+    CORDONS + _added({"metadata": {"name": "node1"}, "spec": {"cordoned": [{"device": "*", "until": "x"}]}}),
     MONITORS + _added({"metadata": {"name": "node1"}, "spec": {"renewTime": "2026-11-21T01:00:00.000000Z"}}),
     STRATEGY + _added({"metadata": {"name": "gpu-scheduler"}, "data": {"SCHEDULING_STRATEGY": "best_fit"}}),
     LIMITS + _added({"metadata": {"name": "gpu-scheduler-limits"}, "data": {"limits": "d: devices=1\n*: devices=x"}}),

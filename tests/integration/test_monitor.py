@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import objects
-from tests.integration.monitored_node import LEASES, NAMESPACE, MonitoredNode, allow
+from tests.integration.monitored_node import COLLECTIONS, LEASES, NAMESPACE, MonitoredNode, allow
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.policies import MONITOR
 from tests.integration.workloads import API
@@ -28,6 +28,22 @@ if TYPE_CHECKING:
 APPLY = "application/apply-patch+yaml"
 OURS = "?fieldManager=gpu-scheduler-monitor&force=true"
 GPUNODE = f"{API}/gpunodes/node1"
+
+
+def gpu_node(plane: ControlPlane) -> Object:
+    """Return the GPUNode of node1; empty if it does not exist."""
+    return plane.kube.get(GPUNODE) or {}
+
+
+def cordon(plane: ControlPlane, *devices: str) -> None:
+    """Cordon these devices of node1, and no others."""
+    signed = {"reason": "reset", "by": "admin", "since": "2026-11-21T12:00:00Z"}
+    plane.kube.patch(GPUNODE, {"spec": {"cordoned": [{"device": device, **signed} for device in devices]}})
+
+
+def released(plane: ControlPlane) -> list[bool | None]:
+    """Return what the GPUNode says of each device."""
+    return [device.get("released") for device in gpu_node(plane)["status"]["devices"]]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +77,7 @@ def monitor(watched: MonitoredNode) -> Iterator[Command]:
 @pytest.mark.promise("monitor-1")
 @pytest.mark.usefixtures("monitor")
 def test_a_monitor_reports_its_node(monitored: ControlPlane, watched: MonitoredNode) -> None:
-    """It writes labels, annotations, GPUNode and Lease. The node is the owner of GPUNode and Lease."""
+    """It writes labels, annotations, GPUNode and Lease. The node owns the Lease, and not the GPUNode."""
     metadata = watched.metadata()
     owner = [{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": metadata["uid"]}]
 
@@ -73,12 +89,77 @@ def test_a_monitor_reports_its_node(monitored: ControlPlane, watched: MonitoredN
     )
     assert [device["memoryTotalMiB"] for device in watched.devices()] == [40960] * 4
     made = eventually("the GPUNode is there", lambda: monitored.kube.get(GPUNODE))
-    assert made["metadata"]["ownerReferences"] == owner
+    assert "ownerReferences" not in made["metadata"]
     assert made["spec"] == {"nodeName": "node1"}
     assert made["status"] == {"gpus": 4, "devices": watched.devices()}
     lease = eventually("the Lease is there", watched.lease)
     assert lease["metadata"]["ownerReferences"] == owner
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseDurationSeconds"]) == ("monitor-node1", 1)
+
+
+@pytest.fixture
+def deleting(monitored: ControlPlane) -> Iterator[None]:
+    """Allow monitors to delete GPUNodes, in place of a cluster that does not guard owner references."""
+    rule = {"apiGroups": ["agentaflow.io"], "resources": ["gpunodes"], "verbs": ["delete"]}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "deleting"}
+    account = {"kind": "ServiceAccount", "name": NAMESPACE, "namespace": NAMESPACE}
+    bodies: list[Object] = [{"rules": [rule]}, {"roleRef": role, "subjects": [account]}]
+    collections = [COLLECTIONS[kind] for kind in ("ClusterRole", "ClusterRoleBinding")]
+    for collection, body in zip(collections, bodies, strict=True):
+        monitored.kube.create(collection, {"metadata": {"name": "deleting"}, **body})
+    yield
+    for collection in collections:
+        monitored.kube.delete(f"{collection}/deleting")
+
+
+@pytest.fixture
+def owners(monitored: ControlPlane, watched: MonitoredNode) -> list[Object]:
+    """Create the GPUNode as an earlier version's monitor did, cordon device 0, and return the owner references."""
+    owners = [{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": watched.metadata()["uid"]}]
+    body = {**GPU_NODE, "metadata": {"name": "node1", "ownerReferences": owners}}
+    status, answer = monitored.kube.raw("PATCH", f"{GPUNODE}{OURS}", json.dumps(body).encode(), APPLY)
+    assert status == 201, answer
+    cordon(monitored, "0")
+    return owners
+
+
+@pytest.mark.usefixtures("deleting", "owners", "monitor")
+def test_a_node_no_longer_owns_the_gpunode_of_an_earlier_version(monitored: ControlPlane) -> None:
+    """The monitor applies it without the owner that was applied before. The cordons stay."""
+    eventually("its status is written", lambda: gpu_node(monitored).get("status"))
+    made = gpu_node(monitored)
+
+    assert "ownerReferences" not in made["metadata"]
+    assert [each["device"] for each in made["spec"]["cordoned"]] == ["0"]
+
+
+def test_where_owners_are_guarded_the_status_is_written(
+    monitored: ControlPlane, owners: list[Object], monitor: Command
+) -> None:
+    """A monitor may not delete its GPUNode, so such a cluster does not let it change the owner."""
+    eventually("its status is written", lambda: gpu_node(monitored).get("status"))
+
+    assert gpu_node(monitored)["metadata"]["ownerReferences"] == owners
+    assert released(monitored) == [True, None, None, None]
+
+
+@pytest.mark.usefixtures("monitor")
+def test_a_cordoned_gpu_is_let_go(monitored: ControlPlane, watched: MonitoredNode) -> None:
+    """The GPUNode says so, and the device keeps its identity. The node's annotation keeps its form."""
+    eventually("the GPUNode is there", lambda: gpu_node(monitored).get("status"))
+    whole = gpu_node(monitored)["status"]["devices"]
+
+    cordon(monitored, whole[1]["uuid"])
+    eventually("device 1 is let go", lambda: released(monitored) == [None, True, None, None])
+    devices = gpu_node(monitored)["status"]["devices"]
+    unread = ("memoryUsedMiB", "utilization", "temperature", "power")
+    assert devices[1] == {**{key: value for key, value in whole[1].items() if key not in unread}, "released": True}
+    assert [devices[0], *devices[2:]] == [whole[0], *whole[2:]]
+    eventually("the node says no load of it", lambda: "utilization" not in watched.devices()[1])
+    assert watched.devices() == [{key: each[key] for key in each if key != "released"} for each in devices]
+
+    cordon(monitored)
+    eventually("device 1 is read again", lambda: gpu_node(monitored)["status"]["devices"] == whole)
 
 
 @pytest.mark.promise("monitor-2")

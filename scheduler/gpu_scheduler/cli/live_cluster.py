@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.installation import missing_right, read_installation
-from gpu_scheduler.cli.snapshot import ListedNode, others, read_monitor_leases, read_node, silent_monitors
+from gpu_scheduler.cli.snapshot import (
+    ListedNode,
+    as_scheduled,
+    others,
+    read_cordons,
+    read_monitor_leases,
+    read_node,
+    silent_monitors,
+)
 from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.kube.lists import UnlistedError, list_all
 from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
@@ -72,19 +80,20 @@ async def read_live_cluster(api: ApiClient, system_namespace: str) -> LiveCluste
     """
     installation = await read_installation(api, system_namespace)
     name = installation.policy.scheduler_name
-    (listed, foreign_pods, pods, (leases, no_leases)), storage = await asyncio.gather(
+    (listed, foreign_pods, pods, (leases, no_leases), (cordons, no_cordons)), storage = await asyncio.gather(
         asyncio.gather(
             list_all(api, "nodes", "/api/v1/nodes", read_node),
             list_all(api, "pods of other schedulers", "/api/v1/pods", read_foreign_pod, selector=others(name)),
             list_all(api, "pods", "/api/v1/pods", read_pod, selector=f"spec.schedulerName={name}"),
             read_monitor_leases(api),
+            read_cordons(api),
         ),
         asyncio.gather(*(_listed_storage(api, *each) for each in _STORAGE)),
     )
     silent = silent_monitors(leases, wall=time.time())
     limits, _ = parse_limits(installation.limits or "")
     inputs: list[Input] = [
-        *((InputKind.NODE, replace(each.node, stale=each.node.name in silent)) for each in listed),
+        *((InputKind.NODE, as_scheduled(each.node, silent, cordons)) for each in listed),
         (InputKind.LIMITS, limits),
         *((InputKind.FOREIGN_POD, foreign_pod) for _, foreign_pod in foreign_pods),
     ]
@@ -93,7 +102,7 @@ async def read_live_cluster(api: ApiClient, system_namespace: str) -> LiveCluste
     inputs += chain.from_iterable(found for found, _ in storage)
     inputs += ((InputKind.POD, pod) for _, pod in pods)
     missing = installation.unread
-    unread = (missing.deployment, missing.strategy, missing.limits, no_leases, *(why for _, why in storage))
+    unread = (missing.deployment, missing.strategy, missing.limits, no_leases, no_cordons, *(why for _, why in storage))
     by_name = {each.node.name: each for each in listed}
     return LiveCluster(installation, tuple(inputs), by_name, silent, tuple(filter(None, unread)))
 

@@ -14,6 +14,7 @@ from gpu_scheduler.cli.completion import completion, kubectl_words
 from gpu_scheduler.cli.help_sections import SectionedGroup
 from gpu_scheduler.cli.options import PATH, SETTINGS, command, run_command, verb
 from gpu_scheduler.cli.verbs.certificates import certificates
+from gpu_scheduler.cli.verbs.cordon import cordon, drain, uncordon
 from gpu_scheduler.cli.verbs.describe import describe
 from gpu_scheduler.cli.verbs.doctor import doctor
 from gpu_scheduler.cli.verbs.explain import explain
@@ -153,7 +154,7 @@ app.add_section(
     verb(snapshot),
     verb(replay),
 )
-app.add_section("Change", verb(submit), verb(strategy))
+app.add_section("Change", verb(submit), verb(strategy), verb(cordon), verb(uncordon), verb(drain))
 app.add_section("Write a first version", verb(generate_gpu_mapping), command(generate_template), command(certificates))
 app.add_section("Help", verb(version), command(completion))
 app.add_section(

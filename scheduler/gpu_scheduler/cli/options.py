@@ -191,6 +191,19 @@ def read_output(text: str) -> tuple[Output, str]:
     return output, expression
 
 
+def read_duration(text: str, option: str) -> float:
+    """Read a positive duration ("90s", "5m"); return seconds. RefusedInputError if it is none."""
+    import durationpy
+
+    try:
+        seconds = float(durationpy.from_str(text).total_seconds())
+    except (durationpy.DurationError, ValueError, OverflowError):
+        seconds = 0.0
+    if seconds <= 0:
+        raise RefusedInputError(f'cannot use {option} "{text}": it must be a positive duration (example: {option} 90s)')
+    return seconds
+
+
 def run_command(app: click.Command, name: str) -> NoReturn:
     """Run the command line with `app` and exit with what it returns, or with the code of its FailedError.
 

@@ -14,11 +14,13 @@ from gpu_scheduler.cli.installation import missing_right
 from gpu_scheduler.controller.objects import GpuWorkloadObject
 from gpu_scheduler.core.ledger.availability import NodeDevices, node_devices
 from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.cordons import cordons_in_force
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.nodes.nodes import Nodes
 from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.lists import NOT_FOUND, UnlistedError, list_all
 from gpu_scheduler.kube.objects.agentaflow import API, GpuDevice
+from gpu_scheduler.kube.objects.cordons import read_node_cordons
 from gpu_scheduler.kube.objects.decoding import decode_object, decode_part
 from gpu_scheduler.kube.objects.leases import read_monitor_lease
 from gpu_scheduler.kube.objects.nodes import NodeObject, node_value
@@ -27,8 +29,9 @@ from gpu_scheduler.kube.objects.pods import pod_value, read_foreign_pod
 from gpu_scheduler.monitor.readings import faults_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from gpu_scheduler.core.nodes.cordons import Cordon
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.nodes.nodes import Node
     from gpu_scheduler.core.pods.pod import ForeignPod, Pod
@@ -87,6 +90,8 @@ class Snapshot:
     """The nodes whose monitor has not renewed its Lease in time, and when it last did (RFC 3339)."""
     unread: str
     """That the monitors' Leases may not be listed, as a sentence; empty if they could be."""
+    no_cordons: str
+    """Likewise of the GPUNodes, which have the cordons."""
 
     @property
     def node_devices(self) -> tuple[NodeDevices, ...]:
@@ -99,13 +104,14 @@ async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL)
 
     `unread` says if the user may not list the monitors' Leases. UnlistedError if the API server refuses a list.
     """
-    listed, pods, (leases, unread) = await asyncio.gather(
+    listed, pods, (leases, no_leases), (cordons, no_cordons) = await asyncio.gather(
         list_all(api, "nodes", "/api/v1/nodes", read_node, selector=chosen.fields, labels=chosen.labels),
         pods_of(api, policy.scheduler_name),
         read_monitor_leases(api),
+        read_cordons(api),
     )
     silent = silent_monitors(leases, wall=time.time())
-    nodes = [replace(each.node, stale=each.node.name in silent) for each in listed]
+    nodes = [as_scheduled(each.node, silent, cordons) for each in listed]
     foreign_pods: list[ForeignPod] = []
     if any(node.advertised is not None for node in nodes):
         selector = others(policy.scheduler_name)
@@ -114,7 +120,12 @@ async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL)
         ]
     known, ledger = ledger_of(policy, nodes, (each.pod for each in pods), foreign_pods)
     by_name = {each.node.name: each for each in listed}
-    return Snapshot(known, ledger, tuple(each.pod for each in pods), by_name, silent, unread)
+    return Snapshot(known, ledger, tuple(each.pod for each in pods), by_name, silent, no_leases, no_cordons)
+
+
+def as_scheduled(node: Node, silent: Collection[str], cordons: Mapping[str, tuple[Cordon, ...]]) -> Node:
+    """Return the node as the scheduler reads it, with what its monitor's Lease and its cordons say."""
+    return replace(node, stale=node.name in silent, cordons=cordons.get(node.name, ()))
 
 
 def ledger_of(
@@ -160,6 +171,16 @@ async def workloads_of(
 def others(scheduler_name: str) -> str:
     """Return the field selector of other schedulers' pods that use resources of a node: bound and not finished."""
     return f"spec.schedulerName!={scheduler_name},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+
+async def read_cordons(api: ApiClient) -> tuple[dict[str, tuple[Cordon, ...]], str]:
+    """List the cordons in force, by node. If the user may not, return none, and a sentence about the missing right."""
+    try:
+        found = await list_all(api, "GPUNodes", f"{API}/gpunodes", read_node_cordons, empty={NOT_FOUND})
+    except UnlistedError as error:
+        return {}, missing_right(error, "list gpunodes.agentaflow.io")
+    now = time.time()
+    return {name: cordons_in_force(each.cordons, now) for name, each in found}, ""
 
 
 async def read_monitor_leases(api: ApiClient) -> tuple[list[MonitorLease], str]:

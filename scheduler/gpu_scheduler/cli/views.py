@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_scheduler import names
 from gpu_scheduler.core.decision import BY_MAP
 from gpu_scheduler.core.namespace_limits import EVERY_OTHER, NO_LIMITS, parse_limits
+from gpu_scheduler.core.nodes.cordons import ALL_DEVICES
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.core.pods.request import COUNT_IGNORED
 from gpu_scheduler.core.reasons import Reason
@@ -88,6 +89,9 @@ def _limits_of(states: NodeDevices, devices: Sequence[View], silence: str) -> It
         yield silence
     if states.total is None:
         yield "nothing lists its GPUs"
+    for cordon in node.cordons:
+        which = "all its GPUs are" if cordon.device == ALL_DEVICES else f"GPU {cordon.device} is"
+        yield f"{which} cordoned {cordon.by_whom}"
     for device in devices:
         if device["health"] not in {None, Health.HEALTHY}:
             yield f"GPU {device['device']} is {device['health']}: {device['why']}"
@@ -117,6 +121,7 @@ def device_view(
     """Return one device; values that no monitor reads are None. `silence` says why its node is stale, if it is."""
     device, reading = state.device, state.reading if states.monitored and state.device is not None else None
     details = None if device is None else listed.devices.get(device.index)
+    cordoned = "" if state.cordon is None else f"cordoned {state.cordon.by_whom}"
     return {
         "node": states.node.name,
         "device": state.name,
@@ -128,8 +133,9 @@ def device_view(
         "temperature": None if details is None else details.temperature,
         "power": None if details is None else details.power,
         "health": None if reading is None else reading.health,
-        "why": "; ".join(filter(None, (_fault(reading, device, listed), silence))) or None,
+        "why": "; ".join(filter(None, (cordoned, _fault(reading, device, listed), silence))) or None,
         "stale": stale,
+        "cordoned": state.cordon is not None,
         "available": state.available,
         "holders": [
             {
@@ -346,7 +352,7 @@ def _state_of(states: NodeDevices, state: DeviceState) -> str:
         return "held"
     if not node.ready:
         return "NotReady"
-    if node.unschedulable:
+    if node.unschedulable or state.cordon is not None:
         return "cordoned"
     if state.reading.health is Health.UNHEALTHY:
         return "unhealthy"

@@ -35,7 +35,7 @@ from gpu_scheduler.kube.objects.pod_objects import PodObject
 from gpu_scheduler.kube.objects.pod_text import owners_of
 
 if TYPE_CHECKING:
-    from gpu_scheduler.controller.gpu_node_status import Allocations
+    from gpu_scheduler.controller.gpu_node_status import Allocations, GpuNode
     from gpu_scheduler.controller.gpu_workload import GpuWorkload, WorkloadStatus
     from gpu_scheduler.controller.translation import Template
     from gpu_scheduler.kube.http.client import ApiClient
@@ -183,6 +183,20 @@ class ApiGpuNodes(_Statuses, NodeWriter):
         }
         query = {"fieldManager": names.CONTROLLER, "force": "true"}
         return await self._patch(f"{API}/gpunodes/{segment(name)}/status", body, APPLY, query) is not None
+
+    async def delete(self, gpu_node: GpuNode) -> bool:
+        """Implement NodeWriter.delete with one DELETE. A cordon that was written meanwhile is another version."""
+        path = f"{API}/gpunodes/{segment(gpu_node.name)}"
+        body = {"preconditions": {"uid": gpu_node.uid, "resourceVersion": gpu_node.version}}
+        try:
+            answer = await self._api.call("DELETE", path, body=msgspec.json.encode(body), guard=self._fence.may_write)
+        except (NotSentError, NoResponseError) as error:
+            log.warning("A GPUNode could not be deleted", extra={"node": gpu_node.name, "error": str(error)})
+            return False
+        if answer.ok:
+            log.info("Deleted the GPUNode of a node that is gone", extra={"node": gpu_node.name})
+        # After a conflict the watch brings the newer version.
+        return answer.ok or answer.status in {NOT_FOUND, CONFLICT}
 
 
 def pod_of(workload: GpuWorkload, template: Template, number: int, scheduler_name: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Reconciles the status of every GPUNode: which of its devices are held, by which pods, and whether the node is ready.
 
 LAW: level-triggered, as workload_reconciler.py. The monitor creates the GPUNodes and writes their devices. This module
-must do neither.
+must do neither. It deletes the GPUNode of a node that is gone, unless operators have cordoned devices of that node.
 """
 
 from __future__ import annotations
@@ -52,16 +52,21 @@ class GpuNodeReconciler:
         self.pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
 
     async def reconcile(self, name: str) -> float | None:
-        """Reconcile one node. Return the seconds to wait if its status was written less than QUIET seconds ago.
+        """Reconcile one node. Return the seconds to wait if its status was written less than WRITE_INTERVAL ago.
 
-        ReconcileError if the write fails.
+        ReconcileError if the write or the deletion fails.
         """
         gpu_node = self._gpu_nodes.get(name)
         if gpu_node is None:
             self._wrote.pop(name, None)
             return None
+        node = self._nodes.get(name)
+        if node is None and not gpu_node.cordoned:
+            if not await self._writer.delete(gpu_node):
+                raise ReconcileError("it could not be deleted after its node")
+            return None
         now = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
-        found = derive_allocations(gpu_node, self._nodes.get(name), self._holders.get(name, {}).values(), now)
+        found = derive_allocations(gpu_node, node, self._holders.get(name, {}).values(), now)
         if found == gpu_node.occupied:
             return None
         rest = self._wrote.get(name, -WRITE_INTERVAL) + WRITE_INTERVAL - self._clock()

@@ -42,6 +42,10 @@ class GpuNode:
     name: str
     generation: int
     occupied: Allocations | None = None
+    uid: str = ""
+    version: str = ""
+    cordoned: bool = False
+    """Whether an operator has cordoned any of its devices. Then it is kept, even if its node is gone."""
 
 
 def derive_allocations(gpu_node: GpuNode, node: Node | None, holders: Iterable[Hold], now: str) -> Allocations:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from gpu_scheduler.controller.gpu_node_status import Allocations
+    from gpu_scheduler.controller.gpu_node_status import Allocations, GpuNode
     from gpu_scheduler.controller.gpu_workload import GpuWorkload, WorkloadStatus
     from gpu_scheduler.controller.workload_status import CreateFailure
 
@@ -28,7 +28,10 @@ class WorkloadWriter(Protocol):
 
 
 class NodeWriter(Protocol):
-    """Writes which devices of a node are held."""
+    """Writes which devices of a node are held, and deletes the GPUNode of a node that is gone."""
 
     async def write(self, name: str, occupied: Allocations) -> bool:
         """Write only this part of a GPUNode's status. Return whether the write succeeded."""
+
+    async def delete(self, gpu_node: GpuNode) -> bool:
+        """Delete exactly the version that was read. Return whether it is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -170,18 +171,24 @@ def read_gpu_node(raw: bytes | msgspec.Raw) -> tuple[str, GpuNode]:
     """Read the JSON of a GPUNode; return (name, GpuNode). msgspec.ValidationError if it is no GPUNode."""
     found = decode_object(_nodes, raw)
     status = found.status
-    name = found.metadata.name or ""
+    meta = found.metadata
+    name = meta.name or ""
+    gpu_node = GpuNode(
+        name,
+        meta.generation or 0,
+        uid=meta.uid or "",
+        version=meta.resource_version or "",
+        cordoned=bool(found.spec.cordoned),
+    )
     if status is None or status.allocated is None:
-        return name, GpuNode(name, found.metadata.generation or 0)
+        return name, gpu_node
     allocations = tuple(
         Allocation(each.pod, each.device or "", each.unnamed or 0, each.memory_mib or 0)
         for each in status.allocations or ()
     )
     # Other writers may add conditions of other types.
     ready = [each for each in status.conditions or () if each.type == names.CONDITION_READY]
-    return name, GpuNode(
-        name, found.metadata.generation or 0, Allocations(status.allocated, allocations, _condition_values(ready))
-    )
+    return name, replace(gpu_node, occupied=Allocations(status.allocated, allocations, _condition_values(ready)))
 
 
 def status_object(status: WorkloadStatus) -> WorkloadStatusObject:

@@ -47,6 +47,8 @@ class Aspect(Enum):
     INVENTORY = auto()
     HEALTH = auto()
     """The health of its devices as its monitor reports it, and whether the monitor's Lease is current."""
+    CORDONS = auto()
+    """Which of its devices operators have taken out of service."""
     LOAD = auto()
     """Used memory and utilization of its devices."""
 

@@ -257,6 +257,7 @@ class LineFit:
             quota.within_limit(claim, ledger, limit) or quota.quota_left(claim, ledger, limit),
             gpu_filters.index_free(self._workload, slot.index, ledger, nodes),
             None if plugin else gpu_filters.gpu_free(claim, ledger, nodes, self._cluster.policy),
+            gpu_filters.gpu_in_service((*slot.devices, *pod.request.kept), node, plugin_chooses=plugin),
             gpu_filters.gpu_healthy(claim, node),
             gpu_filters.plugin_apart(claim, node, ledger),
             gpu_filters.plugin_devices_left(pod, node, nodes, ledger.used_resources),

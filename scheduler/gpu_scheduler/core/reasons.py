@@ -36,6 +36,7 @@ class Reason(StrEnum):
     VOLUME_NOT_BOUND = "VolumeNotBound"
     GPU_NOT_FOUND = "GpuNotFound"
     GPU_HELD = "GpuHeld"
+    GPU_CORDONED = "GpuCordoned"
     GPU_UNHEALTHY = "GpuUnhealthy"
     NOT_ENOUGH_GPUS = "NotEnoughGpus"
     QUOTA_EXCEEDED = "QuotaExceeded"
@@ -70,6 +71,7 @@ RANKING: Final[tuple[RankedReason, ...]] = (
     # Closed or broken, until somebody acts.
     (Reason.TAINT_NOT_TOLERATED, False),
     (Reason.NODE_UNSCHEDULABLE, False),
+    (Reason.GPU_CORDONED, False),
     (Reason.GPU_UNHEALTHY, False),
     # It ends by itself when others end.
     (Reason.INDEX_HELD, False),

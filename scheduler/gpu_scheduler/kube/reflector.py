@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DENIED = frozenset({403, 404})
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +109,7 @@ class Reflector(Generic[T]):
             except (NoResponseError, RefusedError, *UNREADABLE) as error:
                 asked = getattr(error, "retry_after", None)
                 failures = 1 if self._progressed else failures + 1
-                if self._resource.optional and getattr(error, "status", 0) in DENIED:
+                if getattr(error, "status", 0) in self._resource.empty_if:
                     await self._treat_as_empty(error)
                 else:
                     log.warning("Watching failed", extra=self._resource.log_fields(error=str(error), failures=failures))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from gpu_scheduler.kube.http.client import status_message
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from gpu_scheduler.kube.objects.meta import Identity
 
 T = TypeVar("T")
+
+
+NOT_SERVED: Final = frozenset({404})
+"""The API server does not know the kind."""
+DENIED_OR_NOT_SERVED: Final = NOT_SERVED | {403}
 
 
 class ExpiredError(Exception):
@@ -36,8 +41,7 @@ class RefusedError(Exception):
 class Resource(Generic[T]):
     """A resource to watch: its path, its selector, and how the bytes of an object become (key, value).
 
-    `key` makes the same key from an object's identity alone, for an object that cannot be decoded further. If the API
-    server denies access to an `optional` resource or does not know it (403, 404), it counts as empty.
+    `key` makes the same key from an object's identity alone, for an object that cannot be decoded further.
     """
 
     name: str
@@ -45,7 +49,8 @@ class Resource(Generic[T]):
     field_selector: str | None
     read: Callable[[msgspec.Raw], tuple[str, T]]
     key: Callable[[Identity], str]
-    optional: bool = False
+    empty_if: frozenset[int] = frozenset()
+    """HTTP statuses of a list or watch that mean that there are no objects."""
     pause: float = 0.0
     """Seconds that its events may wait in the kernel, so that many are read at once."""
     list_interval: float = 0.0

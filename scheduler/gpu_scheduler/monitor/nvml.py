@@ -2,6 +2,9 @@
 
 NVML's calls block, and they never return if the driver hangs. So they run in a thread of their own, and a reading waits
 no longer than its deadline. Every metric is optional: older GPUs, MIG devices and virtual GPUs have fewer.
+
+LAW: a cordoned GPU is released. A driver resets a GPU only if no process has it open, so it is not even asked whether
+it is still there. NVML opens every GPU that it looks for, so no new one is looked for while one is released.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ import pynvml  # type: ignore[import-untyped]
 
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.monitor.ports import GpuSource, UnreadableError
-from gpu_scheduler.monitor.readings import GpuReading, MigDevice
+from gpu_scheduler.monitor.readings import GpuReading, MigDevice, covered, let_go
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from gpu_scheduler.core.nodes.cordons import Cordon
 
 T = TypeVar("T")
 Handle = Any
@@ -28,28 +33,44 @@ MIB = 2**20
 MILLIWATTS = 1000
 # These errors of a metric mean that the whole GPU is gone, so they are not treated as a missing metric.
 _GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
+# By NVML's documentation a GPU is opened when its handle is asked for, with either of these flags. The first rules out
+# that it is opened earlier. Drivers may find no GPU with it, though, and the other GPUs of the node must not seem lost.
+_UNATTACHED = (pynvml.NVML_INIT_FLAG_NO_ATTACH, 0)
 
 
 class NvmlSource(GpuSource):
     """Reads GPUs through NVML. A GPU that was read once is listed as unhealthy when it can no longer be read."""
 
-    def __init__(self, *, deadline: float, remember: Callable[[], Awaitable[tuple[GpuReading, ...] | None]]) -> None:
+    def __init__(
+        self,
+        *,
+        deadline: float,
+        remember: Callable[[], Awaitable[tuple[GpuReading, ...] | None]],
+        cordons: Callable[[], tuple[Cordon, ...]],
+    ) -> None:
         """`deadline` is in seconds. `remember` returns the GPUs that an earlier monitor wrote, or None if unknown.
 
-        They give the identity of a GPU that could not be read since the monitor started.
+        They give the identity of a GPU that could not be read since the monitor started. `cordons` returns the cordons
+        in force.
         """
         self._deadline = deadline
         self._remember = remember
+        self._cordons = cordons
         self._last: dict[str, GpuReading] | None = None
         self._seen: dict[str, GpuReading] = {}
+        self._known: tuple[GpuReading, ...] = ()
+        """The last result; before the first one, what an earlier monitor wrote."""
         self._open = False
+        self._released: frozenset[int] = frozenset()
+        """The GPUs without which NVML was opened, by index."""
         self._reading: asyncio.Future[tuple[GpuReading, ...] | UnreadableError] | None = None
 
     async def read(self) -> tuple[GpuReading, ...]:
         """Implement GpuSource.read. UnreadableError also if the driver does not answer within the deadline."""
         if self._last is None:
             last = await self._remember()
-            self._last = None if last is None else {gpu.bus: gpu for gpu in last if gpu.bus is not None}
+            self._last = None if last is None else _by_bus(last)
+            self._known = self._known or last or ()
         try:
             async with asyncio.timeout(self._deadline):
                 if self._reading is not None:
@@ -69,9 +90,10 @@ class NvmlSource(GpuSource):
         """Start a reading in a daemon thread, so that the process can end while the driver hangs."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[GpuReading, ...] | UnreadableError] = loop.create_future()
+        cordons = self._cordons()
 
         def run() -> None:
-            result = self._read_all()
+            result = self._read_all(cordons)
             # The event loop may have been closed in the meantime.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(future.set_result, result)
@@ -79,27 +101,84 @@ class NvmlSource(GpuSource):
         threading.Thread(target=run, name="nvml", daemon=True).start()
         return future
 
-    def _read_all(self) -> tuple[GpuReading, ...] | UnreadableError:
+    def _read_all(self, cordons: tuple[Cordon, ...]) -> tuple[GpuReading, ...] | UnreadableError:
         try:
-            if not self._open:
-                pynvml.nvmlInit()
-                self._open = True
-            answers = [_read_gpu(number) for number in range(pynvml.nvmlDeviceGetCount())]
+            gpus = self._known
+            if not covered(gpus, cordons):
+                # So does a first reading on a node that nothing is known of: which GPUs a cordon means is not known.
+                gpus = self._read_every()
+            if released := covered(gpus, cordons):
+                gpus = self._read_others(gpus, released)
         except pynvml.NVMLError as error:
             self._close()
             return UnreadableError(f"cannot read GPUs from NVML: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it
             return UnreadableError(f"cannot read GPUs from NVML: {error!r}")
-        gpus = self._named(answers)
-        if any(isinstance(answer, str) for answer in answers):
-            # NVML lists a GPU that has recovered only after it is initialized again.
-            self._close()
+        self._known = gpus
         return gpus
+
+    def _read_every(self) -> tuple[GpuReading, ...]:
+        """Look for the GPUs and read them."""
+        self._release(frozenset())
+        self._initialize(0)
+        answers = [
+            _read_gpu(pynvml.nvmlDeviceGetHandleByIndex, number) for number in range(pynvml.nvmlDeviceGetCount())
+        ]
+        gpus = self._named(answers)
+        self._close_if_any_failed(answers)
+        return gpus
+
+    def _read_others(self, known: tuple[GpuReading, ...], released: frozenset[int]) -> tuple[GpuReading, ...]:
+        """Read the known GPUs that are not released. Each keeps its index.
+
+        A GPU without a known bus id is let go too: NVML may open others while it looks for it by another name.
+        """
+        self._release(released)
+        buses = {gpu.index: gpu.bus for gpu in known if gpu.bus is not None and gpu.index not in released}
+        answers = self._ask(buses)
+        self._seen |= _by_bus(answer for answer in answers.values() if isinstance(answer, GpuReading))
+        self._close_if_any_failed(answers.values())
+        gpus = []
+        for gpu in known:
+            answer = answers.get(gpu.index)
+            if answer is None:
+                gpus.append(let_go(gpu))
+            else:
+                read = answer if isinstance(answer, GpuReading) else _lost(gpu, answer)
+                gpus.append(replace(read, index=gpu.index, bus=gpu.bus))
+        return tuple(gpus)
+
+    def _ask(self, buses: Mapping[int, str]) -> dict[int, GpuReading | str]:
+        """Read the GPUs at these PCI buses and open no other. The keys of the answers are those of `buses`."""
+        answers: dict[int, GpuReading | str] = {}
+        for flags in _UNATTACHED if buses else ():
+            self._initialize(flags)
+            answers = {index: _read_gpu(pynvml.nvmlDeviceGetHandleByPciBusId, bus) for index, bus in buses.items()}
+            if any(isinstance(answer, GpuReading) and answer.bus is not None for answer in answers.values()):
+                break
+            self._close()
+        return answers
+
+    def _release(self, released: frozenset[int]) -> None:
+        """Close NVML if these are not the GPUs without which it was opened."""
+        if released != self._released:
+            self._close()
+        self._released = released
+
+    def _initialize(self, flags: int) -> None:
+        if not self._open:
+            pynvml.nvmlInitWithFlags(flags)
+            self._open = True
+
+    def _close_if_any_failed(self, answers: Iterable[GpuReading | str]) -> None:
+        """NVML lists a GPU that has recovered only after it is initialized again."""
+        if any(isinstance(answer, str) for answer in answers):
+            self._close()
 
     def _named(self, answers: list[GpuReading | str]) -> tuple[GpuReading, ...]:
         """Number the GPUs. A GPU that cannot be read keeps the identity (UUID, bus id, model) that it had before."""
         present = [answer for answer in answers if isinstance(answer, GpuReading)]
-        self._seen |= {gpu.bus: gpu for gpu in present if gpu.bus is not None}
+        self._seen |= _by_bus(present)
         buses = {gpu.bus for gpu in present}
         lost = [gpu for bus, gpu in sorted(self._seen.items()) if bus not in buses]
         silent = len(answers) - len(present) - len(lost)
@@ -126,16 +205,20 @@ def _bus(gpu: GpuReading) -> str:
     return (gpu.bus or "").lower()
 
 
+def _by_bus(gpus: Iterable[GpuReading]) -> dict[str, GpuReading]:
+    return {gpu.bus: gpu for gpu in gpus if gpu.bus is not None}
+
+
 def _lost(gpu: GpuReading, why: str) -> GpuReading:
     return GpuReading(
         0, gpu.uuid, gpu.bus, gpu.model, gpu.total, health=Health.UNHEALTHY, why=why, mig_devices=gpu.mig_devices
     )
 
 
-def _read_gpu(number: int) -> GpuReading | str:
-    """Read the GPU of this NVML index; return the reading, or why the GPU cannot be read."""
+def _read_gpu(find: Callable[[T], Handle], name: T) -> GpuReading | str:
+    """Read the GPU that NVML's function `find` finds by this name; return the reading, or why it cannot be read."""
     try:
-        return _read_device(pynvml.nvmlDeviceGetHandleByIndex(number))
+        return _read_device(find(name))
     except pynvml.NVMLError as error:
         return f"it cannot be asked: {error}"
 

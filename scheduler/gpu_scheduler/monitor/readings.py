@@ -4,12 +4,13 @@ LAW: every node is read every few seconds, so a small fluctuation must not cause
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from gpu_scheduler.core.nodes.inventory import Health
+from gpu_scheduler.core.nodes.cordons import Cordon, cordon_of
+from gpu_scheduler.core.nodes.inventory import Device, Health, Inventory
 
 MEMORY_STEP: Final = 5
 """Percent of a GPU's memory. A smaller difference from the written value is not written."""
@@ -60,6 +61,8 @@ class GpuReading:
     why: str = ""
     """What is wrong with it; empty if it is healthy."""
     mig_devices: tuple[MigDevice, ...] = ()
+    released: bool = False
+    """Whether the monitor has let go of it, because it is cordoned. Its identity and health are the last known ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,9 @@ def reason_to_write(published: Sequence[GpuReading], now: Sequence[GpuReading], 
 
     `goal` is in percent.
     """
-    if [_identity(gpu) for gpu in published] != [_identity(gpu) for gpu in now]:
-        return "membership"
-    if [(gpu.health, gpu.why) for gpu in published] != [(gpu.health, gpu.why) for gpu in now]:
-        return "health"
+    for reason, part in _PARTS.items():
+        if [part(gpu) for gpu in published] != [part(gpu) for gpu in now]:
+            return reason
     if tier_of(published, goal) != tier_of(now, goal):
         return "tier"
     pairs = list(zip(published, now, strict=True))
@@ -87,6 +89,25 @@ def reason_to_write(published: Sequence[GpuReading], now: Sequence[GpuReading], 
     if any(_other_utilization(before.utilization, after.utilization, goal) for before, after in pairs):
         return "utilization"
     return None
+
+
+def covered(gpus: Sequence[GpuReading], cordons: tuple[Cordon, ...]) -> frozenset[int]:
+    """Return the indices of the GPUs that are cordoned, as a whole or in part (a MIG device)."""
+    if not cordons:
+        return frozenset()
+    inventory = inventory_of(gpus)
+    names = {gpu.index: gpu.uuid or str(gpu.index) for gpu in gpus}
+    return frozenset(index for index, name in names.items() if cordon_of(cordons, name, inventory) is not None)
+
+
+def let_go(gpu: GpuReading) -> GpuReading:
+    """Return the reading of a GPU that the monitor has let go of."""
+    return replace(gpu, used=None, utilization=None, temperature=None, power=None, released=True)
+
+
+def inventory_of(gpus: Iterable[GpuReading]) -> Inventory:
+    """Return the inventory that names of devices are compared by."""
+    return Inventory(tuple(Device(gpu.index, gpu.uuid, tuple(each.uuid for each in gpu.mig_devices)) for gpu in gpus))
 
 
 def tier_of(gpus: Iterable[GpuReading], goal: int) -> Tier:
@@ -137,6 +158,14 @@ def faults_of(status: str) -> dict[int, str]:
 
 def _identity(gpu: GpuReading) -> tuple[object, ...]:
     return (gpu.index, gpu.uuid, gpu.bus, gpu.model, gpu.total, gpu.mig_devices)
+
+
+_PARTS: Final[dict[str, Callable[[GpuReading], object]]] = {
+    "membership": _identity,
+    "health": lambda gpu: (gpu.health, gpu.why),
+    "release": lambda gpu: gpu.released,
+}
+"""What of a GPU is written at any change, by the reason, in order."""
 
 
 def _other_memory(published: GpuReading, now: GpuReading) -> bool:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpu_scheduler import names
 from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.http.client import connect
+from gpu_scheduler.kube.objects.agentaflow import API
+from gpu_scheduler.kube.objects.cordons import read_node_cordons
+from gpu_scheduler.kube.reflector import Reflector
+from gpu_scheduler.kube.resource import NOT_SERVED, Resource
+from gpu_scheduler.monitor.listed import ListedFirst, OwnCordons
 from gpu_scheduler.monitor.metrics import GpuCollector
 from gpu_scheduler.monitor.monitor_loop import Monitor, MonitorTimings
 from gpu_scheduler.monitor.sinks import ApiGpuNodeSink, ApiNodeLease, ApiNodeSink
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import new_registry, read_gauges
+from gpu_scheduler.process.reflectors import by_name, by_uid
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.kube.http.client import ApiClient
-    from gpu_scheduler.kube.objects.meta import Identity
-    from gpu_scheduler.kube.reflector import Reflector
     from gpu_scheduler.monitor.ports import GpuSource
     from gpu_scheduler.settings import MonitorSettings
 
@@ -45,7 +48,7 @@ class MonitorProcess:
         self.monitor = Monitor(
             source,
             self._node,
-            ApiGpuNodeSink(api, self._node, name),
+            ApiGpuNodeSink(api, name),
             ApiNodeLease(
                 api,
                 self._node,
@@ -69,7 +72,7 @@ class MonitorProcess:
         listener = Listener(health, address=settings.bind_address, port=settings.http_port, variable="HTTP_PORT")
         async with listener:
             parts = {
-                **{name: reflector.run() for name, reflector in self._reflectors.items()},
+                **{f"watch of {name}": reflector.run() for name, reflector in self._reflectors.items()},
                 "monitor": monitor.run(),
             }
             tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
@@ -79,36 +82,39 @@ class MonitorProcess:
             finally:
                 await cancel(tasks)
 
-    def _source(self) -> tuple[GpuSource, dict[str, Reflector[Pod]]]:
+    def _source(self) -> tuple[GpuSource, dict[str, Reflector[Any]]]:
         """Return the source that the settings name, and the reflectors that it needs.
 
         Each source is imported only if it is used.
         """
         settings, node = self._settings, self._settings.node_name
         deadline = min(LONGEST_READ, settings.monitor_interval)
+        cordons = OwnCordons(node)
+        # Without permission to read the cordons there is no reading, because that would open a cordoned device.
+        gpu_nodes = Resource(
+            *("gpunodes", f"{API}/gpunodes", f"metadata.name={node}", read_node_cordons, by_name), empty_if=NOT_SERVED
+        )
+        reflectors: dict[str, Reflector[Any]] = {"cordons": Reflector(self._api, gpu_nodes, cordons)}
+        source: GpuSource
         if settings.monitor_source == "nvml":
             from gpu_scheduler.monitor.nvml import NvmlSource
 
-            return NvmlSource(deadline=deadline, remember=self._node.written), {}
-        from gpu_scheduler.kube.objects.pods import read_pod
-        from gpu_scheduler.kube.reflector import Reflector
-        from gpu_scheduler.kube.resource import Resource
-        from gpu_scheduler.monitor.simulated import NodePods, SimulatedSource
+            source = NvmlSource(deadline=deadline, remember=self._node.written, cordons=cordons.in_force)
+        else:
+            from gpu_scheduler.kube.objects.pods import read_pod
+            from gpu_scheduler.monitor.simulated import NodePods, SimulatedSource
 
-        pods = NodePods(node)
-        here = Resource("pods", "/api/v1/pods", f"spec.nodeName={node}", read_pod, _uid)
-        reflector = Reflector(self._api, here, pods)
-        source = SimulatedSource(settings.simulated_inventory, node, pods, reflector.synced, deadline=deadline)
-        return source, {"watch of pods": reflector}
+            pods = NodePods(node)
+            here = Resource("pods", "/api/v1/pods", f"spec.nodeName={node}", read_pod, by_uid)
+            reflectors["pods"] = Reflector(self._api, here, pods)
+            source = SimulatedSource(settings.simulated_inventory, node, pods, cordons.in_force)
+        listed = {name: reflector.synced for name, reflector in reflectors.items()}
+        return ListedFirst(source, listed, deadline=deadline), reflectors
 
     def _stuck(self) -> str | None:
         heartbeat_age = self.monitor.heartbeat_age
         limit = STUCK + self._settings.monitor_interval
         return f"the loop has not run for {heartbeat_age:.0f} s" if heartbeat_age > limit else None
-
-
-def _uid(identity: Identity) -> str:
-    return identity.uid or ""
 
 
 async def run_monitor(settings: MonitorSettings, kubeconfig: str | None, context: str | None) -> None:

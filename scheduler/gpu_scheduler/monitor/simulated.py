@@ -5,7 +5,6 @@ Their load is derived from the pods that are bound to the node. The file may be 
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -13,16 +12,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 
 from gpu_scheduler.core.ledger.hold import hold_of
-from gpu_scheduler.core.nodes.inventory import Device, Health, Inventory
+from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.kube.resource import EventHandler
 from gpu_scheduler.monitor.ports import GpuSource, UnreadableError
-from gpu_scheduler.monitor.readings import GpuReading
+from gpu_scheduler.monitor.readings import GpuReading, covered, inventory_of, let_go
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from gpu_scheduler.core.ledger.hold import Hold
+    from gpu_scheduler.core.nodes.cordons import Cordon
     from gpu_scheduler.core.pods.pod import Pod
 
 BUSY = 70
@@ -85,7 +85,7 @@ class NodePods(EventHandler["Pod"]):
         shares a GPU is in proportion to its memory.
         """
         known = {gpu.index: gpu for gpu in gpus}
-        inventory = Inventory(tuple(Device(index, gpu.uuid) for index, gpu in known.items()))
+        inventory = inventory_of(known.values())
         loads: dict[int, Load] = {}
         for holder in self._holders.values():
             for device in holder.devices:
@@ -104,27 +104,23 @@ def _more(load: Load, holder: Hold, total: int) -> Load:
 class SimulatedSource(GpuSource):
     """Reads the inventory file anew at each reading."""
 
-    def __init__(self, file: Path, node: str, pods: NodePods, synced: asyncio.Event, *, deadline: float) -> None:
-        """`synced` is set when the node's pods have been listed; a reading waits for it at most `deadline` seconds."""
+    def __init__(self, file: Path, node: str, pods: NodePods, cordons: Callable[[], tuple[Cordon, ...]]) -> None:
+        """`cordons` returns the cordons in force; cordoned devices are shown as a monitor of real ones shows them."""
         self._file = file
         self._node = node
         self._pods = pods
-        self._synced = synced
-        self._deadline = deadline
+        self._cordons = cordons
 
     async def read(self) -> tuple[GpuReading, ...]:
-        """Implement GpuSource.read. UnreadableError if the file cannot be used or the pods have not been listed."""
+        """Implement GpuSource.read. UnreadableError if the file cannot be used."""
         try:
             text = self._file.read_bytes()
         except OSError as error:
             raise UnreadableError(f"cannot read inventory {self._file}: {error.strerror or error}") from error
         gpus = declared(text, self._node)
-        try:
-            async with asyncio.timeout(self._deadline):
-                await self._synced.wait()
-        except TimeoutError:
-            raise UnreadableError("the pods of this node have not been listed yet") from None
-        return _loaded(gpus, self._pods.loads(gpus))
+        released = covered(gpus, self._cordons())
+        loaded = _loaded(gpus, self._pods.loads(gpus))
+        return tuple(let_go(gpu) if gpu.index in released else gpu for gpu in loaded)
 
 
 def _loaded(gpus: tuple[GpuReading, ...], loads: Mapping[int, Load]) -> tuple[GpuReading, ...]:

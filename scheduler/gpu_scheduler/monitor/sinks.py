@@ -12,21 +12,31 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from gpu_scheduler import names
+from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.kube.http.client import APPLY, NoResponseError, segment, status_message
 from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION, GpuDevice, MigDeviceObject
 from gpu_scheduler.kube.objects.decoding import decode_part
 from gpu_scheduler.kube.objects.nodes import NodeObject
 from gpu_scheduler.monitor.ports import NodeLease, ReadingSink
-from gpu_scheduler.monitor.readings import GpuReading, MigDevice, Report, schedulable, status_of, tier_of
+from gpu_scheduler.monitor.readings import (
+    GpuReading,
+    MigDevice,
+    Report,
+    faults_of,
+    schedulable,
+    status_of,
+    tier_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
 
-NOT_FOUND = 404
+FORBIDDEN, NOT_FOUND = 403, 404
 # Intervals. The scheduler treats a node as stale when its monitor has not renewed its Lease for this long.
 LEASE_INTERVALS = 3
 
@@ -48,7 +58,7 @@ class ApiNodeSink(ReadingSink):
         self.uid: str | None = None
 
     async def written(self) -> tuple[GpuReading, ...] | None:
-        """Read the GPUs that are written on the node, without their metrics; None if the node cannot be read."""
+        """Read identity and health of the GPUs that are written on the node; None if the node cannot be read."""
         try:
             answer = await self._api.call("GET", self._path)
         except NoResponseError:
@@ -56,8 +66,9 @@ class ApiNodeSink(ReadingSink):
         node = decode_part(_nodes, bytes(answer.body)) if answer.ok else None
         if node is None:
             return None
-        listed = (node.metadata.annotations or {}).get(names.DEVICES)
-        return tuple(_identity(device) for device in decode_part(_devices, (listed or "").encode()) or ())
+        annotations = node.metadata.annotations or {}
+        listed, faults = annotations.get(names.DEVICES, ""), faults_of(annotations.get(names.STATUS, ""))
+        return tuple(_remembered(device, faults) for device in decode_part(_devices, listed.encode()) or ())
 
     async def report(self, report: Report) -> str | None:
         """Implement ReadingSink.report: apply labels and annotations of the node."""
@@ -84,29 +95,38 @@ class ApiNodeSink(ReadingSink):
 
 
 class ApiGpuNodeSink(ReadingSink):
-    """Writes the GPUNode of the monitor's node. The node owns it. If the kind is not installed, nothing is written."""
+    """Writes the GPUNode of the monitor's node. If the kind is not installed, nothing is written.
 
-    def __init__(self, api: ApiClient, node: ApiNodeSink, name: str) -> None:
+    The node does not own it: a node that is made anew must not forget its cordons.
+    """
+
+    def __init__(self, api: ApiClient, name: str) -> None:
         """`name` is the node's name, and the GPUNode has the same name."""
         self._api = api
-        self._node = node
         self._name = name
         self._path = f"{API}/gpunodes/{segment(name)}"
-        self._missing = False
+        self._missing = self._refused = False
 
     async def report(self, report: Report) -> str | None:
-        """Implement ReadingSink.report: apply the GPUNode, then its status."""
+        """Implement ReadingSink.report: apply the GPUNode, then its status.
+
+        Monitors of earlier versions set the node as its owner. Clusters that guard owner references do not let a
+        monitor take that back, because it may not delete a GPUNode. The status is written nevertheless.
+        """
         kind = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": names.NODE_KIND,
         }
-        metadata = {"name": self._name, **_owned(self._name, self._node.uid)}
+        metadata = {"name": self._name}
         made = await _apply(self._api, self._path, {**kind, "metadata": metadata, "spec": {"nodeName": self._name}})
-        if isinstance(made, str):
+        refused = isinstance(made, str) and made.startswith(f"HTTP {FORBIDDEN}")
+        if isinstance(made, str) and not refused:
             return self._unless_missing(made)
-        self._missing = False
-        status = {"gpus": len(report.gpus), "devices": [_device(gpu) for gpu in report.gpus]}
-        body = {**kind, "metadata": {"name": self._name}, "status": status}
+        if refused and not self._refused:
+            log.warning("Only the status of the GPUNode is written", extra={"node": self._name, "error": made})
+        self._missing, self._refused = False, refused
+        status = {"gpus": len(report.gpus), "devices": [_released(gpu) for gpu in report.gpus]}
+        body = {**kind, "metadata": metadata, "status": status}
         applied = await _apply(self._api, f"{self._path}/status", body)
         return applied if isinstance(applied, str) else None
 
@@ -196,12 +216,19 @@ def _device(gpu: GpuReading) -> GpuDevice:
     )
 
 
-def _identity(device: GpuDevice) -> GpuReading:
+def _released(gpu: GpuReading) -> GpuDevice:
+    """Return the device with what only the GPUNode says: the fields of the node's annotation are a contract."""
+    return replace(_device(gpu), released=gpu.released or None)
+
+
+def _remembered(device: GpuDevice, faults: Mapping[int, str]) -> GpuReading:
     return GpuReading(
         index=device.index,
         uuid=device.uuid,
         bus=device.pci_bus_id,
         model=device.model,
         total=device.memory_total_mib,
+        health=device.health or Health.HEALTHY,
+        why=faults.get(device.index, ""),
         mig_devices=tuple(MigDevice(each.uuid, each.memory_mib) for each in device.mig_devices or ()),
     )

@@ -19,6 +19,7 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.http.client import NoResponseError, status_message
+from gpu_scheduler.kube.objects.agentaflow import GROUP
 from gpu_scheduler.kube.objects.decoding import decode_part
 from gpu_scheduler.process.lifecycle import UsageError
 
@@ -113,6 +114,8 @@ class Use(StrEnum):
     CLAIMS = "claims"
     VOLUMES = "volumes"
     CLASSES = "classes"
+    CORDONS = "gpunodes"
+    CONFIRMATIONS = "confirmations"
     SELECTED_NODES = "selected-nodes"
     SETTINGS = "settings"
 
@@ -233,6 +236,15 @@ def needed_rights(settings: RunSettings, *, leader_elect: bool) -> tuple[Right, 
         Right(Use.CLAIMS, follow, "persistentvolumeclaims", "read the claims of pods", no_claims),
         Right(Use.VOLUMES, follow, "persistentvolumes", "see which nodes reach a volume", no_claims),
         Right(Use.CLASSES, follow, "storageclasses", "see how a volume is made", no_claims, group=storage),
+        Right(
+            *(Use.CORDONS, follow, "gpunodes", "see which GPUs are cordoned", "a cordoned GPU is given like any other"),
+            group=GROUP,
+        ),
+        Right(
+            *(Use.CONFIRMATIONS, ("patch",), "gpunodes/status", "confirm that no bind to a cordoned GPU can come"),
+            "`gpu-scheduler cordon` waits for the confirmation in vain",
+            group=GROUP,
+        ),
         Right(
             *(Use.SELECTED_NODES, ("patch",), "persistentvolumeclaims", "say on which node a volume is to be made"),
             "pods wait with VolumeNotBound if a claim of theirs waits for its first consumer",

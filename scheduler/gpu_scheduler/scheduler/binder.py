@@ -1,4 +1,4 @@
-"""The writes that only the leader may send: a Binding, and the selected node of a claim."""
+"""The writes that only the leader may send: a Binding, a claim's selected node, and the confirmation of cordons."""
 
 from __future__ import annotations
 
@@ -11,16 +11,36 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
-from gpu_scheduler.kube.http.client import MERGE, UNAUTHORIZED, NoResponseError, NotSentError, segment, status_message
+from gpu_scheduler.kube.http.client import (
+    APPLY,
+    MERGE,
+    UNAUTHORIZED,
+    NoResponseError,
+    NotSentError,
+    segment,
+    status_message,
+)
 from gpu_scheduler.kube.lists import read_object
+from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.pod_objects import PodObject
-from gpu_scheduler.scheduler.ports import Binder, BindResult, Bound, Dropped, Failed, NotSent, Unknown, VolumeBinder
+from gpu_scheduler.scheduler.ports import (
+    Binder,
+    BindResult,
+    Bound,
+    CordonStatus,
+    Dropped,
+    Failed,
+    NotSent,
+    Unknown,
+    VolumeBinder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.nodes.cordons import NodeCordons
     from gpu_scheduler.core.refs import PodRef
     from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
     from gpu_scheduler.kube.leader_election import Fence
@@ -31,6 +51,7 @@ SERVER_FAULTS = 500
 
 _pods = msgspec.json.Decoder(PodObject)
 
+_NO_LEASE: Final = "this replica's Lease no longer allows a write"
 _GONE: Final = Dropped("the pod is gone")
 _PLAIN: Final[dict[int, BindResult]] = {
     UNAUTHORIZED: NotSent("the API server refused our credentials, which are read again"),
@@ -60,7 +81,7 @@ class ApiBinder(Binder):
         try:
             answer = await self._api.call("POST", f"{_path(bind.pod)}/binding", body=body, guard=self._fence.may_write)
         except NotSentError:
-            return NotSent("this replica's Lease no longer allows a bind")
+            return NotSent(_NO_LEASE)
         except NoResponseError as error:
             return await self._resolve_by_get(bind, unbound=Unknown(str(error)))
         if answer.ok:
@@ -157,7 +178,54 @@ class ApiVolumeBinder(VolumeBinder):
         try:
             answer = await self._api.call("PATCH", path, body=body, content_type=MERGE, guard=self._fence.may_write)
         except NotSentError:
-            return "this replica's Lease no longer allows a bind"
+            return _NO_LEASE
         except NoResponseError as error:
             return str(error)
-        return None if answer.ok else f"HTTP {answer.status}: {status_message(answer)}"
+        return None if answer.ok else _described(answer)
+
+
+class ApiCordonStatus(CordonStatus):
+    """Writes condition Cordoned of GPUNodes, but only while the fence lets this replica write."""
+
+    def __init__(self, api: ApiClient, fence: Fence, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """Create the writer; it writes nothing before `confirm`."""
+        self._api = api
+        self._fence = fence
+        self._wall = wall
+
+    async def confirm(self, cordons: NodeCordons) -> str | None:
+        """Send one server-side apply, see CordonStatus, with the API client's time-out."""
+        path = f"{API}/gpunodes/{segment(cordons.node)}/status"
+        body = msgspec.json.encode(
+            {
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "kind": names.NODE_KIND,
+                "metadata": {"name": cordons.node},
+                "status": {"conditions": [self._condition(cordons)]},
+            }
+        )
+        query = {"fieldManager": names.SCHEDULER_NAME, "force": "true"}
+        try:
+            answer = await self._api.call(
+                "PATCH", path, query=query, body=body, content_type=APPLY, guard=self._fence.may_write
+            )
+        except NotSentError:
+            return _NO_LEASE
+        except NoResponseError as error:
+            return str(error)
+        return None if answer.ok or answer.status == NOT_FOUND else _described(answer)
+
+    def _condition(self, cordons: NodeCordons) -> dict[str, object]:
+        if cordons.cordons:
+            status, reason, message = "True", "GpusCordoned", "no pod is bound to the cordoned GPUs from now on"
+        else:
+            status, reason, message = "False", "NoGpuCordoned", "all GPUs are in service"
+        same = cordons.stated_since if cordons.cordons else ""
+        return {
+            "type": names.CONDITION_CORDONED,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": same or self._wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "observedGeneration": cordons.generation,
+        }

@@ -14,6 +14,7 @@ from gpu_scheduler.core.cluster_events import QuotaChanged
 from gpu_scheduler.core.decide import Cluster
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.cordons import Cordons
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.kube.resource import EventHandlerFuncs
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.cluster_events import ClusterEvent
     from gpu_scheduler.core.namespace_limits import NamespaceLimits
+    from gpu_scheduler.core.nodes.cordons import NodeCordons
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.pods.count_request import Strategy
     from gpu_scheduler.core.pods.pod import ForeignPod
@@ -56,10 +58,12 @@ class ClusterCache:
         self._wall = wall
         self._foreign_pods: dict[str, ForeignPod] = {}
         self._monitor_leases = MonitorLeases()
+        self._cordons = Cordons()
         volumes = Volumes(policy.unread_storage, policy.unwritten_claims)
         self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy)
         self.nodes = self._handler(self._node_applied, self._node_forgotten)
         self.monitors = self._handler(self._monitor_applied, self._monitor_forgotten)
+        self.cordons = self._handler(self._cordons_applied, self._cordons_forgotten)
         self.foreign_pods = self._journaled(
             InputKind.FOREIGN_POD, self._foreign_pod_applied, self._foreign_pod_forgotten
         )
@@ -107,6 +111,11 @@ class ClusterCache:
             details = {"count": len(silent), "first": silent[0]}
             log.warning("Monitors have not renewed their Leases: strategies place no pod on their nodes", extra=details)
 
+    def end_cordons(self) -> None:
+        """Return to service the devices whose cordons have ended since the last call."""
+        for name in self._cordons.ended(self._wall()):
+            self._on_events(self._refresh_node(name))
+
     @property
     def next_due(self) -> float | None:
         """When `expire_monitors` is due again, by the monotonic clock; None if no Lease can expire."""
@@ -124,7 +133,7 @@ class ClusterCache:
     ) -> EventHandlerFuncs[T]:
         """Make an event handler that journals each value as it is received.
 
-        It is not for nodes and monitors: `_node_applied` journals a node together with whether it is stale.
+        It is not for nodes, monitors and cordons: `_node_applied` journals a node together with what they say of it.
         """
 
         def take(value: T) -> ClusterEvents:
@@ -138,8 +147,9 @@ class ClusterCache:
         return self._handler(take, drop)
 
     def _node_applied(self, node: Node) -> ClusterEvents:
-        if node.stale != self._is_stale(node):
-            node = replace(node, stale=not node.stale)
+        stale, cordons = self._is_stale(node), self._cordons.in_force(node.name, self._wall())
+        if (node.stale, node.cordons) != (stale, cordons):
+            node = replace(node, stale=stale, cordons=cordons)
         self.journal.received(InputKind.NODE, node)
         return self.cluster.nodes.apply(node) | self.cluster.ledger.apply_node(node)
 
@@ -164,8 +174,16 @@ class ClusterCache:
         changed = self._monitor_leases.gone(lease.node)
         return self._refresh_node(lease.node) if changed or self._unread(lease.node) else frozenset()
 
+    def _cordons_applied(self, cordons: NodeCordons) -> ClusterEvents:
+        self._cordons.put(cordons.node, cordons.cordons, self._wall())
+        return self._refresh_node(cordons.node)
+
+    def _cordons_forgotten(self, cordons: NodeCordons) -> ClusterEvents:
+        self._cordons.put(cordons.node, (), self._wall())
+        return self._refresh_node(cordons.node)
+
     def _refresh_node(self, name: str) -> ClusterEvents:
-        """Apply the node again, after its monitor's Lease has made it stale or current."""
+        """Apply the node again, after its monitor's Lease or its cordons have changed."""
         node = self.cluster.nodes.resolve(name)
         return self._node_applied(node) if isinstance(node, Node) and node.name == name else frozenset()
 

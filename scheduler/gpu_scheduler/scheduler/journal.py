@@ -34,7 +34,7 @@ T = TypeVar("T")
 LIMIT: Final = 2**28
 """Longest journal in bytes. The journal of the previous process is kept beside it."""
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of the lines' format. It grows when an older program could read a line wrongly."""
 
 log = logging.getLogger(__name__)

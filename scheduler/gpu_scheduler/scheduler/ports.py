@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.decision import Bind, Decision
+    from gpu_scheduler.core.nodes.cordons import NodeCordons
     from gpu_scheduler.core.pods.pod import ScheduledCondition
     from gpu_scheduler.core.refs import PodRef
 
@@ -65,6 +66,16 @@ class VolumeBinder(Protocol):
 
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
         """Try once, in bounded time. Return None on success, else the cause of the failure; the caller may retry.
+
+        It never raises because of an answer or a missing answer of the API server.
+        """
+
+
+class CordonStatus(Protocol):
+    """Writes into a GPUNode that its cordons are obeyed."""
+
+    async def confirm(self, cordons: NodeCordons) -> str | None:
+        """Try once, in bounded time. Return None on success or if the GPUNode is gone, else the cause of the failure.
 
         It never raises because of an answer or a missing answer of the API server.
         """

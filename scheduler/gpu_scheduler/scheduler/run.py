@@ -22,7 +22,7 @@ from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.scheduler.access import Use, find_denied
-from gpu_scheduler.scheduler.binder import ApiBinder, ApiVolumeBinder
+from gpu_scheduler.scheduler.binder import ApiBinder, ApiCordonStatus, ApiVolumeBinder
 from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.journal import FileJournal, JournalError
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
@@ -122,6 +122,9 @@ class SchedulerProcess:
         )
         self.watches = Watches(api, self.scheduler, settings, clocks.elapsed, self._journal, denied=denied)
         self._totals = GpuTotals()
+        self._cordon_status = ApiCordonStatus(api, self.leadership, clocks.wall)
+        self._leads = asyncio.Event()
+        """Whether this replica is elected and has listed everything since."""
 
     def _elector(self, identity: str, clocks: Clocks) -> LeaderElector:
         settings = self._settings
@@ -157,6 +160,7 @@ class SchedulerProcess:
             **self.watches.parts(after=self.leadership.tried),
             "event recorder": self.event_recorder.run(),
             "scheduling loop": self._lead(),
+            "confirmation of cordons": self._confirm_cordons(),
             "leadership": self.leadership.run(),
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
@@ -174,7 +178,12 @@ class SchedulerProcess:
         await self.watches.relist()
         states = self.scheduler.pod_states
         log.info("Deciding", extra={"pending": states.pending(), "running": states.running()})
+        self._leads.set()
         await self.scheduler.run()
+
+    async def _confirm_cordons(self) -> None:
+        await self._leads.wait()
+        await self.scheduler.cordon_confirmer.run(self._cordon_status)
 
     async def _wind_down(self, leading: asyncio.Task[None]) -> None:
         """Stop deciding, wait for the binds and conditions in flight, release the Lease, and send what events are left.
@@ -224,8 +233,10 @@ class SchedulerProcess:
         }
 
     def _gpu_count(self) -> GpuCount:
-        # The loop of a standby does not run, so it does not mark expired monitors. Its metrics are read nevertheless.
+        # The loop of a standby does not run: it neither marks expired monitors nor ends cordons. Its metrics are read
+        # nevertheless.
         self.scheduler.cache.expire_monitors()
+        self.scheduler.cache.end_cordons()
         cluster = self.scheduler.cache.cluster
         return self._totals.take(cluster.nodes, cluster.ledger)
 

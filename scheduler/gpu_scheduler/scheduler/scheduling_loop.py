@@ -21,6 +21,7 @@ from gpu_scheduler.kube.resource import EventHandlerFuncs
 from gpu_scheduler.scheduler.audit import LedgerAudit
 from gpu_scheduler.scheduler.binding_cycle import BINDERS, BindingCycle
 from gpu_scheduler.scheduler.cluster_cache import ClusterCache
+from gpu_scheduler.scheduler.cordon_confirmer import CordonConfirmer
 from gpu_scheduler.scheduler.dynamic_config import DynamicConfig
 from gpu_scheduler.scheduler.limits_config import LimitsConfig
 from gpu_scheduler.scheduler.pod_states import PodState, PodStates
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.cluster_events import ClusterEvent
     from gpu_scheduler.core.ledger.ledger import Ledger
+    from gpu_scheduler.core.nodes.cordons import NodeCordons
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.scheduler.ports import Ports
@@ -93,10 +95,12 @@ class Scheduler:
             binders=binders,
         )
 
+        self.cordon_confirmer = CordonConfirmer(self.pod_states)
         self._poll_watches = poll_watches
         self._stopping = False
         self._heartbeat: float | None = None
         self.pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
+        self.cordons = EventHandlerFuncs(self._cordons_applied, self._cordons_forgotten)
 
     @property
     def ledger(self) -> Ledger:
@@ -177,6 +181,14 @@ class Scheduler:
         self.queue.remove(pod.ref.uid)
         self.cache.journal.received(InputKind.POD, pod, gone=True)
         self._on_events(self.ledger.forget(pod.ref.uid))
+
+    def _cordons_applied(self, cordons: NodeCordons) -> None:
+        self.cache.cordons.applied(cordons)
+        self.cordon_confirmer.applied(cordons)
+
+    def _cordons_forgotten(self, cordons: NodeCordons) -> None:
+        self.cache.cordons.forgotten(cordons)
+        self.cordon_confirmer.forgotten(cordons)
 
     def _on_events(
         self, events: frozenset[ClusterEvent], requeue: Callable[[frozenset[ClusterEvent], float], None] | None = None
@@ -276,9 +288,13 @@ class Scheduler:
         self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
 
     def _run_audit(self, now: float) -> None:
-        """Check for expired monitor Leases, conflicts and wrong ledger entries. It runs also while there is work."""
+        """Check for expired monitor Leases, ended cordons, conflicts and wrong ledger entries.
+
+        It runs also while there is work.
+        """
         try:
             self.cache.expire_monitors()
+            self.cache.end_cordons()
             ledger = self._audit.run(now, self.ledger, lambda: self.cache.rebuild_ledger(self.pod_states))
         except Exception:
             log.exception("The audit failed with an internal error")

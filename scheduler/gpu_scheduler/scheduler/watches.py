@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpu_scheduler import names
 from gpu_scheduler.kube.http.client import segment
+from gpu_scheduler.kube.objects.agentaflow import API
+from gpu_scheduler.kube.objects.cordons import read_node_cordons
 from gpu_scheduler.kube.objects.leases import read_monitor_lease
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
 from gpu_scheduler.kube.objects.storage import read_claim, read_class, read_volume
-from gpu_scheduler.kube.resource import Resource
+from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, NOT_SERVED, Resource
 from gpu_scheduler.process.reflectors import Reflectors, by_name, by_path, by_uid
 from gpu_scheduler.scheduler.access import NODES_INTERVAL, Missing, Use
 from gpu_scheduler.scheduler.config_maps import read_limits, read_strategy
@@ -70,12 +72,19 @@ class Watches(Reflectors):
         config_maps = f"/api/v1/namespaces/{segment(settings.kubernetes_namespace)}/configmaps"
         settings_alone, limits_alone = (f"metadata.name={name}" for name in (names.SETTINGS, names.LIMITS))
         # Optional: in a cluster without monitors, the scheduler has no permission to read their Leases.
-        monitors = Resource("monitors", leases, None, read_monitor_lease, by_name, optional=True, pause=LEASE_PAUSE)
+        monitors = Resource(
+            *("monitors", leases, None, read_monitor_lease, by_name),
+            empty_if=DENIED_OR_NOT_SERVED,
+            pause=LEASE_PAUSE,
+        )
         # Nodes and other schedulers' pods come before our pods: an early decision reads them.
         nodes = Resource("nodes", "/api/v1/nodes", None, read_node, by_name)
         if Use.NODE_CHANGES in denied:
             nodes = replace(nodes, list_interval=NODES_INTERVAL)
+        # Not optional: without permission to read the cordons, the scheduler must not ignore them.
+        cordons = Resource("gpunodes", f"{API}/gpunodes", None, read_node_cordons, by_name, empty_if=NOT_SERVED)
         self.watch(nodes, cache.nodes)
+        self.watch(cordons, scheduler.cordons)
         self.watch(monitors, cache.monitors)
         self.watch(Resource("settings", config_maps, settings_alone, read_strategy, by_name), scheduler.settings)
         # Not optional: without permission to read the limits, the scheduler must not lift them. So it decides nothing

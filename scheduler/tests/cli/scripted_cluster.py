@@ -23,6 +23,7 @@ LIMITS = f"/api/v1{SYSTEM}/configmaps/gpu-scheduler-limits"
 LEASE = f"/apis/coordination.k8s.io/v1{SYSTEM}/leases/gpu-scheduler"
 MONITORS = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
 WORKLOADS = "/apis/agentaflow.io/v1/gpuworkloads"
+GPU_NODES = "/apis/agentaflow.io/v1/gpunodes"
 CONTROLLERS = {
     "statefulsets": "/apis/apps/v1/statefulsets",
     "deployments": "/apis/apps/v1/deployments",
@@ -107,6 +108,7 @@ async def cluster(tmp_path: Path, **replies: Reply) -> AsyncIterator[tuple[FakeS
         "pods": ("/api/v1/pods", items()),
         "mine": ("/api/v1/namespaces/ml/pods", items()),
         "monitors": (MONITORS, items()),
+        "gpu_nodes": (GPU_NODES, items()),
         "workloads": (WORKLOADS, MISSING),
         "my_workloads": (WORKLOADS.replace("v1/", "v1/namespaces/ml/"), MISSING),
         **{name: (path, items()) for name, path in CONTROLLERS.items()},

@@ -14,6 +14,7 @@ import pytest
 
 from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.replay import replay, snapshot
+from gpu_scheduler.scheduler.journal import FORMAT
 from gpu_scheduler.scheduler.ports import InputKind
 from tests.cli.scripted_cluster import cluster, device, items, node, pod
 from tests.cli.stored import FORBIDDEN, VOLUMES, with_storage
@@ -67,7 +68,7 @@ async def test_a_snapshot_has_what_decisions_read_and_no_secret(
     sys.stdout.flush()
     (first, *lines), err = written(capfdbinary)
     assert err == ""
-    assert (first["snapshot"], first["format"], first["unread"]) == (len(lines), 1, [])
+    assert (first["snapshot"], first["format"], first["unread"]) == (len(lines), FORMAT, [])
     assert first["policy"]["scheduler_name"] == "gpu-scheduler"
     kinds = [line["received"] for line in lines]
     assert kinds[0] == "node"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gpu_scheduler.controller.api_writers import MAX_ANSWER, ApiGpuNodes, ApiPods, ApiWorkloads, pod_of
-from gpu_scheduler.controller.gpu_node_status import Allocations
+from gpu_scheduler.controller.gpu_node_status import Allocations, GpuNode
 from gpu_scheduler.controller.gpu_workload import GpuWorkload, Phase, WorkloadStatus
 from gpu_scheduler.controller.translation import read_template
 from gpu_scheduler.controller.workload_status import CreateFailure
@@ -23,6 +23,7 @@ POD = f"{PODS}/train-0"
 WORKLOAD = "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads/train"
 STATUS = "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads/train/status"
 NODE = "/apis/agentaflow.io/v1/gpunodes/node1/status"
+GPU_NODE = GpuNode("node1", 1, uid="uid-1", version="7")
 SPEC = {"containers": [{"name": "main", "image": "x"}]}
 
 
@@ -216,6 +217,7 @@ WRITES: dict[str, Callable[[ApiClient, Gate], Awaitable[object]]] = {
     "a pod": lambda api, gate: ApiPods(api, gate, "gpu-scheduler").make(workload(), 0),
     "the status of a workload": lambda api, gate: ApiWorkloads(api, gate).write(workload(), WorkloadStatus()),
     "the status of a GPUNode": lambda api, gate: ApiGpuNodes(api, gate).write("node1", Allocations(0, (), ())),
+    "the deletion of a GPUNode": lambda api, gate: ApiGpuNodes(api, gate).delete(GPU_NODE),
 }
 
 
@@ -327,3 +329,16 @@ async def test_a_response_of_megabytes_is_not_read() -> None:
 
         assert await ApiWorkloads(api, Gate()).write(workload(), WorkloadStatus()) is None
         assert await ApiGpuNodes(api, Gate()).write("node1", Allocations(0, (), ()))
+
+
+@pytest.mark.promise("cordon-3")
+@pytest.mark.parametrize(("status", "gone"), [(200, True), (404, True), (409, True), (403, False), (500, False)])
+async def test_only_the_version_that_was_read_is_deleted(status: int, gone: bool) -> None:  # noqa: FBT001
+    """A cordon that an operator wrote meanwhile is another version, and the watch brings it."""
+    async with connected() as (server, api):
+        server.on("DELETE", NODE.removesuffix("/status"), Reply(status))
+
+        assert await ApiGpuNodes(api, Gate()).delete(GPU_NODE) is gone
+
+        (sent,) = server.requests
+        assert sent.body == {"preconditions": {"uid": "uid-1", "resourceVersion": "7"}}

@@ -17,8 +17,10 @@ class Cluster:
     """Stores the status of a GPUNode in memory."""
 
     refuses: bool = False
+    cordoned: bool = False
     written: list[Allocations] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -31,7 +33,13 @@ class Cluster:
         assert name == "node1"
         if not self.refuses:
             self.written.append(occupied)
-            self.nodes.gpu_nodes.applied(replace(GPU_NODE, occupied=occupied))
+            self.nodes.gpu_nodes.applied(replace(GPU_NODE, occupied=occupied, cordoned=self.cordoned))
+        return not self.refuses
+
+    async def delete(self, gpu_node: GpuNode) -> bool:
+        """Delete the GPUNode, unless `refuses` is set."""
+        if not self.refuses:
+            self.deleted.append(gpu_node.name)
         return not self.refuses
 
     async def reconcile(self) -> int:
@@ -70,8 +78,10 @@ async def test_allocations_follow_the_pods(cluster: Cluster) -> None:
     assert set(cluster.added) == {"node1"}
 
 
+@pytest.mark.promise("cordon-3")
 async def test_a_node_that_is_not_ready_or_gone_is_reported(cluster: Cluster) -> None:
-    """Together with the pods that still hold its devices."""
+    """Together with the pods that still hold its devices. A GPUNode with a cordon is kept although its node is gone."""
+    cluster.cordoned = True
     cluster.nodes.pods.applied(running("train-0", "node1"))
     cluster.nodes.nodes.applied(node("node1", ready=False))
     assert await cluster.reconcile() == 2
@@ -79,6 +89,20 @@ async def test_a_node_that_is_not_ready_or_gone_is_reported(cluster: Cluster) ->
     assert await cluster.reconcile() == 2
 
     assert [each.conditions[0].reason for each in cluster.written] == ["NodeNotReady", "NodeNotFound"]
+    assert cluster.deleted == []
+
+
+async def test_a_gpunode_without_cordons_is_deleted_after_its_node(cluster: Cluster) -> None:
+    """Also after a refusal, when it is reconciled again."""
+    cluster.nodes.nodes.forgotten(node("node1"))
+    cluster.refuses = True
+    with pytest.raises(ReconcileError, match="it could not be deleted after its node"):
+        await cluster.nodes.reconcile("node1")
+    cluster.refuses = False
+
+    assert await cluster.nodes.reconcile("node1") is None
+    assert cluster.deleted == ["node1"]
+    assert cluster.written == []
 
 
 async def test_a_node_without_a_gpunode_is_ignored(cluster: Cluster) -> None:

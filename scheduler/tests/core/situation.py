@@ -6,6 +6,7 @@ from gpu_scheduler.core.decide import Cluster, decide
 from gpu_scheduler.core.decision import Decision
 from gpu_scheduler.core.filters.volumes import Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, counted
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
@@ -35,6 +36,7 @@ ORDER: tuple[RankedReason, ...] = (
     TOO_LARGE,
     (Reason.TAINT_NOT_TOLERATED, False),
     (Reason.NODE_UNSCHEDULABLE, False),
+    (Reason.GPU_CORDONED, False),
     (Reason.GPU_UNHEALTHY, False),
     (Reason.INDEX_HELD, False),
     (Reason.GPU_HELD, False),
@@ -94,6 +96,7 @@ class Situation:
             taints=(Taint("dedicated", "", "NoSchedule"),) if self.has(Reason.TAINT_NOT_TOLERATED) else (),
             labels={} if self.has(Reason.NODE_AFFINITY_MISMATCH) else {"zone": "a"},
             inventory=counted(1 if self.has(Reason.GPU_NOT_FOUND) else 4),
+            cordons=(Cordon("1"),) if self.has(Reason.GPU_CORDONED) else (),
             readings={1: DeviceReading(health=Health.UNHEALTHY)} if self.has(Reason.GPU_UNHEALTHY) else {},
             allocatable={**ROOM, "cpu": 500 if TOO_LARGE in self.faults else 1500},
         )

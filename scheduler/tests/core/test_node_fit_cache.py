@@ -83,7 +83,9 @@ def test_a_fit_is_kept_until_its_node_changes() -> None:
     assert not changed()
     state.ledger.apply(holder)
     assert changed()
-    assert found[-1] == found[0]._replace(devices=(), available=0, available_if_healthy=0, unheld=0, busy=1000)
+    assert found[-1] == found[0]._replace(
+        devices=(), available=0, available_if_healthy=0, available_if_uncordoned=0, unheld=0, busy=1000
+    )
     state.end(holder)
     assert changed()
     assert found[-1] == found[0]

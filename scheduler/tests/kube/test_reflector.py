@@ -11,7 +11,7 @@ from gpu_scheduler.kube.http.watch_stream import lines
 from gpu_scheduler.kube.lists import pages
 from gpu_scheduler.kube.objects.meta import Identity
 from gpu_scheduler.kube.reflector import Reflector
-from gpu_scheduler.kube.resource import ReflectorTimings, Resource
+from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, ReflectorTimings, Resource
 from tests.kube.server import FakeServer, Reply, Watch, connected, until
 from tests.objects import Object
 from tests.waiting import limit
@@ -75,13 +75,13 @@ EXPIRED: Object = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "m
 
 @asynccontextmanager
 async def reflecting(
-    pace: ReflectorTimings = QUICK, *, optional: bool = False, list_interval: float = 0.0
+    pace: ReflectorTimings = QUICK, *, empty_if: frozenset[int] = frozenset(), list_interval: float = 0.0
 ) -> AsyncIterator[tuple[FakeServer, Reflector[str], RecordingHandler]]:
     """Yield the server, a running reflector that watches it, and the reflector's event handler."""
     async with connected() as (server, api):
         handler = RecordingHandler()
         resource = Resource(
-            "things", PATH, "spec.kind=ours", read, named, optional=optional, list_interval=list_interval
+            "things", PATH, "spec.kind=ours", read, named, empty_if=empty_if, list_interval=list_interval
         )
         reflector = Reflector(api, resource, handler, timings=pace)
         task = asyncio.create_task(_start(reflector, server))
@@ -393,11 +393,11 @@ DENIALS = {"forbidden": Reply(403), "no such kind": Reply(404)}
 
 
 @pytest.mark.parametrize("denial", DENIALS.values(), ids=DENIALS)
-async def test_a_denied_optional_resource_is_empty(denial: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_denied_resource_can_count_as_empty(denial: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is synced and not silent, logged once however often it is listed, and read as soon as it is allowed."""
     log = Log()
     monkeypatch.setattr(reflector_module, "log", log)
-    async with reflecting(optional=True) as (server, reflector, handler):
+    async with reflecting(empty_if=DENIED_OR_NOT_SERVED) as (server, reflector, handler):
         server.on("GET", PATH, *[denial] * 5, page(7, thing("a", 1)))
         server.on("WATCH", PATH, Watch())
         await reflector.synced.wait()
@@ -411,7 +411,7 @@ async def test_a_denied_optional_resource_is_empty(denial: Reply, monkeypatch: p
 
 async def test_a_resource_that_is_denied_later_becomes_empty() -> None:
     """Without the right to watch, its known objects may be outdated."""
-    async with reflecting(optional=True) as (server, _, handler):
+    async with reflecting(empty_if=DENIED_OR_NOT_SERVED) as (server, _, handler):
         server.on("GET", PATH, page(7, thing("a", 1)), Reply(403))
         server.on("WATCH", PATH, Watch(close=True), Reply(403))
 
@@ -423,7 +423,7 @@ async def test_a_resource_that_is_denied_later_becomes_empty() -> None:
 async def test_a_denied_resource_is_not_silent() -> None:
     """It is listed again before its silence counts: readiness must not take a refusal for a missing response."""
     slow = ReflectorTimings(idle_limit=limit(0.2), backoff_first=0.05, backoff_longest=60)
-    async with reflecting(slow, optional=True) as (server, reflector, _):
+    async with reflecting(slow, empty_if=DENIED_OR_NOT_SERVED) as (server, reflector, _):
         server.on("GET", PATH, Reply(403))
         async with asyncio.timeout(limit(5)):
             await until(lambda: len(server.asked("GET")) == 12)
@@ -434,7 +434,7 @@ async def test_a_denied_resource_is_not_silent() -> None:
 async def test_a_relist_does_not_wait_for_a_denied_resource() -> None:
     """A new leader continues at once: the back-off protects only the server."""
     slow = ReflectorTimings(backoff_first=60, backoff_longest=60)
-    async with reflecting(slow, optional=True) as (server, reflector, _):
+    async with reflecting(slow, empty_if=DENIED_OR_NOT_SERVED) as (server, reflector, _):
         server.on("GET", PATH, Reply(403))
         await reflector.synced.wait()
 

@@ -1,15 +1,21 @@
 """A monitor's gauges."""
 
+from dataclasses import replace
+
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.monitor.metrics import GpuCollector
-from gpu_scheduler.monitor.readings import GpuReading
+from gpu_scheduler.monitor.readings import GpuReading, let_go
 
 
 def test_each_gpu_has_its_samples() -> None:
-    """Memory is in bytes. A value that could not be read has no sample, and a GPU that is gone has none at all."""
+    """Memory is in bytes. A value that could not be read has no sample, and a GPU that is gone has none at all.
+
+    Of a released GPU, memory and last known health remain.
+    """
     gpus = [GpuReading(0, "GPU-0", "bus", "A100", 40960, 8192, 70, 41, 250), GpuReading(1, health=Health.UNHEALTHY)]
+    gpus.append(let_go(replace(gpus[0], index=2)))
     registry = CollectorRegistry()
     GpuCollector(registry, "node1", lambda: gpus)
 
@@ -24,6 +30,8 @@ def test_each_gpu_has_its_samples() -> None:
             f"gpu_scheduler_monitor_gpu_power_watts{{{labels}}} 250.0",
             f"gpu_scheduler_monitor_gpu_health{{{labels}}} 0.0",
             'gpu_scheduler_monitor_gpu_health{gpu="1",model="",node="node1",uuid=""} 2.0',
+            f"gpu_scheduler_monitor_gpu_memory_total_bytes{{{labels.replace('0', '2', 1)}}} 4.294967296e+10",
+            f"gpu_scheduler_monitor_gpu_health{{{labels.replace('0', '2', 1)}}} 0.0",
         ]
     )
     gpus.clear()

@@ -6,13 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.monitor.readings import (
     GpuReading,
     MigDevice,
     Tier,
+    covered,
     faults_of,
     health_of,
+    let_go,
     reason_to_write,
     schedulable,
     status_of,
@@ -47,6 +50,10 @@ CHANGES = {
     "health": (BUSY, replace(BUSY, health=Health.DEGRADED, why="2 rows wait"), "health"),
     "health before memory": (IDLE, replace(SICK, used=9000), "health"),
     "the reason of its health": (SICK, replace(SICK, why="it needs a reset"), "health"),
+    "that it is let go": (BUSY, let_go(BUSY), "release"),
+    "that it is read again": (let_go(IDLE), IDLE, "release"),
+    "health before that it is let go": (BUSY, let_go(SICK), "health"),
+    "nothing of one that is let go": (let_go(BUSY), let_go(BUSY), None),
     "the tier": (replace(BUSY, utilization=39), replace(BUSY, utilization=41), "tier"),
     "its UUID": (IDLE, replace(IDLE, uuid="GPU-1"), "membership"),
     "its MIG devices": (IDLE, replace(IDLE, mig_devices=(MigDevice("MIG-0", 4864),)), "membership"),
@@ -56,7 +63,7 @@ CHANGES = {
 
 @pytest.mark.parametrize(("written", "now", "why"), CHANGES.values(), ids=CHANGES)
 def test_a_change_has_a_reason_to_be_written(written: GpuReading, now: GpuReading, why: str | None) -> None:
-    """Membership, health, tier, memory by 5 %, utilization by 10 points. Smaller changes have none."""
+    """Membership, health, release, tier, memory by 5 %, utilization by 10 points. Smaller changes have none."""
     assert reason_to_write([written], [now], GOAL) == why
 
 
@@ -75,6 +82,28 @@ def test_a_gpu_that_comes_or_goes_is_a_change() -> None:
     assert reason_to_write([], [IDLE], GOAL) == "membership"
     assert reason_to_write([IDLE, replace(IDLE, index=1)], [IDLE], GOAL) == "membership"
     assert reason_to_write([], [], GOAL) is None
+
+
+NAMED = [replace(IDLE, mig_devices=(MigDevice("MIG-0"), MigDevice("MIG-1"))), replace(IDLE, index=1, uuid="GPU-1")]
+NAMELESS = [GpuReading(0), GpuReading(1)]
+COVERED = {
+    "no cordon": (NAMED, (), set()),
+    "no GPU": ([], (Cordon("*"),), set()),
+    "all": (NAMED, (Cordon("*"),), {0, 1}),
+    "an index": (NAMED, (Cordon("1"),), {1}),
+    "a UUID": (NAMED, (Cordon("GPU-0", index=1),), {0}),
+    "a MIG device": (NAMED, (Cordon("MIG-1"),), {0}),
+    "two": (NAMED, (Cordon("MIG-1"), Cordon("1")), {0, 1}),
+    "a GPU that is not there": (NAMED, (Cordon("GPU-9", index=1),), set()),
+    "an index where no UUID is known": (NAMELESS, (Cordon("1"),), {1}),
+    "the index of a UUID where none is known": (NAMELESS, (Cordon("GPU-9", index=0),), {0}),
+}
+
+
+@pytest.mark.parametrize(("gpus", "cordons", "indices"), COVERED.values(), ids=COVERED)
+def test_a_cordon_covers_gpus(gpus: list[GpuReading], cordons: tuple[Cordon, ...], indices: set[int]) -> None:
+    """By any of their names. A cordon of a part covers the whole, because only the whole GPU can be let go."""
+    assert covered(gpus, cordons) == indices
 
 
 TIERS = {
@@ -119,6 +148,11 @@ LINES = {
         IDLE,
         replace(SICK, index=1),
     ],
+    "degraded: 2 GPUs, utilization 70 %, memory 8192 of 81920 MiB; GPU 1 is unhealthy: it is lost": [
+        BUSY,
+        let_go(replace(SICK, index=1)),
+    ],
+    "healthy: 1 GPU, memory 0 of 40960 MiB": [let_go(BUSY)],
 }
 
 

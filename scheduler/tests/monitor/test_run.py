@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
+from gpu_scheduler.monitor.listed import ListedFirst
 from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
 from gpu_scheduler.process.lifecycle import UsageError
@@ -32,6 +33,7 @@ WIRING = import_module("gpu_scheduler.monitor.run")
 NODE = "/api/v1/nodes/node1"
 GPUNODE = "/apis/agentaflow.io/v1/gpunodes/node1"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases/node1"
+GPUNODES = "/apis/agentaflow.io/v1/gpunodes"
 INVENTORY = "node1: [{count: 2, model: A100-40GB, memoryTotalMiB: 40960}]\n"
 BUSY: Object = {
     "metadata": {"name": "a", "namespace": "default", "uid": "uid-a", "resourceVersion": "7"},
@@ -40,6 +42,11 @@ BUSY: Object = {
         "containers": [{"name": "main", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "1"}]}],
     },
     "status": {"phase": "Running"},
+}
+CORDON: Object = {"device": "1", "reason": "reset", "by": "ann", "since": "2026-11-21T12:00:00Z"}
+CORDONED: Object = {
+    "metadata": {"name": "node1", "uid": "uid-g", "resourceVersion": "8"},
+    "spec": {"nodeName": "node1", "cordoned": [CORDON]},
 }
 
 
@@ -77,11 +84,17 @@ def settings(inventory: Path, **others: Any) -> MonitorSettings:
     return MonitorSettings(**{**given, **others})
 
 
-def script(server: FakeServer, *, lease: int = 200) -> None:
-    """Script an API server that accepts a monitor's writes and has one pod on its node."""
+def script(server: FakeServer, *, lease: int = 200, kind: int = 404) -> None:
+    """Script an API server that accepts a monitor's writes and has one pod on its node.
+
+    If it serves the `kind` GPUNode (200), device 1 of the node becomes cordoned.
+    """
     server.on("PATCH", NODE, Reply(body={"metadata": {"name": "node1", "uid": "uid-1"}}))
-    server.on("PATCH", GPUNODE, Reply(404))
+    server.on("PATCH", GPUNODE, Reply(kind))
+    server.on("PATCH", f"{GPUNODE}/status", Reply())
     server.on("PATCH", LEASE, Reply(lease))
+    server.on("GET", GPUNODES, Reply(kind, {"metadata": {"resourceVersion": "7"}, "items": []}))
+    server.on("WATCH", GPUNODES, Watch(({"type": "ADDED", "object": CORDONED},)))
     server.on("GET", "/api/v1/pods", Reply(body={"metadata": {"resourceVersion": "7"}, "items": [BUSY]}))
     server.on("WATCH", "/api/v1/pods", Watch(({"type": "DELETED", "object": BUSY},)))
 
@@ -148,12 +161,23 @@ async def test_a_stuck_loop_is_not_alive(inventory: Path, monkeypatch: pytest.Mo
 
 
 async def test_the_settings_choose_the_source(inventory: Path) -> None:
-    """With NVML the monitor watches no pods."""
+    """With NVML the monitor watches no pods. Its own cordons it always watches."""
     async with connected() as (_, api):
-        source, handlers = MonitorProcess(settings(inventory, monitor_source="nvml"), api)._source()
+        source, reflectors = MonitorProcess(settings(inventory, monitor_source="nvml"), api)._source()
 
-    assert isinstance(source, NvmlSource)
-    assert handlers == {}
+    assert isinstance(source, ListedFirst)
+    assert isinstance(source._source, NvmlSource)
+    assert list(reflectors) == ["cordons"]
+
+
+async def test_a_cordoned_gpu_is_let_go(inventory: Path) -> None:
+    """Only this node's GPUNode is watched, and it says which device is let go."""
+    async with monitoring(settings(inventory), kind=200) as (server, _, _):
+        await until(lambda: "released" in str(server.asked("PATCH", f"{GPUNODE}/status")[-1:]))
+
+        assert server.asked("GET", GPUNODES)[0].query["fieldSelector"] == "metadata.name=node1"
+        devices = server.asked("PATCH", f"{GPUNODE}/status")[-1].body["status"]["devices"]
+        assert [device.get("released") for device in devices] == [None, True]
 
 
 @pytest.mark.promise("monitor-5")
@@ -187,3 +211,9 @@ async def test_a_taken_port_is_bad_input(inventory: Path, monkeypatch: pytest.Mo
             port = taken.getsockname()[1]
             with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
                 await run_monitor(settings(inventory, http_port=port), None, None)
+
+
+async def test_a_kubeconfig_that_is_missing_is_bad_input(inventory: Path) -> None:
+    """The sentence names the file."""
+    with pytest.raises(UsageError, match="nowhere"):
+        await run_monitor(settings(inventory), str(inventory.with_name("nowhere")), None)

@@ -1,6 +1,5 @@
 """GPUs that a file declares, and the load that pods put on them."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.placement import read_assignment
@@ -17,6 +17,7 @@ from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.monitor.ports import UnreadableError
+from gpu_scheduler.monitor.readings import let_go
 from gpu_scheduler.monitor.simulated import MOST, NodePods, SimulatedSource, declared
 
 FOUR = b'{"node1": [{"count": 4, "model": "A100-40GB", "memoryTotalMiB": 40960}]}'
@@ -185,12 +186,9 @@ def test_load_goes_with_the_pods() -> None:
     assert here.loads(gpus) == {}
 
 
-def source(file: Path, pods: NodePods, *, synced: bool = True, deadline: float = 1) -> SimulatedSource:
+def source(file: Path, pods: NodePods, *cordons: Cordon) -> SimulatedSource:
     """Return a source of node1."""
-    event = asyncio.Event()
-    if synced:
-        event.set()
-    return SimulatedSource(file, "node1", pods, event, deadline=deadline)
+    return SimulatedSource(file, "node1", pods, lambda: cordons)
 
 
 @pytest.mark.promise("monitor-4")
@@ -255,10 +253,17 @@ async def test_a_file_that_cannot_be_read_gives_no_reading(
         await source(file, NodePods("node1")).read()
 
 
-async def test_nothing_is_read_before_the_pods_are_known(tmp_path: Path) -> None:
-    """Devices that seem idle before the first list of pods would attract new pods."""
+async def test_a_cordoned_gpu_is_shown_as_let_go(tmp_path: Path) -> None:
+    """It keeps its identity and its health, and has no load."""
     file = tmp_path / "inventory.yaml"
-    file.write_bytes(FOUR)
+    file.write_bytes(TWO_KINDS)
+    pods = NodePods("node1")
+    pods.applied(pod("a", literal="0"))
+    before = await source(file, pods).read()
+    gpus = await source(file, pods, Cordon("2"), Cordon(before[0].uuid or "")).read()
 
-    with pytest.raises(UnreadableError, match="the pods of this node have not been listed yet"):
-        await source(file, NodePods("node1"), synced=False, deadline=0.01).read()
+    assert gpus == (let_go(before[0]), before[1], let_go(before[2]))
+    assert [(gpu.health, gpu.used, gpu.released) for gpu in (before[2], gpus[2])] == [
+        (Health.DEGRADED, 0, False),
+        (Health.DEGRADED, None, True),
+    ]

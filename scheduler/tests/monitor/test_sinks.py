@@ -101,9 +101,9 @@ async def test_a_refusal_is_a_sentence() -> None:
     """A missing answer is a sentence too. Neither is an exception."""
     async with connected() as (server, api):
         node = ApiNodeSink(api, "node1", 80)
-        for path in (NODE, GPUNODE, LEASE):
+        for path in (NODE, GPUNODE, f"{GPUNODE}/status", LEASE):
             server.on("PATCH", path, Reply(403, {"message": "not yours"}))
-        reporters = (node, ApiGpuNodeSink(api, node, "node1"))
+        reporters = (node, ApiGpuNodeSink(api, "node1"))
 
         assert [await each.report(REPORT) for each in reporters] == ["HTTP 403: not yours"] * 2
         assert await node_lease(api, node).renew() == "HTTP 403: not yours"
@@ -112,7 +112,7 @@ async def test_a_refusal_is_a_sentence() -> None:
 
 
 async def test_an_answer_that_is_no_node_is_no_failure() -> None:
-    """The node's uid is unknown then, and its dependent objects have no owner reference."""
+    """The node's uid is unknown then, and its Lease has no owner reference."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body="what"))
         server.on("PATCH", LEASE, Reply())
@@ -124,22 +124,20 @@ async def test_an_answer_that_is_no_node_is_no_failure() -> None:
 
 
 async def test_the_gpunode_and_its_status_are_written() -> None:
-    """Two writes, because its status is a subresource. Its owner is the node, so it is deleted with the node."""
+    """Two writes, because its status is a subresource. It has no owner: a node made anew keeps its cordons."""
     async with connected() as (server, api):
-        server.on("PATCH", NODE, Reply(body=KNOWN))
-        server.on("PATCH", GPUNODE, Reply(201))
+        server.on("PATCH", GPUNODE, Reply(201), Reply(200), Reply(500, {"message": "not now either"}))
         server.on("PATCH", f"{GPUNODE}/status", Reply(), Reply(500, {"message": "not now"}))
-        node = ApiNodeSink(api, "node1", 80)
-        await node.report(REPORT)
-        mirror = ApiGpuNodeSink(api, node, "node1")
+        mirror = ApiGpuNodeSink(api, "node1")
 
         assert await mirror.report(REPORT) is None
         assert await mirror.report(REPORT) == "HTTP 500: not now"
+        assert await mirror.report(REPORT) == "HTTP 500: not now either"
 
         kind = {"apiVersion": "agentaflow.io/v1", "kind": "GPUNode"}
         assert bodies(server, GPUNODE)[0] == {
             **kind,
-            "metadata": {"name": "node1", "ownerReferences": OWNERS},
+            "metadata": {"name": "node1"},
             "spec": {"nodeName": "node1"},
         }
         assert bodies(server, f"{GPUNODE}/status")[0] == {
@@ -149,6 +147,36 @@ async def test_the_gpunode_and_its_status_are_written() -> None:
         }
 
 
+async def test_only_the_gpunode_says_what_is_released() -> None:
+    """The fields of the node's annotation are a contract."""
+    async with connected() as (server, api):
+        server.on("PATCH", NODE, Reply(body=KNOWN))
+        server.on("PATCH", GPUNODE, Reply())
+        server.on("PATCH", f"{GPUNODE}/status", Reply())
+        report = Report((GpuReading(0), GpuReading(1, released=True)), "")
+        for sink in (ApiNodeSink(api, "node1", 80), ApiGpuNodeSink(api, "node1")):
+            assert await sink.report(report) is None
+
+        plain = [{"index": 0, "health": "healthy"}, {"index": 1, "health": "healthy"}]
+        annotations = bodies(server, NODE)[0]["metadata"]["annotations"]
+        assert json.loads(annotations["agentaflow.gpu/devices"]) == plain
+        assert bodies(server, f"{GPUNODE}/status")[0]["status"]["devices"] == [plain[0], {**plain[1], "released": True}]
+
+
+async def test_a_gpunode_that_may_not_be_changed_has_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged once, and again if it was allowed in between."""
+    logged: list[str] = []
+    monkeypatch.setattr(sinks.log, "warning", lambda event, **_: logged.append(event), raising=False)
+    async with connected() as (server, api):
+        server.on("PATCH", GPUNODE, *map(Reply, (403, 403, 200, 403)))
+        server.on("PATCH", f"{GPUNODE}/status", Reply())
+        mirror = ApiGpuNodeSink(api, "node1")
+
+        assert [await mirror.report(REPORT) for _ in range(4)] == [None] * 4
+        assert len(server.asked("PATCH", f"{GPUNODE}/status")) == 4
+        assert logged == ["Only the status of the GPUNode is written"] * 2
+
+
 async def test_without_the_kind_the_monitor_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is logged once, tried again with every report, and logged again if the kind existed in between."""
     logged: list[str] = []
@@ -156,8 +184,7 @@ async def test_without_the_kind_the_monitor_continues(monkeypatch: pytest.Monkey
     async with connected() as (server, api):
         server.on("PATCH", GPUNODE, *map(Reply, (404, 404, 200, 404)))
         server.on("PATCH", f"{GPUNODE}/status", Reply())
-        node = ApiNodeSink(api, "node1", 80)
-        mirror = ApiGpuNodeSink(api, node, "node1")
+        mirror = ApiGpuNodeSink(api, "node1")
 
         assert [await mirror.report(REPORT) for _ in range(4)] == [None] * 4
         assert len(server.asked("PATCH", f"{GPUNODE}/status")) == 1
@@ -189,8 +216,10 @@ async def test_the_lease_lasts_three_intervals() -> None:
 
 
 async def test_the_report_of_an_earlier_monitor_is_read_back() -> None:
-    """Only the fields that name its GPUs. A body without a list has no GPUs; a missing answer is None."""
-    annotated = {"metadata": {"annotations": {"agentaflow.gpu/devices": json.dumps(DEVICES)}}}
+    """The fields that name its GPUs, and health. A body without a list has no GPUs; a missing answer is None."""
+    status = "degraded: 3 GPUs; GPU 1 is unhealthy: it is lost"
+    written = {"agentaflow.gpu/devices": json.dumps(DEVICES), "agentaflow.gpu/status": status}
+    annotated = {"metadata": {"annotations": written}}
     odd = {"metadata": {"annotations": {"agentaflow.gpu/devices": '{"index": 0}'}}}
     async with connected() as (server, api):
         server.on("GET", NODE, Reply(body=annotated), Reply(body=odd), Reply(body={"metadata": {}}), Reply(500))
@@ -198,8 +227,8 @@ async def test_the_report_of_an_earlier_monitor_is_read_back() -> None:
 
         assert await node.written() == (
             GpuReading(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960),
-            GpuReading(1),
-            GpuReading(2, "GPU-2", mig_devices=WITH_MIG.mig_devices),
+            BARE,
+            WITH_MIG,
         )
         assert [await node.written() for _ in range(3)] == [(), (), None]
         await server.stop()

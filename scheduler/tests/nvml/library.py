@@ -83,10 +83,10 @@ class Machine:
         """The number of threads of its process."""
         return len(list(Path(f"/proc/{self._process.pid}/task").iterdir()))
 
-    def read(self) -> Any:
-        """Return the GPUs of one read, or the sentence of the error."""
+    def read(self, *cordoned: str) -> Any:
+        """Return the GPUs of one read while these devices are cordoned, or the sentence of the error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("read\n")
+        self._process.stdin.write(" ".join(cordoned) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())

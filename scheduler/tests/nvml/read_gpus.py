@@ -1,4 +1,7 @@
-"""A process that reads GPUs through NVML: for each line of standard input one read and one line of JSON."""
+"""A process that reads GPUs through NVML: for each line of standard input one read and one line of JSON.
+
+A line has the names of the devices that are cordoned.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import json
 import sys
 from dataclasses import asdict
 
+from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.ports import UnreadableError
 from gpu_scheduler.monitor.readings import GpuReading
@@ -19,8 +23,9 @@ async def main(deadline: float, remembered: str) -> None:
     async def remember() -> tuple[GpuReading, ...] | None:
         return last.pop(0)
 
-    source = NvmlSource(deadline=deadline, remember=remember)
-    while await asyncio.to_thread(sys.stdin.readline):
+    line = ""
+    source = NvmlSource(deadline=deadline, remember=remember, cordons=lambda: tuple(map(Cordon, line.split())))
+    while line := await asyncio.to_thread(sys.stdin.readline):
         try:
             reading: object = [asdict(gpu) for gpu in await source.read()]
         except UnreadableError as error:

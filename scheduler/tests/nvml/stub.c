@@ -83,6 +83,12 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
   return OK;
 }
 
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, Device **device) {
+  for (unsigned index = 0; index < GPUS; index++)
+    if (!strcmp(bus_id, BUSES[index])) return nvmlDeviceGetHandleByIndex_v2(index, device);
+  return NOT_FOUND;
+}
+
 int nvmlDeviceGetUUID(Device *device, char *uuid, unsigned size) {
   char whole[96];
   CALL("nvmlDeviceGetUUID", device->number);

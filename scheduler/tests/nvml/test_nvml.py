@@ -48,6 +48,7 @@ def test_gpus_are_numbered_by_their_bus(library: Path, tmp_path: Path) -> None:
         "health": "healthy",
         "why": "",
         "mig_devices": [],
+        "released": False,
     }
 
 
@@ -217,6 +218,20 @@ def test_the_next_monitor_forgets_a_gpu_that_was_removed(library: Path, tmp_path
     gone = {"index": 0, "uuid": uuid(9), "bus": "00000000:01:00.0"}
     with Machine(library, tmp_path, remembered=((gone,),)) as machine:
         assert [gpu["uuid"] for gpu in machine.read()] == [uuid(number) for number in NUMBERS]
+
+
+def test_a_cordoned_gpu_is_not_asked(library: Path, tmp_path: Path) -> None:
+    """The others are found by their buses, as the binding takes them, and keep their numbers."""
+    with Machine(library, tmp_path) as machine:
+        before = machine.read()
+        machine.set({("nvmlDeviceGetHandleByIndex", 3): LOST, ("utilization", 0): 42})
+        gpus = machine.read(uuid(3))
+        machine.set()
+        after = machine.read()
+
+    unread = dict.fromkeys(("used", "utilization", "temperature", "power"))
+    assert gpus == [before[0], {**before[1], **unread, "released": True}, {**before[2], "utilization": 42}, before[3]]
+    assert after == before
 
 
 def test_mig_devices_are_listed(library: Path, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ async def test_with_all_rights_nothing_is_logged(caplog: pytest.LogCaptureFixtur
     assert await find(reviewer) == {}
 
     assert warnings(caplog) == []
-    assert len(reviewer.asked) == len(set(reviewer.asked)) == 24
+    assert len(reviewer.asked) == len(set(reviewer.asked)) == 27
     assert reviewer.most_at_once == access.AT_ONCE
 
 

@@ -39,7 +39,7 @@ async def test_nothing_is_written_outside_the_leaders_window() -> None:
     async with connected() as (server, api):
         why = await ApiVolumeBinder(api, Gate(open=False)).select("default", "data", "node1")
 
-        assert why == "this replica's Lease no longer allows a bind"
+        assert why == "this replica's Lease no longer allows a write"
         assert server.requests == []
 
 

@@ -12,6 +12,7 @@ from gpu_scheduler.core.cluster_events import (
     StorageChanged,
 )
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.nodes.cordons import Cordon, NodeCordons
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.core.nodes.nodes import Node
@@ -240,3 +241,34 @@ def test_a_reading_whose_lease_may_not_be_read_is_stale() -> None:
     stale.append(monitored.stale)
 
     assert stale == [True, False, True, False, True]
+
+
+@pytest.mark.promise("cordon-3")
+def test_cordons_come_and_go_with_their_gpunode_and_outlive_the_node() -> None:
+    """A node that is made anew has the cordons that it had. A cordon that ends by the wall clock sends an event."""
+    wall = [0.0]
+    events: set[ClusterEvent] = set()
+    cache = ClusterCache(Policy(), events.update, wall=lambda: wall[0])
+    changed = NodeChanged("node1", Aspect.CORDONS)
+
+    def cordons() -> list[str]:
+        known = cache.cluster.nodes.resolve("node1")
+        assert isinstance(known, Node)
+        return [each.device for each in known.cordons]
+
+    both = NodeCordons("node1", (Cordon("0", until="1970-01-01T00:01:00Z"), Cordon("1")))
+    assert events_of(events, cache.cordons, both) == [set(), set()]
+    cache.nodes.applied(node("node1"))
+    assert events_of(events, cache.cordons, both) == [{changed}, {changed}]
+    cache.cordons.applied(both)
+    cache.nodes.forgotten(node("node1"))
+    cache.nodes.applied(node("node1"))
+    assert cordons() == ["0", "1"]
+    events.clear()
+    cache.end_cordons()
+    assert events == set()
+    wall[0] = 60.0
+    cache.end_cordons()
+
+    assert cordons() == ["1"]
+    assert events == {changed}

@@ -150,7 +150,7 @@ BAD: dict[str, tuple[list[bytes], str]] = {
     "a policy of another shape": ([changed(FIRST, policy={"sharing": "x"})], "line 1 has another shape .*'x'"),
     "a newer format": (
         [NEWER],
-        "line 1 says format 2, and this version reads up to 1: the file was written by gpu-scheduler 9.9.9",
+        "line 1 says format 3, and this version reads up to 2: the file was written by gpu-scheduler 9.9.9",
     ),
     "no JSON": ([FIRST, b"hello\n"], "line 2 is no JSON: "),
     "half a line in the middle": ([FIRST, SECOND[:20] + b"\n", *REST], "line 2 is no JSON: "),

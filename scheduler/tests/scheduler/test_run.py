@@ -42,6 +42,7 @@ WIRING = import_module("gpu_scheduler.scheduler.run")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-system/leases"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
+GPU_NODES = "/apis/agentaflow.io/v1/gpunodes"
 PATHS = ("nodes", "persistentvolumeclaims", "persistentvolumes")
 MONITORS = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
 SETTINGS = "/api/v1/namespaces/gpu-scheduler-system/configmaps"
@@ -77,7 +78,18 @@ HOLDER = {
 }
 
 
-WATCHED = ["claims", "classes", "foreign_pods", "limits", "monitors", "nodes", "pods", "settings", "volumes"]
+WATCHED = [
+    "claims",
+    "classes",
+    "foreign_pods",
+    "gpunodes",
+    "limits",
+    "monitors",
+    "nodes",
+    "pods",
+    "settings",
+    "volumes",
+]
 
 
 def free_port() -> int:
@@ -101,7 +113,7 @@ def items(*found: Object) -> Reply:
 def script(server: FakeServer, *pods: Object, lease: Reply | None = None) -> None:
     """Script a cluster with these pods, by default with a Lease that no replica holds."""
     empty = items()
-    for path in (*(f"/api/v1/{name}" for name in PATHS), STORAGE, SETTINGS):
+    for path in (*(f"/api/v1/{name}" for name in PATHS), STORAGE, GPU_NODES, SETTINGS):
         server.on("GET", path, empty)
         server.on("WATCH", path, Watch())
     server.on("GET", MONITORS, Reply(403))
@@ -230,7 +242,7 @@ async def test_a_server_that_sends_nothing_is_reported() -> None:
     """Readiness names the resources without a response, and at the start those that were never listed."""
     async with connected() as (_, api):
         watches = SchedulerProcess(settings(), api).watches
-        missing = "nodes, monitors, settings, limits, foreign_pods, claims, volumes, classes, pods"
+        missing = "nodes, gpunodes, monitors, settings, limits, foreign_pods, claims, volumes, classes, pods"
         assert watches.unlisted() == f"not listed yet: {missing}"
 
     async with leading(settings()) as (replica, _):

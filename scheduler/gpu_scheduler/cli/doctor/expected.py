@@ -27,6 +27,7 @@ GUARDS: Final = frozenset(
     {
         ASSIGNMENTS,
         "gpu-scheduler-controller",
+        "gpu-scheduler-cordons",
         "gpu-scheduler-inputs",
         "gpu-scheduler-monitor",
         "gpu-scheduler-node-name",

@@ -81,7 +81,7 @@ def controller_account(namespace: str) -> Account:
             Granted(("get", "list", "watch"), "gpuworkloads", ours),
             Granted(("patch",), "gpuworkloads/status", ours),
             Granted(("update",), "gpuworkloads/finalizers", ours),
-            Granted(("list", "watch"), "gpunodes", ours),
+            Granted(("list", "watch", "delete"), "gpunodes", ours),
             Granted(("patch",), "gpunodes/status", ours),
             Granted(("create", "get", "list", "watch"), "pods"),
             Granted(("list", "watch"), "nodes"),
@@ -99,7 +99,7 @@ def monitor_account() -> Account:
         names.MONITOR,
         (
             Granted(("get", "patch"), "nodes"),
-            Granted(("create", "patch"), "gpunodes", ours),
+            Granted(("create", "patch", "list", "watch"), "gpunodes", ours),
             Granted(("patch",), "gpunodes/status", ours),
             Granted(("create", "patch"), "leases", "coordination.k8s.io", names.MONITOR),
         ),

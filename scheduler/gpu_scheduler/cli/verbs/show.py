@@ -68,7 +68,7 @@ async def status(options: Options) -> int:
         text = output.render(status_listing(view), options)
     sys.stdout.write(text)
     missing = installation.unread
-    unread = (missing.deployment, missing.strategy, missing.limits, snapshot.unread)
+    unread = (missing.deployment, missing.strategy, missing.limits, snapshot.unread, snapshot.no_cordons)
     warn(unread)
     return FAILED if leader is None or view["conflicts"] or any(unread) else 0
 
@@ -267,7 +267,7 @@ async def _nodes(options: Options, names: Sequence[str]) -> tuple[list[View], bo
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
         snapshot = await take_snapshot(api, installation.policy, chosen)
-    warn((installation.unread.deployment, snapshot.unread))
+    warn((installation.unread.deployment, snapshot.unread, snapshot.no_cordons))
     items, missing = _named(node_items(snapshot), names, node_names, "node", "nodes")
     return items, not snapshot.unread, missing
 

@@ -12,7 +12,7 @@ import click
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.cluster import namespace_of, reached
-from gpu_scheduler.cli.options import PATH, FailedError, Output, RefusedInputError
+from gpu_scheduler.cli.options import PATH, FailedError, Output, RefusedInputError, read_duration
 from gpu_scheduler.core.text import printable
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def submit(options: Options, file: str, *, wait: bool = False, at_most: st
 
     from gpu_scheduler.cli.verbs.manifests import read_documents
 
-    seconds = _seconds(at_most)
+    seconds = read_duration(at_most, "--timeout")
     documents = await asyncio.to_thread(_read, file)
     found = read_documents(documents, "standard input" if file == "-" else file)
     async with reached(options) as api:
@@ -212,20 +212,6 @@ def _path(namespace: str, name: str) -> str:
     from gpu_scheduler.kube.objects.agentaflow import API
 
     return f"{API}/namespaces/{segment(namespace)}/gpuworkloads/{segment(name)}"
-
-
-def _seconds(text: str) -> float:
-    import durationpy
-
-    try:
-        seconds = float(durationpy.from_str(text).total_seconds())
-    except (durationpy.DurationError, ValueError, OverflowError):
-        seconds = 0.0
-    if seconds <= 0:
-        raise RefusedInputError(
-            f'cannot use --timeout "{text}": it must be a positive duration (example: --timeout 90s)'
-        )
-    return seconds
 
 
 def message_of(answer: ApiResponse) -> str:

@@ -144,7 +144,7 @@ def watches_of(
     from gpu_scheduler.cli.snapshot import ALL, LEASES, others, read_node
     from gpu_scheduler.kube.objects.leases import read_monitor_lease
     from gpu_scheduler.kube.objects.pods import read_foreign_pod
-    from gpu_scheduler.kube.resource import Resource
+    from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, Resource
     from gpu_scheduler.process.reflectors import Reflectors, by_name, by_uid
 
     def node(raw: Any) -> tuple[str, ListedNode]:
@@ -159,7 +159,9 @@ def watches_of(
         state.nodes.handler,
     )
     watches.watch(Resource("pods", "/api/v1/pods", ours, _pod, by_uid), state.pods.handler)
-    watches.watch(Resource("leases", LEASES, None, read_monitor_lease, by_name, optional=True), state.monitors)
+    watches.watch(
+        Resource("leases", LEASES, None, read_monitor_lease, by_name, empty_if=DENIED_OR_NOT_SERVED), state.monitors
+    )
     if plugins:
         foreign_pods = Resource("foreign_pods", "/api/v1/pods", foreign, read_foreign_pod, by_uid)
         watches.watch(foreign_pods, state.foreign_pods.handler)
@@ -173,7 +175,7 @@ def workload_watches_of(
     from gpu_scheduler.cli.snapshot import read_workload
     from gpu_scheduler.kube.http.client import segment
     from gpu_scheduler.kube.objects.agentaflow import API
-    from gpu_scheduler.kube.resource import Resource
+    from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, Resource
     from gpu_scheduler.process.reflectors import Reflectors, by_uid
 
     def workload(raw: Any) -> tuple[str, GpuWorkloadObject]:
@@ -192,7 +194,7 @@ def workload_watches_of(
             None,
             workload,
             by_uid,
-            optional=True,
+            empty_if=DENIED_OR_NOT_SERVED,
             label_selector=chosen.labels,
         )
         watches.watch(kinds, state.workloads.handler)

@@ -11,6 +11,7 @@ from gpu_scheduler.core.decide import Cluster
 from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Holder
 from gpu_scheduler.core.filters import gpu_filters
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
+from gpu_scheduler.core.nodes.cordons import cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Device, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement import Placement
@@ -48,6 +49,8 @@ def _answer(claim: Hold, device: str, node: Node, cluster: Cluster, ends: Ends) 
     use, why = DeviceUse.FREE, ""
     if gpu_filters.devices_exist((device,), node) is not None:
         use, why = DeviceUse.MISSING, "the node's inventory does not have it"
+    elif cordon := cordon_of(node.cordons, device, node.inventory):
+        use, why = DeviceUse.CORDONED, cordon.by_whom
     elif gpu_filters.gpu_healthy(claim, node) is not None:
         use, why = DeviceUse.UNHEALTHY, _UNHEALTHY
     elif gpu_filters.gpu_free(claim, ledger, cluster.nodes, cluster.policy) is not None:
@@ -71,10 +74,9 @@ def _use(claim: Hold, device: Device, node: Node, node_filter: NodeFilter, clust
     never, ledger = node_filter.never_fits(device), cluster.ledger
     if never:
         return DeviceUse.UNSUITABLE, never
-    if node.stale:
-        return DeviceUse.UNHEALTHY, "the monitor of its node is silent"
-    if node.readings.get(device.index, UNREAD).health is Health.UNHEALTHY:
-        return DeviceUse.UNHEALTHY, _UNHEALTHY
+    closed = _closed(device, node)
+    if closed is not None:
+        return closed
     if gpu_filters.gpu_free(claim, ledger, cluster.nodes, cluster.policy) is not None:
         return DeviceUse.HELD, ""
     apart = gpu_filters.plugin_apart(claim, node, ledger)
@@ -82,6 +84,18 @@ def _use(claim: Hold, device: Device, node: Node, node_filter: NodeFilter, clust
         return DeviceUse.UNSUITABLE, apart.what
     not_now = node_filter.fits_not_now(node, device)
     return (DeviceUse.UNSUITABLE, not_now) if not_now else (DeviceUse.FREE, "")
+
+
+def _closed(device: Device, node: Node) -> tuple[DeviceUse, str] | None:
+    """Return why no pod that asks for a count gets the device, whoever holds it; None if pods may get it."""
+    cordon = cordon_of(node.cordons, str(device.index), node.inventory)
+    if cordon is not None:
+        return DeviceUse.CORDONED, cordon.by_whom
+    if node.stale:
+        return DeviceUse.UNHEALTHY, "the monitor of its node is silent"
+    if node.readings.get(device.index, UNREAD).health is Health.UNHEALTHY:
+        return DeviceUse.UNHEALTHY, _UNHEALTHY
+    return None
 
 
 def _holders(holders: Iterable[Hold], ends: Ends) -> tuple[Holder, ...]:

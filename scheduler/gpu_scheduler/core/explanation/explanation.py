@@ -17,6 +17,8 @@ class DeviceUse(StrEnum):
     FREE = "free"
     """The pod could have it. Its holders, if any, share it."""
     HELD = "held"
+    CORDONED = "cordoned"
+    """An operator has taken it out of service."""
     UNHEALTHY = "unhealthy"
     UNSUITABLE = "unsuitable"
     """The pod asks for another type, for more memory, or for one that is used less."""

@@ -21,6 +21,7 @@ from gpu_scheduler.core.cluster_events import (
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.ledger.used_resources import UsedResources
+from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Health
 from gpu_scheduler.core.nodes.nodes import ANY_NODE, Node, Nodes
 from gpu_scheduler.core.pods.placement_map import PlacementMap, device_kind
@@ -144,6 +145,22 @@ def gpu_healthy(claim: Hold, node: Node) -> Unschedulable | None:
     return None
 
 
+def gpu_in_service(devices: Iterable[str], node: Node, *, plugin_chooses: bool) -> Unschedulable | None:
+    """Check that no device is cordoned. Observers are checked too: an operator wants nobody to use the device.
+
+    If a device plugin chooses the devices, it may choose a cordoned one, so all devices must be in service.
+    """
+    if not node.cordons:
+        return None
+    if plugin_chooses:
+        return _out_of_service(f"GPUs of {node.name} that its device plugin chooses", "", node.cordons[0], node)
+    for device in devices:
+        cordon = cordon_of(node.cordons, device, node.inventory)
+        if cordon is not None:
+            return _out_of_service(f"GPU {device} of {node.name}", device, cordon, node)
+    return None
+
+
 def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | None:
     """Check that a node has no pods of both kinds: devices by name, and devices from a device plugin.
 
@@ -199,6 +216,24 @@ def plugin_devices_left(pod: Pod, node: Node, nodes: Nodes, used_resources: Used
         ),
         detail=f": {used} of {total} are used, {max(total - used, 0)} are free",
         beyond=beyond,
+    )
+
+
+def _out_of_service(thing: str, device: str, cordon: Cordon, node: Node) -> Unschedulable:
+    """Return an Unschedulable that says who cordoned the device, why and until when."""
+    whole = cordon.device == ALL_DEVICES
+    cordoned = (
+        "it is" if cordon.device == device else "all GPUs of the node are" if whole else f"GPU {cordon.device} is"
+    )
+    what = f"cannot use {thing}: {cordoned} cordoned"
+    command = f"kubectl gpu-scheduler uncordon {node.name}{'' if whole else f':{cordon.device}'}"
+    return Unschedulable(
+        Reason.GPU_CORDONED,
+        what,
+        f"when it may be used again: {command}",
+        frozenset({NodeChanged(node.name, Aspect.CORDONS), NodeChanged(node.name, Aspect.INVENTORY)}),
+        detail=f" {cordon.by_whom}",
+        command=command,
     )
 
 

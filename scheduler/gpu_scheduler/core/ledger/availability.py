@@ -7,6 +7,7 @@ from typing import Final
 from gpu_scheduler import names
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.cordons import Cordon, cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Device, DeviceReading, Health
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.text import natural
@@ -21,6 +22,8 @@ class DeviceState:
     reading: DeviceReading
     holders: tuple[Hold, ...]
     """In order of the pods' names."""
+    cordon: Cordon | None
+    """Why it is out of service, if it is."""
     available: bool
     """Whether the next pod that names its devices may have it."""
 
@@ -48,11 +51,14 @@ class NodeDevices:
     def available(self) -> int:
         """Return how many devices the next pod may have.
 
-        They are free and not unhealthy. The node is ready, schedulable and not stale.
+        They are free, in service and not unhealthy. The node is ready, schedulable and not stale.
         """
         free = sum(state.available for state in self.devices)
         if self.node.advertised is None:
             return free
+        if self.node.cordons:
+            # The plugin may choose a cordoned device, so it is asked for none.
+            return 0
         return max(0, min(free, self.node.allocatable.get(names.GPU_RESOURCE, 0)) - self.unnamed)
 
     @property
@@ -90,8 +96,9 @@ def _known(node: Node, ledger: Ledger) -> Iterator[DeviceState]:
     for device in () if node.inventory is None else node.inventory.devices:
         reading = node.readings.get(device.index, UNREAD)
         holders = _ordered(ledger.devices.holders_of(node.name, device.index))
-        available = takes_pods and not holders and reading.health is not Health.UNHEALTHY
-        yield DeviceState(str(device.index), device, reading, holders, available)
+        cordon = cordon_of(node.cordons, str(device.index), node.inventory)
+        available = takes_pods and not holders and cordon is None and reading.health is not Health.UNHEALTHY
+        yield DeviceState(str(device.index), device, reading, holders, cordon, available)
 
 
 def _unknown(node: Node, held: Iterable[Hold], ledger: Ledger) -> Iterator[DeviceState]:
@@ -102,7 +109,8 @@ def _unknown(node: Node, held: Iterable[Hold], ledger: Ledger) -> Iterator[Devic
             if node.inventory is None or node.inventory.find(device) is None:
                 found.setdefault(device, {})[holder.ref.uid] = holder
     for device in sorted(found, key=lambda device: (natural(device), device)):
-        yield DeviceState(device, None, UNREAD, _ordered(found[device]), available=False)
+        cordon = cordon_of(node.cordons, device, node.inventory)
+        yield DeviceState(device, None, UNREAD, _ordered(found[device]), cordon, available=False)
 
 
 def _ordered(holders: Mapping[str, Hold]) -> tuple[Hold, ...]:
@@ -181,10 +189,14 @@ def _count_of(node: Node, ledger: Ledger) -> GpuCount:
 def _available(node: Node, ledger: Ledger) -> int:
     held = ledger.devices.held(node.name)
     free = sum(
-        str(device.index) not in held and node.readings.get(device.index, UNREAD).health is not Health.UNHEALTHY
+        str(device.index) not in held
+        and node.readings.get(device.index, UNREAD).health is not Health.UNHEALTHY
+        and cordon_of(node.cordons, str(device.index), node.inventory) is None
         for device in (() if node.inventory is None else node.inventory.devices)
     )
     if node.advertised is None:
         return free
+    if node.cordons:
+        return 0
     unnamed = ledger.used_resources.used(node.name, names.GPU_RESOURCE)
     return max(0, min(free, node.allocatable.get(names.GPU_RESOURCE, 0)) - unnamed)

@@ -10,6 +10,7 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
+from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, Inventory
 from gpu_scheduler.core.pods.constraints import Taint
 from gpu_scheduler.core.pods.remedies import made_anew
@@ -40,6 +41,8 @@ class Node:
     """Its monitor has not renewed its Lease in time: the state of its devices is unknown."""
     monitored: bool = False
     """A monitor wrote its devices and their readings; otherwise an operator or a device plugin did."""
+    cordons: tuple[Cordon, ...] = ()
+    """The devices that operators have taken out of service."""
 
 
 _ASPECT_VALUES: Final[Mapping[Aspect, Callable[[Node], object]]] = {
@@ -53,6 +56,7 @@ _ASPECT_VALUES: Final[Mapping[Aspect, Callable[[Node], object]]] = {
         node.stale,
         {device: each.health for device, each in node.readings.items() if each.health is not Health.HEALTHY},
     ),
+    Aspect.CORDONS: lambda node: node.cordons,
     Aspect.LOAD: lambda node: {
         device: load for device, each in node.readings.items() if any(load := (each.used, each.utilization))
     },

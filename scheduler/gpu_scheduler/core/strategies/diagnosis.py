@@ -105,7 +105,8 @@ def _of_node(
     node_filter: NodeFilter, ranked_reason: RankedReason, count: FailureCount, node: Node
 ) -> tuple[str, str] | None:
     """Return message and remedy if the nodes have the GPUs but fail for another reason, otherwise None."""
-    found = node_filter.node_unschedulable(node)
+    cordoned = ranked_reason[0] is Reason.GPU_CORDONED
+    found = node_filter.cordoned(node) if cordoned else node_filter.node_unschedulable(node)
     if found is None or found.ranked_reason != ranked_reason:
         return None
     return found.what + found.detail + _and_more(count.nodes), found.remedy

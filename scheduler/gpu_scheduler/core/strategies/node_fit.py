@@ -12,6 +12,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.filters import gpu_filters, node_filters
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.cordons import cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Device, DeviceReading, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement import Placement
@@ -51,6 +52,8 @@ class NodeFit(NamedTuple):
     """How many devices they can have. If a device plugin chooses, these may be any of `devices`."""
     available_if_healthy: int
     """How many devices they could have if all of them were healthy."""
+    available_if_uncordoned: int
+    """How many devices they could have if, besides, none were cordoned."""
     unheld: int
     """How many of the node's devices no pod holds."""
     busy: int
@@ -72,6 +75,18 @@ class _StaticFit(NamedTuple):
     free_keys: tuple[str, ...]
     unhealthy_keys: tuple[str, ...]
     """The keys of the devices that they could have if no pod held any and they were healthy."""
+    cordoned_keys: tuple[str, ...]
+    """The keys of the devices that they could have if no pod held any, they were healthy, and none were cordoned."""
+
+
+class _Devices(NamedTuple):
+    """The devices of a node that pods could have if all were healthy and in service."""
+
+    free: list[FreeDevice]
+    """Those that they can have, in the strategy's order."""
+    unhealthy: list[int]
+    cordoned: list[int]
+    """Cordoned ones, healthy or not."""
 
 
 _NO_HOLDERS: Final[Mapping[str, Hold]] = {}
@@ -148,6 +163,8 @@ class NodeFilter:
             return None
         if fit.available_if_healthy >= count:
             return _failure(Reason.GPU_UNHEALTHY)
+        if fit.available_if_uncordoned >= count:
+            return _failure(Reason.GPU_CORDONED)
         return _failure(Reason.NOT_ENOUGH_GPUS, fit.available)
 
     def node_unschedulable(self, node: Node) -> Unschedulable | None:
@@ -158,8 +175,14 @@ class NodeFilter:
         """Return what is wrong with the health of GPUs that the pods could have otherwise, as text for people."""
         if node.stale:
             return f"the monitor of {node.name} is silent"
-        _, unhealthy = self._devices(node, self._ledger.devices.held(node.name))
+        unhealthy = self._devices(node, self._ledger.devices.held(node.name)).unhealthy
         return f"GPU {unhealthy[0]} of {node.name} is unhealthy"
+
+    def cordoned(self, node: Node) -> Unschedulable | None:
+        """Return why cordons keep the pods from GPUs of the node that they could have otherwise."""
+        plugin = self._requirements.plugin_chooses(node)
+        cordoned = [] if plugin else self._devices(node, self._ledger.devices.held(node.name)).cordoned
+        return gpu_filters.gpu_in_service(map(str, cordoned), node, plugin_chooses=plugin)
 
     def never_fits(self, device: Device) -> str:
         """Return why the pods cannot have the device, even if it were free; empty if they could."""
@@ -187,43 +210,47 @@ class NodeFilter:
         enough = sum([size >= self._requirements.memory for size in sizes])
         if self._requirements.plugin_chooses(node):
             # It is unknown which devices the plugin will give: all devices of the node stand for them.
-            free = sorted([_as_read(node, device) for device in inventory], key=self._order)
-            unhealthy: list[int] = []
+            found = _Devices(sorted([_as_read(node, device) for device in inventory], key=self._order), [], [])
         else:
-            free, unhealthy = self._devices(node, _NONE_HELD)
+            found = self._devices(node, _NONE_HELD)
         return _StaticFit(
             node,
             number if enough == len(sizes) else enough,
             None if closed is None else _failure(closed.reason, beyond=closed.beyond),
             tuple([(name, there - asked) for name, asked, there in node_filters.requested_of(self._sample, node)]),
             _keys(tuple([device.index for device in inventory])),
-            tuple(free),
-            _keys(tuple([device.index for device in free])),
-            _keys(tuple(unhealthy)),
+            tuple(found.free),
+            _keys(tuple([device.index for device in found.free])),
+            _keys(tuple(found.unhealthy)),
+            _keys(tuple(found.cordoned)),
         )
 
     def _fit_by_device(self, static: _StaticFit) -> NodeFit:
         node, total = static.node, len(static.keys)
         held = self._ledger.devices.held(node.name)
-        free, unhealthy = static.free, len(static.unhealthy_keys)
+        free, unhealthy, cordoned = static.free, len(static.unhealthy_keys), len(static.cordoned_keys)
         if gpu_filters.plugin_apart(self._claim, node, self._ledger) is not None:
-            free, unhealthy = (), 0
+            free, unhealthy, cordoned = (), 0, 0
         elif held and self.exclusive:
             free = tuple([device for key, device in zip(static.free_keys, free, strict=True) if key not in held])
             unhealthy = sum([key not in held for key in static.unhealthy_keys])
+            cordoned = sum([key not in held for key in static.cordoned_keys])
         elif held:
-            shared, problems = self._devices(node, held)
-            free, unhealthy = tuple(shared), len(problems)
+            shared = self._devices(node, held)
+            free, unhealthy, cordoned = tuple(shared.free), len(shared.unhealthy), len(shared.cordoned)
         taken = sum([key in held for key in static.keys]) if held else 0
         busy = 1000 * taken // total if taken else 0
         available = len(free)
+        healthy = available + unhealthy
         failure = self._node_failure(static)
-        return NodeFit(node, static.suitable, failure, free, available, available + unhealthy, total - taken, busy)
+        return NodeFit(
+            node, static.suitable, failure, free, available, healthy, healthy + cordoned, total - taken, busy
+        )
 
     def _fit_by_number(self, static: _StaticFit) -> NodeFit:
         """Return a fit with as many devices as the plugin has left.
 
-        It is unknown which devices it gives, so all must fit.
+        It is unknown which devices it gives, so all must fit, and none may be cordoned.
         """
         node = static.node
         total = node.allocatable.get(names.GPU_RESOURCE, 0)
@@ -231,7 +258,9 @@ class NodeFilter:
         if gpu_filters.plugin_apart(self._claim, node, self._ledger) is not None:
             left = 0
         busy = 1000 * (total - left) // total if left else 1000
-        return NodeFit(node, static.suitable, self._node_failure(static), static.free, left, left, left, busy)
+        available = 0 if node.cordons else left
+        failure = self._node_failure(static)
+        return NodeFit(node, static.suitable, failure, static.free, available, available, left, left, busy)
 
     def _node_failure(self, static: _StaticFit) -> FilterFailure | None:
         """Return the failure that `node_unschedulable` gives, without its text.
@@ -278,21 +307,23 @@ class NodeFilter:
             return _failure(Reason.GPU_NOT_FOUND, number)
         return _failure(Reason.INSUFFICIENT_GPU_MEMORY, sizes[min(count, len(sizes)) - 1])
 
-    def _devices(self, node: Node, held: Mapping[str, Mapping[str, Hold]]) -> tuple[list[FreeDevice], list[int]]:
-        """Return the healthy devices that the pods could have, in order, and the indices of unhealthy ones.
-
-        The pods could have the unhealthy ones if these were healthy.
-        """
-        healthy, unhealthy = [], []
+    def _devices(self, node: Node, held: Mapping[str, Mapping[str, Hold]]) -> _Devices:
+        """Return the devices that the pods could have if all were healthy and in service."""
+        found = _Devices([], [], [])
         for device in self._whole(node):
             reading = node.readings.get(device.index, UNREAD)
             free = self._free(device, reading, held.get(str(device.index), _NO_HOLDERS) if held else _NO_HOLDERS)
+            if free is None:
+                continue
+            if node.cordons and cordon_of(node.cordons, str(device.index), node.inventory) is not None:
+                found.cordoned.append(device.index)
             # Its monitor reports it as unhealthy, or has reported nothing for too long.
-            if free is not None and (node.stale or reading.health is Health.UNHEALTHY):
-                unhealthy.append(device.index)
-            elif free is not None:
-                healthy.append(free)
-        return sorted(healthy, key=self._order), unhealthy
+            elif node.stale or reading.health is Health.UNHEALTHY:
+                found.unhealthy.append(device.index)
+            else:
+                found.free.append(free)
+        found.free.sort(key=self._order)
+        return found
 
     def _free(self, device: Device, reading: DeviceReading, holders: Mapping[str, Hold]) -> FreeDevice | None:
         """Return the device if its holders, its utilization and its memory allow it, otherwise None."""

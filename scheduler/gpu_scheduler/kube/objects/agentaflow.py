@@ -22,6 +22,11 @@ Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Truth = Annotated[str, Meta(extra_json_schema={"enum": ["True", "False", "Unknown"]})]
 
 
+_RFC_3339 = r"^[-0-9]{10}T[:0-9]{8}(\.[0-9]+)?(Z|[-+][:0-9]{5})$"
+"""Narrower than the format `date-time`, which accepts control characters and what Python cannot read."""
+CordonMoment = Annotated[str, Meta(pattern=_RFC_3339, extra_json_schema={"format": "date-time"})]
+
+
 class WrittenStruct(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """Base of structs that are read and written."""
 
@@ -58,6 +63,7 @@ class GpuDevice(WrittenStruct, kw_only=True):
     power: int | None = None
     health: Health | None = None
     mig_devices: list[MigDeviceObject] | None = None
+    released: bool | None = None
 
 
 class AllocationObject(WrittenStruct, kw_only=True):
@@ -69,10 +75,22 @@ class AllocationObject(WrittenStruct, kw_only=True):
     memory_mib: Count | None = msgspec.field(name="memoryMiB", default=None)
 
 
+class CordonObject(WrittenStruct, kw_only=True):
+    """A device that an operator has taken out of service; see core.nodes.cordons.Cordon."""
+
+    device: Annotated[str, Meta(min_length=1, max_length=63)]
+    index: Count | None = None
+    reason: Annotated[str, Meta(min_length=1, max_length=256)]
+    by: Annotated[str, Meta(min_length=1, max_length=253)]
+    since: CordonMoment
+    until: CordonMoment | None = None
+
+
 class GpuNodeSpec(WrittenStruct, kw_only=True):
-    """The node that the GPUNode describes."""
+    """The node that the GPUNode describes, and its devices that are out of service."""
 
     node_name: Annotated[str, Meta(min_length=1, max_length=253)]
+    cordoned: Annotated[list[CordonObject], Meta(max_length=64)] | None = None
 
 
 class GpuNodeStatus(WrittenStruct, kw_only=True):
