@@ -145,7 +145,8 @@ def command(function: Callable[..., Any]) -> click.Command:
     for each in made.params:
         default = parameters[each.name].default
         if default not in {inspect.Parameter.empty, None, ()}:
-            each.default = default
+            # click would show the name of an enumeration's member in --help, not the word that a user writes.
+            each.default = str(default) if isinstance(default, StrEnum) else default
     return made
 
 

@@ -176,6 +176,12 @@ def test_help_lists_the_commands(word: str) -> None:
     assert "\n  run " not in verbs
 
 
+@pytest.mark.parametrize("verb", ["nodes", "lint"])
+def test_help_shows_defaults_as_a_user_writes_them(verb: str) -> None:
+    """Also those of a verb's own formats."""
+    assert "[default: table]" in " ".join(run(verb, "--help").stdout.split())
+
+
 @pytest.mark.parametrize("verb", ["status", "nodes", "workloads", "submit", "strategy", "watch", "health", "doctor"])
 def test_all_verbs_share_their_options(verb: str) -> None:
     """A user of one verb knows the options of all."""
