@@ -131,10 +131,16 @@ contexts:
 - {name: c, context: {cluster: b, user: u, namespace: ml}}
 - {name: d, context: {cluster: b, user: u, namespace: ml}}
 """
+HALF: Final = """
+users:
+- name: v
+  user: {exec: {}}
+"""
 MERGES: Final[dict[str, tuple[str, ...]]] = {
     "one file": (SECOND,),
     "the first file says what a name means": (FIRST, SECOND),
     "in the other order": (SECOND, FIRST),
+    "another user's plugin is half written": (FIRST, SECOND, HALF),
     "an empty current context counts as none": ('current-context: ""\n', "", FIRST, SECOND),
     "the current context is the first file's": ("current-context: c\n", FIRST, SECOND),
 }
@@ -164,3 +170,16 @@ def test_files_are_merged_as_kubectl_merges_them(files: tuple[str, ...], tmp_pat
             if (value := getattr(part, name)) is not None
         }
         assert values == theirs
+
+
+@pytest.mark.parametrize("part", ["clusters", "users", "contexts"])
+def test_two_parts_of_one_name_are_refused_as_by_kubectl(part: str, tmp_path: Path) -> None:
+    """Which of them was meant is unknown."""
+    file = tmp_path / "config"
+    file.write_text(json.dumps({part: [{"name": "a"}, {"name": "a"}]}), encoding="utf-8")
+
+    with pytest.raises(ValueError, match=f'"a" is the name of two {part} '):
+        merged(str(file))
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        kubectl(str(file), "config", "view")
+    assert "duplicate name" in refused.value.stderr

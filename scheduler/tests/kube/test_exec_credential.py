@@ -168,6 +168,7 @@ FAULTS: dict[str, tuple[str, Object, str]] = {
         "plugin .*: Expected `datetime` with a timezone",
     ),
     "it prints another version": (printed(TOKEN, BETA), {}, f'plugin .*: it printed apiVersion "{BETA}", not {V1}'),
+    "it has no command": ("", {"command": ""}, "its user's exec names no command"),
     "it has a version that we do not know": (
         "",
         {"apiVersion": "client.authentication.k8s.io/v1alpha1"},

@@ -21,7 +21,7 @@ def config(*names: str, current: str | None = None, **context: str) -> Object:
     """Return a kubeconfig with these contexts; each leads to a server of the same name."""
     return {
         **({"current-context": current} if current else {}),
-        "clusters": [{"name": name, "cluster": {"server": f"http://{name}"}} for name in names],
+        "clusters": [{"name": name, "cluster": {"server": f"https://{name}"}} for name in names],
         "users": [{"name": name, "user": {"token": f"of-{name}"}} for name in names],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, **context}} for name in names],
     }
@@ -53,8 +53,8 @@ async def test_a_context_gives_server_credentials_and_namespace(tmp_path: Path) 
 
     chosen, current = ConfigLoader(paths, "b"), ConfigLoader(paths)
     access = await chosen()
-    assert (access.host, access.authorization()) == ("http://b", "Bearer of-b")
-    assert (await current()).host == "http://a"
+    assert (access.host, access.authorization()) == ("https://b", "Bearer of-b")
+    assert (await current()).host == "https://a"
     assert (chosen.context, chosen.namespace) == ("b", "ml")
     assert (current.context, current.namespace) == ("a", "ml")
 
@@ -71,7 +71,7 @@ async def test_several_files_are_merged(tmp_path: Path) -> None:
     """The first file with a current context decides. Files that do not exist are ignored."""
     paths = written(tmp_path, config("a"), config("b", current="b"), config("c", current="c"))
 
-    assert (await ConfigLoader(f"/nowhere{os.pathsep}{paths}")()).host == "http://b"
+    assert (await ConfigLoader(f"/nowhere{os.pathsep}{paths}")()).host == "https://b"
 
 
 async def test_the_chosen_context_is_kept(tmp_path: Path) -> None:
@@ -81,14 +81,14 @@ async def test_the_chosen_context_is_kept(tmp_path: Path) -> None:
     await reload()
     written(tmp_path, config("a", "b", current="b"))
 
-    assert (await reload()).host == "http://a"
+    assert (await reload()).host == "https://a"
 
 
 YAML = """
 current-context: &name x
 clusters:
 - name: x
-  cluster: {server: http://a/}
+  cluster: {server: https://a/}
 contexts:
 - name: *name
   context: {cluster: *name}
@@ -96,33 +96,39 @@ contexts:
 MERGES: dict[str, tuple[tuple[Object | str, ...], str | None, str, str | None]] = {
     "a name means what the first file says of it, and nothing of the second is added": (
         (
-            {"clusters": [{"name": "a", "cluster": {"server": "http://first"}}]},
+            {"clusters": [{"name": "a", "cluster": {"server": "https://first"}}]},
             config("a", current="a"),
         ),
         None,
-        "http://first",
+        "https://first",
         "Bearer of-a",
     ),
     "a context of the second file may use a cluster of the first": (
         (
-            {"clusters": [{"name": "a", "cluster": {"server": "http://first"}}]},
+            {"clusters": [{"name": "a", "cluster": {"server": "https://first"}}]},
             {"contexts": [{"name": "c", "context": {"cluster": "a"}}]},
         ),
         "c",
-        "http://first",
+        "https://first",
         None,
     ),
     "an empty current context counts as none": (
         ({"current-context": "", "users": None}, config("a", current="a")),
         None,
-        "http://a",
+        "https://a",
         "Bearer of-a",
     ),
-    "an empty file says nothing": (("", config("a", current="a")), None, "http://a", "Bearer of-a"),
+    "an empty file says nothing": (("", config("a", current="a")), None, "https://a", "Bearer of-a"),
+    "a plugin of another user may be half written": (
+        ({**config("a", current="a"), "users": [{"name": "a"}, {"name": "b", "user": {"exec": {}}}]},),
+        None,
+        "https://a",
+        None,
+    ),
     "a file in YAML, with an anchor": (
         (YAML,),
         None,
-        "http://a",
+        "https://a",
         None,
     ),
 }
@@ -143,6 +149,7 @@ HEADERS: dict[str, tuple[Object, str | None]] = {
     "a token": ({"token": "abc"}, "Bearer abc"),
     "a token's file, relative to the kubeconfig": ({"tokenFile": "token"}, "Bearer of-the-file"),
     "a token and its file, which is newer": ({"token": "abc", "tokenFile": "token"}, "Bearer of-the-file"),
+    "a token, where its file is not there": ({"token": "abc", "tokenFile": "nowhere"}, "Bearer abc"),
     "a name and a password": ({"username": "me", "password": "p"}, f"Basic {b64encode(b'me:p').decode()}"),
     "a name alone": ({"username": "me"}, f"Basic {b64encode(b'me:').decode()}"),
     "a token before a plugin": ({"token": "abc", "exec": {"command": "x", "apiVersion": "x"}}, "Bearer abc"),
@@ -155,6 +162,21 @@ async def test_a_user_gives_the_authorization_header(user: Object, header: str |
     (tmp_path / "token").write_text("of-the-file\n")
 
     assert (await ConfigLoader(written(tmp_path, one({}, user)))()).authorization() == header
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param({"token": "abc"}, id="a token"),
+        pytest.param({"username": "me", "password": "p"}, id="a password"),
+        pytest.param({"exec": {"command": "not-there"}}, id="what a plugin would print"),
+    ],
+)
+async def test_plain_http_carries_no_credentials(user: Object, tmp_path: Path) -> None:
+    """Nor does kubectl send any, or run a plugin."""
+    access = await ConfigLoader(written(tmp_path, one({"server": "http://a"}, user)))()
+
+    assert access == ClientConfig("http://a")
 
 
 async def test_a_cluster_gives_the_way_to_it(tmp_path: Path) -> None:
@@ -264,6 +286,13 @@ FAULTS: dict[str, tuple[Object | str, str | None, str]] = {
         None,
         'context "a" names user "a", which it does not have',
     ),
+    "two clusters of one name": (config("a", "a", current="a"), None, '"a" is the name of two clusters '),
+    "two users of one name": (
+        {"users": [{"name": "a"}, {"name": "b"}, {"name": "a"}]},
+        None,
+        '"a" is the name of two users ',
+    ),
+    "two contexts without a name": ({"contexts": [{}, {}]}, None, '"" is the name of two contexts '),
     "a context without a name": ({"clusters": [], "contexts": [{}]}, "a", 'it has no context "a"; it knows '),
     "a provider that no client has any more": (
         one({}, {"auth-provider": {"name": "gcp"}}),

@@ -47,7 +47,11 @@ async def authenticated(access: ClientConfig, user: Located[User], cluster: Loca
     elif certificate or key:
         raise ValueError("its user has only one of client-certificate and client-key")
     if part.token_file:
-        return replace(access, authorization=TokenFile(folder / part.token_file))
+        try:
+            return replace(access, authorization=TokenFile(folder / part.token_file))
+        except (OSError, ValueError):
+            if not part.token:
+                raise
     if part.token:
         return replace(access, authorization=partial(str, bearer(part.token)))
     if part.username:

@@ -77,6 +77,8 @@ def _remedy(plugin: Plugin) -> str:
 
 def _interactive(plugin: Plugin) -> bool:
     """Return whether the plugin may ask a person; raise ValueError if its settings cannot be used."""
+    if not plugin.command:
+        raise ValueError("its user's exec names no command")
     name = f"plugin {quote(plugin.command)}"
     if plugin.api_version not in VERSIONS:
         raise ValueError(f"{name} has apiVersion {quote(plugin.api_version)}; it must be {VERSIONS[0]}")

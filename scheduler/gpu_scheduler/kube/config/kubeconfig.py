@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.config.client_config import ClientConfigError
@@ -67,7 +68,9 @@ async def read_kubeconfig(paths: str, context: str | None) -> Kubeconfig:
     access = server(cluster)
     if chosen.user:
         user = _named(files.users, chosen.user, f"context {quote(name)} names user")
-        access = await authenticated(access, user, cluster)
+        # As in kubectl, plain HTTP carries no credentials: everyone on the way could read them.
+        if urlsplit(access.host).scheme == "https":
+            access = await authenticated(access, user, cluster)
     return Kubeconfig(access, name, chosen.namespace or "default")
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.config.files import content_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class _Part(msgspec.Struct, rename="kebab"):
@@ -50,8 +54,8 @@ class Variable(_Part):
 class Plugin(_Part, rename="camel"):
     """A program that prints credentials."""
 
-    command: str
-    api_version: str
+    command: str = ""
+    api_version: str = ""
     args: list[str] | None = None
     env: list[Variable] | None = None
     remedy: str | None = msgspec.field(default=None, name="installHint")
@@ -140,16 +144,27 @@ def merged(paths: str) -> Merged:
             continue
         any_file = True
         parsed, folder = _parsed(file, content), file.absolute().parent
-        for cluster in parsed.clusters or ():
-            found.clusters.setdefault(cluster.name or "", Located(cluster.cluster or Cluster(), folder))
-        for user in parsed.users or ():
-            found.users.setdefault(user.name or "", Located(user.user or User(), folder))
-        for context in parsed.contexts or ():
-            found.contexts.setdefault(context.name or "", context.context or Context())
+        clusters = [(each.name, Located(each.cluster or Cluster(), folder)) for each in parsed.clusters or ()]
+        users = [(each.name, Located(each.user or User(), folder)) for each in parsed.users or ()]
+        contexts = [(each.name, each.context or Context()) for each in parsed.contexts or ()]
+        _add(found.clusters, clusters, f"clusters (in {file})")
+        _add(found.users, users, f"users (in {file})")
+        _add(found.contexts, contexts, f"contexts (in {file})")
         found.current = found.current or parsed.current_context
     if not any_file:
         raise FileNotFoundError("no such file")
     return found
+
+
+def _add(known: dict[str, _Found], parts: Iterable[tuple[str | None, _Found]], where: str) -> None:
+    """Add one file's parts whose names no file before it has; raise ValueError if two share a name, as kubectl does."""
+    own: dict[str, _Found] = {}
+    for name, part in parts:
+        if (name or "") in own:
+            raise ValueError(f"{quote(name or '')} is the name of two {where}")
+        own[name or ""] = part
+    for name, part in own.items():
+        known.setdefault(name, part)
 
 
 def _parsed(file: Path, content: bytes) -> _File:
