@@ -172,9 +172,18 @@ class Cluster:
             found = pool.map(lambda item: self._get_of(*item), collections.items())
             return {reference: body for bodies in found for reference, body in bodies}
 
+    def _list(self, collection: str) -> Json | None:
+        """Return a list of this collection; None if there is none, or if the user may read only single objects."""
+        try:
+            return self.get(f"{collection}?limit={LISTED}")
+        except ClusterError as error:
+            if "(Forbidden)" not in str(error):
+                raise
+            return None
+
     def _get_of(self, collection: str, references: list[Reference]) -> list[tuple[Reference, Json]]:
         """Return those objects of one collection that exist: a few by their names, many by one list."""
-        listed = self.get(f"{collection}?limit={LISTED}") if len(references) > FEW else None
+        listed = self._list(collection) if len(references) > FEW else None
         if listed and not listed["metadata"].get("continue"):
             bodies = {body["metadata"]["name"]: body for body in listed["items"]}
         else:

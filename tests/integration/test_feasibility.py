@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpu_scheduler.core.reasons import RANKING
+from gpu_scheduler.core.reasons import RANKING, Reason
 from tests.integration import (
     feasibility_counts,
     feasibility_devices,
@@ -44,7 +44,9 @@ def test_each_remedy_of_a_message_is_carried_out(case: Case) -> None:
 @pytest.mark.promise("text-9")
 def test_each_reason_has_a_message_with_remedies() -> None:
     """Every reason and rank of the closed list has a row."""
-    assert {case.ranked_reason for case in CASES} == set(RANKING)
+    # A cordon needs the kind GPUNode, which this control plane does not have: test_cordons.py has it.
+    elsewhere = {(Reason.GPU_CORDONED, False)}
+    assert {case.ranked_reason for case in CASES} == set(RANKING) - elsewhere
 
 
 @pytest.mark.promise("hold-4")

@@ -110,7 +110,8 @@ def test_a_controller_releases_its_lease_at_sigterm(idle: ControlPlane, workload
         ("PATCH", "/api/v1/nodes/any"),
         ("POST", "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads"),
         ("PATCH", "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads/any"),
-        ("DELETE", "/apis/agentaflow.io/v1/gpunodes/any"),
+        ("PATCH", "/apis/agentaflow.io/v1/gpunodes/any"),
+        ("DELETE", "/apis/agentaflow.io/v1/gpunodes"),
         ("PATCH", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"),
     ],
 )

@@ -237,6 +237,6 @@ def test_kubectl_prints_our_columns(kinds: ControlPlane, workloads: Workloads, t
     assert wide[0] == ["NAME", "PHASE", "NODE", "DEVICES", "STRATEGY", "AGE", "REASON"]
     assert wide[1][:5] == ["train", "Running", "node1", '["0","1"]', "best_fit"]
     assert wide[1][-1] == "Why"
-    assert nodes[0] == ["NAME", "GPUS", "ALLOCATED", "READY", "AGE"]
+    assert nodes[0] == ["NAME", "GPUS", "ALLOCATED", "CORDONED", "READY", "AGE"]
     assert nodes[1][:4] == ["node1", "4", "2", "True"]
     assert both == ["gpunode.agentaflow.io/node1", "gpuworkload.agentaflow.io/train"]

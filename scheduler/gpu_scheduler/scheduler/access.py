@@ -19,7 +19,8 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.http.client import NoResponseError, status_message
-from gpu_scheduler.kube.objects.agentaflow import GROUP
+from gpu_scheduler.kube.lists import NOT_FOUND
+from gpu_scheduler.kube.objects.agentaflow import API, GROUP
 from gpu_scheduler.kube.objects.decoding import decode_part
 from gpu_scheduler.process.lifecycle import UsageError
 
@@ -279,8 +280,11 @@ async def find_denied(api: ApiClient, settings: RunSettings, *, leader_elect: bo
     denied = await _ask(api, needed_rights(settings, leader_elect=leader_elect))
     if not denied:
         return denied
-    account = await _read_account(api)
+    account, kinds = await _read_account(api), await _has_our_kinds(api)
     for right in denied.values():
+        if right.group == GROUP and not kinds:
+            # There is nothing to read, and kubectl could not grant it.
+            continue
         log.warning(
             "This scheduler may not %s, which is needed to %s: without it %s",
             right,
@@ -347,6 +351,13 @@ async def _may(api: ApiClient, review: dict[str, object]) -> bool:
     if read is None:
         raise NoResponseError("the answer is no SelfSubjectAccessReview")
     return read.status.allowed
+
+
+async def _has_our_kinds(api: ApiClient) -> bool:
+    """Return whether the API server has kinds of ours. Everybody may ask. Without an answer it may have them."""
+    with suppress(NoResponseError):
+        return (await api.call("GET", API)).status != NOT_FOUND
+    return True
 
 
 async def _read_account(api: ApiClient) -> str:

@@ -37,6 +37,7 @@ class Reviewer:
         rules: dict[str, list[Object]] | None = None,
         account: ApiResponse | None = None,
         refused: ApiResponse | None = None,
+        kinds: bool = True,
     ) -> None:
         self.denied = denied
         self.rules = rules
@@ -44,10 +45,13 @@ class Reviewer:
         self.at_once = self.most_at_once = 0
         self._account = account or response({"status": {"userInfo": {"username": ACCOUNT}}})
         self._refused = refused
+        self._kinds = kinds
 
-    async def call(self, method: str, path: str, *, body: bytes) -> ApiResponse:
-        """Answer one review."""
-        assert method == "POST"
+    async def call(self, method: str, path: str, *, body: bytes = b"") -> ApiResponse:
+        """Answer one review, or whether it has kinds of ours."""
+        if method == "GET":
+            assert path == "/apis/agentaflow.io/v1"
+            return response({}, 200 if self._kinds else 404)
         if path.endswith("/selfsubjectreviews"):
             return self._account
         if path.endswith("/selfsubjectrulesreviews"):
@@ -309,3 +313,15 @@ def test_a_right_is_retried_only_where_its_grant_is_followed() -> None:
 
     assert retried(leader_elect=True) == {Use.LIMITS, Use.MONITORS}
     assert retried(leader_elect=False) == {Use.MONITORS}
+
+
+@pytest.mark.parametrize("kinds", [True, False])
+async def test_a_right_on_a_kind_that_is_not_installed_is_not_asked_of_anybody(
+    kinds: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is left out all the same: kubectl could not grant it, and there is nothing to read."""
+    denied = await find(Reviewer(("list", "gpunodes.agentaflow.io", ""), kinds=kinds))
+
+    assert set(denied) == {Use.CORDONS}
+    assert len(warnings(caplog)) == int(kinds)
