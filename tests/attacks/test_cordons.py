@@ -265,7 +265,7 @@ def test_a_right_to_cordon_one_node_is_none_for_another(cluster: InstalledCluste
     assert len(stored(cluster)["spec"]["cordoned"]) == 2
 
 
-LACKS: Final[dict[str, Request]] = {
+DENIED: Final[dict[str, Request]] = {
     "confirms": ("PATCH", STATUS, {"status": {"conditions": [CONFIRMED]}}, MERGE),
     "deletes the GPUNode": ("DELETE", NODE, None, JSON),
     "deletes all GPUNodes": ("DELETE", ALL, None, JSON),
@@ -283,7 +283,7 @@ def test_the_role_that_is_shipped_suffices_and_has_no_more(
 ) -> None:
     """It cordons in its own name, evicts any pod, and has no other right."""
     kube = bind(cluster, "technician", "gpu-scheduler-operator")
-    for what, request in LACKS.items():
+    for what, request in DENIED.items():
         assert f'User "{user("technician")}" cannot ' in refusal(sent(cluster, kube, request)), what
     assert NAME in refusal(kube.merge(NODE, {"spec": {"cordoned": [entry("0", "admin")]}}))
 

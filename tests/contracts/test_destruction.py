@@ -36,7 +36,7 @@ EXPLAINED: Final = {
     "roles/check/tasks/place.yml: Delete bare pods that were made from something else, or have ended": OURS,
     "roles/crds/tasks/remove.yml: Delete every GPUWorkload, and leave its pod": "of our kind, where it is asked for",
     "roles/container_engine/tasks/start_detached.yml: Remove a stale pid file": "names a process that is gone",
-    "roles/monitor/tasks/remove.yml: Delete a GPUNode": "of a kind that is ours, written by our controller alone",
+    "roles/monitor/tasks/remove.yml: Delete a GPUNode without cordons": "of our kind, with nothing of others",
     "roles/node_image/tasks/archive_node.yml: Remove images of components that an interrupted run left": CACHE,
     "roles/node_image/tasks/archive_node.yml: Remove what the node image was made of": CACHE,
     "roles/node_image/tasks/archive_python.yml: Remove what the Python base image was made of": CACHE,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.cli.doctor.expected import GUARDS
 from tests.cluster.clusters import CHECK, SYSTEM, TESTS, Cluster
 from tests.cluster.verify.pods import runs
 from tests.waiting import eventually
@@ -146,7 +147,9 @@ def test_every_policy_passes_type_checking(cluster: Cluster) -> None:
         policies: list[Json] = cluster.get("validatingadmissionpolicies", "-l", query)["items"]
         return policies if policies and all("typeChecking" in each.get("status", {}) for each in policies) else None
 
-    assert [each["status"]["typeChecking"] for each in eventually("every policy to be checked", checked)] == [{}] * 8
+    assert [each["status"]["typeChecking"] for each in eventually("every policy to be checked", checked)] == [{}] * len(
+        GUARDS
+    )
 
 
 @pytest.fixture
