@@ -70,7 +70,7 @@ class CordonConfirmer:
         delay: float | None = None
         for each in list(self._unconfirmed.values()):
             if any(self._under_way(uid, bind) for uid, bind in each.binds.items()):
-                delay = min(POLL, delay or POLL)
+                delay = POLL
                 continue
             failure = await status.confirm(each.cordons)
             if failure is None:

@@ -17,6 +17,7 @@ from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.cordon import cordon, drain, uncordon
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon
 from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
+from tests import objects
 from tests.cli.scripted_cluster import GPU_NODES, MISSING, cluster, device, items, node, pod
 from tests.core import build
 from tests.core.asking import words
@@ -328,6 +329,31 @@ async def test_a_drain_prints_who_goes_where_and_evicts(tmp_path: Path, capsys: 
     assert printed.err.splitlines() == ["ml/train-0 stays for now: budget", "ml/train-0 is gone"]
     (*_, sent) = server.asked("POST", f"{mine}/eviction")
     assert sent.body["deleteOptions"] == {"preconditions": {"uid": "uid-train-0"}}
+
+
+async def test_a_drained_pod_does_not_come_back_on_another_cordoned_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cordons of the node that the drain is not about count too, also in a trial."""
+    net = objects.pod("net-0", None, owner=("StatefulSet", "net"), annotations=words(count="1", assigned_devices="0"))
+    net["metadata"] |= {"namespace": "ml", "uid": "uid-net-0", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    net["spec"]["nodeName"], net["status"] = "node1", {"phase": "Running"}
+    spec = {"schedulerName": "gpu-scheduler", "containers": [{"name": "main"}]}
+    template = {"metadata": {"annotations": words(count="1")}, "spec": spec}
+    owner = {"metadata": {"name": "net", "namespace": "ml"}, "spec": {"replicas": 1, "template": template}}
+    there = {"nodes": items(node("node1", device(0), device(1))), "gpu_nodes": items(gpu_node(ENTRY))}
+    async with cluster(tmp_path, **there, pods=items(net)) as (server, options):
+        with_node(server, Reply(body=gpu_node(ENTRY)))
+        server.on("PATCH", NODE1, Reply(200, gpu_node(ENTRY, generation=2)))
+        server.on("GET", "/apis/apps/v1/namespaces/ml/statefulsets/net", Reply(body=owner))
+        for path in ("persistentvolumeclaims", "persistentvolumes"):
+            server.on("GET", f"/api/v1/{path}", items())
+        server.on("GET", "/apis/storage.k8s.io/v1/storageclasses", items())
+
+        assert await drain(replace(options, output=Output.JSON), "node1:0", reason="fan", dry_run="server") == 0
+
+    (shown,) = json.loads(capsys.readouterr().out)["items"]
+    assert (shown["name"], shown["outcome"], shown["newDevices"]) == ("net-0", "waits", [])
 
 
 @pytest.fixture(autouse=True)

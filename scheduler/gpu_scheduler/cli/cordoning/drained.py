@@ -56,7 +56,7 @@ async def plan_drain(
     dry_run = live.dry_run()
     known = next((each for kind, each in live.inputs if kind is InputKind.NODE and each.name == node.name), node)
     # In a trial the cordons are not written, so the live cluster does not have them.
-    dry_run.apply(InputKind.NODE, replace(known, cordons=tuple(cordons)))
+    dry_run.apply(InputKind.NODE, replace(known, cordons=(*known.cordons, *cordons)))
     evicted, unknown = users_of(dry_run.pods, node, cordons)
     for pod in evicted:
         dry_run.apply(InputKind.POD, pod, gone=True)
