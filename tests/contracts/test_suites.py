@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from tests.suites.__main__ import main
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE, INTEGRATION
 from tests.suites.rotation import choose_in_turn
+from tests.suites.steps import Step, Suite, run_suite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,6 +119,22 @@ def test_a_suite_is_chosen_by_its_name(suite: str, asked: str) -> None:
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
 
     assert done.stdout.splitlines()[-1].endswith(f" -m tests.suites {asked}")
+
+
+def test_two_runs_do_not_have_the_test_cluster_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second fails with a reason and touches nothing, its cleanup included. After the first it runs."""
+    lock, mark = tmp_path / "cache" / "lock", tmp_path / "mark"
+    touch = Step("touch", ("touch", str(mark)))
+    suite = Suite((Step("true", ("true",)),), cleanup=(touch,), lock=lock)
+    lock.parent.mkdir()
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not run_suite(suite)
+    assert f"cannot run: another run of the tests has the test cluster, and {lock} is locked" in capsys.readouterr().out
+    assert not mark.exists()
+
+    assert run_suite(suite)
+    assert mark.exists()
 
 
 def test_an_unknown_suite_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:

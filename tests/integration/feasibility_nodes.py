@@ -607,6 +607,7 @@ STORAGE: Final = (
             Remedy("no action is needed", lambda namespace: namespace.provision_selected("data")),
             Inspection("see kubectl describe pvc -n {ns} data"),
         ),
+        later=LATER,
     ),
     Case(
         "a claim that gets its volume on another node must be freed first",
@@ -624,7 +625,7 @@ STORAGE: Final = (
                 then=_provisioned_there,
             ),
         ),
-        later=("waits for its provisioner",),
+        later=LATER,
     ),
 )
 

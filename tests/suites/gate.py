@@ -8,7 +8,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.suites.steps import ROOT, TEST_CLUSTER, Step, Suite, by_file, git_files, package, programs, pytest
+from tests.suites.steps import (
+    ROOT,
+    TEST_CLUSTER,
+    TEST_CLUSTER_LOCK,
+    Step,
+    Suite,
+    by_file,
+    git_files,
+    package,
+    programs,
+    pytest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +158,7 @@ def scenario(name: str) -> Suite:
     return Suite(
         (leftovers, forget, Step(f"molecule {name}", (*words, "--scenario-name", name))),
         cleanup=() if keep else (leftovers,),
+        lock=TEST_CLUSTER_LOCK,
     )
 
 

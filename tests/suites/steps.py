@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TEST_CLUSTER: Final = ("-e", "@tests/cluster/vars.yml")
+TEST_CLUSTER_LOCK: Final = Path.home() / ".cache/gpu-scheduler/test-cluster.lock"
 GIVE_WAY: Final = ("nice", "-n", "5")
 
 
@@ -32,10 +34,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Steps that run up to the first failure, and the cleanup that always runs afterwards."""
+    """Steps that run up to the first failure, and the cleanup that always runs afterwards.
+
+    A suite with a `lock` runs alone on the host: its file is locked from the first step to the last of the cleanup.
+    """
 
     steps: tuple[Step, ...]
     cleanup: tuple[Step, ...] = ()
+    lock: Path | None = None
 
 
 def pytest(*words: str, **environment: str) -> Step:
@@ -67,8 +73,31 @@ def package(what: str, names: str) -> Step:
     return Step(f"install {what}", ("sh", "-c", install))
 
 
+@contextmanager
+def _locked(file: Path) -> Iterator[bool]:
+    """Lock the file during the block, unless another run has locked it. Yield whether it is locked."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
 def run_suite(suite: Suite) -> bool:
     """Run the steps up to the first that fails, then the cleanup. Return whether all passed."""
+    with nullcontext(True) if suite.lock is None else _locked(suite.lock) as alone:
+        if alone:
+            return _run_steps(suite)
+        print(
+            f"cannot run: another run of the tests has the test cluster, and {suite.lock} is locked; wait for its end"
+        )
+        return False
+
+
+def _run_steps(suite: Suite) -> bool:
     try:
         passed = all(_run(step) for step in suite.steps)
     finally:
