@@ -107,6 +107,7 @@ CONDITION_CORDONED: Final = "Cordoned"
 EVENT_SCHEDULED: Final = "Scheduled"
 EVENT_FAILED: Final = "FailedScheduling"
 EVENT_CONFLICT: Final = "GpuConflict"
+EVENT_MOVED: Final = "GpuMoved"
 
 # Objects.
 LEASE: Final = SCHEDULER_NAME

@@ -78,6 +78,12 @@ def declare(cluster: Cluster, node: str, **more: Any) -> None:
         )
 
 
+def uuids(cluster: Cluster, node: str) -> list[str]:
+    """Return the UUIDs of the node's GPUs, by index, as its monitor reports them."""
+    known_devices = json.loads(cluster.get("node", node)["metadata"]["annotations"]["agentaflow.gpu/devices"])
+    return [device["uuid"] for device in sorted(known_devices, key=lambda device: device["index"])]
+
+
 def health(cluster: Cluster, node: str, index: int) -> str:
     """Return the health of one GPU, as the monitor reports it."""
     known_devices = json.loads(cluster.get("node", node)["metadata"]["annotations"]["agentaflow.gpu/devices"])

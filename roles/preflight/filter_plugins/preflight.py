@@ -37,7 +37,7 @@ HIGHEST_PORT: Final = 65535
 # GPUs of one node. So many simulated ones still fit into an annotation.
 MOST_GPUS: Final = 256
 GROUP: Final = "(example: node1: [{count: 4, model: A100-40GB, memoryTotalMiB: 40960}])"
-OVERRIDES: Final = ("utilization", "temperature", "power", "health")
+OVERRIDES: Final = ("utilization", "temperature", "power", "health", "uuid")
 DIGEST: Final = "@sha256:[0-9a-f]{64}"
 # Where an image is: [HOST[:PORT]/]PATH, then a tag, a digest or both.
 IMAGE: Final = rf"([-A-Za-z0-9.]+(:[0-9]+)?/)?[a-z0-9._/-]+((:[\w][-\w.]{{0,127}})?{DIGEST}|:[\w][-\w.]{{0,127}})"

@@ -107,6 +107,12 @@ class Records:
         unnamed = self._ledger.devices.unnamed(hold)
         return () if unnamed else hold.devices, unnamed
 
+    def moved(self, pod: Pod) -> Iterator[str]:
+        """Yield a sentence for each GPU of the pod that its name does not mean any more."""
+        hold = self._holds.get(pod.ref.uid)
+        if hold is not None:
+            yield from map(str, self._ledger.devices.moved_of(hold))
+
     def held_twice(self, pod: Pod) -> Iterator[str]:
         """Yield a sentence for each device and index of the pod that another pod holds against the rules."""
         yield from self._conflicts.get(pod.ref.uid, ())
@@ -226,6 +232,7 @@ def _faults(pod: Pod, index: int | None, expected: Expected, records: Records) -
     wanted = () if pod.request.observer else expected.devices or ()
     if not unnamed and not set(wanted).issubset(devices):
         yield f"the ledger holds {_shown(devices)}"
+    yield from (f"drift: {each}" for each in records.moved(pod))
     yield from records.held_twice(pod)
 
 

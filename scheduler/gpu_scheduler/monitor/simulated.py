@@ -5,9 +5,10 @@ Their load is derived from the pods that are bound to the node. The file may be 
 
 from __future__ import annotations
 
-import uuid
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
+from uuid import NAMESPACE_DNS, uuid5
 
 import msgspec
 
@@ -37,11 +38,12 @@ EXAMPLE = '{"node1": [{"count": 4, "model": "A100-40GB", "memoryTotalMiB": 40960
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Celsius = Annotated[int, msgspec.Meta(ge=-100, le=1000)]
+Uuid = Annotated[str, msgspec.Meta(pattern="^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 Watts = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 class _Group(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """GPUs of one kind. The maps override load and health by the GPU's index on the node."""
+    """GPUs of one kind. The maps override UUID, load and health by the GPU's index on the node."""
 
     count: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern="^[ -~]*$")]
@@ -50,6 +52,7 @@ class _Group(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     temperature: dict[int, Celsius] = {}
     power: dict[int, Watts] = {}
     health: dict[int, Health] = {}
+    uuid: dict[int, Uuid] = {}
 
 
 class Load(NamedTuple):
@@ -145,7 +148,7 @@ def declared(text: bytes, node: str) -> tuple[GpuReading, ...]:
     try:
         # Not strict, because JSON writes the index, a key, in quotes.
         groups = msgspec.yaml.decode(text, type=dict[str, list[_Group]], strict=False).get(node, [])
-        return tuple(_gpus(groups, node))
+        return _distinct(tuple(_gpus(groups, node)))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         message = " ".join(str(error).split())
         raise UnreadableError(f"cannot use the inventory: {message} (example: {EXAMPLE})") from error
@@ -155,7 +158,7 @@ def _gpus(groups: list[_Group], node: str) -> Iterable[GpuReading]:
     first = 0
     for group in groups:
         indices = range(first, first + group.count)
-        overrides = (group.utilization, group.temperature, group.power, group.health)
+        overrides = (group.utilization, group.temperature, group.power, group.health, group.uuid)
         unknown = sorted(set().union(*overrides) - set(indices))
         if unknown:
             raise ValueError(
@@ -166,7 +169,7 @@ def _gpus(groups: list[_Group], node: str) -> Iterable[GpuReading]:
             yield GpuReading(
                 index=index,
                 # The UUID must be the same after each restart, because pods hold GPUs by UUID.
-                uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{index}')}",
+                uuid=group.uuid.get(index) or uuid_of(node, index),
                 bus=f"{index >> 8:08X}:{index & 0xFF:02X}:00.0",
                 model=group.model,
                 total=group.memory_total_mib,
@@ -179,6 +182,19 @@ def _gpus(groups: list[_Group], node: str) -> Iterable[GpuReading]:
         first = indices.stop
     if first > MOST:
         raise ValueError(f"{node} has {first} GPUs: at most {MOST} can be simulated")
+
+
+def _distinct(gpus: tuple[GpuReading, ...]) -> tuple[GpuReading, ...]:
+    """Return the GPUs. ValueError if two of them have one UUID: an inventory with such is ignored as a whole."""
+    for uuid, number in Counter(gpu.uuid for gpu in gpus).items():
+        if number > 1:
+            raise ValueError(f"{number} GPUs have UUID {uuid}: each has its own")
+    return gpus
+
+
+def uuid_of(node: str, index: int) -> str:
+    """Return the UUID of a GPU for which the file declares none."""
+    return f"GPU-{uuid5(NAMESPACE_DNS, f'{node}/{index}')}"
 
 
 def _words(indices: range) -> str:

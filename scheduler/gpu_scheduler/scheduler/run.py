@@ -251,7 +251,7 @@ class SchedulerProcess:
                 lambda: len(scheduler.ledger.conflicts()),
             ),
             names.METRIC_DRIFT: (
-                "Bound pods that lack the annotation they read their GPUs from",
+                "Bound pods that may not have the GPUs they were given",
                 scheduler.ledger.drift,
             ),
             names.METRIC_LIMITS_FAULTS: (

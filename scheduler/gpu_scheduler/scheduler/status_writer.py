@@ -20,6 +20,7 @@ from gpu_scheduler.scheduler.ports import EventType, Notice
 if TYPE_CHECKING:
     from gpu_scheduler.core.ledger.devices import Conflict
     from gpu_scheduler.core.ledger.hold import Hold
+    from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
     from gpu_scheduler.scheduler.pod_states import PodState
     from gpu_scheduler.scheduler.ports import EventRecorder
 
@@ -94,3 +95,16 @@ def conflict_notice(conflict: Conflict, holder: Hold, other: Hold) -> Notice:
         "delete one of the two pods",
     )
     return Notice(EventType.WARNING, names.EVENT_CONFLICT, _SCHEDULING, note)
+
+
+def moved_notice(holder: Hold, moved: tuple[MovedGpu, ...]) -> Notice:
+    """Make the event on a bound pod that names of its GPUs mean other GPUs now."""
+    first, *others = moved
+    more = f", and {len(others)} more of its GPUs moved" if others else ""
+    ref = holder.ref
+    note = sentence(
+        names.EVENT_MOVED,
+        f"on {holder.node} {first}{more}",
+        f"no other pod gets either; to have it placed anew: kubectl delete pod {ref.name} -n {ref.namespace}",
+    )
+    return Notice(EventType.WARNING, names.EVENT_MOVED, _SCHEDULING, note)

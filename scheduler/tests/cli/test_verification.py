@@ -15,6 +15,7 @@ from gpu_scheduler.cli.verification import (
     read_environment,
     sort_out,
 )
+from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
@@ -66,6 +67,7 @@ def views_of(case: Case) -> list[Facts]:
     return list(pod_views(case.pod, case.index, records, {(case.pod.ref, name): case.reading for name in names}))
 
 
+GPUS = [f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "abc"]
 COUNTED = {"agentaflow.gpu/count": "2"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
 
@@ -208,6 +210,12 @@ CASES = {
         value=None,
         index=None,
         more={"expected": {"node": None, "visibleDevices": None, "source": None}},
+    ),
+    "drift: one of its GPUs has another index now": Case(
+        placed(annotations=assigned("0,1", uuids=f"{GPUS[0]},{GPUS[1]}")),
+        verdict="differs",
+        why=f"drift: GPU 1 was {GPUS[1]} when the pod was bound, but that one is GPU 2 now, and {GPUS[2]} is GPU 1",
+        known=(node("node1", inventory=Inventory(tuple(map(Device, range(3), (GPUS[0], GPUS[2], GPUS[1]))))),),
     ),
     "nothing says its GPUs": Case(
         running("train-9", "node1", containers=(container(()),)),

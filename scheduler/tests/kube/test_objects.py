@@ -64,7 +64,7 @@ def test_a_pod_of_a_stateful_set_is_read() -> None:
         generate_name="gpu-scheduler-check-",
         owner=Owner("StatefulSet", "gpu-scheduler-check"),
         request=PlacementRequest(LineRequest(workload, 0, Slot(0, "node1", ("0", "1"))), observer=True),
-        assignment=Assignment(("0", "1"), "node1", "2026-11-20T08:31:02.123456Z"),
+        assignment=Assignment(("0", "1"), "node1", (), "2026-11-20T08:31:02.123456Z"),
         environment=Environment(
             (
                 Container(ContainerKind.CONTAINER, 0, "check", literal),

@@ -47,6 +47,15 @@ def test_groups_make_gpus() -> None:
     assert four[0].uuid == "GPU-a05c6894-afaa-56aa-b3a2-dc33db7d311a"
 
 
+def test_a_gpu_may_have_another_uuid() -> None:
+    """A simulated reboot numbers two GPUs the other way round."""
+    before = declared(FOUR, "node1")
+    swapped = FOUR.replace(b"}]", f', "uuid": {{"0": "{before[1].uuid}", "1": "{before[0].uuid}"}}}}]'.encode())
+    after = declared(swapped, "node1")
+
+    assert [gpu.uuid for gpu in after] == [before[number].uuid for number in (1, 0, 2, 3)]
+
+
 def test_an_index_may_have_quotes() -> None:
     """JSON has no other keys."""
     text = b'{"node1": [{"count": 2, "model": "L4", "memoryTotalMiB": 1, "health": {"1": "unhealthy"}}]}'
@@ -86,6 +95,11 @@ WRONG = {
     "an index of an empty group": (
         GROUP.replace(b"count: 2", b"count: 0, health: {0: degraded}"),
         "node1 has no GPU 0 in its group of L4, which has none",
+    ),
+    "a UUID that a map cannot name": (GROUP.replace(b"model", b"uuid: {0: GPU-1}, model"), "matching regex"),
+    "a UUID of another GPU": (
+        GROUP.replace(b"model", b"uuid: {1: GPU-a05c6894-afaa-56aa-b3a2-dc33db7d311a}, model"),
+        "2 GPUs have UUID GPU-a05c6894-afaa-56aa-b3a2-dc33db7d311a: each has its own",
     ),
     "a model with a line break": (GROUP.replace(b"L4", b'"a\\nb"'), "matching regex"),
     "YAML that refers to itself": (b"node1: &all [*all]", "Expected `object`, got `array`"),

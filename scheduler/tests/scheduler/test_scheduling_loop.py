@@ -13,6 +13,8 @@ import pytest
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.inventory import Device, Inventory
+from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest, ScheduledCondition
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import PodRef
@@ -20,6 +22,7 @@ from gpu_scheduler.scheduler import scheduling_loop
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, Notice, NotSent, Ports, Result, Unknown
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
+from tests.core.build import bound as bound_by_us
 from tests.core.build import node, pod
 from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 
@@ -520,6 +523,25 @@ async def test_a_gpu_held_twice_against_the_rules_is_reported_to_both() -> None:
             ("b-0", "GpuConflict"),
         ]
         assert "held by default/a-0 and by default/b-0 at once" in loop.event_recorder.notes("a-0")[0]
+
+
+@pytest.mark.promise("hold-10")
+async def test_a_pod_whose_gpu_has_moved_is_told_once_for_each_move() -> None:
+    """Its GPU was GPU 0. The node numbers its GPUs anew, then the GPU is lost, and at last it is GPU 0 again."""
+    ours, other = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
+    orders = [(ours, other), (other, ours), (other, ours), (other,), (ours, other)]
+    async with looping() as loop:
+        loop.see(bound_by_us(pod("a-0", ONE_GPU), Placement("node1", ("0",), 0, (ours,))))
+        for order in orders:
+            devices = tuple(Device(index, uuid) for index, uuid in enumerate(order))
+            loop.scheduler.cache.nodes.applied(node("node1", inventory=Inventory(devices)))
+            await loop.later(61)
+
+        assert [(name, notice.reason) for name, notice in loop.event_recorder.recorded] == [("a-0", "GpuMoved")] * 2
+        assert loop.event_recorder.notes("a-0") == [
+            f"GpuMoved: on node1 GPU 0 was {ours} when the pod was bound, but that one {where}, and {other} is GPU 0"
+            for where in ("is GPU 1 now", "is gone")
+        ]
 
 
 async def test_the_heartbeat_age_shows_how_late_the_loop_is() -> None:

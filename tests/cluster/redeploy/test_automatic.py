@@ -29,6 +29,7 @@ from tests.cluster.declared import (
     idle,
     place,
     replicas,
+    uuids,
     written,
 )
 from tests.cluster.verify.pods import bound, runs, waits
@@ -47,6 +48,13 @@ MONITOR_PROCESS: Final = "bin/gpu-scheduler monitor"
 NOTICED: Final = 3 * INTERVAL + 5
 """Seconds within which an unhealthy GPU or a stopped monitor must be reported."""
 ROUNDS: Final = 3
+NEW: Final = "GPU-00000000-0000-4000-8000-000000000000"
+MOVES: Final = {
+    "two GPUs swapped": ((1, 0, 2, 3), 1),
+    "a GPU added in front": ((NEW, 0, 1, 2, 3), 1),
+    "a GPU lost": ((1, 2, 3), None),
+}
+"""The UUIDs of node2 after a reboot, each as its index before it, and where the first GPU is then."""
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +124,46 @@ def test_an_unhealthy_gpu_gets_no_pod_until_it_is_healthy(cluster: Cluster, make
     declare(cluster, "node4")
     eventually("the monitor to tell", lambda: health(cluster, "node4", 2) == "healthy", 120, 0.2)
     assert eventually("the pod to be bound", partial(place, cluster, "all-of-node4"), NOTICED) == "node4:0,1,2,3"
+
+
+@pytest.mark.promise("hold-10")
+@pytest.mark.usefixtures("declared")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("order", "now"), MOVES.values(), ids=MOVES)
+def test_a_gpu_that_moved_is_told_and_given_to_nobody_else(
+    cluster: Cluster, make_pod: MakePod, order: tuple[int | str, ...], now: int | None
+) -> None:
+    """A pod has GPU 0 of node2, and then the node numbers its GPUs anew. When it is back, so is its index."""
+    before = uuids(cluster, "node2")
+    cluster.create(make_pod("moved-0", "0=node2:0"))
+    uid = eventually("the pod to be bound", partial(bound, cluster, "moved-0"))["metadata"]["uid"]
+    after = [before[each] if isinstance(each, int) else each for each in order]
+    declare(cluster, "node2", count=len(after), uuid=dict(enumerate(after)))
+    eventually("the monitor to say so", lambda: uuids(cluster, "node2") == after, 120, 0.2)
+
+    about = f"reason=GpuMoved,regarding.uid={uid}"
+    said = f"GpuMoved: on node2 GPU 0 was {before[0]} when the pod was bound, but that one is "
+    said += "gone" if now is None else f"GPU {now} now"
+    events = (
+        "get",
+        "events.events.k8s.io",
+        "-n",
+        TESTS,
+        f"--field-selector={about}",
+        "-o",
+        "jsonpath={.items[*].note}",
+    )
+    eventually("the pod to be told", lambda: said in cluster.kubectl(*events).stdout, 30, 0.5)
+    wanted = [0] if now is None else [0, now]
+    for index in wanted:
+        cluster.create(make_pod(f"wants-{index}", f"{index}=node2:{index}"))
+        eventually(f"wants-{index} to wait", partial(waits, cluster, f"wants-{index}", "GpuHeld"), NOTICED)
+
+    declare(cluster, "node2")
+    eventually("the monitor to say so", lambda: uuids(cluster, "node2") == before, 120, 0.2)
+    for index in wanted[1:]:
+        eventually(f"wants-{index} to be bound", partial(bound, cluster, f"wants-{index}"), NOTICED)
+    assert waits(cluster, "wants-0", "GpuHeld")
 
 
 @pytest.mark.usefixtures("declared")

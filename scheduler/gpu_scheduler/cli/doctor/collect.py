@@ -195,7 +195,7 @@ def _gpus(snapshot: Snapshot) -> Gpus:
         if states.unnamed and states.node.name in by_name
     ]
     drifting = [pod.ref for pod in snapshot.pods if pod.bound and not pod.finished and drifts(pod)]
-    return Gpus(tuple(mixed), tuple(drifting), ledger.conflicts())
+    return Gpus(tuple(mixed), tuple(drifting), tuple(ledger.devices.moved()), ledger.conflicts())
 
 
 def _limits_faults(installation: Known[Installation] | Unread, inside: str) -> Known[tuple[str, ...]] | Unread:

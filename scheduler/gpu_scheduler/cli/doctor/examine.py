@@ -63,7 +63,11 @@ CHECKS: Final = (
         (replicas.check_own_clock, replicas.check_leaders_clocks, replicas.check_monitors_clocks),
     ),
     Check("nodes", "no node has pods of a device plugin beside pods with named GPUs", (gpus.check_mixed_nodes,)),
-    Check("pods", "each pod has its GPUs, and none is held twice", (gpus.check_drift, gpus.check_conflicts)),
+    Check(
+        "pods",
+        "each pod has its GPUs, and none is held twice",
+        (gpus.check_drift, gpus.check_moved, gpus.check_conflicts),
+    ),
     Check("limits", "each line can be read", (installation.check_limits,)),
 )
 """Every check, in the order in which a reader asks: what is installed, what is asked, what runs, what is held."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpu_scheduler.core.ledger.devices import Conflict
+    from gpu_scheduler.core.ledger.hold import Hold
+    from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
     from gpu_scheduler.core.refs import PodRef
 
 T = TypeVar("T")
@@ -155,6 +157,8 @@ class Gpus:
     mixed: tuple[NodeUse, ...] = ()
     drifting: tuple[PodRef, ...] = ()
     """Bound pods that read their GPUs from an annotation that they do not have."""
+    moved: tuple[tuple[Hold, tuple[MovedGpu, ...]], ...] = ()
+    """Bound pods whose names for their GPUs mean other GPUs now."""
     conflicts: tuple[Conflict, ...] = ()
 
 

@@ -114,11 +114,14 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
         return None
     (device, first), *others = blocking.values()
     thing = f"GPU {device} of {claim.node}"
-    if device not in first.devices:
+    was = _name_before(first, device, ledger)
+    if was:
+        thing += f", GPU {was} until it moved,"
+    elif device not in first.devices:
         thing += f", as {','.join(first.devices)},"
     key = ledger.devices.key(claim.node, device) if device in first.devices else ""
     freed = DeviceChanged(claim.node, key)
-    found = _held(Reason.GPU_HELD, thing, first, _remedy(claim, list(blocking.values()), policy), nodes, freed)
+    found = _held(Reason.GPU_HELD, thing, first, _remedy(claim, list(blocking.values()), ledger, policy), nodes, freed)
     shown = others[: _MOST_HOLDERS - 1]
     more = f", and {number_of(len(others) - len(shown), 'more pod')}" if len(others) > len(shown) else ""
     detail = "".join(f", GPU {device} by {holder.ref}" for device, holder in shown) + more
@@ -237,6 +240,14 @@ def _out_of_service(thing: str, device: str, cordon: Cordon, node: Node) -> Unsc
     )
 
 
+def _name_before(holder: Hold, device: str, ledger: Ledger) -> str:
+    """Return by which name the pod was given a GPU that has moved and is `device` now; empty if it is no such GPU."""
+    if device in holder.devices:
+        return ""
+    key = ledger.devices.key(holder.node, device)
+    return next((each.device for each in ledger.devices.moved_of(holder) if str(each.index) == key), "")
+
+
 def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     reason: Reason, thing: str, holder: Hold, remedy: str, nodes: Nodes, freed: ClusterEvent
 ) -> Unschedulable:
@@ -270,7 +281,7 @@ def _alive(blocking: list[tuple[str, Hold]]) -> list[PodRef]:
     return [holder.ref for _, holder in blocking if holder.deleting_since is None]
 
 
-def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy) -> str:
+def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], ledger: Ledger, policy: Policy) -> str:
     """Return the remedy if the first holder is not terminating. `blocking` has each holder with a device."""
     (device, first), *others = blocking
     if _one_owner(claim, first):
@@ -278,7 +289,8 @@ def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy) -> st
     if others:
         remedy, share = f"wait until they end, delete them, or {_OTHER_GPUS}", "share, make all of these"
     else:
-        kind = "" if device in first.devices else _KINDS.get(device_kind(first.devices[0]) or "", "")
+        same_kind = device in first.devices or _name_before(first, device, ledger)
+        kind = "" if same_kind else _KINDS.get(device_kind(first.devices[0]) or "", "")
         other_gpu = made_anew(f"name another GPU by its {kind}") if kind else _OTHER_GPU
         remedy, share = f"wait until it ends, delete it, or {other_gpu}", "share it, make both"
     if policy.sharing is Sharing.SAME_WORKLOAD:

@@ -12,6 +12,7 @@ from itertools import chain, combinations
 from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent, DeviceChanged, QuotaChanged
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.latest import LatestHold
+from gpu_scheduler.core.ledger.moved_gpus import MovedGpu, moved_gpus
 from gpu_scheduler.core.ledger.namespace_usage import NOTHING_HELD, Held, NamespaceUsage, NodeDevice
 from gpu_scheduler.core.nodes.inventory import DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
@@ -44,6 +45,8 @@ class _NodeDevices:
     """Holders by kind of name, only for names that the inventory does not know."""
     contended: dict[str, None] = field(default_factory=dict)
     """Keys of devices that more than one pod holds."""
+    moved: dict[str, tuple[MovedGpu, ...]] = field(default_factory=dict)
+    """By uid: GPUs of pods whose names for them mean others now."""
 
     def part(self, device: str) -> tuple[str, DevicePart | None]:
         """Return the device's key and its part in the inventory.
@@ -56,6 +59,15 @@ class _NodeDevices:
     def named(self, holder: Hold) -> tuple[str, ...]:
         """Return the devices that the pod holds by name: none if the device plugin chooses its devices."""
         return () if self.plugin and holder.limit else holder.devices
+
+    def taken(self, holder: Hold) -> tuple[str, ...]:
+        """Return the devices that no other pod gets while the recorded pod has its own.
+
+        They are those that it holds by name, and those that these names meant when it was bound.
+        """
+        moved = self.moved.get(holder.ref.uid)
+        named = self.named(holder)
+        return named if moved is None else (*named, *(each.uuid for each in moved if each.index is not None))
 
     def held(self, holder: Hold) -> Held:
         """Return what counts against the limit of the pod's namespace."""
@@ -71,6 +83,9 @@ class _NodeDevices:
 
     def insert(self, holder: Hold) -> None:
         self.holders[holder.ref.uid] = holder
+        moved = moved_gpus(self.named(holder), holder.uuids, self.inventory)
+        if moved:
+            self.moved[holder.ref.uid] = moved
         for table, key in self._keys(holder):
             table.setdefault(key, {})[holder.ref.uid] = holder
             if table is self.by_device and len(table[key]) > 1:
@@ -89,10 +104,11 @@ class _NodeDevices:
                 keys.add(key)
                 if len(left) < 2:  # noqa: PLR2004 - one alone is no contention
                     self.contended.pop(key, None)
+        self.moved.pop(uid, None)
         return keys
 
     def _keys(self, holder: Hold) -> Iterator[tuple[dict[str, dict[str, Hold]], str]]:
-        for device in self.named(holder):
+        for device in self.taken(holder):
             key, part = self.part(device)
             kind = device_kind(device) or ""
             yield self.by_device, key
@@ -110,7 +126,7 @@ class _NodeDevices:
 class Devices:
     """All holders by node and device."""
 
-    __slots__ = ("_contended", "_found", "_latest", "_nodes", "usage")
+    __slots__ = ("_contended", "_found", "_latest", "_moved", "_nodes", "usage")
 
     def __init__(self) -> None:
         self._nodes: dict[str, _NodeDevices] = {}
@@ -120,6 +136,8 @@ class Devices:
         """Nodes with a device that more than one pod holds."""
         self._found: dict[str, dict[Sharing, tuple[Conflict, ...]]] = {}
         """Cached conflicts of the nodes in `_contended`. A change on a node removes its entry."""
+        self._moved: set[str] = set()
+        """Nodes with a pod whose GPU has moved."""
 
     def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
         """Store the node's inventory. Return the cluster events that its change causes."""
@@ -183,7 +201,7 @@ class Devices:
         found = {
             uid: holder
             for uid, holder in states.by_device.get(states.part(device)[0], {}).items()
-            if any(states.same(device, other) for other in states.named(holder))
+            if any(states.same(device, other) for other in states.taken(holder))
         }
         for holders in states.other_kinds(device):
             found.update(holders)
@@ -252,6 +270,18 @@ class Devices:
                 found[sharing] = tuple(self._conflicts_of(node, sharing))
         return tuple(conflict for node in sorted(self._contended) for conflict in self._found[node][sharing])
 
+    def moved(self) -> Iterator[tuple[Hold, tuple[MovedGpu, ...]]]:
+        """Yield the pods whose GPUs have moved, with these GPUs. The cost depends only on the nodes that have some."""
+        for node in sorted(self._moved):
+            states = self._nodes[node]
+            for holder in _ordered({uid: states.holders[uid] for uid in states.moved}):
+                yield holder, states.moved[holder.ref.uid]
+
+    def moved_of(self, holder: Hold) -> tuple[MovedGpu, ...]:
+        """Return the GPUs of a recorded pod that have moved."""
+        states = self._nodes.get(holder.node)
+        return () if states is None else states.moved.get(holder.ref.uid, ())
+
     def unnamed(self, holder: Hold) -> int:
         """Return how many devices the device plugin chose for the pod."""
         states = self._nodes.get(holder.node)
@@ -268,6 +298,7 @@ class Devices:
             ):
                 for key, holders in table.items():
                     yield (word, node, key), frozenset(holders)
+            yield ("moved", node), states.moved
         for node in self._contended:
             yield ("contended", node), True
         yield from self._latest.entries()
@@ -287,13 +318,20 @@ class Devices:
                     break
 
     def _after_change(self, node: str) -> None:
-        """Update `_contended` and drop cached conflicts. Forget a node without holders, inventory and device plugin."""
+        """Update `_contended` and `_moved`, and drop cached conflicts.
+
+        Forget a node without holders, inventory and device plugin.
+        """
         states = self._nodes[node]
         self._found.pop(node, None)
         if states.contended:
             self._contended.add(node)
         else:
             self._contended.discard(node)
+        if states.moved:
+            self._moved.add(node)
+        else:
+            self._moved.discard(node)
         if not states.holders and states.inventory is None and not states.plugin:
             del self._nodes[node]
 

@@ -35,6 +35,8 @@ class Hold:
     """MiB that it takes of each of its devices; 0 if it does not say."""
     shared: bool = False
     """A strategy placed it, and it is not exclusive: other such pods may use the rest of its devices' memory."""
+    uuids: tuple[str, ...] = ()
+    """What the first of `devices` were when it was bound, in their order; empty if that was not known."""
     assigned_at: str = ""
     """When it was bound (RFC 3339, UTC, microseconds). Empty while assumed: an assumed hold counts as the newest."""
 
@@ -59,6 +61,7 @@ def assumed_hold(pod: Pod, placement: Placement) -> Hold:
         assumed=True,
         memory=request.count.memory,
         shared=not request.count.exclusive,
+        uuids=() if request.observer else placement.uuids or (),
     )
 
 
@@ -85,6 +88,7 @@ def hold_of(pod: Pod, node: str) -> Hold:
         assumed=False,
         memory=request.count.memory if by_strategy else 0,
         shared=by_strategy and not request.count.exclusive,
+        uuids=() if request.observer else assignment.uuids,
         assigned_at=assignment.at,
     )
 

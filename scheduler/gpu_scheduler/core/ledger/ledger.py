@@ -130,11 +130,12 @@ class Ledger:
         return self.devices.conflicts(self._policy.sharing)
 
     def drift(self) -> int:
-        """Return how many bound pods read their devices from an annotation that they do not have.
+        """Return how many bound pods may not have the GPUs that they were given.
 
-        They see no GPU and hold none.
+        They read them from an annotation that they do not have, so that they see no GPU and hold none; or a name that
+        they use means another GPU now.
         """
-        return len(self._drifting)
+        return len(self._drifting) + sum(1 for _ in self.devices.moved())
 
     def __iter__(self) -> Iterator[Hold]:
         """Iterate over all holds, in the order in which they were recorded."""

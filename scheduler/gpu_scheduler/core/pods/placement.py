@@ -1,11 +1,13 @@
 """Node, devices and index of a pod: decided, written by a Binding, and read back."""
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.pods.placement_map import device_kind
 from gpu_scheduler.core.pods.visible_devices import devices_in
 
 _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
@@ -50,6 +52,8 @@ class Assignment:
     devices: tuple[str, ...] | None = None
     """None if the Binding did not write them, because it was not ours."""
     node: str | None = None
+    uuids: tuple[str, ...] = ()
+    """What `devices` were then, in their order; empty if that was not known."""
     at: str = ""
     """When the pod was bound (RFC 3339, UTC, microseconds). Empty if the annotation is missing or has another
     format."""
@@ -64,8 +68,17 @@ def read_assignment(annotations: Mapping[str, str]) -> Assignment:
     at = annotations.get(names.ASSIGNED_AT, "")
     if devices is None and node is None and not at:
         return UNASSIGNED
+    found = None if devices is None else devices_in(devices)
     return Assignment(
-        None if devices is None else devices_in(devices),
+        found,
         node,
+        _uuids(annotations.get(names.ASSIGNED_UUIDS, ""), found or ()),
         at if _MOMENT.fullmatch(at) else "",
     )
+
+
+def _uuids(text: str, devices: tuple[str, ...]) -> tuple[str, ...]:
+    """Return one UUID for each device; none if the text has others than these."""
+    # Interned: the pods of one GPU share the text.
+    found = tuple([sys.intern(each) for each in text.split(",")]) if text else ()
+    return found if len(found) == len(devices) and all(device_kind(each) in {"GPU", "MIG"} for each in found) else ()

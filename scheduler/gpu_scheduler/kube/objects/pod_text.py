@@ -54,6 +54,7 @@ _MOST: Final = 1024
 _MAX_ANNOTATIONS: Final = {
     names.MAP: MAX_BYTES,
     names.ASSIGNED_DEVICES: MAX_PART,
+    names.ASSIGNED_UUIDS: MAX_PART,
     names.ASSIGNED_NODE: 253,
 }
 """Most bytes of the annotations that may be longer than MAX_ANNOTATION."""

@@ -15,6 +15,7 @@ from gpu_scheduler.cli.doctor.facts import Answer, Gpus, HeldLease, Installer, N
 from gpu_scheduler.cli.doctor.findings import Finding, Result
 from gpu_scheduler.core.ledger.devices import Conflict
 from gpu_scheduler.core.ledger.hold import Hold
+from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
 from gpu_scheduler.core.refs import PodRef
 from tests.cli.doctor.healthy import (
     CERTIFICATE,
@@ -30,6 +31,7 @@ from tests.cli.doctor.healthy import (
 
 INSIDE = "-n gpu-scheduler-system"
 A, B = (PodRef("ml", name, f"uid-{name}") for name in ("a-0", "b-0"))
+GPU = "GPU-a05c6894-afaa-56aa-b3a2-dc33db7d311a"
 INJECTED = {"webhooks": frozenset(), "policies": {**POLICIES, ENVIRONMENT: Policy()}, "injection": Policy()}
 DEPLOYMENTS = {"gpu-scheduler": Workload(2, 2), "gpu-scheduler-controller": Workload(2, 2)}
 NO_WEBHOOK = {**INJECTED, "deployments": DEPLOYMENTS, "certificate": None, "replicas": REPLICAS[:4]}
@@ -369,6 +371,12 @@ DAMAGES = {
         "pod ml/a-0 reads its GPUs from annotation agentaflow.gpu/assigned-devices, which it does not have",
         "kubectl delete pod a-0 -n ml",
         {"gpus": Gpus(drifting=(A,))},
+    ),
+    "a pod's GPU has another index now": Damage(
+        "pods",
+        f"on node1, GPU 0 was {GPU} when the pod was bound, but that one is gone, and there is no GPU 0: pod",
+        "kubectl delete pod a-0 -n ml",
+        {"gpus": Gpus(moved=((hold(A), (MovedGpu("0", GPU, None, None),)),))},
     ),
     "two pods hold one GPU": Damage(
         "pods",

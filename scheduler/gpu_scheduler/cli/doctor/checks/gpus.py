@@ -59,6 +59,17 @@ def check_drift(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def check_moved(facts: Facts) -> Iterator[Finding]:
+    """Each GPU that a pod was given by index still has this index."""
+    for hold, moved in facts.gpus.value.moved:
+        for each in moved:
+            yield Finding(
+                f"on {hold.node}, {each}: pod {hold.ref} may use either",
+                f"kubectl delete pod {hold.ref.name} -n {hold.ref.namespace}",
+                f"pod/{hold.ref.name}",
+            )
+
+
 def check_conflicts(facts: Facts) -> Iterator[Finding]:
     """No GPU is held twice against the rules."""
     for conflict in facts.gpus.value.conflicts:
