@@ -55,6 +55,7 @@ POD_ANNOTATIONS: Final = frozenset(
         ASSIGNED_DEVICES,
         ASSIGNED_INDEX,
         ASSIGNED_NODE,
+        ASSIGNED_UUIDS,
         ASSIGNED_AT,
         COMPLETION_INDEX,
     }

@@ -47,6 +47,18 @@ def fixture(name: str) -> bytes:
     return msgspec.json.encode(yaml.safe_load((FIXTURES / name).read_text(encoding="utf-8")))
 
 
+@pytest.mark.promise("hold-10")
+@pytest.mark.parametrize("number", [1, 1000])
+def test_what_the_gpus_were_when_the_pod_was_bound_is_read(number: int) -> None:
+    """However many they are."""
+    uuids = [f"GPU-00000000-0000-4000-8000-{each:012}" for each in range(number)]
+    written = {"devices": ",".join(map(str, range(number))), "node": "node1", "uuids": ",".join(uuids)}
+    pod = yaml.safe_load(fixture("pod_statefulset_bound.yaml"))
+    pod["metadata"]["annotations"] |= {f"agentaflow.gpu/assigned-{key}": text for key, text in written.items()}
+
+    assert read_pod(msgspec.json.encode(pod))[1].assignment.uuids == tuple(uuids)
+
+
 def test_a_pod_of_a_stateful_set_is_read() -> None:
     """Only what a decision needs is kept: line, annotations of the Binding, controller, the two variables."""
     key, pod = read_pod(fixture("pod_statefulset_bound.yaml"))

@@ -156,7 +156,7 @@ def test_a_gpu_that_moved_is_told_and_given_to_nobody_else(
     eventually("the pod to be told", lambda: said in cluster.kubectl(*events).stdout, 30, 0.5)
     wanted = [0] if now is None else [0, now]
     for index in wanted:
-        cluster.create(make_pod(f"wants-{index}", f"{index}=node2:{index}"))
+        cluster.create(make_pod(f"wants-{index}", f"{index}=node2:{index}\n9=node1:0"))
         eventually(f"wants-{index} to wait", partial(waits, cluster, f"wants-{index}", "GpuHeld"), NOTICED)
 
     declare(cluster, "node2")

@@ -17,6 +17,7 @@ WRITTEN: Final = frozenset(names.POD_ANNOTATIONS) - {
     names.ASSIGNED_DEVICES,
     names.ASSIGNED_INDEX,
     names.ASSIGNED_NODE,
+    names.ASSIGNED_UUIDS,
     names.ASSIGNED_AT,
     names.COMPLETION_INDEX,
 }
