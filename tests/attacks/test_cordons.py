@@ -555,7 +555,7 @@ def test_a_monitor_can_hold_up_a_confirmation_and_no_cordon(
 ) -> None:
     """It can write into managedFields that its count is the scheduler's, whose apply would then remove the count.
 
-    The operator is not told that the card may be pulled. No pod gets it, though.
+    The operator does not learn that the card may be pulled. No pod gets it, though.
     """
     fields = [_with_count(each) for each in cordoned["metadata"]["managedFields"] if not _of_monitor(each)]
     done, answer = cluster.monitor("node2").merge(NODE, {"metadata": {"managedFields": fields}})

@@ -106,7 +106,7 @@ def test_a_new_leader_confirms_what_its_predecessor_did_not(
 
 @pytest.mark.promise("cordon-1", "cordon-4")
 def test_a_cordoned_gpu_is_given_to_nobody(place: Namespace, me: Installed) -> None:
-    """By map and by strategy; who took it away is told everywhere; back in service, the pods that wait are placed."""
+    """By map and by strategy; every view names who took it away; back in service, the pods that wait are placed."""
     (item,) = me.items("cordon", "node1:0", *REASON)
     assert (item["device"], item["index"], item["by"]) == (objects.gpu(0), 0, ME)
     assert cordoned(place) == [(objects.gpu(0), 0, ME)]

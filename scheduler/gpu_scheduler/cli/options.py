@@ -9,6 +9,7 @@ import gc
 import inspect
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 
@@ -192,17 +193,23 @@ def read_output(text: str) -> tuple[Output, str]:
     return output, expression
 
 
-def read_duration(text: str, option: str) -> float:
-    """Read a positive duration ("90s", "5m"); return seconds. RefusedInputError if it is none."""
+def duration_in(text: str) -> timedelta | None:
+    """Return the positive duration ("90s", "5m") that the text is; None if it is none."""
     import durationpy
 
     try:
-        seconds = float(durationpy.from_str(text).total_seconds())
+        found: timedelta = durationpy.from_str(text)
     except (durationpy.DurationError, ValueError, OverflowError):
-        seconds = 0.0
-    if seconds <= 0:
+        return None
+    return found if found > timedelta() else None
+
+
+def read_duration(text: str, option: str) -> float:
+    """Read a positive duration; return seconds. RefusedInputError if it is none."""
+    found = duration_in(text)
+    if found is None:
         raise RefusedInputError(f'cannot use {option} "{text}": it must be a positive duration (example: {option} 90s)')
-    return seconds
+    return found.total_seconds()
 
 
 def run_command(app: click.Command, name: str) -> NoReturn:

@@ -154,7 +154,7 @@ async def test_a_pod_that_was_bound_by_others_has_no_reason(tmp_path: Path, caps
 
 
 async def test_a_workload_is_explained_by_its_newest_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a pod, the workload's own reason is told; without both, nobody knows the name."""
+    """Without a pod, the workload's own reason is printed; without both, nobody knows the name."""
     made, path = placed("tune-1"), WORKLOADS.replace("v1/", "v1/namespaces/ml/")
     async with cluster(tmp_path, nodes=NODES, mine=items(made)) as (server, options):
         serve(server, made)

@@ -14,7 +14,7 @@ from gpu_scheduler.core.refs import PodRef
 from tests.core.asking import asking
 from tests.core.build import bound, decided, ledger, node, nodes, pod
 
-A, B, C, D = (f"GPU-{letter * 8}-0000-0000-0000-000000000000" for letter in "abcd")
+A, B, C, D = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "abcd")
 MIG = "MIG-11111111-0000-0000-0000-000000000000"
 
 
@@ -63,13 +63,13 @@ AFTER = {
 
 @pytest.mark.promise("hold-10")
 @pytest.mark.parametrize(("after", "expected"), AFTER.values(), ids=AFTER)
-def test_what_has_moved_is_said(after: Inventory | None, expected: list[str]) -> None:
+def test_what_has_moved_is_described(after: Inventory | None, expected: list[str]) -> None:
     """A pod has GPUs 0 and 1, and then the node's GPUs change."""
-    books = held(given("0,1", A, B), before=BEFORE)
-    books.apply_node(node(inventory=after))
+    held = ledger_with(given("0,1", A, B), before=BEFORE)
+    held.apply_node(node(inventory=after))
 
-    assert [str(each) for _, moved in books.devices.moved() for each in moved] == expected
-    assert books.drift() == bool(expected)
+    assert [str(each) for _, moved in held.devices.moved() for each in moved] == expected
+    assert held.drift() == bool(expected)
 
 
 NAMES = {
@@ -85,7 +85,7 @@ def test_what_has_not_moved(device: str, uuids: tuple[str, ...], after: Inventor
     assert moved_gpus((device,), uuids, after) == ()
 
 
-def test_a_name_of_its_own_that_is_gone_is_said() -> None:
+def test_a_uuid_that_is_gone_is_described() -> None:
     """A UUID in a map means one GPU for ever."""
     (moved,) = moved_gpus((A,), (A,), having(B))
 
@@ -107,10 +107,10 @@ ASKED = {
 def test_neither_the_old_nor_the_new_index_is_given_twice(device: str, reason: str | None) -> None:
     """GPU C was added in front of A and B. A pod has A, which was GPU 0."""
     added = node(inventory=having(C, A, B))
-    books = held(given("0", A), before=BEFORE)
-    books.apply_node(added)
+    held = ledger_with(given("0", A), before=BEFORE)
+    held.apply_node(added)
 
-    decision = decided(pod("other-0", f"0=node1:{device}\n9=a:0", owner=None), books, nodes(added))
+    decision = decided(pod("other-0", f"0=node1:{device}\n9=a:0", owner=None), held, nodes(added))
 
     if reason is None:
         assert isinstance(decision, Bind)
@@ -124,7 +124,7 @@ def test_a_strategy_takes_neither() -> None:
     """Of three GPUs, one is left."""
     added = node(inventory=having(C, A, B))
 
-    decision = decided(asking(name="newcomer"), held(given("0", A), before=having(C, A, B)), nodes(added))
+    decision = decided(asking(name="newcomer"), ledger_with(given("0", A), before=having(C, A, B)), nodes(added))
 
     assert isinstance(decision, Bind)
     assert decision.placement.devices == ("2",)
@@ -132,33 +132,33 @@ def test_a_strategy_takes_neither() -> None:
 
 def test_pods_whose_gpus_were_swapped_have_no_conflict() -> None:
     """After a reboot each uses what the other had. Nobody else gets either GPU."""
-    books = held(given("0", A), given("1", B, name="b-0"), before=having(B, A))
+    held = ledger_with(given("0", A), given("1", B, name="b-0"), before=having(B, A))
 
-    assert (books.conflicts(), books.drift()) == ((), 2)
+    assert (held.conflicts(), held.drift()) == ((), 2)
 
 
 def test_the_move_ends_with_the_pod_or_when_the_gpu_is_back() -> None:
     """Both free the GPU that was kept."""
-    back = held(given("0", A), before=having(B, A))
+    back = ledger_with(given("0", A), before=having(B, A))
     back.apply_node(node(inventory=BEFORE))
-    gone = held(given("0", A), before=having(B, A))
+    gone = ledger_with(given("0", A), before=having(B, A))
     gone.forget("uid-of-default/train-0")
 
-    assert [list(books.devices.moved()) for books in (back, gone)] == [[], []]
-    assert [sorted(books.devices.held("node1")) for books in (back, gone)] == [["0"], []]
+    assert [list(held.devices.moved()) for held in (back, gone)] == [[], []]
+    assert [sorted(held.devices.held("node1")) for held in (back, gone)] == [["0"], []]
 
 
 def test_a_ledger_that_is_rebuilt_is_the_same() -> None:
     """Whether the node changed before or after the pods were seen, and whether the bind was ours a moment ago."""
     pods = given("0", A), given("1", B, name="b-0")
-    changed = held(*pods, before=BEFORE)
+    changed = ledger_with(*pods, before=BEFORE)
     changed.apply_node(node(inventory=having(B, A)))
-    assumed = held(before=BEFORE)
+    assumed = ledger_with(before=BEFORE)
     assumed.assume(waiting(), Placement("node1", ("0",), 0, (A,)))
     assumed.apply(pods[0])
     assumed.apply(pods[1])
     assumed.apply_node(node(inventory=having(B, A)))
-    rebuilt = held(*pods, before=having(B, A))
+    rebuilt = ledger_with(*pods, before=having(B, A))
 
     assert (changed.differences(rebuilt), assumed.differences(rebuilt)) == (0, 0)
 
@@ -167,7 +167,7 @@ def test_an_observer_keeps_nothing() -> None:
     """It holds no GPU."""
     observer = replace(given("0", A), request=replace(waiting().request, observer=True))
 
-    assert list(held(observer, before=having(B, A)).devices.moved()) == []
+    assert list(ledger_with(observer, before=having(B, A)).devices.moved()) == []
 
 
 FORGED = {
@@ -196,6 +196,6 @@ def given(devices: str, *uuids: str, name: str = "train-0") -> Pod:
     return bound(waiting(name, devices), Placement("node1", tuple(devices.split(",")), 0, uuids or None))
 
 
-def held(*pods: Pod, before: Inventory) -> Ledger:
+def ledger_with(*pods: Pod, before: Inventory) -> Ledger:
     """Return a ledger with these pods; node1 has this inventory."""
     return ledger(*pods, known=nodes(node(inventory=before)))

@@ -103,7 +103,7 @@ async def test_a_command_that_does_not_end() -> None:
 
 
 async def test_an_api_server_that_does_not_answer() -> None:
-    """A refused connection is told in the system's words."""
+    """A refused connection is reported in the system's words."""
     async with connected() as (server, api), Executor(api) as executor:
         await server.stop()
 

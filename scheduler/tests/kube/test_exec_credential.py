@@ -1,4 +1,4 @@
-"""Credentials of a plugin: what it is told, what it may print, and when it runs again."""
+"""Credentials of a plugin: what it gets, what it may print, and when it runs again."""
 
 import asyncio
 import json
@@ -136,7 +136,7 @@ async def test_a_plugin_may_ask_a_person(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is told so, and gets our standard input."""
+    """It learns so, and gets our standard input."""
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"isatty": lambda _: terminal})())
     script = f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/seen; {printed(TOKEN)}'
     await read(tmp_path, script, interactiveMode=mode)

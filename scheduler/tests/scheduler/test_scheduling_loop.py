@@ -526,7 +526,7 @@ async def test_a_gpu_held_twice_against_the_rules_is_reported_to_both() -> None:
 
 
 @pytest.mark.promise("hold-10")
-async def test_a_pod_whose_gpu_has_moved_is_told_once_for_each_move() -> None:
+async def test_a_pod_whose_gpu_has_moved_gets_one_event_for_each_move() -> None:
     """Its GPU was GPU 0. The node numbers its GPUs anew, then the GPU is lost, and at last it is GPU 0 again."""
     ours, other = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
     orders = [(ours, other), (other, ours), (other, ours), (other,), (ours, other)]

@@ -116,9 +116,9 @@ def test_an_unhealthy_gpu_gets_no_pod_until_it_is_healthy(cluster: Cluster, make
     eventually("the monitor to tell", lambda: health(cluster, "node4", 2) == "unhealthy", 120, 0.2)
     asked_for = {"agentaflow.gpu/count": str(DEVICES), "agentaflow.gpu/type": NODES["node4"][0]}
     cluster.create(asking(make_pod("all-of-node4", ""), asked_for))
-    eventually("the pod to be told", partial(waits, cluster, "all-of-node4", "GpuUnhealthy"), NOTICED)
+    eventually("the pod to have its reason", partial(waits, cluster, "all-of-node4", "GpuUnhealthy"), NOTICED)
     cluster.create(make_pod("named-0", "0=node4:2"))
-    eventually("who names it to be told", partial(waits, cluster, "named-0", "GpuUnhealthy"), NOTICED)
+    eventually("who names it to have its reason", partial(waits, cluster, "named-0", "GpuUnhealthy"), NOTICED)
     cluster.kubectl("delete", "pod", "-n", TESTS, "named-0", "--wait")
 
     declare(cluster, "node4")
@@ -130,7 +130,7 @@ def test_an_unhealthy_gpu_gets_no_pod_until_it_is_healthy(cluster: Cluster, make
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("order", "now"), MOVES.values(), ids=MOVES)
-def test_a_gpu_that_moved_is_told_and_given_to_nobody_else(
+def test_a_gpu_that_moved_is_reported_and_given_to_nobody_else(
     cluster: Cluster, make_pod: MakePod, order: tuple[int | str, ...], now: int | None
 ) -> None:
     """A pod has GPU 0 of node2, and then the node numbers its GPUs anew. When it is back, so is its index."""
@@ -142,8 +142,8 @@ def test_a_gpu_that_moved_is_told_and_given_to_nobody_else(
     eventually("the monitor to say so", lambda: uuids(cluster, "node2") == after, 120, 0.2)
 
     about = f"reason=GpuMoved,regarding.uid={uid}"
-    said = f"GpuMoved: on node2 GPU 0 was {before[0]} when the pod was bound, but that one is "
-    said += "gone" if now is None else f"GPU {now} now"
+    note = f"GpuMoved: on node2 GPU 0 was {before[0]} when the pod was bound, but that one is "
+    note += "gone" if now is None else f"GPU {now} now"
     events = (
         "get",
         "events.events.k8s.io",
@@ -153,7 +153,7 @@ def test_a_gpu_that_moved_is_told_and_given_to_nobody_else(
         "-o",
         "jsonpath={.items[*].note}",
     )
-    eventually("the pod to be told", lambda: said in cluster.kubectl(*events).stdout, 30, 0.5)
+    eventually("the pod to have an event", lambda: note in cluster.kubectl(*events).stdout, 30, 0.5)
     wanted = [0] if now is None else [0, now]
     for index in wanted:
         cluster.create(make_pod(f"wants-{index}", f"{index}=node2:{index}\n9=node1:0"))
@@ -176,7 +176,7 @@ def test_a_stopped_monitor_makes_its_gpus_stale(cluster: Cluster, make_pod: Make
         # Until then the last report of the monitor is valid, and a pod would be placed.
         time.sleep(3 * INTERVAL + 1)
         cluster.create(asking(make_pod("on-node3", ""), asked_for))
-        eventually("the pod to be told", partial(waits, cluster, "on-node3", "GpuUnhealthy"), 4)
+        eventually("the pod to have its reason", partial(waits, cluster, "on-node3", "GpuUnhealthy"), 4)
     finally:
         cluster.on_node("node3", "pkill", "-CONT", "-f", MONITOR_PROCESS)
     assert eventually("the pod to be bound", partial(place, cluster, "on-node3"), 60, 0.2) == "node3:0"
@@ -203,7 +203,7 @@ def test_a_workload_waits_with_its_reason_and_runs_when_a_gpu_is_free(cluster: C
     }
     cluster.create(workload)
     try:
-        waiting = eventually("large to be told why", partial(_status, cluster, reason="NotEnoughGpus"), 20)
+        waiting = eventually("large to have its reason", partial(_status, cluster, reason="NotEnoughGpus"), 20)
         assert waiting["phase"] == "Pending"
         cluster.kubectl("delete", "pod", "-n", TESTS, "holder", "--wait")
         done = eventually("large to run", partial(_status, cluster, phase="Running"), 60, 0.2)

@@ -115,7 +115,7 @@ def test_code_change_rolls_out_the_scheduler_alone(
 
     cluster.create(make_pod("rival-0", "0=node3:6\n1=node3:7"))
     condition = eventually(
-        "rival-0 to be told who holds the GPU",
+        "rival-0 to have its reason",
         lambda: (
             cluster.condition(TESTS, "rival-0").get("message", "").startswith("GpuHeld: ")
             and cluster.condition(TESTS, "rival-0")

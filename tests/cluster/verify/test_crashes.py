@@ -32,7 +32,7 @@ def _safe(cluster: Cluster) -> list[Json]:
 
 def _held(cluster: Cluster, thief: str, keeper: str) -> None:
     """Check that the second pod still waits for the GPU that the first has held since before the crash."""
-    condition = eventually(f"{thief} to be told why", partial(waits, cluster, thief, "GpuHeld"))
+    condition = eventually(f"{thief} to have its reason", partial(waits, cluster, thief, "GpuHeld"))
     assert f"is held by {TESTS}/{keeper}" in condition["message"]
     assert bound(cluster, thief) is None
 

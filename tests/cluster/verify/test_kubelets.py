@@ -149,7 +149,7 @@ def test_restarted_kubelet_and_container_change_nothing(
         eventually(f"{name} to have restarted", partial(_restarted, cluster, name, 1), 30, 0.2)
     _kept(cluster, pods)
     cluster.create(make_pod("rival-0", "0=node2:75\n1=node2:78"))
-    condition = eventually("rival-0 to be told why", partial(waits, cluster, "rival-0", "GpuHeld"))
+    condition = eventually("rival-0 to have its reason", partial(waits, cluster, "rival-0", "GpuHeld"))
     assert f"{TESTS}/kept-0" in condition["message"]
 
 

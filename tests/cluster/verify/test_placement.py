@@ -118,7 +118,7 @@ def test_held_gpu_waits_for_its_holder(cluster: Cluster, rivals: tuple[str, str]
     """Of two workloads that request one GPU the second waits, naming the first, and is bound within 10 s of its end."""
     first, second = rivals
     eventually(f"{first} to be bound", partial(bound, cluster, first))
-    condition = eventually(f"{second} to be told why", partial(waits, cluster, second, "GpuHeld"))
+    condition = eventually(f"{second} to have its reason", partial(waits, cluster, second, "GpuHeld"))
 
     assert condition["reason"] == "Unschedulable"
     assert condition["message"].startswith(f"GpuHeld: GPU 7 of node4 is held by {TESTS}/{first}")
@@ -136,7 +136,7 @@ def test_missing_node_is_reported_and_blocks_no_other_pod(
 ) -> None:
     """A pod whose map names an unknown node waits with NodeNotFound; the next pod is still placed."""
     cluster.create(make_pod("lost-0", "0=node9:0"))
-    condition = eventually("lost-0 to be told why", partial(waits, cluster, "lost-0", "NodeNotFound"))
+    condition = eventually("lost-0 to have its reason", partial(waits, cluster, "lost-0", "NodeNotFound"))
     cluster.create(make_pod("found-0", "0=node2:6"))
     pod = eventually("found-0 to be bound", partial(bound, cluster, "found-0"))
 

@@ -76,7 +76,7 @@ def test_pod_with_a_volume_runs_only_where_the_volume_is(cluster: Cluster, make_
     """A line on the volume's node is bound and mounts it; a line on another node waits with NodeAffinityMismatch."""
     cluster.create(_with_claim(make_pod("far-0", "0=node3:85")))
     cluster.create(_with_claim(make_pod("near-0", "0=node2:84")))
-    condition = eventually("far-0 to be told why", partial(waits, cluster, "far-0", "NodeAffinityMismatch"))
+    condition = eventually("far-0 to have its reason", partial(waits, cluster, "far-0", "NodeAffinityMismatch"))
     eventually("near-0 to run", partial(_runs, cluster, "near-0"), 30, 0.2)
 
     assert NAME in condition["message"]

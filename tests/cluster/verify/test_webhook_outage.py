@@ -131,7 +131,7 @@ def test_unregistered_webhook_lets_no_pod_run_without_its_variable(
     """
     pod = make_pod("bare-0", "0=node1:45")
     cluster.create(pod)
-    condition = eventually("bare-0 to be told why", partial(waits, cluster, "bare-0", "EnvNotInjected"))
+    condition = eventually("bare-0 to have its reason", partial(waits, cluster, "bare-0", "EnvNotInjected"))
     notes = eventually("bare-0 to have an event", partial(_reported, cluster, "bare-0"))
 
     assert condition["status"] == "False"

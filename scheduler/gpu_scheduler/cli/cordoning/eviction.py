@@ -39,7 +39,7 @@ async def evict(api: ApiClient, pod: PodRef, say: Callable[[str], None]) -> None
         # A 409 means that another pod has the name: this one is gone.
         if answer.status in {_NOT_FOUND, _CONFLICT}:
             return
-        message = " ".join(status_message(answer).split())
+        message = status_message(answer)
         if answer.status != _TOO_MANY:
             raise FailedError(
                 f"cannot evict {pod}: HTTP {answer.status}: {message}; "

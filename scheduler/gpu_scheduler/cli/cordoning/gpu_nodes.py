@@ -123,7 +123,7 @@ def _entry(cordon: Cordon) -> dict[str, Any]:
 
 
 def _refused(what: str, answer: ApiResponse) -> FailedError:
-    message = " ".join(status_message(answer).split())
+    message = status_message(answer)
     if answer.status == _NOT_FOUND:
         remedy = f"this cluster knows no {names.NODE_KIND}: install the kind (example: make up ARGS='--tags crds')"
     else:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.cli.options import RefusedInputError
+from gpu_scheduler.cli.options import RefusedInputError, duration_in
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES
 from gpu_scheduler.core.pods.placement_map import device_kind
 from gpu_scheduler.core.text import quote
@@ -80,15 +80,11 @@ def read_until(text: str, now: datetime) -> str:
 
 
 def _moment(text: str, now: datetime) -> datetime | None:
-    import durationpy
-
+    duration = duration_in(text)
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return now + timedelta(seconds=float(durationpy.from_str(text).total_seconds()))
-        except (durationpy.DurationError, ValueError, OverflowError):
-            return None
+        moment = datetime.fromisoformat(text) if duration is None else now + duration
+    except (ValueError, OverflowError):
+        return None
     return moment if moment.tzinfo else None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, print_message, warn
+from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, duration_in, print_message, warn
 from gpu_scheduler.core.text import quote
 
 if TYPE_CHECKING:
@@ -117,13 +117,8 @@ def _text(time: datetime) -> str:
 
 
 def _age(text: str) -> timedelta:
-    import durationpy
-
-    try:
-        found: timedelta = durationpy.from_str(text)
-    except (durationpy.DurationError, ValueError, OverflowError):
-        found = timedelta()
-    if not timedelta() < found <= _LONGEST:
+    found = duration_in(text)
+    if found is None or found > _LONGEST:
         raise RefusedInputError(
             f"cannot use --since {quote(text)}: it must be a positive duration, at most ten years (example: --since 1h)"
         )

@@ -215,10 +215,10 @@ def _path(namespace: str, name: str) -> str:
 
 
 def message_of(answer: ApiResponse) -> str:
-    """Return the API server's HTTP status and message in one line."""
+    """Return the API server's HTTP status and message."""
     from gpu_scheduler.kube.http.client import status_message
 
-    return f"HTTP {answer.status}: {' '.join(status_message(answer).split())}"
+    return f"HTTP {answer.status}: {status_message(answer)}"
 
 
 def _waits_in_vain(status: View) -> bool:

@@ -88,7 +88,7 @@ async def _by_plugin(access: ClientConfig, plugin: Plugin, folder: Path, cluster
 
 
 def _shown(access: ClientConfig, cluster: Cluster) -> dict[str, Any]:
-    """Return the cluster as a plugin is told it."""
+    """Return the cluster as a plugin gets it."""
     extensions = {each.name: each.extension for each in cluster.extensions or ()}
     found = {
         "tls-server-name": cluster.tls_server_name,

@@ -48,7 +48,7 @@ _credentials = msgspec.json.Decoder(_ExecCredential)
 async def run_plugin(plugin: Plugin, command: str, cluster: Mapping[str, Any] | None) -> Credential:
     """Run `command` and return its credential; raise ValueError or OSError if there is none.
 
-    `cluster` is told to a plugin that asks for it. What the plugin prints on standard error goes to ours.
+    `cluster` is passed to a plugin that asks for it. What the plugin prints on standard error goes to ours.
     """
     interactive = _interactive(plugin)
     program = shutil.which(command)

@@ -345,9 +345,9 @@ def _retry_after_seconds(text: str) -> float | None:
 
 
 def status_message(answer: ApiResponse) -> str:
-    """Return the message of a Status object, or the first 200 bytes of any other body."""
+    """Return the message of a Status object, or the first 200 bytes of any other body, in one line."""
     try:
         message = _statuses.decode(answer.body).message
     except UNREADABLE:
         message = None
-    return message or answer.body[:200].decode(errors="replace")
+    return " ".join((message or answer.body[:200].decode(errors="replace")).split())
