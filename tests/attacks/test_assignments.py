@@ -37,7 +37,7 @@ def _binding(name: str) -> Object:
 
 
 @pytest.mark.promise("guard-1")
-@pytest.mark.parametrize("key", [ASSIGNED, "agentaflow.gpu/assigned-reason"])
+@pytest.mark.parametrize("key", [ASSIGNED, "agentaflow.gpu/assigned-uuids", "agentaflow.gpu/assigned-reason"])
 @pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
 def test_no_pod_is_created_with_an_assignment(tenant: Tenant, scheduler: str, key: str) -> None:
     """This holds for pods of any scheduler, and for the reason as for the devices."""
