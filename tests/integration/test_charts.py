@@ -39,7 +39,7 @@ TOLERATIONS: Final = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The same wish twice: as values of the chart and as variables of the inventory."""
+    """The same request twice: as values of the chart and as variables of the inventory."""
 
     values: Object = field(default_factory=dict)
     variables: Object = field(default_factory=dict)

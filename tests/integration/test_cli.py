@@ -76,9 +76,9 @@ def test_nodes_are_what_the_api_server_shows(cli: Installed, populated: Namespac
 @pytest.mark.promise("cli-1")
 def test_workloads_are_what_the_api_server_shows(cli: Installed, populated: Namespace, workloads: Workloads) -> None:
     """Pods and GPUWorkloads, of one namespace or of all."""
-    workloads.place("wish", template=TEMPLATE, schedulingStrategy="best_fit", gpuRequirements={"gpuCount": 2})
-    workloads.wait("wish", "Scheduled")
-    pending_request = workloads.read("wish")
+    workloads.place("job", template=TEMPLATE, schedulingStrategy="best_fit", gpuRequirements={"gpuCount": 2})
+    workloads.wait("job", "Scheduled")
+    pending_request = workloads.read("job")
 
     shown = cli.items("workloads")
 
@@ -86,12 +86,12 @@ def test_workloads_are_what_the_api_server_shows(cli: Installed, populated: Name
         seen_of(pod) for pod in pods_of(populated)
     ]
     (mine,) = [each for each in shown if each["objectKind"] == "GPUWorkload"]
-    assert (mine["name"], mine["uid"], mine["strategy"]) == ("wish", pending_request["metadata"]["uid"], "best_fit")
+    assert (mine["name"], mine["uid"], mine["strategy"]) == ("job", pending_request["metadata"]["uid"], "best_fit")
     assert (mine["phase"], mine["node"], mine["devices"]) == tuple(
         pending_request["status"][key] for key in ("phase", "node", "devices")
     )
-    (made,) = [each for each in shown if each["workload"] == "wish"]
-    assert (made["name"], made["strategy"], made["priority"]) == ("wish-0", "best_fit", 0)
+    (made,) = [each for each in shown if each["workload"] == "job"]
+    assert (made["name"], made["strategy"], made["priority"]) == ("job-0", "best_fit", 0)
     names = cli.run("gpu-scheduler", "workloads", "-o", "name").split()
     assert len(cli.run("kubectl", "get", *names, "-o", "name").split()) == len(names) == 5
     assert cli.items("workloads", "-n", "kube-system") == []
@@ -223,8 +223,8 @@ def test_kubectl_completes_words(cli: Installed) -> None:
 @pytest.mark.promise("cli-12")
 def test_names_of_what_exists_are_completed(cli: Installed, populated: Namespace, workloads: Workloads) -> None:
     """By bash, zsh, fish and kubectl: namespaces, nodes, workloads and contexts, and no file names in their place."""
-    workloads.place("train-wish", template=TEMPLATE, gpuRequirements={"gpuCount": 1})
-    workloads.wait("train-wish", "Scheduled")
+    workloads.place("train-job", template=TEMPLATE, gpuRequirements={"gpuCount": 1})
+    workloads.wait("train-job", "Scheduled")
 
     def offers(words: tuple[str, ...], *expected: str) -> None:
         # On a busy machine the one request may take longer than a shell should wait.
@@ -233,7 +233,7 @@ def test_names_of_what_exists_are_completed(cli: Installed, populated: Namespace
 
     offers(("nodes", "node"), "node1", "node2", "node3", "node4", ":4")
     offers(("nodes", "node1", "node4"), "node4", ":4")
-    offers(("workloads", "train"), "train-0", "train-1", "train-wish", "train-wish-0", ":4")
+    offers(("workloads", "train"), "train-0", "train-1", "train-job", "train-job-0", ":4")
     offers(("workloads", "-n", "kube-system", "train"), ":4")
     offers(("workloads", "-n", populated.name), populated.name, ":4")
     offers(("status", "--context", "t"), "test", ":4")

@@ -77,8 +77,8 @@ def test_expressions_are_kubectls(cli: Installed, populated: Namespace) -> None:
 @pytest.mark.promise("cli-10")
 def test_names_and_selectors_choose(cli: Installed, populated: Namespace, workloads: Workloads) -> None:
     """The API server selects by labels and fields. Unknown names and namespaces are errors."""
-    workloads.place("wish", template=TEMPLATE, gpuRequirements={"gpuCount": 1})
-    workloads.wait("wish", "Scheduled")
+    workloads.place("job", template=TEMPLATE, gpuRequirements={"gpuCount": 1})
+    workloads.wait("job", "Scheduled")
     populated.patch_node("node2", {"metadata": {"labels": {"rack": "b"}}})
 
     def named(*words: str, code: int = 0) -> list[str]:
@@ -87,8 +87,8 @@ def test_names_and_selectors_choose(cli: Installed, populated: Namespace, worklo
     assert named("nodes", "small", "node1") == ["node/node1", "node/node3"]
     assert named("nodes", "-l", "rack=b") == ["node/node2"]
     assert named("nodes", "--field-selector", f"{NAME}!=node1") == [f"node/node{number}" for number in (2, 3, 4)]
-    assert named("workloads", "train-0", "wish") == ["gpuworkload.agentaflow.io/wish", "pod/train-0"]
-    assert named("workloads", "-l", "agentaflow.gpu/workload=wish") == ["pod/wish-0"]
+    assert named("workloads", "train-0", "job") == ["gpuworkload.agentaflow.io/job", "pod/train-0"]
+    assert named("workloads", "-l", "agentaflow.gpu/workload=job") == ["pod/job-0"]
     assert named("workloads", "--field-selector", "spec.nodeName=node1") == ["pod/train-0"]
     assert named("workloads", "train-0", "gone", code=1) == ["pod/train-0"]
     assert "correct the selector" in cli.refused("gpu-scheduler", "nodes", "-l", "a=b=c", code=2)
@@ -166,13 +166,13 @@ def test_the_screen_of_watch_scrolls(cli: Installed, populated: Namespace) -> No
 @pytest.mark.promise("cli-1")
 def test_describe_shows_everything_of_one_object(cli: Installed, populated: Namespace, workloads: Workloads) -> None:
     """Node, GPU, pod and GPUWorkload, with their events."""
-    workloads.place("wish", template=TEMPLATE, gpuRequirements={"gpuCount": 1})
-    workloads.wait("wish", "Scheduled")
+    workloads.place("job", template=TEMPLATE, gpuRequirements={"gpuCount": 1})
+    workloads.wait("job", "Scheduled")
 
     (node,) = cli.items("describe", "node", "small")
     (device,) = cli.items("describe", "gpu", "node1:0")
     (pod,) = cli.items("describe", "pod", "late-0")
-    (workload,) = cli.items("describe", "workload", "wish")
+    (workload,) = cli.items("describe", "workload", "job")
 
     assert {**node, "events": None} == {**cli.items("nodes", "node3")[0], "events": None}
     assert [each["name"] for each in device["holders"]] == ["train-0"]

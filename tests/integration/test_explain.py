@@ -60,10 +60,10 @@ def test_the_remedy_of_two_obstacles_lets_the_scheduler_place_the_pod(cli: Insta
 @pytest.mark.promise("explain-5")
 def test_a_placed_pod_says_why_it_is_where_it_is(cli: Installed, populated: Namespace, workloads: Workloads) -> None:
     """By its map, or by a strategy; a GPUWorkload is asked about by its own name."""
-    workloads.place("wish", template=TEMPLATE, schedulingStrategy="best_fit")
-    workloads.wait("wish", "Scheduled")
+    workloads.place("job", template=TEMPLATE, schedulingStrategy="best_fit")
+    workloads.wait("job", "Scheduled")
 
-    by_map, by_count = explained(cli, f"{populated.name}/train-0"), explained(cli, "wish")
+    by_map, by_count = explained(cli, f"{populated.name}/train-0"), explained(cli, "job")
 
     written = populated.read("train-0")["metadata"]["annotations"]
     assert written["agentaflow.gpu/assigned-reason"] == "map: index 0"
@@ -75,9 +75,9 @@ def test_a_placed_pod_says_why_it_is_where_it_is(cli: Installed, populated: Name
         "at": written["agentaflow.gpu/assigned-at"],
         "by": written["agentaflow.gpu/assigned-by"],
     }
-    assert (by_count["name"], by_count["placement"]["strategy"]) == ("wish-0", "best_fit")
+    assert (by_count["name"], by_count["placement"]["strategy"]) == ("job-0", "best_fit")
     assert "MiB free" in by_count["placement"]["reason"]
-    assert "Strategy   best_fit" in cli.run("gpu-scheduler", "explain", "wish")
+    assert "Strategy   best_fit" in cli.run("gpu-scheduler", "explain", "job")
 
 
 def test_a_manifest_is_explained_before_it_exists(cli: Installed, populated: Namespace) -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _EXAMPLE: Final = "example: gpu-scheduler {} node1:0"
 _NODE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MOST_REASON: Final = 256
-_SHOWN: Final = 8
-"""Most devices that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +104,10 @@ def _identity(device: str, node: Node, target: Target) -> tuple[str, int | None]
     if part is None:
         raise RefusedInputError(
             f"cannot cordon {quote(str(target))}: {node.name} has no GPU {quote(device)}; its GPUs are "
-            f"{_listed(inventory)} (example: gpu-scheduler nodes {node.name} -o wide)"
+            f"{inventory} (example: gpu-scheduler nodes {node.name} -o wide)"
         )
     uuid = next((each.uuid for each in inventory.devices if each.index == part.index), None)
     return part.mig_device or uuid or str(part.index), part.index
-
-
-def _listed(inventory: Inventory) -> str:
-    more = ", …" if len(inventory.devices) > _SHOWN else ""
-    return (", ".join(str(device.index) for device in inventory.devices[:_SHOWN]) or "none") + more
 
 
 def split(cordons: Iterable[Cordon], target: Target, inventory: Inventory | None) -> tuple[list[Cordon], list[Cordon]]:

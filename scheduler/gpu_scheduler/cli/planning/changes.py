@@ -52,9 +52,8 @@ def break_devices(dry_run: DryRun, name: str, devices: Iterable[str]) -> list[Po
     parts = {device: inventory.find(device) for device in given}
     unknown = next((device for device, part in parts.items() if part is None), None)
     if unknown is not None:
-        known = ", ".join(str(device.index) for device in inventory.devices[:_SHOWN]) or "none"
         raise RefusedInputError(
-            f"cannot use --without {quote(shown)}: {node.name} has no GPU {quote(unknown)}; its GPUs are {known} "
+            f"cannot use --without {quote(shown)}: {node.name} has no GPU {quote(unknown)}; its GPUs are {inventory} "
             f"(example: gpu-scheduler nodes -o wide)"
         )
     broken = {part.index for part in parts.values() if part is not None}

@@ -43,6 +43,9 @@ class DeviceReading:
     health: Health = Health.HEALTHY
 
 
+_SHOWN: Final = 8
+"""Most devices that a message lists."""
+
 UNREAD: Final = DeviceReading()
 """The reading of a device that no monitor reads."""
 
@@ -82,6 +85,11 @@ class Inventory:
         A bare count of devices lists none.
         """
         return any(device.uuid is not None for device in self.devices)
+
+    def __str__(self) -> str:
+        """Return the indices of the devices as text for people: `0, 1, 2`, at most the first eight."""
+        shown = ", ".join(str(device.index) for device in self.devices[:_SHOWN]) or "none"
+        return f"{shown}, …" if len(self.devices) > _SHOWN else shown
 
     def find(self, device: str) -> DevicePart | None:
         """Return the part that a map's name of a device means; None if the inventory does not know it."""
