@@ -1,8 +1,11 @@
 """GPUs that pods were given by index and that have another index now: what stays held, and what is said."""
 
+from collections import deque
 from dataclasses import replace
 
 import pytest
+from hypothesis import given as examples
+from hypothesis import strategies as st
 
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.ledger.ledger import Ledger
@@ -117,6 +120,33 @@ def test_neither_the_old_nor_the_new_index_is_given_twice(device: str, reason: s
     else:
         assert isinstance(decision, Wait)
         assert decision.message.startswith(f"GpuHeld: {reason}")
+
+
+@pytest.mark.promise("hold-10")
+@examples(
+    st.lists(st.tuples(st.permutations((A, B, C, D)), st.integers(1, 4), st.integers(0, 3), st.booleans()), max_size=12)
+)
+def test_no_gpu_is_given_twice_however_often_gpus_move(steps: list[tuple[list[str], int, int, bool]]) -> None:
+    """At each step the node has some of four GPUs in some order, a pod asks for an index, and the oldest may end."""
+    held, pods = ledger_with(before=having()), deque[Pod]()
+    for number, (order, count, index, ends) in enumerate(steps):
+        if ends and pods:
+            held.forget(pods.popleft().ref.uid)
+        present = order[:count]
+        known = node(inventory=having(*present))
+        held.apply_node(known)
+        pending = pod(f"p{number}-0", f"0=node1:{index}\n9=p{number}:0", owner=None)
+        decision = decided(pending, held, nodes(known))
+
+        kept = {uuid for each in pods for uuid in each.assignment.uuids}
+        named = {device for each in pods for device in each.assignment.devices or ()}
+        free = index < count and str(index) not in named and present[index] not in kept
+        assert isinstance(decision, Bind) == free
+        if isinstance(decision, Bind):
+            held.assume(pending, decision.placement)
+            pods.append(bound(pending, decision.placement))
+            held.apply(pods[-1])
+    assert held.differences(ledger_with(*pods, before=having(*present) if steps else having())) == 0
 
 
 @pytest.mark.promise("hold-10")
