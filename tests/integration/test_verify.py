@@ -211,7 +211,7 @@ MISSING: Final = {
     "none": ([], 'cannot get resource "pods/exec"'),
     "create": (["create"], 'cannot get resource "pods/exec"'),
     # Of the second right newer API servers say only that something is forbidden.
-    "get": (["get"], "forbidden: "),
+    "get": (["get"], "is forbidden; "),
 }
 
 

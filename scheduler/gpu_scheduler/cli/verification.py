@@ -107,11 +107,10 @@ class Records:
         unnamed = self._ledger.devices.unnamed(hold)
         return () if unnamed else hold.devices, unnamed
 
-    def moved(self, pod: Pod) -> Iterator[str]:
-        """Yield a sentence for each GPU of the pod that its name does not mean any more."""
+    def moved(self, pod: Pod) -> Iterable[str]:
+        """Return a sentence for each GPU of the pod that its name does not mean any more."""
         hold = self._holds.get(pod.ref.uid)
-        if hold is not None:
-            yield from map(str, self._ledger.devices.moved_of(hold))
+        return () if hold is None else map(str, self._ledger.devices.moved_of(hold))
 
     def held_twice(self, pod: Pod) -> Iterator[str]:
         """Yield a sentence for each device and index of the pod that another pod holds against the rules."""

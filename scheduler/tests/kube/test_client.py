@@ -1,4 +1,5 @@
 import asyncio
+import json
 import socket
 import ssl
 import time
@@ -293,6 +294,15 @@ def test_a_rotated_ca_is_added_to_the_context_in_use() -> None:
     trust(context, ClientConfig("https://api", authorities=trustme.CA().cert_pem.bytes().decode()))
 
     assert context.cert_store_stats()["x509_ca"] == before + 1
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [("no\n  such\tnode ", "no such node"), ('pods "a" is forbidden: ', 'pods "a" is forbidden'), ("a: b", "a: b")],
+)
+def test_a_message_is_one_line(message: str, shown: str) -> None:
+    """Some API servers break it into lines, or leave out the reason after the colon."""
+    assert status_message(ApiResponse(403, json.dumps({"message": message}).encode())) == shown
 
 
 def test_a_body_that_is_no_status_is_reported_unchanged() -> None:

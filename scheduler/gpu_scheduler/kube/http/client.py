@@ -350,4 +350,5 @@ def status_message(answer: ApiResponse) -> str:
         message = _statuses.decode(answer.body).message
     except UNREADABLE:
         message = None
-    return " ".join((message or answer.body[:200].decode(errors="replace")).split())
+    # Some API servers leave out the reason after the colon of "is forbidden:".
+    return " ".join((message or answer.body[:200].decode(errors="replace")).split()).removesuffix(":")
