@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.waiting import limit
 
+# Its helpers assert, too. Without this, their failures would not show the values.
+pytest.register_assert_rewrite("tests.integration")
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 

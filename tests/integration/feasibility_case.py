@@ -143,13 +143,9 @@ def check(case: Case, remedy: Remedy, namespace: Namespace, scheduler: Command, 
     assert notes.count(message) == 1
     earlier, later = notes[: notes.index(message)], notes[notes.index(message) + 1 :]
     # The watch of nodes or claims may deliver a moment later than that of pods.
-    _assert_none([text for text in earlier if ": cannot find " not in text])
+    assert [text for text in earlier if ": cannot find " not in text] == []
     # A deleted holder is terminating before it is gone, and a claim exists before it is bound.
-    _assert_none([text for text in later if not any(allowed in text for allowed in case.later)])
-
-
-def _assert_none(notes: list[str]) -> None:
-    assert not notes, notes
+    assert [text for text in later if not any(allowed in text for allowed in case.later)] == []
 
 
 def carry_out(remedy: Remedy, namespace: Namespace, operator: Installed) -> None:

@@ -607,7 +607,8 @@ STORAGE: Final = (
             Remedy("no action is needed", lambda namespace: namespace.provision_selected("data")),
             Inspection("see kubectl describe pvc -n {ns} data"),
         ),
-        later=LATER,
+        # The watch of volumes may deliver a moment later than that of claims.
+        later=("cannot find volume",),
     ),
     Case(
         "a claim that gets its volume on another node must be freed first",
@@ -625,7 +626,7 @@ STORAGE: Final = (
                 then=_provisioned_there,
             ),
         ),
-        later=LATER,
+        later=("waits for its provisioner", "cannot find volume"),
     ),
 )
 
