@@ -14,6 +14,7 @@ import msgspec
 
 from gpu_scheduler.core.ledger.hold import hold_of
 from gpu_scheduler.core.nodes.inventory import Health
+from gpu_scheduler.core.pods.placement_map import UUID_DIGITS
 from gpu_scheduler.kube.resource import EventHandler
 from gpu_scheduler.monitor.ports import GpuSource, UnreadableError
 from gpu_scheduler.monitor.readings import GpuReading, covered, inventory_of, let_go
@@ -38,7 +39,7 @@ EXAMPLE = '{"node1": [{"count": 4, "model": "A100-40GB", "memoryTotalMiB": 40960
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Celsius = Annotated[int, msgspec.Meta(ge=-100, le=1000)]
-Uuid = Annotated[str, msgspec.Meta(pattern="^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+Uuid = Annotated[str, msgspec.Meta(pattern=f"^GPU-{UUID_DIGITS}$")]
 Watts = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
@@ -169,7 +170,7 @@ def _gpus(groups: list[_Group], node: str) -> Iterable[GpuReading]:
             yield GpuReading(
                 index=index,
                 # The UUID must be the same after each restart, because pods hold GPUs by UUID.
-                uuid=group.uuid.get(index) or uuid_of(node, index),
+                uuid=group.uuid.get(index, f"GPU-{uuid5(NAMESPACE_DNS, f'{node}/{index}')}"),
                 bus=f"{index >> 8:08X}:{index & 0xFF:02X}:00.0",
                 model=group.model,
                 total=group.memory_total_mib,
@@ -190,11 +191,6 @@ def _distinct(gpus: tuple[GpuReading, ...]) -> tuple[GpuReading, ...]:
         if number > 1:
             raise ValueError(f"{number} GPUs have UUID {uuid}: each has its own")
     return gpus
-
-
-def uuid_of(node: str, index: int) -> str:
-    """Return the UUID of a GPU for which the file declares none."""
-    return f"GPU-{uuid5(NAMESPACE_DNS, f'{node}/{index}')}"
 
 
 def _words(indices: range) -> str:

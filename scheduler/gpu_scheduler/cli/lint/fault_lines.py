@@ -8,20 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_scheduler import names
 from gpu_scheduler.cli.lint.objects import part_of
 from gpu_scheduler.core.pods.placement_map import MapError
+from gpu_scheduler.core.pods.unknown_keys import WRITTEN
 from gpu_scheduler.core.reasons import Reason
 
 if TYPE_CHECKING:
     from gpu_scheduler.cli.lint.objects import CheckedObject, Path
-
-WRITTEN: Final = frozenset(names.POD_ANNOTATIONS) - {
-    names.ASSIGNED_DEVICES,
-    names.ASSIGNED_INDEX,
-    names.ASSIGNED_NODE,
-    names.ASSIGNED_UUIDS,
-    names.ASSIGNED_AT,
-    names.COMPLETION_INDEX,
-}
-"""The annotations that users write on pods."""
 
 _ANNOTATION: Final = re.compile(r"annotation ([A-Za-z./-]+)")
 _FIELD: Final = re.compile(r"\bspec(?:\.[A-Za-z]+)+")

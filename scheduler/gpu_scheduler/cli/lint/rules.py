@@ -6,11 +6,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler import names
-from gpu_scheduler.cli.lint.fault_lines import WRITTEN, line_of_fault
+from gpu_scheduler.cli.lint.fault_lines import line_of_fault
 from gpu_scheduler.cli.lint.findings import Severity, Word, finding
 from gpu_scheduler.cli.lint.objects import part_of
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.pods.unknown_keys import unknown_key_message, unknown_keys
+from gpu_scheduler.core.pods.unknown_keys import WRITTEN, unknown_key_message, unknown_keys
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import number_of, quote
 from gpu_scheduler.webhook.job_review import cautions, review_job

@@ -115,13 +115,15 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     (device, first), *others = blocking.values()
     thing = f"GPU {device} of {claim.node}"
     was = _name_before(first, device, ledger)
+    same_kind = bool(was) or device in first.devices
     if was:
         thing += f", GPU {was} until it moved,"
-    elif device not in first.devices:
+    elif not same_kind:
         thing += f", as {','.join(first.devices)},"
     key = ledger.devices.key(claim.node, device) if device in first.devices else ""
     freed = DeviceChanged(claim.node, key)
-    found = _held(Reason.GPU_HELD, thing, first, _remedy(claim, list(blocking.values()), ledger, policy), nodes, freed)
+    remedy = _remedy(claim, list(blocking.values()), policy, same_kind=same_kind)
+    found = _held(Reason.GPU_HELD, thing, first, remedy, nodes, freed)
     shown = others[: _MOST_HOLDERS - 1]
     more = f", and {number_of(len(others) - len(shown), 'more pod')}" if len(others) > len(shown) else ""
     detail = "".join(f", GPU {device} by {holder.ref}" for device, holder in shown) + more
@@ -281,15 +283,17 @@ def _alive(blocking: list[tuple[str, Hold]]) -> list[PodRef]:
     return [holder.ref for _, holder in blocking if holder.deleting_since is None]
 
 
-def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], ledger: Ledger, policy: Policy) -> str:
-    """Return the remedy if the first holder is not terminating. `blocking` has each holder with a device."""
-    (device, first), *others = blocking
+def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, same_kind: bool) -> str:
+    """Return the remedy if the first holder is not terminating. `blocking` has each holder with a device.
+
+    `same_kind`: the first holder names its device as `claim` does.
+    """
+    (_, first), *others = blocking
     if _one_owner(claim, first):
         return _ROLLING
     if others:
         remedy, share = f"wait until they end, delete them, or {_OTHER_GPUS}", "share, make all of these"
     else:
-        same_kind = device in first.devices or _name_before(first, device, ledger)
         kind = "" if same_kind else _KINDS.get(device_kind(first.devices[0]) or "", "")
         other_gpu = made_anew(f"name another GPU by its {kind}") if kind else _OTHER_GPU
         remedy, share = f"wait until it ends, delete it, or {other_gpu}", "share it, make both"

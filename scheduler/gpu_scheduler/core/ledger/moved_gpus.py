@@ -42,7 +42,7 @@ def moved_gpus(devices: Iterable[str], uuids: tuple[str, ...], inventory: Invent
     for device, uuid in zip(devices, uuids, strict=False):
         now, given = inventory.find(device), inventory.find(uuid)
         if now is None or now != given:
-            instead = inventory.uuids((device,)) if now is not None else None
             index = None if given is None else given.index
-            found.append(MovedGpu(device, uuid, index, None if instead is None else instead[0]))
+            instead, *_ = inventory.uuids((device,)) or (None,)
+            found.append(MovedGpu(device, uuid, index, instead))
     return tuple(found)

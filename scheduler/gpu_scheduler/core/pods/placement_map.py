@@ -33,7 +33,9 @@ _BLANKS: Final = " \t\r"
 _EXAMPLE: Final = "1=node2:0,1"
 
 _MAX_DIGITS: Final = len(str(MAX_NUMBER))
-_UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+UUID_DIGITS: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""Matches a UUID of a device without its kind, in the one spelling that a map may have."""
+_UUID: Final = re.compile(f"(?:GPU|MIG)-{UUID_DIGITS}")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 
 _LINE_RULE: Final = "a line must be INDEX=NODE:ID,ID"

@@ -40,10 +40,10 @@ _PROGRAMS: Final = frozenset(
 """Keys of pods, nodes and labels that users do not write as annotations of a pod, but that are not misspelt."""
 
 _KNOWN: Final = names.POD_ANNOTATIONS | _PROGRAMS
-_INPUT: Final = sorted(key for key in names.POD_ANNOTATIONS - _PROGRAMS if not key.startswith(_ASSIGNED))
+WRITTEN: Final = sorted(key for key in names.POD_ANNOTATIONS - _PROGRAMS if not key.startswith(_ASSIGNED))
 """Keys that users write on pods."""
 
-_NAMES: Final = {key.removeprefix(names.PREFIX): key for key in _INPUT}
+_NAMES: Final = {key.removeprefix(names.PREFIX): key for key in WRITTEN}
 _WORDS: Final = {name.rpartition("-")[2]: key for name, key in _NAMES.items()} | _NAMES
 """The keys that users write on pods, by name without prefix and by the last word of it: `map` for the map."""
 
@@ -77,4 +77,4 @@ def _is_nearly_ours(key: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _resembles_a_known_key(key: str) -> bool:
-    return bool(get_close_matches(key, _INPUT, 1, _SAME))
+    return bool(get_close_matches(key, WRITTEN, 1, _SAME))
