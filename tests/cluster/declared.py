@@ -29,10 +29,14 @@ def written(node: Json) -> list[str]:
 
 def known_devices(cluster: Cluster) -> list[Json]:
     """Return every device in the annotations of the nodes."""
-    listed = [
-        cluster.get("node", name)["metadata"]["annotations"].get("agentaflow.gpu/devices", "[]") for name in NODES
-    ]
-    return [device for text in listed for device in json.loads(text)]
+    return [device for name in NODES for device in _devices(cluster, name)]
+
+
+def _devices(cluster: Cluster, node: str) -> list[Json]:
+    """Return the devices in the annotation of the node; none if it has no such annotation."""
+    annotations = cluster.get("node", node)["metadata"]["annotations"]
+    devices: list[Json] = json.loads(annotations.get("agentaflow.gpu/devices", "[]"))
+    return devices
 
 
 def idle(cluster: Cluster) -> bool:
@@ -80,12 +84,10 @@ def declare(cluster: Cluster, node: str, **more: Any) -> None:
 
 def uuids(cluster: Cluster, node: str) -> list[str]:
     """Return the UUIDs of the node's GPUs, by index, as its monitor reports them."""
-    known_devices = json.loads(cluster.get("node", node)["metadata"]["annotations"]["agentaflow.gpu/devices"])
-    return [device["uuid"] for device in sorted(known_devices, key=lambda device: device["index"])]
+    return [device["uuid"] for device in sorted(_devices(cluster, node), key=lambda device: device["index"])]
 
 
 def health(cluster: Cluster, node: str, index: int) -> str:
     """Return the health of one GPU, as the monitor reports it."""
-    known_devices = json.loads(cluster.get("node", node)["metadata"]["annotations"]["agentaflow.gpu/devices"])
-    health: str = next(device for device in known_devices if device["index"] == index)["health"]
+    health: str = next(device for device in _devices(cluster, node) if device["index"] == index)["health"]
     return health

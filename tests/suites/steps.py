@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
+from tests.integration.programs import CACHE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TEST_CLUSTER: Final = ("-e", "@tests/cluster/vars.yml")
-TEST_CLUSTER_LOCK: Final = Path.home() / ".cache/gpu-scheduler/test-cluster.lock"
+TEST_CLUSTER_LOCK: Final = CACHE / "test-cluster.lock"
 GIVE_WAY: Final = ("nice", "-n", "5")
 
 
