@@ -29,7 +29,7 @@ from gpu_scheduler.kube.http.client import (
     segment,
     status_message,
 )
-from gpu_scheduler.kube.lists import read_object
+from gpu_scheduler.kube.lists import UnlistedError, list_all, read_object
 from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION
 from gpu_scheduler.kube.objects.pod_objects import PodObject
 from gpu_scheduler.kube.objects.pod_text import owners_of
@@ -185,12 +185,19 @@ class ApiGpuNodes(_Statuses, NodeWriter):
         return await self._patch(f"{API}/gpunodes/{segment(name)}/status", body, APPLY, query) is not None
 
     async def delete(self, gpu_node: GpuNode) -> bool:
-        """Implement NodeWriter.delete with one DELETE. A cordon that was written meanwhile is another version."""
+        """Implement NodeWriter.delete with a list of the one node and one DELETE.
+
+        The watch of GPUNodes may show a new node's before the watch of nodes shows the node. A cordon that was written
+        meanwhile is another version.
+        """
         path = f"{API}/gpunodes/{segment(gpu_node.name)}"
         body = {"preconditions": {"uid": gpu_node.uid, "resourceVersion": gpu_node.version}}
         try:
+            # The controller has no right to get nodes.
+            if await list_all(self._api, "nodes", "/api/v1/nodes", bytes, selector=f"metadata.name={gpu_node.name}"):
+                return True
             answer = await self._api.call("DELETE", path, body=msgspec.json.encode(body), guard=self._fence.may_write)
-        except (NotSentError, NoResponseError) as error:
+        except (NotSentError, NoResponseError, UnlistedError) as error:
             log.warning("A GPUNode could not be deleted", extra={"node": gpu_node.name, "error": str(error)})
             return False
         if answer.ok:

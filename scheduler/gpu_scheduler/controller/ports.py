@@ -34,4 +34,4 @@ class NodeWriter(Protocol):
         """Write only this part of a GPUNode's status. Return whether the write succeeded."""
 
     async def delete(self, gpu_node: GpuNode) -> bool:
-        """Delete exactly the version that was read. Return whether it is gone."""
+        """Delete exactly the version that was read, if its node does not exist. Return False if that has failed."""

@@ -23,6 +23,8 @@ POD = f"{PODS}/train-0"
 WORKLOAD = "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads/train"
 STATUS = "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads/train/status"
 NODE = "/apis/agentaflow.io/v1/gpunodes/node1/status"
+NODES = "/api/v1/nodes"
+NO_NODE = Reply(body={"metadata": {}, "items": []})
 GPU_NODE = GpuNode("node1", 1, uid="uid-1", version="7")
 SPEC = {"containers": [{"name": "main", "image": "x"}]}
 
@@ -229,6 +231,7 @@ async def test_a_fence_that_closes_while_a_write_is_prepared_stops_it(
     """Reading the token and opening a connection take time. Only the check at the send counts."""
     async with connected() as (server, api):
         server.on("GET", WORKLOAD, Reply(body=body()))
+        server.on("GET", NODES, NO_NODE)
         gate, healthy = Gate(), api._ask
 
         async def slow(method: str, *others: Any) -> Any:
@@ -249,7 +252,9 @@ async def test_expired_credentials_cost_one_try(
     """A fenced write is never sent twice. The next reconcile sends it with the credentials that were read again."""
     async with connected("old", "new") as (server, api):
         server.on("GET", WORKLOAD, Reply(body=body()))
-        for method, path in (("POST", PODS), ("PATCH", STATUS), ("PATCH", NODE)):
+        server.on("GET", NODES, NO_NODE)
+        deleted = NODE.removesuffix("/status")
+        for method, path in (("POST", PODS), ("PATCH", STATUS), ("PATCH", NODE), ("DELETE", deleted)):
             server.on(method, path, Reply(401))
 
         result = await write(api, Gate())
@@ -336,9 +341,31 @@ async def test_a_response_of_megabytes_is_not_read() -> None:
 async def test_only_the_version_that_was_read_is_deleted(status: int, gone: bool) -> None:  # noqa: FBT001
     """A cordon that an operator wrote meanwhile is another version, and the watch brings it."""
     async with connected() as (server, api):
+        server.on("GET", NODES, NO_NODE)
         server.on("DELETE", NODE.removesuffix("/status"), Reply(status))
 
         assert await ApiGpuNodes(api, Gate()).delete(GPU_NODE) is gone
 
-        (sent,) = server.requests
+        asked, sent = server.requests
+        assert (asked.method, asked.query["fieldSelector"]) == ("GET", "metadata.name=node1")
         assert sent.body == {"preconditions": {"uid": "uid-1", "resourceVersion": "7"}}
+
+
+NOT_DELETED = {
+    "the node exists, and only the watch is late": (
+        Reply(body={"metadata": {}, "items": [{"metadata": {"name": "node1"}}]}),
+        True,
+    ),
+    "nobody says whether the node exists": (Reply(500), False),
+}
+
+
+@pytest.mark.promise("order-9")
+@pytest.mark.parametrize(("answer", "done"), NOT_DELETED.values(), ids=NOT_DELETED)
+async def test_a_gpu_node_is_kept_unless_its_node_is_certainly_gone(answer: Reply, done: bool) -> None:  # noqa: FBT001
+    """A new node's GPUNode may be seen before the node, because two watches show them."""
+    async with connected() as (server, api):
+        server.on("GET", NODES, answer)
+
+        assert await ApiGpuNodes(api, Gate()).delete(GPU_NODE) is done
+        assert {each.method for each in server.requests} == {"GET"}
