@@ -16,7 +16,7 @@ from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.scheduler.run import SchedulerProcess
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.decide import Cluster
+    from gpu_scheduler.core.cluster import Cluster
     from gpu_scheduler.core.decision import Decision
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.scheduler.scheduling_loop import Scheduler

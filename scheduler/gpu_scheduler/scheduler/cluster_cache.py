@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import QuotaChanged
-from gpu_scheduler.core.decide import Cluster
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import Cordons

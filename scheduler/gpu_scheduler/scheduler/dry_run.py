@@ -18,7 +18,7 @@ from gpu_scheduler.scheduler.ports import InputKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_scheduler.core.decide import Cluster
+    from gpu_scheduler.core.cluster import Cluster
     from gpu_scheduler.core.decision import Decision
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.core.policy import Policy

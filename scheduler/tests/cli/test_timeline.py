@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.cli.timeline import Entry, EventText, Source, What, from_event, from_log, from_pod, timeline
-from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.cluster import Cluster
+from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.kube.objects.pod_objects import PodObject

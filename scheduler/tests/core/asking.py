@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.cluster import Cluster
+from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Decision, Wait
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger

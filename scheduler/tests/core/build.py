@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_scheduler import names
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
-from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Decision
 from gpu_scheduler.core.filters.environment import BY_FIELD, required_env
 from gpu_scheduler.core.filters.volumes import Volumes

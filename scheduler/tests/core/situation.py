@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.cluster import Cluster
+from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Decision
 from gpu_scheduler.core.filters.volumes import Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import AnyIndexFreed, DeviceChanged
-from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger

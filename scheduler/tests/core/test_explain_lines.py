@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.decide import Cluster
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.explanation.explain import explain
 from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Explanation, Holder, Remedy

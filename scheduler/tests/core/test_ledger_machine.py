@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpu_scheduler.core import decide as decide_module
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import DeviceChanged
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind
@@ -232,9 +232,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = self.rebuilt()
         self.cluster = self.known(self.ledger)
 
-    def known(self, ledger: Ledger) -> decide_module.Cluster:
+    def known(self, ledger: Ledger) -> Cluster:
         """Return all that a decision reads, without the caches of earlier decisions."""
-        return decide_module.Cluster(ledger, self.nodes, Volumes(), self.policy)
+        return Cluster(ledger, self.nodes, Volumes(), self.policy)
 
     def rebuilt(self) -> Ledger:
         """Return a new ledger of the nodes and pods as the watch showed them."""

@@ -7,8 +7,9 @@ from typing import Any, Final
 import pytest
 
 from gpu_scheduler import names
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import QuotaChanged
-from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Decision, Wait
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.namespace_usage import Held, NamespaceUsage, NodeDevice

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import ClusterEvent
-from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.filters.volumes import Volume, VolumeClaim, Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger

@@ -29,7 +29,7 @@ from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from gpu_scheduler.core.decide import Cluster
+    from gpu_scheduler.core.cluster import Cluster
     from gpu_scheduler.core.decision import Decision
 
 ONE_GPU = "0=node1:0\n"

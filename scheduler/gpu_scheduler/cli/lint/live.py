@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.cli.lint.findings import Finding
     from gpu_scheduler.cli.lint.objects import CheckedObject
     from gpu_scheduler.cli.live_cluster import LiveCluster
-    from gpu_scheduler.core.decide import Cluster
+    from gpu_scheduler.core.cluster import Cluster
     from gpu_scheduler.core.nodes.nodes import Nodes
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.core.reasons import Unschedulable

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpu_scheduler.core.decide import Cluster
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Holder
 from gpu_scheduler.core.filters import gpu_filters
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold

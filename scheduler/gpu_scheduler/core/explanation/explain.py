@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gpu_scheduler.core.decide import Cluster, decide
+from gpu_scheduler.core.cluster import Cluster
+from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.core.explanation.explanation import Explanation
 from gpu_scheduler.core.explanation.places import places_of

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from gpu_scheduler.core.decide import Cluster, LineFit
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.explanation.devices import Ends, of_line, of_node
 from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Place
 from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
 from gpu_scheduler.core.filters.environment import environment_complete
 from gpu_scheduler.core.filters.volumes import Selection
+from gpu_scheduler.core.line_fit import LineFit
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import NO_COUNT
 from gpu_scheduler.core.pods.placement import Placement

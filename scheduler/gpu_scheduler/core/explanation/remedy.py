@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 
-from gpu_scheduler.core.decide import Cluster, LineFit
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.explanation.explanation import Place, Remedy, Step
 from gpu_scheduler.core.explanation.places import Places
+from gpu_scheduler.core.line_fit import LineFit
 from gpu_scheduler.core.nodes.inventory import UNREAD, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement_map import Slot, device_kind

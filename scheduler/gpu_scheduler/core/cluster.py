@@ -1,0 +1,37 @@
+"""Everything that a decision reads in addition to the pod, as one value."""
+
+from dataclasses import dataclass, field, replace
+
+from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
+from gpu_scheduler.core.nodes.nodes import Nodes
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.strategies.candidates import Candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Everything that a decision reads in addition to the pod."""
+
+    ledger: Ledger
+    nodes: Nodes
+    volumes: Volumes
+    policy: Policy
+    strategy: Strategy = Strategy.LEAST_UTILIZED
+    """The default for pods that ask for a count and name no strategy."""
+    limits: NamespaceLimits = NO_LIMITS
+    candidates: Candidates = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", Candidates(self.ledger, self.nodes, self.policy))
+
+    def limited(self, limits: NamespaceLimits) -> "Cluster":
+        """Return a copy with these limits.
+
+        The copy shares `candidates`, so that waiting pods still get their events.
+        """
+        cluster = replace(self, limits=limits)
+        object.__setattr__(cluster, "candidates", self.candidates)
+        return cluster
