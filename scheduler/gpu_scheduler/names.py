@@ -21,6 +21,7 @@ GPU_TYPE: Final = "agentaflow.gpu/type"
 STRATEGY: Final = "agentaflow.gpu/scheduling-strategy"
 PRIORITY: Final = "agentaflow.gpu/priority"
 SHARING: Final = "agentaflow.gpu/sharing"
+START: Final = "agentaflow.gpu/start"
 OBSERVER: Final = "agentaflow.gpu/observer"
 KEEP_ENV: Final = "agentaflow.gpu/keep-env"
 
@@ -29,6 +30,7 @@ ASSIGNED_DEVICES: Final = "agentaflow.gpu/assigned-devices"
 ASSIGNED_INDEX: Final = "agentaflow.gpu/assigned-index"
 ASSIGNED_NODE: Final = "agentaflow.gpu/assigned-node"
 ASSIGNED_UUIDS: Final = "agentaflow.gpu/assigned-uuids"
+ASSIGNED_TOGETHER: Final = "agentaflow.gpu/assigned-together"
 ASSIGNED_AT: Final = "agentaflow.gpu/assigned-at"
 ASSIGNED_BY: Final = "agentaflow.gpu/assigned-by"
 ASSIGNED_REASON: Final = "agentaflow.gpu/assigned-reason"
@@ -50,12 +52,14 @@ POD_ANNOTATIONS: Final = frozenset(
         STRATEGY,
         PRIORITY,
         SHARING,
+        START,
         OBSERVER,
         KEEP_ENV,
         ASSIGNED_DEVICES,
         ASSIGNED_INDEX,
         ASSIGNED_NODE,
         ASSIGNED_UUIDS,
+        ASSIGNED_TOGETHER,
         ASSIGNED_AT,
         COMPLETION_INDEX,
     }

@@ -10,6 +10,7 @@ from simulator.cluster import objects
 from simulator.cluster.objects import BY_FIELD, DEVICE_MEMORY, DEVICES, literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from random import Random
 
     from simulator.api_server.store import Object
@@ -91,6 +92,7 @@ def templates_of(random: Random, there: int) -> tuple[Template, ...]:
         Template("solo", "", 3, _maps(random, there, 3, 1)),
         Template("fleet", "ReplicaSet", 4, _maps(random, there, 5, 1), dynamic=True),
         Template("swarm", "ReplicaSet", 3, _maps(random, there, 3, 2), dynamic=True),
+        *_together(random, there),
         *(_counted(random, f"count{number}", strategy) for number, strategy in enumerate((*STRATEGIES, *STRATEGIES))),
         Template("share", "Job", 6, request=_asked(1, memory=6000, exclusive="false")),
         _odd(random),
@@ -104,6 +106,15 @@ def _maps(random: Random, there: int, lines: int, devices: int) -> tuple[tuple[L
         )
 
     return one(), one()
+
+
+def _together(random: Random, there: int) -> Iterator[Template]:
+    """Give workloads whose pods start together; the first two need each other's GPUs, in the opposite order."""
+    start = ((names.START, "together"),)
+    (lines, _), (others, _) = _maps(random, there, 3, 2), _maps(random, there, 3, 1)
+    yield Template("gang", "StatefulSet", 3, (lines,), start)
+    yield Template("rival", "Job", 3, (lines[::-1],), start)
+    yield Template("band", "ReplicaSet", 3, (others,), start, dynamic=True)
 
 
 def _shared(random: Random, there: int) -> tuple[tuple[Line, ...], ...]:

@@ -85,7 +85,7 @@ class Checker:
         pod = Seen(made)
         self.binds += 1
         self._binds[pod.uid] += 1
-        self.checked += 7
+        self.checked += 8
         if pod.scheduler != _OURS:
             raise BrokenError(f"others: {pod.name} of {pod.scheduler} was bound")
         if self._binds[pod.uid] > 1:
@@ -93,7 +93,9 @@ class Checker:
         wrong = pod.disagreement()
         if wrong:
             raise BrokenError(f"agree: {pod.name}: {wrong}")
-        self._apart(pod.node, self._by_node()[pod.node])
+        by_node = self._by_node()
+        self._apart(pod.node, by_node[pod.node])
+        self._together(pod, by_node)
         self._takes(pod)
 
     def _takes(self, pod: Seen) -> None:
@@ -143,6 +145,22 @@ class Checker:
         for (workload, index), times in indices.items():
             if times > 1:
                 raise BrokenError(f"index: {times} pods of {workload[:2]} have index {index}")
+
+    def _together(self, pod: Seen, by_node: dict[str, list[Seen]]) -> None:
+        """Check that no line is kept from the pod, and that a workload which it starts could have all of its lines."""
+        others = [each for pods in by_node.values() for each in pods if each.uid != pod.uid]
+        kept = rules.KeptLines(others)
+        for device in pod.devices:
+            whose = kept.kept_from(pod, pod.node, device)
+            if whose is not None:
+                raise BrokenError(f"together: {pod.name} got GPU {device} of {pod.node}, which is kept for {whose}")
+        if not pod.together or pod.workload in kept.started:
+            return
+        for node, devices in kept.missing(pod):
+            for other in by_node.get(node, ()):
+                held = set(devices) & set(other.devices)
+                if held and other.workload != pod.workload:
+                    raise BrokenError(f"together: {pod.name} starts, and {other.name} holds GPU {min(held)} of {node}")
 
     def _asked(self, request: ApiRequest, status: int) -> None:
         """Check which pods are written, and how often."""

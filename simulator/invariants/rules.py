@@ -6,6 +6,7 @@ LAW: implements docs/contract.md for simulated clusters, and imports nothing of 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -84,6 +85,11 @@ class Seen:
     def cpu(self) -> int:
         """The CPUs that it requests."""
         return int(self._spec["containers"][0]["resources"]["requests"]["cpu"])
+
+    @property
+    def together(self) -> bool:
+        """Whether the pods of its workload start together."""
+        return self._given.get(_PREFIX + "start") == "together"
 
     @property
     def count(self) -> int:
@@ -188,6 +194,29 @@ def inventory(node: Object) -> dict[str, int]:
     return _healthy_devices(node["metadata"]["annotations"][_PREFIX + "devices"])
 
 
+class KeptLines:
+    """The lines of started workloads that none of their pods has."""
+
+    def __init__(self, pods: Iterable[Seen]) -> None:
+        """All pods that hold devices."""
+        self.started = {pod.workload: pod.lines() for pod in pods if pod.together}
+        self._had = {(pod.workload, pod.index) for pod in pods}
+
+    def missing(self, pod: Seen) -> list[tuple[str, tuple[str, ...]]]:
+        """Give node and devices of each line of the pod's own map that no pod of its workload has."""
+        return [line for index, line in pod.lines().items() if (pod.workload, index) not in self._had]
+
+    def kept_from(self, pod: Seen, node: str, device: str) -> str | None:
+        """Give the name of another workload for which the device is kept; None if there is none."""
+        for workload, lines in self.started.items():
+            if workload == pod.workload:
+                continue
+            for index, (name, devices) in lines.items():
+                if name == node and device in devices and (workload, index) not in self._had:
+                    return workload[1]
+        return None
+
+
 class View:
     """The nodes and pods of a cluster at one time."""
 
@@ -195,6 +224,7 @@ class View:
         """All nodes by name, and all pods."""
         self._nodes = nodes
         self._pods = list(pods)
+        self._kept = KeptLines([pod for pod in self._pods if pod.holds])
 
     def place_for(self, pod: Seen) -> str | None:
         """Give a node where the pod fits now by the contract; None if there is none."""
@@ -209,22 +239,36 @@ class View:
         for index, (name, devices) in lines.items():
             mine = own is None or index == own
             if mine and index not in held and self._takes(name, pod) and self._free(name, devices, pod, index):
-                return name
+                return name if self._all_start(pod) else None
         return None
 
-    def _takes(self, name: str, pod: Seen) -> bool:
+    def _all_start(self, pod: Seen) -> bool:
+        """Whether every line that no pod of the workload has could be had too, if the pods start together."""
+        if not pod.together or pod.workload in self._kept.started:
+            return True
+        missing = self._kept.missing(pod)
+        number = Counter(name for name, _ in missing)
+        return all(
+            self._takes(name, pod, number[name]) and self._free(name, devices, pod, None) for name, devices in missing
+        )
+
+    def _takes(self, name: str, pod: Seen, number: int = 1) -> bool:
+        """Whether the node takes this number of such pods."""
         node = self._nodes.get(name)
         if node is None or not usable(node):
             return False
-        return sum(each.cpu for each in self._pods if each.node == name and not each.ended) + pod.cpu <= room(node)
+        return sum(each.cpu for each in self._pods if each.node == name and not each.ended) + number * pod.cpu <= room(
+            node
+        )
 
     def _holders(self, name: str, device: str) -> list[Seen]:
         return [each for each in self._pods if each.holds and each.node == name and device in each.devices]
 
-    def _free(self, name: str, devices: Iterable[str], pod: Seen, index: int) -> bool:
+    def _free(self, name: str, devices: Iterable[str], pod: Seen, index: int | None) -> bool:
         known, lines = inventory(self._nodes[name]), pod.lines()
         return all(
             device in known
+            and self._kept.kept_from(pod, name, device) is None
             and all(
                 each.workload == pod.workload
                 and each.index is not None
@@ -242,6 +286,7 @@ class View:
         for device, total in inventory(self._nodes[name]).items():
             holders = self._holders(name, device)
             left = total - sum(each.memory for each in holders)
-            allowed = all(pod.shares and each.shares for each in holders)
+            allowed = self._kept.kept_from(pod, name, device) is None
+            allowed &= all(pod.shares and each.shares for each in holders)
             fitting += allowed and left >= pod.memory
         return fitting >= pod.count

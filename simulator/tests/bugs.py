@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpu_scheduler.core.ledger import hold
+from gpu_scheduler.core.ledger.devices import Devices
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 from gpu_scheduler.kube.reflector import Reflector
@@ -174,6 +175,21 @@ def assume_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "assume", assume)
 
 
+def start_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    """A pod that starts together with others is bound as soon as it could have its own line."""
+    patch.setattr("gpu_scheduler.core.decide.waits_for_others", lambda *_: None)
+
+
+def keep_no_line(patch: pytest.MonkeyPatch) -> None:
+    """Whoever comes first gets the GPUs of a line that none of the started pods has yet."""
+    usual = Devices.may_share
+
+    def may_share(self: Devices, one: hold.Hold, other: hold.Hold, *where: Any) -> bool:
+        return other.kept or usual(self, one, other, *where)
+
+    patch.setattr(Devices, "may_share", may_share)
+
+
 BUGS: Final[dict[str, Put]] = {
     put.__name__: put
     for put in (
@@ -188,6 +204,8 @@ BUGS: Final[dict[str, Put]] = {
         drop_requeues,
         forget_index,
         assume_nothing,
+        start_one_by_one,
+        keep_no_line,
     )
 }
 

@@ -30,7 +30,9 @@ INVARIANTS: Final = {
     "decide_before_listing": {"apart", "index", "memory"},
     "drop_requeues": {"liveness"},
     "forget_index": {"apart", "index", "ledger"},
-    "assume_nothing": {"apart", "memory", "index"},
+    "assume_nothing": {"apart", "memory", "index", "together"},
+    "start_one_by_one": {"together"},
+    "keep_no_line": {"together"},
 }
 """Invariants that may report each bug. If another invariant is violated first, there is another bug."""
 

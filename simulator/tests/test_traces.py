@@ -26,7 +26,7 @@ def test_twenty_traces_have_binds_and_several_reasons() -> None:
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
 def test_a_recorded_trace_is_reproduced(trace: Path) -> None:
-    """Line by line. To record a changed decision: simulator --seed N --steps 60 --trace FILE."""
+    """Line by line. To record a changed decision: simulator --seed N --steps 70 --trace FILE."""
     lines = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
 
     assert list(record(lines[0]["seed"], lines[0]["steps"], starter())) == lines

@@ -37,7 +37,9 @@ def _binding(name: str) -> Object:
 
 
 @pytest.mark.promise("guard-1")
-@pytest.mark.parametrize("key", [ASSIGNED, "agentaflow.gpu/assigned-uuids", "agentaflow.gpu/assigned-reason"])
+@pytest.mark.parametrize(
+    "key", [ASSIGNED, *(f"agentaflow.gpu/assigned-{word}" for word in ("uuids", "reason", "together"))]
+)
 @pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
 def test_no_pod_is_created_with_an_assignment(tenant: Tenant, scheduler: str, key: str) -> None:
     """This holds for pods of any scheduler, and for the reason as for the devices."""
@@ -91,6 +93,7 @@ INPUTS: Final[dict[str, Object]] = {
     "no map": {"annotations": {MAP: None}},
     "index": {"annotations": {"agentaflow.gpu/index": "1"}},
     "sharing": {"annotations": {"agentaflow.gpu/sharing": "any"}},
+    "start": {"annotations": {"agentaflow.gpu/start": "together"}},
     "count": {"annotations": {"agentaflow.gpu/count": "4"}},
     "priority": {"annotations": {"agentaflow.gpu/priority": "9"}},
     "index label": {"labels": {"apps.kubernetes.io/pod-index": "1"}},

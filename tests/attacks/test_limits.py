@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
+from tests.attacks.installed_cluster import Tenant
 from tests.integration import limits
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.attacks.installed_cluster import InstalledCluster, Tenant
+    from tests.attacks.installed_cluster import InstalledCluster
     from tests.objects import Object
 
 MAP: Final = "0=node1:0,1\n1=node2:0\n2=node3:0\n3=node4:0\n"
@@ -143,6 +144,28 @@ def test_many_pods_at_once_get_no_more_than_the_limit(limited: Tenant) -> None:
 
     eventually("the others wait", lambda: limited.namespace.count_waiting("QuotaExceeded") == 10, seconds=20)
     assert len(placed()) == ALLOWED
+
+
+@pytest.fixture
+def neighbour(cluster: InstalledCluster) -> Iterator[Tenant]:
+    """Another tenant, without a limit."""
+    neighbour = Tenant(cluster)
+    yield neighbour
+    neighbour.leave()
+
+
+@pytest.mark.promise("together-1", "together-4")
+def test_lines_that_start_together_keep_no_gpu_beyond_the_limit(limited: Tenant, neighbour: Tenant) -> None:
+    """The tenant asks for one GPU, and for as many as it likes to be kept. They stay free for others."""
+    together = {"agentaflow.gpu/start": "together", "agentaflow.gpu/index": "1"}
+    create(limited, objects.pod("greedy", "1=node2:0\n2=node2:1\n3=node3:1\n", annotations=together))
+    limited.namespace.wait_message("greedy", "QuotaExceeded: ")
+    limited.namespace.delete("train-0")
+    limited.namespace.wait_message("greedy", "QuotaExceeded: cannot give 3 GPUs to the 3 lines of its map, which ")
+    for name, line in (("one-0", "0=node2:0"), ("two-0", "0=node2:1")):
+        create(neighbour, objects.pod(name, line))
+        assert neighbour.namespace.placed(name, seconds=3).node == "node2"
+    assert not limited.namespace.node_of("greedy")
 
 
 @pytest.mark.promise("quota-8")

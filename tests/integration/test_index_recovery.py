@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.command import start_alone
-from tests.objects import child
+from tests.objects import child, literal, pod
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tests.integration.control_plane import ControlPlane
     from tests.integration.namespace import Namespace
+    from tests.objects import Object
 
 THREE = "0=node1:0\n1=node1:1\n2=node1:2\n"
 
@@ -51,3 +52,40 @@ def test_indices_are_rebuilt_after_the_scheduler_was_killed(
             assert namespace.read(name) == before[name]
     finally:
         second.process.stop()
+
+
+@pytest.mark.promise("together-2", "together-3")
+def test_lines_are_kept_after_a_restart(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> None:
+    """One pod is bound when the scheduler is killed. Without the annotation of its Binding, nothing would be kept."""
+    namespace.node("node1")
+    namespace.node("node2")
+    first = start_alone(plane, tmp_path, "together-0")
+    first.wait_ready()
+    namespace.make(_member(1))
+    namespace.placed("train-1")
+    first.kill()
+    namespace.make(pod("other", "0=node2:0\n", literal("0"), annotations={"agentaflow.gpu/index": "0"}))
+    second = start_alone(plane, tmp_path, "together-1")
+    try:
+        second.wait_ready()
+        namespace.wait_message("other", "GpuHeld: GPU 0 of node2 is held by StatefulSet ")
+        namespace.make(_member(2))
+        assert namespace.placed("train-2").node == "node2"
+        namespace.kube.patch(
+            f"{namespace.pods}/train-1", {"metadata": {"annotations": {"agentaflow.gpu/assigned-together": None}}}
+        )
+        namespace.delete("train-2")
+        assert namespace.placed("other", seconds=3).node == "node2"
+    finally:
+        second.process.stop()
+
+
+def _member(index: int) -> Object:
+    """Return a pod of StatefulSet train, whose pods start together."""
+    return pod(
+        f"train-{index}",
+        "0=node1:0\n1=node1:1\n2=node2:0\n",
+        literal("0" if index == 2 else str(index)),
+        annotations={"agentaflow.gpu/start": "together"},
+        owner=("StatefulSet", "train"),
+    )

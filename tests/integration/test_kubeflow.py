@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.kubeflow import KINDS, Kubeflow, collection, job, replica, template, templates
 from tests.integration.request_counts import requests
-from tests.objects import ASSIGNED, MAP, device, inventory, literal, reading
+from tests.objects import ASSIGNED, MAP, device, inventory, literal, pod, reading
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -162,6 +162,25 @@ def test_replicas_get_the_lines_of_their_jobs_map_in_order(
         assert made["spec"]["containers"][0]["env"] == reading()
         placed = calling.placed(name)
         assert (placed.node, placed.devices, placed.index) == ("node1", str(number), number)
+
+
+@pytest.mark.promise("job-1", "together-1")
+def test_replicas_of_a_job_start_together(calling: Namespace, kubeflow: Kubeflow, scheduler: Command) -> None:
+    """Only the job has the annotations. Neither the operator nor its templates know anything of it."""
+    calling.node("node1")
+    calling.make(pod("holder-0", "0=node1:2\n", literal("2")))
+    calling.placed("holder-0")
+    start = {MAP: LINES, "agentaflow.gpu/start": "together"}
+    stored = _made(calling, job("PyTorchJob", "train", start, Master=template(), Worker=template()))
+    names = []
+    for type_, index in (("Master", 0), ("Worker", 0), ("Worker", 1)):
+        calling.kube.create(calling.pods, replica(stored, type_, index))
+        names.append(f"train-{type_.lower()}-{index}")
+    for name in names:
+        calling.wait_message(name, "GpuHeld: cannot start together, because of index 2: GPU 2 of node1 is held by ")
+
+    calling.delete("holder-0")
+    assert {calling.placed(name).index for name in names} == {0, 1, 2}
 
 
 @pytest.mark.promise("job-4")

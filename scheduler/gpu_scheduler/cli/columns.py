@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.options import Output
 from gpu_scheduler.cli.output import Column, Listing, PrintedTable, cell, flattened, marked, on_terminal
-from gpu_scheduler.cli.views import POD
+from gpu_scheduler.cli.views import POD, holder_name
 from gpu_scheduler.core.text import natural, number_of
 from gpu_scheduler.names import EVENT_CONFLICT
 from gpu_scheduler.webhook.pod_templates import GROUPS
@@ -52,7 +52,11 @@ def nodes_listing(items: Sequence[View], now: datetime | None = None) -> Listing
         Column("UTIL", lambda device: _percent(device["utilization"])),
         Column("HEALTH", _device_health),
         Column("FREE", lambda device: device["available"]),
-        Column("HELD BY", lambda device: list(map(_pod_name, device["holders"])), wraps=16),
+        Column(
+            "HELD BY",
+            lambda device: [holder_name(each["namespace"], each["name"], each["line"]) for each in device["holders"]],
+            wraps=16,
+        ),
         Column("SINCE", lambda device: [age(each["since"], now) or "-" for each in device["holders"]]),
         Column("OBSERVER", lambda device: list(map(_pod_name, device["observers"])), wraps=16),
         Column("WHY", lambda device: device["why"], wraps=20),

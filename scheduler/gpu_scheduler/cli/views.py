@@ -143,6 +143,7 @@ def device_view(
                 "name": each.ref.name,
                 "memoryMiB": each.memory or None,
                 "since": each.assigned_at or None,
+                "line": each.index if each.kept else None,
             }
             for each in state.holders
         ],
@@ -329,6 +330,12 @@ def status_view(  # noqa: PLR0913 - the parts of the screen
     }
 
 
+def holder_name(namespace: str, name: str, line: int | None) -> str:
+    """Return a pod that holds a device, or the workload for which this line of its map is kept."""
+    shown = "/".join(filter(None, (namespace, name)))
+    return shown if line is None else f"{shown} (line {line})"
+
+
 def grid_view(states: NodeDevices) -> View:
     """Return the holders of each device of a node, and why the next pod cannot have a device that nobody holds."""
     return {
@@ -338,7 +345,10 @@ def grid_view(states: NodeDevices) -> View:
             {
                 "device": state.name,
                 "state": _state_of(states, state),
-                "holders": [f"{each.ref.namespace}/{each.ref.name}" for each in state.holders],
+                "holders": [
+                    holder_name(each.ref.namespace, each.ref.name, each.index if each.kept else None)
+                    for each in state.holders
+                ],
             }
             for state in states.devices
         ],

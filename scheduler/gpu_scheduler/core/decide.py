@@ -17,10 +17,11 @@ from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.line_fit import LineFit, NoFit, placement_on
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
 from gpu_scheduler.core.pods.placement import Placement
-from gpu_scheduler.core.pods.placement_map import PlacementMap
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.request import LineRequest
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Unschedulable
 from gpu_scheduler.core.refs import WorkloadKey
+from gpu_scheduler.core.start_together import comes_late, waits_for_others
 from gpu_scheduler.core.strategies import diagnosis
 from gpu_scheduler.core.strategies.orderings import Choice
 
@@ -38,10 +39,13 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     if line is None:
         return _by_strategy(pod, pod.request.count, cluster)
     if line.slot is None:
-        return _any_line(pod, line.workload, line.map, cluster)
+        return _any_line(pod, line, cluster)
     line_fit = LineFit(pod, line.workload, cluster, by_field=bool(pod.gpu_limits))
     found = line_fit.at(line.slot)
-    return _wait_or_refuse(pod, found) if isinstance(found, NoFit) else _bind_to_line(pod, found)
+    if isinstance(found, Placement):
+        others = waits_for_others(pod, line, cluster)
+        return _bind_to_line(pod, found) if others is None else _wait(pod, others)
+    return _wait_or_refuse(pod, comes_late(pod, line, found, cluster))
 
 
 def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
@@ -95,12 +99,12 @@ def _priority_note(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
     return f"; priority {request.priority} counts as {counts}, the maximum of namespace {pod.ref.namespace}"
 
 
-def _any_line(pod: Pod, workload: WorkloadKey, placement_map: PlacementMap, cluster: Cluster) -> Decision:
+def _any_line(pod: Pod, line: LineRequest, cluster: Cluster) -> Decision:
     """Bind to the lowest free line that the pod can have now.
 
     Otherwise wait, for the reason of the lowest free line.
     """
-    ledger = cluster.ledger
+    ledger, workload, placement_map = cluster.ledger, line.workload, line.map
     line_fit = LineFit(pod, workload, cluster, by_field=True)
     first: NoFit | None = None
     cured_by: set[ClusterEvent] = {AnyIndexFreed(workload)}
@@ -110,7 +114,8 @@ def _any_line(pod: Pod, workload: WorkloadKey, placement_map: PlacementMap, clus
         for slot in filter(None, lines):
             found = line_fit.out_of(slot.node) or line_fit.at(slot)
             if isinstance(found, Placement):
-                return _bind_to_line(pod, found)
+                others = waits_for_others(pod, line, cluster)
+                return _bind_to_line(pod, found) if others is None else _wait(pod, others)
             first = first or found
             cured_by |= found.cured_by
             if found.selection is not None:
@@ -120,6 +125,7 @@ def _any_line(pod: Pod, workload: WorkloadKey, placement_map: PlacementMap, clus
         none_left = gpu_filters.no_line_left(workload, placement_map, ledger, cluster.nodes)
         first = NoFit(none_left, none_left.cured_by)
     reserve = None if kept is None else (workload, kept)
+    first = comes_late(pod, line, first, cluster)
     return _wait(pod, NoFit(first.unschedulable, first.cured_by | cured_by), reserve)
 
 

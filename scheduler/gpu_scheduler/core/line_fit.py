@@ -4,7 +4,7 @@ LAW: a line is checked by the same filters for a decision, for an explanation an
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gpu_scheduler.core.cluster import Cluster
@@ -93,6 +93,18 @@ class LineFit:
             return _no_fit(found, slot, node)
         return placement if selection is None else _no_fit(selection.unschedulable, slot, node, selection)
 
+    def of_another_pod(self, slot: Slot) -> Unschedulable | None:
+        """Return the highest ranked that keeps another pod of the workload from the line.
+
+        What is known of that pod is this one, except for its environment and its volumes.
+        """
+        node = self._cluster.nodes.resolve(slot.node)
+        if isinstance(node, Unschedulable):
+            return node
+        placement = placement_on(self._pod, node, slot.devices, slot.index)
+        found = highest_ranked((*self._devices(placement, slot, node), *self._node(node).failing))
+        return None if found is None else replace(found, cured_by=_no_fit(found, slot, node).cured_by)
+
     def obstacles(self, slot: Slot) -> LineObstacles:
         """Return all that is in the way where `at` returns the highest ranked."""
         node = self._cluster.nodes.resolve(slot.node)
@@ -161,4 +173,6 @@ def placement_on(pod: Pod, node: Node, devices: tuple[str, ...], index: int | No
     if node.advertised is not None and pod.gpu_limits:
         # A filter refuses a limit that is too large. The bound here keeps such a limit from filling the memory.
         return Placement(node.name, tuple(map(str, range(min(pod.gpu_limit, MAX_DEVICES)))), index)
-    return Placement(node.name, devices, index, None if node.inventory is None else node.inventory.uuids(devices))
+    uuids = None if node.inventory is None else node.inventory.uuids(devices)
+    line = pod.request.line if pod.request.together else None
+    return Placement(node.name, devices, index, uuids, "" if line is None else line.workload.map)

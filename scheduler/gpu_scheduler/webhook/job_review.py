@@ -26,6 +26,7 @@ COPIED_ANNOTATIONS: Final = (
     names.STRATEGY,
     names.PRIORITY,
     names.SHARING,
+    names.START,
     names.OBSERVER,
     names.KEEP_ENV,
 )

@@ -104,7 +104,8 @@ def bound(pending: Pod, place: Placement, at: str = AT, phase: str = "Running") 
     """Return the pod as our Binding leaves it."""
     line = pending.request.line
     if line is not None and place.index is not None:
-        line = replace(line, index=place.index, slot=line.slot_of(place.index), map=NO_LINES)
+        line = replace(line, index=place.index, slot=line.slot_of(place.index))
+        line = line if pending.request.together else replace(line, map=NO_LINES)
     return replace(
         pending,
         node=place.node,

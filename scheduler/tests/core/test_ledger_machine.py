@@ -19,6 +19,7 @@ from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, In
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
+from gpu_scheduler.core.reasons import Unschedulable
 from gpu_scheduler.core.refs import Owner
 from tests.core.build import PCI, bound, container, node, nodes, pod, visible
 
@@ -47,6 +48,8 @@ EXTRAS = [
     {"agentaflow.gpu/sharing": "any"},
     {"agentaflow.gpu/observer": "true"},
     {"agentaflow.gpu/keep-env": "true"},
+    {"agentaflow.gpu/start": "together"},
+    {"agentaflow.gpu/start": "together"},
 ]
 # Annotations of pods without a map.
 COUNT_REQUESTS = [
@@ -181,8 +184,25 @@ class LedgerMachine(RuleBasedStateMachine):
         decision = decide(self.seen[uid], self.cluster)
         assert decision == decide(self.seen[uid], self.known(self.ledger))
         if isinstance(decision, Bind):
+            self.check_kept_lines(self.seen[uid], decision)
             self.ledger.assume(self.seen[uid], decision.placement)
             self.in_flight[uid] = decision
+
+    def check_kept_lines(self, value: Pod, bind: Bind) -> None:
+        """Check that no pod gets the devices of a line that is kept for another: a small reference model."""
+        placement = bind.placement
+        if value.request.observer or self.policy.sharing is Sharing.ANY:
+            return
+        started = {holder.workload for holder in self.ledger if holder.together and holder.workload is not None}
+        own = value.request.line.workload if value.request.line is not None else None
+        for workload in started:
+            had = {holder.index for holder in self.ledger if holder.workload == workload}
+            kept = [slot for slot in self.lines[workload.map].slots if slot.index not in had]
+            for slot in kept:
+                found = self.nodes.resolve(slot.node)
+                if workload == own or isinstance(found, Unschedulable) or found.name != placement.node:
+                    continue
+                assert not any(overlap(one, other) for one in slot.devices for other in placement.devices)
 
     @precondition(lambda self: self.in_flight)
     @rule(number=NUMBER, succeeds=st.booleans())

@@ -168,7 +168,8 @@ def test_a_job_copies_every_request_annotation_but_the_index() -> None:
         names.STRATEGY: "priority",
         names.PRIORITY: "10",
         names.SHARING: "any",
-        names.OBSERVER: "true",
+        names.START: "together",
+        names.OBSERVER: "false",
         names.KEEP_ENV: "true",
     }
     (added, _) = patches(job({**given, names.INDEX: "3", "note": "mine"}, replicas(annotated=False)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpu_scheduler.cli.columns import age
 from gpu_scheduler.cli.explaining.views import QUESTIONS, State
 from gpu_scheduler.cli.output import Column, Listing, PrintedTable, cell, tabled
+from gpu_scheduler.cli.views import holder_name
 from gpu_scheduler.core.text import number_of, printable
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.output import View
 
-_NOBODY: Final = {"namespace": "", "name": "", "since": None, "until": None, "deletingSince": None}
+_NOBODY: Final = {"namespace": "", "name": "", "since": None, "until": None, "deletingSince": None, "line": None}
 
 
 def explanation_listing(items: Sequence[View]) -> Listing:
@@ -85,7 +86,7 @@ def _devices(view: View, now: datetime) -> PrintedTable:
 
 
 def _holder(holder: View) -> str:
-    shown = "/".join(filter(None, (holder["namespace"], holder["name"])))
+    shown = holder_name(holder["namespace"], holder["name"], holder["line"])
     return f"{shown} (terminating)" if holder["deletingSince"] else shown
 
 

@@ -208,6 +208,7 @@ def _device(row: DeviceAnswer, faults: DeviceFaults) -> View:
                 "since": each.since or None,
                 "until": each.until or None,
                 "deletingSince": each.deleting_since or None,
+                "line": each.line,
             }
             for each in row.holders
         ],

@@ -100,6 +100,12 @@ def _closed(device: Device, node: Node) -> tuple[DeviceUse, str] | None:
 
 def _holders(holders: Iterable[Hold], ends: Ends) -> tuple[Holder, ...]:
     return tuple(
-        Holder(each.ref, each.assigned_at, ends.get(each.ref.uid, ""), each.deleting_since or "")
+        Holder(
+            each.ref,
+            each.assigned_at,
+            ends.get(each.ref.uid, ""),
+            each.deleting_since or "",
+            each.index if each.kept else None,
+        )
         for each in sorted(holders, key=lambda each: (each.ref.namespace, each.ref.name))
     )

@@ -27,15 +27,18 @@ class DeviceUse(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pod that holds a device. Times are RFC 3339."""
+    """A pod that holds a device, or a workload for which a line is kept. Times are RFC 3339."""
 
     pod: PodRef
+    """The pod; for a kept line, the workload's controller."""
     since: str
     """When it was bound; empty if that is not known."""
     until: str
     """When its GPUWorkload expects it to end; empty if it says nothing."""
     deleting_since: str
     """Empty if it is not being deleted."""
+    line: int | None = None
+    """The index of a line that is kept, because its pods start together; None if the holder is a pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from gpu_scheduler.core.cluster import Cluster
@@ -25,6 +25,7 @@ from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.request import LineRequest
 from gpu_scheduler.core.reasons import RANKING, Reason, Unschedulable, is_permanent, rank_of
 from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.core.start_together import other_lines
 from gpu_scheduler.core.strategies.diagnosis import FailureCount, unschedulable
 from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFit
 from gpu_scheduler.core.strategies.ranking import Ranking
@@ -53,13 +54,14 @@ def places_of(pod: Pod, cluster: Cluster, ends: Ends, most: int) -> Places:
     if pod.request.fault is not None and pod.request.fault.reason in _NO_LINE:
         return Places()
     fit = LineFit(pod, line.workload, cluster, by_field=line.slot is None or bool(pod.gpu_limits))
+    of_others = () if pod.request.fault is not None else tuple(islice(other_lines(pod, line, cluster), most))
     if line.slot is not None:
-        return Places(nearest=(_place(pod, line.slot, fit, cluster, ends),))
-    of_pod, slots = _open_lines(pod, line, cluster)
+        return Places(of_others, (_place(pod, line.slot, fit, cluster, ends),))
+    of_lines, slots = _open_lines(pod, line, cluster)
     found = sorted((_place(pod, slot, fit, cluster, ends) for slot in slots[:most]), key=_effort)
     answers = map(fit.at, slots[most:])
     others = Counter(Reason(each.unschedulable.reason) for each in answers if not isinstance(each, Placement))
-    return Places(of_pod, tuple(found), tuple(others.most_common()))
+    return Places((*of_lines, *of_others), tuple(found), tuple(others.most_common()))
 
 
 def _effort(place: Place) -> tuple[bool, int, int, int]:
@@ -154,9 +156,13 @@ def _node_place(pod: Pod, fit: NodeFit, ranking: Ranking, cluster: Cluster, ends
 def _fewest_holders(devices: Sequence[DeviceAnswer], missing: int) -> tuple[PodRef, ...]:
     """Return pods whose end would free `missing` devices: those of the devices with the fewest holders.
 
-    Return none if the held devices are too few, or a holder is being deleted already.
+    Return none if they are too few. No pod's end frees a line that is kept.
     """
-    held = [device for device in devices if device.use is DeviceUse.HELD]
+    held = [
+        device
+        for device in devices
+        if device.use is DeviceUse.HELD and all(holder.line is None for holder in device.holders)
+    ]
     held.sort(key=lambda device: len(device.holders))
     if missing <= 0 or len(held) < missing:
         return ()

@@ -29,7 +29,7 @@ def remedy_of(pod: Pod, faults: tuple[Fault, ...], places: Places, cluster: Clus
         obstacles = [each for each in obstacles if each.reason is not Reason.NO_FREE_INDEX]
         obstacles += nearest.obstacles
     steps = _steps(obstacles, nearest)
-    line = "" if faults or nearest is None else _open_line(pod, nearest, cluster)
+    line = "" if faults or nearest is None or not nearest.obstacles else _open_line(pod, nearest, cluster)
     return Remedy("" if nearest is None else nearest.node, None if nearest is None else nearest.index, steps, line)
 
 

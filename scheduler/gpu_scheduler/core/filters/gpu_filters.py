@@ -36,6 +36,7 @@ _ROLLING: Final = (
     "in a rolling update the old pod must go first: maxUnavailable of at least 1, "
     "OnDelete or Recreate where lines swap GPUs, or a spare line in the map"
 )
+_NEW_MAP: Final = "scale to 0 before a change of the map: pods that start together keep all lines of the old one"
 _SPARE_LINE: Final = made_anew("add a line to the map")
 _OTHER_GPU: Final = made_anew("name another GPU")
 _OTHER_GPUS: Final = made_anew("name other GPUs")
@@ -126,8 +127,8 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     found = _held(Reason.GPU_HELD, thing, first, remedy, nodes, freed)
     shown = others[: _MOST_HOLDERS - 1]
     more = f", and {number_of(len(others) - len(shown), 'more pod')}" if len(others) > len(shown) else ""
-    detail = "".join(f", GPU {device} by {holder.ref}" for device, holder in shown) + more
-    return replace(found, detail=detail, blockers=(*found.blockers, *_alive(others)))
+    detail = "".join(f", GPU {device} by {holder.holder}" for device, holder in shown) + more
+    return replace(found, detail=detail, blockers=(*found.blockers, *_alive(holder for _, holder in others)))
 
 
 def gpu_healthy(claim: Hold, node: Node) -> Unschedulable | None:
@@ -173,12 +174,9 @@ def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | Non
     """
     if node.advertised is None:
         return None
-    other: PodRef | None = None
-    if claim.limit:
-        holder = ledger.devices.named_holder(node.name)
-        other = None if holder is None else holder.ref
-    elif claim.devices:
-        other = ledger.used_resources.plugin_user(node.name)
+    by_name = ledger.devices.named_holder(node.name) if claim.limit else None
+    plugin_user = ledger.used_resources.plugin_user(node.name) if claim.devices and not claim.limit else None
+    other = plugin_user if by_name is None else by_name.holder
     if other is None:
         return None
     held, edit = ("by name", "leave out the") if claim.limit else ("of the device plugin's choice", "add a")
@@ -187,7 +185,7 @@ def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | Non
         f"GPUs of {node.name} are held by {other} {held}, and it is unknown whether these are the pod's",
         "wait until it ends, delete it, or " + made_anew(f"{edit} limit of {names.GPU_RESOURCE} or name another node"),
         frozenset({DeviceChanged(node.name, "")}),
-        blockers=(other,),
+        blockers=tuple(_alive((by_name,)) if by_name is not None else filter(None, (plugin_user,))),
     )
 
 
@@ -254,7 +252,9 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     reason: Reason, thing: str, holder: Hold, remedy: str, nodes: Nodes, freed: ClusterEvent
 ) -> Unschedulable:
     """Return an Unschedulable that says which pod holds `thing`, and the remedy."""
-    what = f"{thing} is held by {holder.ref}"
+    what = f"{thing} is held by {holder.holder}"
+    if holder.kept:
+        return Unschedulable(reason, what, remedy, frozenset({freed}))
     if holder.deleting_since is None:
         return Unschedulable(reason, what, remedy, frozenset({freed}), blockers=(holder.ref,))
     what = f"{what}, terminating since {holder.deleting_since}"
@@ -278,9 +278,9 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     return Unschedulable(reason, what, remedy, cured_by)
 
 
-def _alive(blocking: list[tuple[str, Hold]]) -> list[PodRef]:
-    """Return the holders of `blocking` that are not being deleted."""
-    return [holder.ref for _, holder in blocking if holder.deleting_since is None]
+def _alive(holders: Iterable[Hold]) -> list[PodRef]:
+    """Return those holders that are pods and are not being deleted."""
+    return [holder.ref for holder in holders if holder.deleting_since is None and not holder.kept]
 
 
 def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, same_kind: bool) -> str:
@@ -289,6 +289,8 @@ def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, sa
     `same_kind`: the first holder names its device as `claim` does.
     """
     (_, first), *others = blocking
+    if first.kept:
+        return f"{_NEW_MAP if _one_owner(claim, first) else 'wait until that workload has ended'}, or {_OTHER_GPU}"
     if _one_owner(claim, first):
         return _ROLLING
     if others:

@@ -15,7 +15,7 @@ from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSel
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import Reason, Unschedulable
-from gpu_scheduler.core.text import quote
+from gpu_scheduler.core.text import number_of, quote
 
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _CONDITIONS: Final = frozenset(
@@ -229,7 +229,7 @@ def _less(pod: Pod, resource: str) -> str:
 def _called(asked: int, resource: str) -> str:
     shown = _shown(asked, resource, up=True)
     if resource == PODS:
-        return "room for 1 pod"
+        return f"room for {number_of(asked, 'pod')}"
     return f"{shown} of {resource}" if _in_bytes(resource) else f"{shown} {resource}"
 
 

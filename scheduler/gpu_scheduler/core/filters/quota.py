@@ -30,27 +30,27 @@ def quota_left(claim: Hold, ledger: Ledger, limit: Limit) -> Unschedulable | Non
     return too_many_more(ledger.devices.asks(claim)[1], claim.ref.namespace, limit, ledger)
 
 
-def too_many(asked: int, namespace: str, limit: Limit) -> Unschedulable | None:
-    """Check that one pod may have `asked` devices under the limit of its namespace."""
+def too_many(asked: int, namespace: str, limit: Limit, whom: str = "one pod") -> Unschedulable | None:
+    """Check that `whom` may have `asked` devices under the limit of its namespace."""
     if limit.devices is None or asked <= limit.devices:
         return None
     return Unschedulable(
         Reason.QUOTA_EXCEEDED,
-        f"cannot give {number_of(asked, 'GPU')} to one pod: {_rule(namespace, limit)}",
+        f"cannot give {number_of(asked, 'GPU')} to {whom}: {_rule(namespace, limit)}",
         (f"{made_anew('ask for fewer')}, or " if limit.readable else "") + _raise(namespace, asked),
         frozenset({QuotaChanged(namespace)}),
         beyond=True,
     )
 
 
-def too_many_more(more: int, namespace: str, limit: Limit, ledger: Ledger) -> Unschedulable | None:
-    """Check that the namespace may hold `more` devices in addition to those that its pods hold."""
+def too_many_more(more: int, namespace: str, limit: Limit, ledger: Ledger, whom: str = "a pod") -> Unschedulable | None:
+    """Check that the namespace may hold `more` devices, for `whom`, in addition to those that its pods hold."""
     used = ledger.devices.usage.used(namespace)
     if not more or limit.devices is None or used + more <= limit.devices:
         return None
     return Unschedulable(
         Reason.QUOTA_EXCEEDED,
-        f"cannot give {number_of(more, 'more GPU')} to a pod: {_rule(namespace, limit)}",
+        f"cannot give {number_of(more, 'more GPU')} to {whom}: {_rule(namespace, limit)}",
         f"wait until pods there end (kubectl gpu-scheduler workloads -n {namespace}), or "
         f"{_raise(namespace, used + more)}",
         frozenset({QuotaChanged(namespace)}),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from gpu_scheduler import names
@@ -83,7 +84,7 @@ class NodeDevices:
 def node_devices(nodes: Iterable[Node], ledger: Ledger) -> Iterator[NodeDevices]:
     """Yield the devices of each node, node2 before node10. This reads all nodes and holds: too slow for decisions."""
     held: dict[str, list[Hold]] = {}
-    for holder in ledger:
+    for holder in chain(ledger, ledger.kept_lines):
         held.setdefault(holder.node, []).append(holder)
     for node in sorted(nodes, key=lambda node: (natural(node.name), node.name)):
         unnamed = 0 if node.advertised is None else ledger.used_resources.used(node.name, names.GPU_RESOURCE)

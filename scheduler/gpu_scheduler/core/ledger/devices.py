@@ -250,6 +250,9 @@ class Devices:
 
     def may_share(self, one: Hold, other: Hold, device: str, sharing: Sharing) -> bool:
         """Whether `other` may hold `device` of its node at the same time as `one`."""
+        if other.kept and (one.workload, one.index) == (other.workload, other.index):
+            # The line is kept for this pod.
+            return True
         if sharing is Sharing.NONE:
             return False
         if sharing is Sharing.ANY or (one.sharing_any and other.sharing_any) or (one.shared and other.shared):
@@ -308,7 +311,9 @@ class Devices:
         states = self._nodes[node]
         # Without an inventory, the numbers of a pod with a limit may count from 0 inside its container.
         vague = states.inventory is None
-        proven = {uid: holder for uid, holder in states.holders.items() if not (vague and holder.limit)}
+        proven = {
+            uid: holder for uid, holder in states.holders.items() if not (vague and holder.limit) and not holder.kept
+        }
         for one, other in combinations(_ordered(proven), 2):
             for device in states.named(one):
                 # Only names that certainly mean the same device prove a conflict.

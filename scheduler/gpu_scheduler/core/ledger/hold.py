@@ -37,8 +37,21 @@ class Hold:
     """A strategy placed it, and it is not exclusive: other such pods may use the rest of its devices' memory."""
     uuids: tuple[str, ...] = ()
     """What the first of `devices` were when it was bound, in their order; empty if that was not known."""
+    together: bool = False
+    """While it lasts, the lines of its map that no pod has are kept for its workload."""
+    kept: bool = False
+    """No pod has the line yet: it is kept for one of the workload, whose name `ref` has, with another uid."""
     assigned_at: str = ""
     """When it was bound (RFC 3339, UTC, microseconds). Empty while assumed: an assumed hold counts as the newest."""
+
+    @property
+    def holder(self) -> str:
+        """Return who holds, as text for people: the pod, or the workload for which the line is kept."""
+        if not self.kept:
+            return str(self.ref)
+        kind = self.workload.owner_kind if self.workload is not None else ""
+        owner = f"{kind} {self.ref}" if kind else f"pods of namespace {self.ref.namespace} that have one map"
+        return f"{owner} (line {self.index}, to start together)"
 
 
 def assumed_hold(pod: Pod, placement: Placement) -> Hold:
@@ -62,6 +75,7 @@ def assumed_hold(pod: Pod, placement: Placement) -> Hold:
         memory=request.count.memory,
         shared=not request.count.exclusive,
         uuids=() if request.observer else placement.uuids or (),
+        together=bool(placement.together),
     )
 
 
@@ -89,6 +103,7 @@ def hold_of(pod: Pod, node: str) -> Hold:
         memory=request.count.memory if by_strategy else 0,
         shared=by_strategy and not request.count.exclusive,
         uuids=() if request.observer else assignment.uuids,
+        together=started_together(pod),
         assigned_at=assignment.at,
     )
 
@@ -97,6 +112,15 @@ def drifts(pod: Pod) -> bool:
     """Whether a bound pod reads its devices from an annotation that it does not have. It sees no GPU and holds none."""
     environment = pod.environment
     return pod.assignment.devices is None and environment.own_devices is None and environment.reads_assignment
+
+
+def started_together(pod: Pod) -> bool:
+    """Whether a Binding placed the pod when all lines of its map could be had.
+
+    What the pod's owner can write by hand, the map and the request, does not suffice: it would keep any GPU.
+    """
+    line = pod.request.line
+    return pod.request.together and line is not None and pod.assignment.together == line.workload.map
 
 
 def own_index(pod: Pod) -> tuple[WorkloadKey, int] | None:

@@ -13,6 +13,7 @@ from gpu_scheduler.core.cluster_events import NO_EVENTS, AnyIndexFreed, ClusterE
 from gpu_scheduler.core.ledger.devices import Conflict, Devices
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, drifts, hold_of, own_index
 from gpu_scheduler.core.ledger.indices import Indices
+from gpu_scheduler.core.ledger.kept_lines import KeptLines
 from gpu_scheduler.core.ledger.used_resources import UsedResources
 from gpu_scheduler.core.nodes.generations import NodeGenerations
 from gpu_scheduler.core.nodes.nodes import Node
@@ -34,6 +35,7 @@ class Ledger:
         "devices",
         "generations",
         "indices",
+        "kept_lines",
         "used_resources",
     )
 
@@ -46,6 +48,7 @@ class Ledger:
         """Uids of pods whose claim is a reserved line. Such a claim does not follow from the pod's own text."""
         self.generations = NodeGenerations()
         self.devices = Devices()
+        self.kept_lines = KeptLines(self.devices, self.generations)
         self.indices = Indices()
         self.used_resources = UsedResources(self.generations)
 
@@ -109,12 +112,12 @@ class Ledger:
     def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
         """Store the node's devices. Return the cluster events that their change causes."""
         self.generations.apply_node(node)
-        return self.devices.apply_node(node)
+        return self.devices.apply_node(node) | self.kept_lines.apply_node(node)
 
     def forget_node(self, name: str) -> frozenset[ClusterEvent]:
         """Remove the node. Pods that were bound to it keep their holds."""
         self.generations.forget_node(name)
-        return self.devices.apply_node(Node(name))
+        return self.devices.apply_node(Node(name)) | self.kept_lines.forget_node(name)
 
     def holds(self, uid: str) -> bool:
         """Whether this pod has a placement, assumed or bound. Its bind is then under way or done."""
@@ -153,7 +156,9 @@ class Ledger:
             yield ("claim", uid), claim
         for uid in self._drifting:
             yield ("drift", uid), True
-        yield from chain(self.devices.entries(), self.indices.entries(), self.used_resources.entries())
+        yield from chain(
+            self.devices.entries(), self.indices.entries(), self.used_resources.entries(), self.kept_lines.entries()
+        )
 
     def _insert(self, holder: Hold, pod: Pod) -> frozenset[ClusterEvent]:
         """Record the hold after `_remove`. Return the cluster events of what the pod no longer takes of a node."""
@@ -162,7 +167,10 @@ class Ledger:
         self.devices.put(holder)
         if holder.workload is not None and holder.index is not None:
             self.indices.hold(holder.workload, holder.index, uid)
-        return self.used_resources.put(ForeignPod(holder.ref, holder.node, pod.resource_request))
+        freed, line = NO_EVENTS, pod.request.line
+        if holder.together and line is not None and holder.index is not None:
+            freed = self.kept_lines.put(line.workload, line.map, uid, holder.index)
+        return freed | self.used_resources.put(ForeignPod(holder.ref, holder.node, pod.resource_request))
 
     def _confirm(self, holder: Hold, pod: Pod) -> frozenset[ClusterEvent]:
         """Record that the pod holds the same devices.
@@ -183,7 +191,7 @@ class Ledger:
     def _remove(self, uid: str) -> frozenset[ClusterEvent]:
         """Remove the pod from every table except `used_resources`. Return the cluster events of what became free."""
         self._drifting.discard(uid)
-        cured_by = self._claim(uid, None)
+        cured_by = self._claim(uid, None) | self.kept_lines.drop(uid)
         holder = self._by_uid.pop(uid, None)
         if holder is None:
             return cured_by

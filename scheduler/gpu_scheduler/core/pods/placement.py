@@ -27,6 +27,8 @@ class Placement:
     index: int | None
     uuids: tuple[str, ...] | None = None
     """The UUIDs of the devices, in their order; None if they are not all known."""
+    together: str = ""
+    """The digest of the map whose other lines are kept from now on; empty if the pods do not start together."""
 
     @property
     def value(self) -> str:
@@ -42,6 +44,8 @@ class Placement:
         known = {} if self.uuids is None else {names.ASSIGNED_UUIDS: ",".join(self.uuids)}
         if self.index is not None:
             known[names.ASSIGNED_INDEX] = str(self.index)
+        if self.together:
+            known[names.ASSIGNED_TOGETHER] = self.together
         return {names.ASSIGNED_DEVICES: self.value, names.ASSIGNED_NODE: self.node, **known}
 
 
@@ -57,6 +61,8 @@ class Assignment:
     at: str = ""
     """When the pod was bound (RFC 3339, UTC, microseconds). Empty if the annotation is missing or has another
     format."""
+    together: str = ""
+    """The digest of the map whose other lines are kept; empty if the pods do not start together."""
 
 
 UNASSIGNED: Final = Assignment()
@@ -74,6 +80,7 @@ def read_assignment(annotations: Mapping[str, str]) -> Assignment:
         node,
         _uuids(annotations.get(names.ASSIGNED_UUIDS, ""), found or ()),
         at if _MOMENT.fullmatch(at) else "",
+        sys.intern(annotations.get(names.ASSIGNED_TOGETHER, "")),
     )
 
 

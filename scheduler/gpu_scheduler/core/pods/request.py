@@ -22,6 +22,7 @@ from gpu_scheduler.core.pods.placement_map import (
 from gpu_scheduler.core.pods.pod_index import static_index
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.remedies import made_anew
+from gpu_scheduler.core.pods.start_together import TOGETHER, starts_together, together_fault
 from gpu_scheduler.core.pods.unknown_keys import unknown_key_message
 from gpu_scheduler.core.pods.visible_devices import kept
 from gpu_scheduler.core.reasons import Fault, Reason, Unschedulable
@@ -41,6 +42,7 @@ _CHOICES: Final = {
     names.OBSERVER: ("true", "false"),
     names.KEEP_ENV: ("true", "false"),
     names.SHARING: ("any",),
+    names.START: (TOGETHER,),
 }
 _WITH_MAP: Final = f"the map already says the node ({_EXAMPLE})"
 _WITH_COUNT: Final = (
@@ -68,11 +70,11 @@ class LineRequest:
     slot: Slot | None
     """The line of `index`; None if `index` is None or the map has no such line."""
     map: PlacementMap = NO_LINES
-    """The map. It is kept only for a pod that takes any line and has none yet."""
+    """The map. It is kept only for a pod that takes any line and has none yet, and for pods that start together."""
 
     def slot_of(self, index: int) -> Slot | None:
-        """Return the pod's own line or, if it takes any line, the map's line of `index`."""
-        return self.slot or self.map.get(index)
+        """Return the line of `index`: the pod's own, or any if the map is kept."""
+        return self.slot if self.slot is not None and self.slot.index == index else self.map.get(index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class PlacementRequest:
     """Whether its containers may set the CUDA variables themselves."""
     sharing_any: bool = False
     """Whether it shares its devices with other pods that have the same annotation."""
+    together: bool = False
+    """Whether no pod of its workload is bound until all lines of the map can be had."""
     kept: tuple[str, ...] = ()
     """Devices that its containers name themselves and keep."""
     unknown_keys: tuple[str, ...] = ()
@@ -110,6 +114,7 @@ def read_request(pod: PodText) -> PlacementRequest:
         observer=given.get(names.OBSERVER) == "true",
         keep_env=pod.keep_env,
         sharing_any=given.get(names.SHARING) == "any",
+        together=line is not None and bool(line.map.indices) and starts_together(pod, line.map),
         kept=_kept(pod),
         unknown_keys=pod.unknown_keys,
         count_ignored=names.MAP in given and names.COUNT in given,
@@ -137,8 +142,14 @@ def _line_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Fault
     workload = workload_of(pod, placement_map)
     index = _held_index(pod, None if isinstance(own, Fault) else own)
     slot = None if index is None else placement_map.get(index)
-    line = LineRequest(workload, index, slot, placement_map if index is None and not pod.bound else NO_LINES)
-    fault = _invalid_choice(pod) or _scattered_limit(pod) or _unsupported(pod, _WITH_MAP)
+    whole = starts_together(pod, placement_map) or (index is None and not pod.bound)
+    line = LineRequest(workload, index, slot, placement_map if whole else NO_LINES)
+    fault = (
+        _invalid_choice(pod)
+        or together_fault(pod, placement_map)
+        or _scattered_limit(pod)
+        or _unsupported(pod, _WITH_MAP)
+    )
     if fault is not None or own is None:
         return line, NO_COUNT, fault
     if isinstance(own, Fault):
@@ -167,7 +178,13 @@ def _count_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Faul
     count = read_count(pod)
     if count is None:
         return None, NO_COUNT, _nothing_requested(pod.scheduler_name, pod.gpu_limits[:1], pod.unknown_keys)
-    fault = _invalid_choice(pod) or _scattered_limit(pod) or _unsupported(pod, _WITH_COUNT) or _kept_without_map(pod)
+    fault = (
+        _invalid_choice(pod)
+        or _scattered_limit(pod)
+        or _unsupported(pod, _WITH_COUNT)
+        or together_fault(pod, None)
+        or _kept_without_map(pod)
+    )
     if isinstance(count, Fault):
         return None, NO_COUNT, fault or count
     return None, count, fault

@@ -1,0 +1,178 @@
+"""The lines that are kept for a workload whose pods start together: those that none of its pods has yet, or any more.
+
+LAW: everything is derived from the workload's bound and assumed pods, and from the nodes. Nobody else gets the devices
+of a kept line. With the last of these pods, no line is kept any more.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent
+from gpu_scheduler.core.ledger.devices import Devices
+from gpu_scheduler.core.ledger.hold import Hold
+from gpu_scheduler.core.nodes.generations import NodeGenerations
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot
+from gpu_scheduler.core.refs import PodRef, WorkloadKey
+
+
+@dataclass(slots=True)
+class _Workload:
+    """A workload that has started together, while one of its pods is bound or assumed."""
+
+    map: PlacementMap
+    indices: dict[str, int] = field(default_factory=dict)
+    """The indices of its bound and assumed pods, by uid."""
+    taken: Counter[int] = field(default_factory=Counter)
+    """How many of these pods have an index."""
+    kept: dict[int, Hold] = field(default_factory=dict)
+    """What it keeps, by index. A line whose node does not exist keeps nothing."""
+
+
+class KeptLines:
+    """The kept lines of all workloads that start together."""
+
+    __slots__ = ("_aliases", "_by_name", "_devices", "_generations", "_nodes", "_of", "_workloads")
+
+    def __init__(self, devices: Devices, generations: NodeGenerations) -> None:
+        """Start empty. What is kept is recorded in `devices`, and its nodes are marked in `generations`."""
+        self._devices = devices
+        self._generations = generations
+        self._of: dict[str, WorkloadKey] = {}
+        """The workload of each recorded pod, by uid."""
+        self._workloads: dict[WorkloadKey, _Workload] = {}
+        self._nodes: dict[str, str | None] = {}
+        """The alias of each node, by real name."""
+        self._aliases: dict[str, set[str]] = {}
+        """The real names of nodes by alias."""
+        self._by_name: dict[str, dict[WorkloadKey, None]] = {}
+        """By a name of a node: the workloads whose maps have that name."""
+
+    def started(self, workload: WorkloadKey) -> bool:
+        """Whether a pod of the workload is bound or assumed, so that the others do not wait for each other any more."""
+        return workload in self._workloads
+
+    def put(self, workload: WorkloadKey, placement_map: PlacementMap, uid: str, index: int) -> frozenset[ClusterEvent]:
+        """Record a bound or assumed pod, after `drop`. With the first of its workload, all other lines are kept.
+
+        Return the cluster events of what became free: the pod need not be where its line is now.
+        """
+        found = self._workloads.get(workload)
+        lines: tuple[Slot, ...] = ()
+        if found is None:
+            found = self._workloads[workload] = _Workload(placement_map)
+            lines = placement_map.slots
+            for slot in lines:
+                self._by_name.setdefault(slot.node, {})[workload] = None
+        self._of[uid] = workload
+        found.indices[uid] = index
+        found.taken[index] += 1
+        return self._update_all(workload, found, lines or _slots(found.map, index))
+
+    def drop(self, uid: str) -> frozenset[ClusterEvent]:
+        """Remove a pod. With the last one no line is kept any more. Return the cluster events of what became free."""
+        workload = self._of.pop(uid, None)
+        if workload is None:
+            return NO_EVENTS
+        found = self._workloads[workload]
+        index = found.indices.pop(uid)
+        found.taken[index] -= 1
+        freed = self._update_all(workload, found, _slots(found.map, index) if found.indices else found.map.slots)
+        if not found.indices:
+            del self._workloads[workload]
+            for name in {slot.node for slot in found.map.slots}:
+                named = self._by_name[name]
+                del named[workload]
+                if not named:
+                    del self._by_name[name]
+        return freed
+
+    def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
+        """Store the node's names. Return the cluster events of lines that are not kept there any more."""
+        if node.name in self._nodes and self._nodes[node.name] == node.alias:
+            return NO_EVENTS
+        return self._rename(node.name, (node.alias,))
+
+    def forget_node(self, name: str) -> frozenset[ClusterEvent]:
+        """Remove the node. Return the cluster events of the lines that were kept there."""
+        return self._rename(name, ()) if name in self._nodes else NO_EVENTS
+
+    def __iter__(self) -> Iterator[Hold]:
+        """Iterate over all kept lines."""
+        return (kept for found in self._workloads.values() for kept in found.kept.values())
+
+    def entries(self) -> Iterator[tuple[object, object]]:
+        """List all entries as pairs of key and value, so that two ledgers can be compared."""
+        for workload, found in self._workloads.items():
+            yield ("together", workload), frozenset(found.indices.items())
+            for index, kept in found.kept.items():
+                yield ("kept", workload, index), (kept.node, kept.devices)
+
+    def _rename(self, name: str, aliases: tuple[str | None, ...]) -> frozenset[ClusterEvent]:
+        """Let the node have this alias, or None; without any, it does not exist."""
+        before = self._nodes.pop(name, None)
+        if before is not None:
+            self._aliases[before].discard(name)
+            if not self._aliases[before]:
+                del self._aliases[before]
+        for alias in aliases:
+            self._nodes[name] = alias
+            if alias is not None:
+                self._aliases.setdefault(alias, set()).add(name)
+        freed = NO_EVENTS
+        for called in filter(None, {name, before, *aliases}):
+            for workload in self._by_name.get(called, ()):
+                found = self._workloads[workload]
+                freed |= self._update_all(workload, found, [slot for slot in found.map.slots if slot.node == called])
+        return freed
+
+    def _resolve(self, name: str) -> str | None:
+        """Return the real name of the node that a map calls `name`; None unless there is exactly one."""
+        if name in self._nodes:
+            return name
+        aliased = self._aliases.get(name, set())
+        return next(iter(aliased)) if len(aliased) == 1 else None
+
+    def _update_all(self, workload: WorkloadKey, found: _Workload, slots: Iterable[Slot]) -> frozenset[ClusterEvent]:
+        return NO_EVENTS.union(*(self._update(workload, found, slot) for slot in slots))
+
+    def _update(self, workload: WorkloadKey, found: _Workload, slot: Slot) -> frozenset[ClusterEvent]:
+        """Keep the line, or keep it no longer. Return the cluster events of what became free."""
+        before = found.kept.get(slot.index)
+        node = self._resolve(slot.node) if found.indices and not found.taken[slot.index] else None
+        if before is not None and before.node == node:
+            return NO_EVENTS
+        events = NO_EVENTS
+        if before is not None:
+            del found.kept[slot.index]
+            events = self._devices.drop(before)
+            self._generations.mark(before.node)
+        if node is not None:
+            self._generations.mark(node)
+            kept = found.kept[slot.index] = _kept(workload, slot, node)
+            self._devices.put(kept)
+        return events
+
+
+def _slots(placement_map: PlacementMap, index: int) -> tuple[Slot, ...]:
+    slot = placement_map.get(index)
+    return () if slot is None else (slot,)
+
+
+def _kept(workload: WorkloadKey, slot: Slot, node: str) -> Hold:
+    """Return the hold of a line that no pod has. Its name is that of the workload's controller."""
+    owner = f"{workload.owner_kind}/{workload.owner_name}/{workload.map}/{slot.index}"
+    return Hold(
+        PodRef(workload.namespace, workload.owner_name, f"{workload.namespace}/{owner}"),
+        node,
+        slot.devices,
+        slot.devices,
+        0,
+        workload,
+        slot.index,
+        sharing_any=False,
+        deleting_since=None,
+        assumed=False,
+        kept=True,
+    )
