@@ -154,6 +154,20 @@ async def test_pods_are_decided_in_order(tmp_path: Path, capsys: pytest.CaptureF
     ]
 
 
+@pytest.mark.promise("plan-1", "together-1")
+@pytest.mark.parametrize("held", [False, True])
+async def test_pods_that_start_together_fit_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, held: bool
+) -> None:
+    """Before any of them exists. While one of their lines is held, no one fits."""
+    made = template("0=node1:0\n1=node2:0\n", start="together")
+    holders = [pod("holder-0", "node2", "0", text="0=node2:0\n", owner=None)] if held else []
+    async with planning(tmp_path, capsys, *holders) as asked:
+        rows = await asked.rows(controller("StatefulSet", "train", 2, made), code=int(held))
+
+    assert [(row[1], row[5]) for row in rows] == ([("waits", "GpuHeld")] if held else [("fits", None)]) * 2
+
+
 @pytest.mark.promise("plan-5")
 async def test_people_get_a_table_and_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the whole message, and what was left out."""
