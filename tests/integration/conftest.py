@@ -11,8 +11,10 @@ from tests import objects
 from tests.integration import limits
 from tests.integration.command import Command, start_alone
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.integration.controller_manager import start_controller_manager
 from tests.integration.installed import Installed, busy
 from tests.integration.namespace import Namespace
+from tests.integration.pod_controllers import delete_controllers
 from tests.integration.policies import guard
 from tests.integration.role_manifests import control_plane
 from tests.integration.webhook_process import RegisteredWebhook
@@ -161,3 +163,21 @@ def limited(namespace: Namespace) -> Iterator[Namespace]:
         namespace.node(name, annotations=objects.inventory(*map(objects.device, range(4))))
     yield namespace
     namespace.kube.delete(limits.LIMITS)
+
+
+@pytest.fixture
+def controllers(plane: ControlPlane, calling: Namespace, tmp_path: Path) -> Iterator[Namespace]:
+    """A namespace for controllers, and Kubernetes' own programs, which make their pods."""
+    delete_controllers(plane.kube)
+    kinds = ("statefulset", "deployment", "replicaset", "job", "garbage-collector")
+    process = start_controller_manager(plane, tmp_path, *(f"{kind}-controller" for kind in kinds))
+    yield calling
+    delete_controllers(plane.kube)
+    eventually("their pods are gone", lambda: _emptied(calling), seconds=30)
+    process.stop()
+
+
+def _emptied(namespace: Namespace) -> bool:
+    """Return whether the namespace has no pods. Delete those that it has: no kubelet ends them."""
+    namespace.empty()
+    return not namespace.kube.call("GET", namespace.pods)[1]["items"]

@@ -41,6 +41,15 @@ def collection(namespace: str, kind: str) -> str:
     return f"/apis/{'apps' if kind in APPS else 'batch'}/v1/namespaces/{namespace}/{kind.lower()}s"
 
 
+def delete_controllers(kube: KubeClient) -> None:
+    """Delete all controllers of all namespaces, so that Kubernetes' programs make no pods of earlier tests."""
+    for kind in KINDS:
+        everywhere = f"/apis/{'apps' if kind in APPS else 'batch'}/v1/{kind.lower()}s"
+        for each in kube.call("GET", everywhere)[1]["items"]:
+            path = f"{collection(each['metadata']['namespace'], kind)}/{each['metadata']['name']}"
+            kube.call("DELETE", path, {"propagationPolicy": "Background"})
+
+
 def controller(
     kind: str, name: str = "train", lines: str | None = THREE, scheduler: str | None = "gpu-scheduler", **spec: Any
 ) -> Object:

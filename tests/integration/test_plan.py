@@ -9,7 +9,6 @@ import pytest
 
 from tests import objects
 from tests.auditor.audit_log import ASKED, AuditLog
-from tests.integration.controller_manager import start_controller_manager
 from tests.integration.installed import Installed
 from tests.integration.namespace import SYSTEM_NAMESPACE, Namespace
 from tests.integration.role_manifests import control_plane
@@ -196,11 +195,11 @@ def test_evicted_pods_come_back_as_planned(
 
 @pytest.mark.promise("plan-4")
 def test_the_pods_are_those_of_kubernetes_controllers(
-    plane: ControlPlane, calling: Namespace, scheduler: Command, operator: Installed, tmp_path: Path
+    controllers: Namespace, scheduler: Command, operator: Installed, tmp_path: Path
 ) -> None:
     """StatefulSet, Deployment and Indexed Job: the pods that their controllers make run where the plan says."""
     for name in ("node1", "node2"):
-        calling.node(name, annotations=objects.inventory(*map(objects.device, range(4))))
+        controllers.node(name, annotations=objects.inventory(*map(objects.device, range(4))))
     bodies = (
         controller("StatefulSet", "train", 2, template(MAP), serviceName="train", podManagementPolicy="Parallel"),
         controller("Deployment", "web", 2, template("0=node1:1\n1=node1:2\n")),
@@ -209,18 +208,12 @@ def test_the_pods_are_those_of_kubernetes_controllers(
     file = tmp_path / "all.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(bodies)}))
 
-    (plan,) = operator.items("plan", "-f", str(file), "-n", calling.name)
+    (plan,) = operator.items("plan", "-f", str(file), "-n", controllers.name)
 
-    manager = start_controller_manager(
-        plane, tmp_path, "statefulset-controller", "deployment-controller", "replicaset-controller", "job-controller"
-    )
-    try:
-        for body in bodies:
-            calling.kube.create(collection(calling, body), body)
-        eventually("all pods are placed", lambda: len(placed(calling)) == len(plan["pods"]), seconds=30)
-    finally:
-        manager.stop()
-    assert placed(calling) == sorted(
+    for body in bodies:
+        controllers.kube.create(collection(controllers, body), body)
+    eventually("all pods are placed", lambda: len(placed(controllers)) == len(plan["pods"]), seconds=30)
+    assert placed(controllers) == sorted(
         (pod["controller"].split("/")[1], pod["node"], ",".join(pod["devices"]), pod["index"]) for pod in plan["pods"]
     )
 

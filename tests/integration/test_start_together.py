@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.controller_manager import start_controller_manager
 from tests.integration.pod_controllers import collection, controller
 from tests.objects import literal, pod
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.integration.command import Command
-    from tests.integration.control_plane import ControlPlane
     from tests.integration.installed import Installed
     from tests.integration.namespace import Namespace
     from tests.objects import Object
@@ -103,12 +99,10 @@ def test_a_pod_that_cannot_follow_says_that_the_others_run(namespace: Namespace,
 
 
 @pytest.mark.promise("together-1", "together-5")
-def test_of_workloads_that_need_each_others_gpus_one_starts(
-    plane: ControlPlane, calling: Namespace, scheduler: Command, tmp_path: Path
-) -> None:
+def test_of_workloads_that_need_each_others_gpus_one_starts(controllers: Namespace, scheduler: Command) -> None:
     """Kubernetes' controllers make a StatefulSet, an Indexed Job and a Deployment at once, each in its own order."""
     for name in ("node1", "node2"):
-        calling.node(name)
+        controllers.node(name)
     indexed: Object = {"completions": 3, "parallelism": 3, "completionMode": "Indexed"}
     bodies = [
         controller(
@@ -119,22 +113,17 @@ def test_of_workloads_that_need_each_others_gpus_one_starts(
     ]
     for body in bodies:
         body["spec"]["template"]["metadata"]["annotations"] |= TOGETHER
-    kinds = ("statefulset", "deployment", "replicaset", "job", "garbage-collector")
-    manager = start_controller_manager(plane, tmp_path, *(f"{kind}-controller" for kind in kinds))
+        controllers.kube.create(collection(controllers.name, body["kind"]), body)
     started: list[str] = []
-    try:
-        for body in bodies:
-            calling.kube.create(collection(calling.name, body["kind"]), body)
-        while len(started) < len(bodies):
-            name = eventually("three pods of one workload run", lambda: _one_started(calling, started), seconds=30)
-            started.append(name)
-            body = next(each for each in bodies if each["metadata"]["name"] == name)
-            calling.kube.delete(f"{collection(calling.name, body['kind'])}/{name}?propagationPolicy=Orphan")
-            for pod_name in _pods(calling):
-                if pod_name.startswith(name):
-                    calling.delete(pod_name)
-    finally:
-        manager.stop()
+    while len(started) < len(bodies):
+        started.append(
+            eventually("three pods of one workload run", lambda: _one_started(controllers, started), seconds=30)
+        )
+        (kind,) = (body["kind"] for body in bodies if body["metadata"]["name"] == started[-1])
+        controllers.kube.delete(f"{collection(controllers.name, kind)}/{started[-1]}?propagationPolicy=Orphan")
+        for name in _pods(controllers):
+            if name.startswith(started[-1]):
+                controllers.delete(name)
     assert sorted(started) == ["job", "set", "web"]
     assert scheduler.metric("gpu_scheduler_conflicts") == 0
 

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import objects
-from tests.integration.controller_manager import start_controller_manager
-from tests.integration.pod_controllers import KINDS, THREE, Warned, collection, controller
+from tests.integration.pod_controllers import KINDS, THREE, Warned, collection, controller, delete_controllers
 from tests.objects import MAP
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.integration.control_plane import ControlPlane
     from tests.integration.installed import Installed
@@ -41,18 +39,7 @@ def warned(plane: ControlPlane, registered: RegisteredWebhook) -> Iterator[Warne
 def author(calling: Namespace, warned: Warned) -> Iterator[Namespace]:
     """A namespace for controllers, whose author is warned. Nothing makes their pods."""
     yield calling
-    _delete_controllers(calling)
-
-
-@pytest.fixture
-def controllers(plane: ControlPlane, calling: Namespace, tmp_path: Path) -> Iterator[Namespace]:
-    """A namespace for controllers, and Kubernetes' own programs, which make their pods."""
-    kinds = ("statefulset", "deployment", "replicaset", "job", "garbage-collector")
-    process = start_controller_manager(plane, tmp_path, *(f"{kind}-controller" for kind in kinds))
-    yield calling
-    _delete_controllers(calling)
-    eventually("their pods are gone", lambda: _pods(calling) == 0, seconds=30)
-    process.stop()
+    delete_controllers(calling.kube)
 
 
 # Kind, its own fields, and how the first warning begins.
@@ -200,11 +187,6 @@ def test_workloads_lists_the_controllers_whose_pods_are_refused(controllers: Nam
     ]
     names = operator.run("gpu-scheduler", "workloads", "-n", controllers.name, "-o", "name").split()
     assert len(operator.run("kubectl", "get", "-n", controllers.name, *names, "-o", "name").split()) == 11
-
-
-def _delete_controllers(namespace: Namespace) -> None:
-    for kind in KINDS:
-        namespace.kube.call("DELETE", collection(namespace.name, kind), {"propagationPolicy": "Background"})
 
 
 def _pods(namespace: Namespace) -> int:
