@@ -143,7 +143,7 @@ WRONG = {
     "no metadata": b"{}",
     "a list for metadata": b'{"metadata": []}',
     "no JSON": b"{",
-    "lists within lists": b'{"metadata": {}, "status": ' + b"[" * 9000 + b"]" * 9000 + b"}",
+    "lists within lists": b'{"metadata": {}, "status": ' + b"[" * 30_000 + b"]" * 30_000 + b"}",
     "a number for an annotation": b'{"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": 1}}}',
 }
 
