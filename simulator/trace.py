@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from gpu_scheduler.core.decision import Bind
+from gpu_scheduler.scheduler.ports import NoJournal
 from simulator.api_server.server import Server
 from simulator.clock import Timeline
 from simulator.cluster.actors import ClusterActors
@@ -23,8 +25,12 @@ from simulator.replica_process import Process
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpu_scheduler.core.decision import Decision
+    from gpu_scheduler.core.refs import PodRef
+    from gpu_scheduler.kube.http.client import ApiClient
+    from gpu_scheduler.process.lifecycle import Clocks
     from simulator.api_server.store import Change, Object
-    from simulator.replica_process import Start
+    from simulator.replica_process import Replica, Start
 
 FORMAT: Final = 1
 DEVICES: Final = 4
@@ -42,12 +48,32 @@ _SYSTEM: Final = ("resourceVersion", "uid")
 Line = dict[str, Any]
 
 
+class BindOrder(NoJournal):
+    """The pods that were decided to be bound, in order. Binds are sent at once, so they may arrive in another order."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._names: list[str] = []
+
+    def decided(self, pod: PodRef, decision: Decision | None) -> None:
+        """Remember a decision to bind."""
+        if isinstance(decision, Bind):
+            self._names.append(pod.name)
+
+    def take(self, decisions: list[Line]) -> list[Line]:
+        """Return the decisions with the binds in the order in which they were decided. Forget that order."""
+        names, self._names = self._names, []
+        binds = iter(sorted((one for one in decisions if "bind" in one), key=lambda one: names.index(one["bind"])))
+        return [next(binds) if "bind" in one else one for one in decisions]
+
+
 class TraceRecorder:
     """Records the changes of the cluster's actors and the decisions, in order."""
 
     def __init__(self, server: Server) -> None:
         """Record from now on."""
         self._server = server
+        self.order = BindOrder()
         self._shown: dict[str, Object] = {}
         self._changes: list[Line] = []
         self._decisions: list[Line] = []
@@ -59,7 +85,7 @@ class TraceRecorder:
     def take(self) -> Iterator[Line]:
         """Give the changes since the last call, and then the decisions."""
         changes, self._changes = self._changes, []
-        decisions, self._decisions = self._decisions, []
+        decisions, self._decisions = self.order.take(self._decisions), []
         yield from changes
         if decisions:
             yield {"decided": decisions}
@@ -99,7 +125,13 @@ def record(seed: int, steps: int, start: Start) -> Iterator[Line]:
     timeline, server = Timeline(), Server()
     recorder, checker = TraceRecorder(server), Checker(timeline, server)
     actors = ClusterActors(seed, timeline, server, waits=True, devices=DEVICES)
-    process = Process("one", start, timeline, server, FaultState())
+
+    def journaled(api: ApiClient, clocks: Clocks, identity: str) -> Replica:
+        replica = start(api, clocks, identity)
+        replica.scheduler.cache.journal = recorder.order
+        return replica
+
+    process = Process("one", journaled, timeline, server, FaultState())
     yield {"format": FORMAT, "seed": seed, "steps": steps}
     with jitter(seed):
         try:
