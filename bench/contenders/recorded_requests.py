@@ -7,6 +7,7 @@ So the limit sends exactly the bytes that our scheduler sends.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -84,7 +85,7 @@ def workloads(nodes: Iterable[bytes], pods: Iterable[bytes], *, events: bool) ->
 def scheduler_of(api: ApiClient) -> tuple[Scheduler, ApiEventRecorder]:
     """Return our scheduling loop, which may always bind, and its event recorder."""
     event_recorder = ApiEventRecorder(api, controller=names.SCHEDULER_NAME, instance=_IDENTITY)
-    metrics = SchedulerMetrics(new_registry("0", ""), names.SCHEDULER_NAME)
+    metrics = SchedulerMetrics(new_registry("0", ""), names.SCHEDULER_NAME, time.time)
     ports = Ports(
         ApiBinder(api, _AlwaysMayWrite(), _IDENTITY),
         ApiVolumeBinder(api, _AlwaysMayWrite()),

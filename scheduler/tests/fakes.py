@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.core.reasons import Reason
     from gpu_scheduler.core.refs import PodRef
     from gpu_scheduler.scheduler.ports import Notice, Result
 
@@ -88,7 +90,8 @@ class FakeRecorder:
     """Metrics that keep every call."""
 
     attempts: list[Result] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
     repairs: list[int] = field(default_factory=list)
 
     def repaired(self, entries: int) -> None:
@@ -100,6 +103,11 @@ class FakeRecorder:
         assert seconds >= 0
         self.attempts.append(result)
 
-    def placed(self, seconds: float) -> None:
+    def waits(self, reason: Reason) -> None:
+        """Keep why an attempt ended without a placement."""
+        self.reasons.append(reason)
+
+    def placed(self, pod: Pod, bind: Bind, seconds: float) -> None:
         """Keep how long the pod waited."""
-        self.waits.append(seconds)
+        assert pod.ref == bind.pod
+        self.waited.append(seconds)

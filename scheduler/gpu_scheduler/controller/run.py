@@ -95,7 +95,7 @@ class ControllerProcess:
         health = health_app(
             alive={"worker": self._problem},
             ready={"caches": self.watches.unlisted, "watches": self.watches.silent},
-            registry=self._observed(),
+            registry=self.observed(),
         )
         listener = Listener(
             health, address=self._settings.bind_address, port=self._settings.http_port, variable="HTTP_PORT"
@@ -143,10 +143,14 @@ class ControllerProcess:
         age = self.loop.heartbeat_age
         return f"the worker loop has not run for {age:.0f} s" if age > STUCK else None
 
-    def _observed(self) -> CollectorRegistry:
+    def observed(self) -> CollectorRegistry:
         """Add the gauges that are read at each scrape, and return the registry."""
         gauges = {
             names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(self.leadership.leading)),
+            names.METRIC_LEADER_TRANSITIONS: (
+                "How often the Lease has had another holder, as the Lease says",
+                lambda: float(self.leadership.transitions),
+            ),
             names.METRIC_QUEUE: ("Workloads and nodes that wait to be reconciled", lambda: float(self.loop.waiting)),
         }
         read_gauges(self.registry, gauges)

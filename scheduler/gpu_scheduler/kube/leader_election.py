@@ -82,6 +82,8 @@ class LeaderElector:
         self._wall = wall
         self._renewed: float | None = None
         self._held: Lease | None = None
+        self.transitions = 0
+        """How often the Lease has had another holder, as it said when it was last read or written."""
         self._seen: tuple[object, ...] | None = None
         self._seen_at = clock()
         self._ends = self._seen_at
@@ -130,6 +132,7 @@ class LeaderElector:
         lease, self._held = self._held, None
         if lease is None:
             lease = await self._leases.read()
+            self.transitions = 0 if lease is None else lease.spec.lease_transitions or 0
         if lease is None or lease.spec.holder_identity != self.identity:
             return
         # As Kubernetes' own electors do: one second and no holder, so that any replica may take over at once.
@@ -204,6 +207,7 @@ class LeaderElector:
         spec.lease_duration_seconds = math.ceil(self._timing.duration)
         spec.renew_time = self._timestamp()
         self._held = await self._leases.write(lease)
+        self.transitions = spec.lease_transitions or 0
         self._renewed = started
         return True
 
@@ -238,6 +242,7 @@ class NoLeaderElection:
     def __init__(self, identity: str) -> None:
         """`identity` is the name of this process in the Bindings that it writes."""
         self.identity = identity
+        self.transitions = 0
         self.elected = asyncio.Event()
         self.tried = asyncio.Event()
 

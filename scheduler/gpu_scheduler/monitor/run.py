@@ -23,6 +23,8 @@ from gpu_scheduler.process.metrics import new_registry, read_gauges
 from gpu_scheduler.process.reflectors import by_name, by_uid
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.monitor.ports import GpuSource
     from gpu_scheduler.settings import MonitorSettings
@@ -64,11 +66,9 @@ class MonitorProcess:
     async def serve(self, stop: asyncio.Event) -> None:
         """Run until `stop`. The values written for the node remain, and become stale when the Lease expires."""
         settings, monitor = self._settings, self.monitor
-        registry = new_registry(own_version(), settings.gpu_scheduler_commit)
-        GpuCollector(registry, settings.node_name, lambda: monitor.gpus)
-        current = ("1 while the values written for the node are current", lambda: float(monitor.problem is None))
-        read_gauges(registry, {names.METRIC_MONITOR_CURRENT: current})
-        health = health_app(alive={"loop": self._stuck}, ready={"readings": lambda: monitor.problem}, registry=registry)
+        health = health_app(
+            alive={"loop": self._stuck}, ready={"readings": lambda: monitor.problem}, registry=self.observed()
+        )
         listener = Listener(health, address=settings.bind_address, port=settings.http_port, variable="HTTP_PORT")
         async with listener:
             parts = {
@@ -81,6 +81,14 @@ class MonitorProcess:
                 log.info("Stopping")
             finally:
                 await cancel(tasks)
+
+    def observed(self) -> CollectorRegistry:
+        """Return a registry with the GPUs as last read."""
+        registry, monitor = new_registry(own_version(), self._settings.gpu_scheduler_commit), self.monitor
+        GpuCollector(registry, self._settings.node_name, lambda: monitor.gpus)
+        current = ("1 while the values written for the node are current", lambda: float(monitor.problem is None))
+        read_gauges(registry, {names.METRIC_MONITOR_CURRENT: current})
+        return registry
 
     def _source(self) -> tuple[GpuSource, dict[str, Reflector[Any]]]:
         """Return the source that the settings name, and the reflectors that it needs.

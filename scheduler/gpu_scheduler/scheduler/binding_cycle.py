@@ -166,7 +166,7 @@ class BindingCycle:
                 log.info("Bound %s to %s", bind.pod, bind.placement.node, extra={**details, **why})
                 self._ports.event_recorder.record(bind.pod, notice_of(bind))
                 self._ports.recorder.attempted(Result.SCHEDULED, now - began)
-                self._ports.recorder.placed(now - state.first_seen)
+                self._ports.recorder.placed(state.pod, bind, now - state.first_seen)
             case Failed(message, retry_after):
                 log.warning("Binding failed", extra={**details, "error": message})
                 self.release(state, now, retry_after)
@@ -174,6 +174,7 @@ class BindingCycle:
                     state, Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=message)
                 )
                 self._ports.recorder.attempted(Result.ERROR, now - began)
+                self._ports.recorder.waits(Reason.BIND_FAILED)
             case Dropped(why) | NotSent(why):
                 log.info("A bind was dropped", extra={**details, "why": why})
                 self.release(state, now)
@@ -185,6 +186,7 @@ class BindingCycle:
                     # After one lost answer, the retry resolves it before a user could read the condition.
                     self._status_writer.write(state, _unknown(bind, why))
                 self._ports.recorder.attempted(Result.ERROR, now - began)
+                self._ports.recorder.waits(Reason.BIND_FAILED)
 
     def confirm(self, state: PodState, now: float) -> None:
         """Clear the assumption of a pod that the watch shows as bound or finished.

@@ -5,6 +5,7 @@ LAW: keeps when a pod was first seen, its last condition, and its bind in flight
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.pods.placement import Placement
     from gpu_scheduler.core.pods.pod import Pod, ScheduledCondition
     from gpu_scheduler.core.policy import Policy
+    from gpu_scheduler.core.reasons import Reason
     from gpu_scheduler.core.refs import WorkloadKey
 
 
@@ -26,6 +28,8 @@ class PodState:
 
     pod: Pod
     first_seen: float
+    # Why it waits, as decided last; None before the first decision, and while a placement is assumed.
+    waits_for: Reason | None = None
     # The condition that this replica recorded last, its topic, and whether the watch has shown it since.
     last_condition: ScheduledCondition | None = None
     last_topic: str | None = None
@@ -53,16 +57,39 @@ class PodState:
         self.last_condition, self.last_topic, self.last_shown = condition, topic, condition is None
 
 
+@dataclass(frozen=True, slots=True)
+class PodCounts:
+    """Numbers of our pods at one moment."""
+
+    pending: int
+    """Without a node yet, and not finished."""
+    running: int
+    """With a node, and not finished."""
+    waiting: Counter[Reason]
+    """Those of `pending` that this replica has found unschedulable, by reason."""
+    oldest: float | None
+    """When the first of these was first seen, in seconds of the monotonic clock; None if there is none."""
+
+
 class PodStates(dict[str, PodState]):
     """All of our pods, by uid."""
 
-    def pending(self) -> int:
-        """Count the pods that have no node yet and are not finished."""
-        return sum(not (state.pod.bound or state.pod.finished) for state in self.values())
-
-    def running(self) -> int:
-        """Count the pods that have a node and are not finished."""
-        return sum(state.pod.bound and not state.pod.finished for state in self.values())
+    def counts(self) -> PodCounts:
+        """Count the pods. The cost depends on the number of all pods: for a scrape, not for a decision."""
+        pending = running = 0
+        waiting: Counter[Reason] = Counter()
+        oldest: float | None = None
+        for state in self.values():
+            if state.pod.finished:
+                continue
+            if state.pod.bound:
+                running += 1
+                continue
+            pending += 1
+            if state.waits_for is not None:
+                waiting[state.waits_for] += 1
+                oldest = state.first_seen if oldest is None else min(oldest, state.first_seen)
+        return PodCounts(pending, running, waiting, oldest)
 
     def namespaces(self) -> set[str]:
         """Return the namespaces of all pods."""

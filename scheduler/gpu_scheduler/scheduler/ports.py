@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from gpu_scheduler.core.decision import Bind, Decision
     from gpu_scheduler.core.nodes.cordons import NodeCordons
-    from gpu_scheduler.core.pods.pod import ScheduledCondition
+    from gpu_scheduler.core.pods.pod import Pod, ScheduledCondition
+    from gpu_scheduler.core.reasons import Reason
     from gpu_scheduler.core.refs import PodRef
 
 
@@ -130,7 +131,10 @@ class AttemptMetrics(Protocol):
     def attempted(self, result: Result, seconds: float) -> None:
         """Count one attempt: the decision, and the bind if there was one, took `seconds`."""
 
-    def placed(self, seconds: float) -> None:
+    def waits(self, reason: Reason) -> None:
+        """Count an attempt that ended without a placement, for this reason."""
+
+    def placed(self, pod: Pod, bind: Bind, seconds: float) -> None:
         """Count a pod that was bound `seconds` after it was first seen."""
 
 

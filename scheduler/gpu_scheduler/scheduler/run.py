@@ -28,10 +28,13 @@ from gpu_scheduler.scheduler.journal import FileJournal, JournalError
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
+from gpu_scheduler.scheduler.state_metrics import GpuCollector, PodCollector
 from gpu_scheduler.scheduler.timings import Timings
 from gpu_scheduler.scheduler.watches import Watches
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from prometheus_client import CollectorRegistry
 
     from gpu_scheduler.core.ledger.availability import GpuCount
@@ -97,7 +100,7 @@ class SchedulerProcess:
             events=Use.EVENTS not in denied,
             conditions=Use.CONDITIONS not in denied,
         )
-        metrics = SchedulerMetrics(self.registry, settings.scheduler_name)
+        metrics = SchedulerMetrics(self.registry, settings.scheduler_name, lambda: clocks.wall().timestamp())
         self.scheduler = Scheduler(
             policy,
             Ports(
@@ -121,6 +124,7 @@ class SchedulerProcess:
             poll_watches=api.poll_watches,
         )
         self.watches = Watches(api, self.scheduler, settings, clocks.elapsed, self._journal, denied=denied)
+        self._clock = clocks.elapsed
         self._totals = GpuTotals()
         self._cordon_status = ApiCordonStatus(api, self.leadership, clocks.wall)
         self._leads = asyncio.Event()
@@ -144,7 +148,7 @@ class SchedulerProcess:
         health = health_app(
             alive={"scheduling loop": self._loop_problem},
             ready={"caches": self.watches.unlisted, "watches": self.watches.silent},
-            registry=self._observed(),
+            registry=self.observed(),
             dumps={"/debug/ledger": self._dump} if self._settings.debug_endpoints else {},
         )
         listener = Listener(
@@ -176,8 +180,8 @@ class SchedulerProcess:
         """Wait for the election and list again, because the last leader may have bound pods until now. Then decide."""
         await self.leadership.elected.wait()
         await self.watches.relist()
-        states = self.scheduler.pod_states
-        log.info("Deciding", extra={"pending": states.pending(), "running": states.running()})
+        counts = self.scheduler.pod_states.counts()
+        log.info("Deciding", extra={"pending": counts.pending, "running": counts.running})
         self._leads.set()
         await self.scheduler.run()
 
@@ -232,20 +236,18 @@ class SchedulerProcess:
             ],
         }
 
-    def _gpu_count(self) -> GpuCount:
+    def _gpu_counts(self) -> tuple[GpuCount, Mapping[str, GpuCount]]:
         # The loop of a standby does not run: it neither marks expired monitors nor ends cordons. Its metrics are read
         # nevertheless.
         self.scheduler.cache.expire_monitors()
         self.scheduler.cache.end_cordons()
         cluster = self.scheduler.cache.cluster
-        return self._totals.take(cluster.nodes, cluster.ledger)
+        return self._totals.take(cluster.nodes, cluster.ledger), self._totals.by_node
 
-    def _observed(self) -> CollectorRegistry:
+    def observed(self) -> CollectorRegistry:
         """Return the registry, with a gauge for each value that can be read when it is scraped."""
         scheduler, pending = self.scheduler, self.scheduler.queue
         gauges = {
-            names.METRIC_PENDING: ("Our pods that are not bound yet", scheduler.pod_states.pending),
-            names.METRIC_RUNNING: ("Our pods that are bound and not finished", scheduler.pod_states.running),
             names.METRIC_CONFLICTS: (
                 "Pairs of pods that hold one GPU against the rules",
                 lambda: len(scheduler.ledger.conflicts()),
@@ -259,17 +261,18 @@ class SchedulerProcess:
                 lambda: len(scheduler.limits.faults),
             ),
             names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(self.leadership.leading)),
-            names.METRIC_GPUS: ("GPUs of all nodes, as far as they are known", lambda: self._gpu_count().total),
-            names.METRIC_GPUS_AVAILABLE: (
-                "GPUs that the next pod may have: healthy, not held, on a node that takes pods",
-                lambda: self._gpu_count().available,
+            names.METRIC_LEADER_TRANSITIONS: (
+                "How often the Lease has had another holder, as the Lease says",
+                lambda: float(self.leadership.transitions),
             ),
-            names.METRIC_UTILIZATION: (
-                "Mean utilization of the GPUs that monitors read, in percent",
-                lambda: self._gpu_count().mean,
+            names.METRIC_STALE_MONITORS: (
+                "Nodes whose monitor has let its Lease expire, so that their GPUs are given to no pod by strategy",
+                lambda: float(sum(node.stale for node in scheduler.cache.cluster.nodes)),
             ),
         }
         read_gauges(self.registry, gauges)
+        PodCollector(self.registry, scheduler.pod_states.counts, self._clock)
+        GpuCollector(self.registry, self._gpu_counts)
         strategies = {word.value: lambda word=word: float(scheduler.settings.strategy is word) for word in Strategy}
         meaning = "1 for the strategy of pods that name none"
         read_labelled_gauge(self.registry, names.METRIC_STRATEGY, meaning, "strategy", strategies)

@@ -256,6 +256,7 @@ class Scheduler:
             self._status_writer.write(state, wait)
             self.queue.back_off(uid, self._clock(), rest)
             self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
+            self._ports.recorder.waits(wait.reason)
             return False
         self.cache.journal.decided(state.pod.ref, decision)
         match decision:
@@ -263,7 +264,7 @@ class Scheduler:
                 self.queue.remove(uid)
             case Bind():
                 self.ledger.assume(state.pod, decision.placement)
-                state.assumed, state.nominated = decision, None
+                state.assumed, state.nominated, state.waits_for = decision, None, None
                 self.queue.assumed(uid)
                 self._binding_cycle.start(state, decision, began)
                 return True
@@ -286,6 +287,7 @@ class Scheduler:
             state.nominated = reserve
             self._on_events(self.ledger.nominate(decision.pod.uid, reserve))
         self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
+        self._ports.recorder.waits(decision.reason)
 
     def _run_audit(self, now: float) -> None:
         """Check for expired monitor Leases, ended cordons, conflicts and wrong ledger entries.

@@ -36,6 +36,7 @@ class StatusWriter:
 
     def write(self, state: PodState, decision: Wait | Refuse) -> None:
         """Write the decision, unless the pod's condition has its topic: other numbers are not worth a write."""
+        state.waits_for = decision.reason
         notice = notice_of(decision, state.pod.scheduled_condition)
         if _is_reported(state, decision, notice.condition):
             return

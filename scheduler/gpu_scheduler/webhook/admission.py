@@ -8,6 +8,7 @@ pod templates whose pods could never be placed; it refuses and changes nothing.
 from __future__ import annotations
 
 import logging
+import time
 from base64 import b64encode
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -121,6 +122,7 @@ class Webhook:
 
     def _handler(self, path: _Path) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
+            began = time.monotonic()
             outcome, response = MALFORMED, web.Response()
             try:
                 async with self._bodies.body(request, request[CONNECTION]) as body:
@@ -129,7 +131,7 @@ class Webhook:
                 response = web.Response(status=error.status, text=f"cannot read AdmissionReview: {error}")
             except (*UNREADABLE, web.RequestPayloadError) as error:
                 response = web.Response(status=BAD_REQUEST, text=f"cannot read AdmissionReview: {error}")
-            self._metrics.reviewed(request.path, outcome)
+            self._metrics.reviewed(request.path, outcome, time.monotonic() - began)
             if self.draining:
                 # The API server then opens its next connection to a replica that is not stopping.
                 response.force_close()

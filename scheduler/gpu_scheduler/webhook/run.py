@@ -16,6 +16,10 @@ from gpu_scheduler.webhook.certificates import CertificateError, ServingCertific
 from gpu_scheduler.webhook.metrics import WebhookMetrics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prometheus_client import CollectorRegistry
+
     from gpu_scheduler.settings import WebhookSettings
 
 # Seconds for requests that are still open after the drain. aiohttp waits for them twice. With the default drain period
@@ -25,20 +29,27 @@ LAST_REQUESTS = 0.9
 log = logging.getLogger(__name__)
 
 
+def observed(commit: str, seconds_left: Callable[[], float]) -> tuple[CollectorRegistry, WebhookMetrics]:
+    """Return the registry of a webhook whose certificate is valid for `seconds_left`, and the counters in it."""
+    registry = new_registry(own_version(), commit)
+    metrics = WebhookMetrics(registry)
+    expiry = ("Seconds until the serving certificate expires", seconds_left)
+    read_gauges(registry, {names.METRIC_CERTIFICATE_EXPIRY: expiry})
+    return registry, metrics
+
+
 async def run_webhook(settings: WebhookSettings) -> None:
     """Serve until SIGTERM or SIGINT, then for `drain_period` more, while the endpoint is removed from the Service.
 
     UsageError if the certificate or a port cannot be used.
     """
     stop = stop_on_signals()
-    registry = new_registry(own_version(), settings.gpu_scheduler_commit)
-    webhook = Webhook(settings.scheduler_name, WebhookMetrics(registry))
     try:
         certificate = ServingCertificate(settings.certificate_dir, client_ca=settings.client_ca)
     except CertificateError as error:
         raise UsageError(str(error)) from error
-    expiry = ("Seconds until the serving certificate expires", certificate.seconds_left)
-    read_gauges(registry, {names.METRIC_CERTIFICATE_EXPIRY: expiry})
+    registry, metrics = observed(settings.gpu_scheduler_commit, certificate.seconds_left)
+    webhook = Webhook(settings.scheduler_name, metrics)
     health = health_app(
         alive={},
         ready={

@@ -217,7 +217,7 @@ def test_a_port_of_the_host_fits_once_on_a_node() -> None:
 
 GPUS = ("GPU-00000000-0000-0000-0000-000000000000", "GPU-11111111-1111-1111-1111-111111111111")
 MIGS = ("MIG-00000000-0000-0000-0000-00000000000a", "MIG-00000000-0000-0000-0000-00000000000b")
-SLICES = Inventory((Device(0, GPUS[0], MIGS), Device(1, GPUS[1])))
+PARTED = Inventory((Device(0, GPUS[0], MIGS), Device(1, GPUS[1])))
 
 
 @pytest.mark.promise("together-1")
@@ -234,7 +234,7 @@ SLICES = Inventory((Device(0, GPUS[0], MIGS), Device(1, GPUS[1])))
 )
 def test_lines_that_exclude_each_other_never_start(text: str, sharing: Sharing, starts: bool) -> None:  # noqa: FBT001
     """Node2 has no inventory, so that its GPU 0 may be GPU-1."""
-    known = nodes(node("node1", inventory=SLICES), node("node2"))
+    known = nodes(node("node1", inventory=PARTED), node("node2"))
     held = Ledger(Policy(sharing=sharing))
     for each in known:
         held.apply_node(each)

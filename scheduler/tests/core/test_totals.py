@@ -6,10 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.ledger import availability
-from gpu_scheduler.core.ledger.availability import GpuCount, GpuTotals, node_devices
+from gpu_scheduler.core.ledger.availability import GpuCount, GpuTotals, NodeDevices, node_devices
 from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
+from gpu_scheduler.core.pods.pod import ResourceRequest
 from gpu_scheduler.core.policy import Policy
 from tests.core.build import node, running
 
@@ -18,6 +20,7 @@ MONITORED = Inventory(tuple(Device(index, model="A100", memory=40960) for index 
 BUSY = {0: DeviceReading(utilization=60), 2: DeviceReading(utilization=20)}
 READ = {"inventory": MONITORED, "readings": BUSY}
 PLUGIN: dict[str, Any] = {"advertised": 2, "allocatable": {GPU: 2}}
+TWO = ResourceRequest({GPU: 2})
 HOLDER = running("a-0", "node1", "0=node1:1")
 
 
@@ -30,6 +33,11 @@ def cluster_of(*known: Node) -> tuple[Nodes, Ledger]:
     return nodes, ledger
 
 
+def held_of(found: NodeDevices) -> int:
+    """Return how many devices of the node's inventory are held."""
+    return sum(bool(state.holders) for state in found.devices if state.device is not None) + found.unnamed
+
+
 CASES = {
     "no node": ((), GpuCount()),
     "a node without devices": ((node("node1"),), GpuCount()),
@@ -37,7 +45,7 @@ CASES = {
     "devices with readings": ((node("node1", inventory=MONITORED, readings=BUSY),), GpuCount(4, 4, 4, 80)),
     "an unhealthy device": (
         (node("node1", inventory=MONITORED, readings={3: DeviceReading(health=Health.UNHEALTHY)}),),
-        GpuCount(4, 3, 4, 0),
+        GpuCount(4, 3, 4, 0, unhealthy=1),
     ),
     "a stale monitor": ((node("node1", inventory=MONITORED, readings=BUSY, stale=True),), GpuCount(4, 0, 4, 80)),
     "a cordoned node": ((node("node1", inventory=counted(4), unschedulable=True),), GpuCount(4, 0)),
@@ -71,6 +79,29 @@ def test_a_held_device_is_not_available() -> None:
     seen.append(totals_.take(nodes, ledger).available)
 
     assert seen == [4, 3, 4]
+
+
+def test_each_device_of_a_node_counts_in_one_state() -> None:
+    """Held comes before cordoned, cordoned before unhealthy. What a closed node has left is unavailable."""
+    sick = {index: DeviceReading(health=Health.UNHEALTHY) for index in (1, 2, 3)}
+    cordons = (Cordon("1"), Cordon("2"))
+    open_node = node("node1", inventory=counted(5), readings=sick, cordons=cordons)
+    closed = node("node2", inventory=counted(3), unschedulable=True)
+    plugin = node("node3", inventory=counted(4), advertised=4, allocatable={GPU: 4})
+    nodes, ledger = cluster_of(open_node, closed, plugin)
+    ledger.apply(HOLDER)
+    ledger.apply(running("b-0", "node2", "0=node2:0"))
+    ledger.apply(running("c-0", "node3", "0=node3:0,1", gpu_limits=(("main", 2),), resource_request=TWO))
+    totals_ = GpuTotals()
+    totals_.take(nodes, ledger)
+
+    names = ("held", "cordoned", "unhealthy", "unavailable", "free")
+    assert {name: tuple(count.by_state.values()) for name, count in totals_.by_node.items()} == {
+        "node1": (1, 1, 1, 0, 2),
+        "node2": (1, 0, 0, 2, 0),
+        "node3": (2, 0, 0, 0, 2),
+    }
+    assert tuple(totals_.by_node["node1"].by_state) == names
 
 
 def test_only_what_changed_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +155,14 @@ def test_the_sums_are_those_of_a_count_from_scratch(chance: random.Random) -> No
     assert taken.total == sum(each.total or 0 for each in known)
     assert taken.available == sum(each.available for each in known)
     assert (taken.mean > 0) == any(each.utilization for each in known)
+    assert taken.held == sum(map(held_of, known))
+    by_node = totals_.by_node
+    assert {name for name, count in by_node.items() if count.total} == {each.node.name for each in known if each.total}
+    for found in known:
+        if found.node.name in by_node:
+            states = by_node[found.node.name].by_state
+            assert (states["held"], states["free"]) == (held_of(found), found.available)
+            assert sum(states.values()) >= (found.total or 0)
     fresh = Ledger(Policy())
     for each in nodes:
         fresh.apply_node(each)

@@ -213,6 +213,12 @@ async def test_the_metrics_show_the_replicas_state() -> None:
             'gpu_scheduler_strategy{strategy="least_utilized"} 1.0',
             'gpu_scheduler_strategy{strategy="best_fit"} 0.0',
             "gpu_scheduler_ledger_repairs_total 0.0",
+            "gpu_scheduler_leader_transitions 1.0",
+            "gpu_scheduler_longest_wait_seconds 0.0",
+            "gpu_scheduler_stale_monitors 0.0",
+            'gpu_scheduler_pending_pods{reason="GpuHeld"} 0.0',
+            'gpu_scheduler_attempts_total{reason="GpuHeld"} 0.0',
+            'gpu_scheduler_binds_total{strategy="map"} 0.0',
         ):
             assert line in text.splitlines()
         assert 'gpu_scheduler_watch_silence_seconds{resource="claims"}' in text

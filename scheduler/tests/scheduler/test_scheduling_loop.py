@@ -17,6 +17,7 @@ from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest, ScheduledCondition
 from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.scheduler import scheduling_loop
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, Notice, NotSent, Ports, Result, Unknown
@@ -108,7 +109,30 @@ async def test_a_pod_is_bound_and_recorded_once() -> None:
         ((name, notice),) = loop.event_recorder.recorded
         assert (name, notice.reason, notice.condition) == ("a-0", "Scheduled", None)
         assert loop.recorder.attempts == [Result.SCHEDULED]
-        assert (loop.scheduler.pod_states.pending(), loop.scheduler.pod_states.running()) == (0, 1)
+        counts = loop.scheduler.pod_states.counts()
+        assert (counts.pending, counts.running, counts.waiting.total(), counts.oldest) == (0, 1, 0, None)
+
+
+@pytest.mark.promise("text-15")
+async def test_waiting_pods_are_counted_by_their_reason() -> None:
+    """From the decision until the next placement. Pods that are gone count no more."""
+    async with looping() as loop:
+        holder, late = bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU)
+        lost = pod("c-0", "0=node9:0\n")
+        loop.see(holder, late, lost)
+        await loop.settle()
+        counts = loop.scheduler.pod_states.counts()
+        assert (counts.pending, counts.running, counts.oldest) == (2, 1, 1000.0)
+        assert counts.waiting == {Reason.GPU_HELD: 1, Reason.NODE_NOT_FOUND: 1}
+        assert sorted(loop.recorder.reasons) == [Reason.GPU_HELD, Reason.NODE_NOT_FOUND]
+
+        loop.binder.hold = asyncio.Event()
+        loop.scheduler.pods.forgotten(holder)
+        loop.scheduler.pods.forgotten(lost)
+        await loop.settle()
+        counts = loop.scheduler.pod_states.counts()
+        assert (counts.pending, counts.running, counts.waiting.total(), counts.oldest) == (1, 0, 0, None)
+        loop.binder.hold.set()
 
 
 @pytest.mark.promise("hold-1")

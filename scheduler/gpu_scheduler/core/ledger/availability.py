@@ -129,11 +129,30 @@ class GpuCount:
     """How many devices a monitor reads."""
     utilization: int = 0
     """The sum of their utilization, in percent."""
+    held: int = 0
+    """How many of them pods hold, or are kept for pods that start together. No inventory has a device that is held by
+    a wrong name, so it does not count."""
+    cordoned: int = 0
+    """Of the others, how many are out of service."""
+    unhealthy: int = 0
+    """Of the others, how many are reported unhealthy."""
 
     @property
     def mean(self) -> float:
         """Return the mean utilization of the devices that a monitor reads, in percent; 0 if there are none."""
         return self.utilization / self.read if self.read else 0.0
+
+    @property
+    def by_state(self) -> dict[str, int]:
+        """Return how many devices are in each state. Each device counts once, by the first state that applies."""
+        closed = max(0, self.total - self.held - self.cordoned - self.unhealthy - self.available)
+        return {
+            "held": self.held,
+            "cordoned": self.cordoned,
+            "unhealthy": self.unhealthy,
+            "unavailable": closed,
+            "free": self.available,
+        }
 
 
 _NONE: Final = GpuCount()
@@ -161,6 +180,11 @@ class GpuTotals:
         self._ledger, self._number = ledger, ledger.generations.now
         return self._sum
 
+    @property
+    def by_node(self) -> Mapping[str, GpuCount]:
+        """Return the numbers of each node that has GPUs, as of the last `take`."""
+        return self._counts
+
     def _count(self, name: str, node: object, ledger: Ledger) -> None:
         before = self._counts.pop(name, _NONE)
         count = _count_of(node, ledger) if isinstance(node, Node) and node.name == name else _NONE
@@ -171,6 +195,9 @@ class GpuTotals:
             self._sum.available - before.available + count.available,
             self._sum.read - before.read + count.read,
             self._sum.utilization - before.utilization + count.utilization,
+            self._sum.held - before.held + count.held,
+            self._sum.cordoned - before.cordoned + count.cordoned,
+            self._sum.unhealthy - before.unhealthy + count.unhealthy,
         )
 
 
@@ -179,25 +206,36 @@ def _count_of(node: Node, ledger: Ledger) -> GpuCount:
     devices = () if node.inventory is None else node.inventory.devices
     readings = [node.readings.get(device.index, UNREAD) for device in devices]
     monitored = any(device.memory is not None for device in devices)
+    held = ledger.devices.held(node.name)
+    unnamed = 0 if node.advertised is None else ledger.used_resources.used(node.name, names.GPU_RESOURCE)
+    named = cordoned = unhealthy = free = 0
+    for device, reading in zip(devices, readings, strict=True):
+        if str(device.index) in held:
+            named += 1
+        elif cordon_of(node.cordons, str(device.index), node.inventory) is not None:
+            cordoned += 1
+        elif reading.health is Health.UNHEALTHY:
+            unhealthy += 1
+        else:
+            free += 1
     return GpuCount(
         total=len(devices),
-        available=_available(node, ledger) if node.ready and not node.unschedulable and not node.stale else 0,
+        available=_available(node, free, unnamed),
         read=len(devices) if monitored else 0,
         utilization=sum(reading.utilization for reading in readings) if monitored else 0,
+        held=named + unnamed,
+        cordoned=cordoned,
+        unhealthy=unhealthy,
     )
 
 
-def _available(node: Node, ledger: Ledger) -> int:
-    held = ledger.devices.held(node.name)
-    free = sum(
-        str(device.index) not in held
-        and node.readings.get(device.index, UNREAD).health is not Health.UNHEALTHY
-        and cordon_of(node.cordons, str(device.index), node.inventory) is None
-        for device in (() if node.inventory is None else node.inventory.devices)
-    )
+def _available(node: Node, free: int, unnamed: int) -> int:
+    """Return how many devices the next pod may have. `unnamed` are those that the device plugin has handed out."""
+    if not node.ready or node.unschedulable or node.stale:
+        return 0
     if node.advertised is None:
         return free
     if node.cordons:
+        # The plugin may choose a cordoned device, so it is asked for none.
         return 0
-    unnamed = ledger.used_resources.used(node.name, names.GPU_RESOURCE)
     return max(0, min(free, node.allocatable.get(names.GPU_RESOURCE, 0)) - unnamed)
