@@ -66,8 +66,8 @@ def test_no_pod_is_bound_before_all_lines_can_be_had(
     kept = f"StatefulSet {namespace.name}/train (line 2, to start together)"
     namespace.wait_message("late-0", f"GpuHeld: GPU 0 of node2 is held by {kept}; wait until that workload has ended")
     (node,) = [each for each in operator.items("nodes") if each["name"] == "node2"]
-    (card,) = node["cards"]
-    assert [(holder["name"], holder["line"]) for holder in card["holders"]] == [("train", 2)]
+    (found,) = node["cards"]
+    assert [(holder["name"], holder["line"]) for holder in found["holders"]] == [("train", 2)]
 
     for index in (1, 2):
         namespace.make(member(index))

@@ -93,14 +93,11 @@ class LineFit:
             return _no_fit(found, slot, node)
         return placement if selection is None else _no_fit(selection.unschedulable, slot, node, selection)
 
-    def of_another_pod(self, slot: Slot) -> Unschedulable | None:
-        """Return the highest ranked that keeps another pod of the workload from the line.
+    def of_another_pod(self, slot: Slot, node: Node) -> Unschedulable | None:
+        """Return the highest ranked that keeps another pod of the workload from the line, which is on this node.
 
         What is known of that pod is this one, except for its environment and its volumes.
         """
-        node = self._cluster.nodes.resolve(slot.node)
-        if isinstance(node, Unschedulable):
-            return node
         placement = placement_on(self._pod, node, slot.devices, slot.index)
         found = highest_ranked((*self._devices(placement, slot, node), *self._node(node).failing))
         return None if found is None else replace(found, cured_by=_no_fit(found, slot, node).cured_by)

@@ -65,7 +65,7 @@ def other_lines(pod: Pod, line: LineRequest, cluster: Cluster) -> Iterator[Unsch
     fits = {name: LineFit(_times(pod, count), line.workload, cluster, by_field=True) for name, count in number.items()}
     for slot, node in found:
         alone = number[node.name] == 1
-        missing = fits[node.name].of_another_pod(slot) or (None if alone else _port_twice(pod))
+        missing = fits[node.name].of_another_pod(slot, node) or (None if alone else _port_twice(pod))
         if missing is not None and slot.index != line.index:
             counted = not alone and missing.reason in _COUNTED
             beside = f", one of {number[node.name]} lines of {node.name}" if counted else ""

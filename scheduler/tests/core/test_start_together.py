@@ -285,7 +285,7 @@ def test_a_line_that_a_pod_has_already_counts_as_had() -> None:
 @pytest.mark.promise("together-2")
 def test_a_node_that_comes_later_has_its_lines_kept() -> None:
     """By its alias too, and a rebuilt ledger has the same."""
-    text = "0=node1:0\n1=big:0\n"
+    text = "0=node1:0\n1=big:0\n2=node1:1\n"
     both = nodes(node("node1", inventory=FOUR), node("node9", inventory=FOUR, alias="big"))
     first = bind(member(0, text), ledger_of(known=both), both)
     held = ledger_of(first, known=nodes(node("node1", inventory=FOUR)))
@@ -296,6 +296,8 @@ def test_a_node_that_comes_later_has_its_lines_kept() -> None:
         "StatefulSet default/train (line 1, to start together)"
     ]
     assert held.differences(ledger_of(first, known=both)) == 0
+    held.apply_node(node("node1", inventory=FOUR, alias="another"))
+    assert held.devices.holders_of("node1", 1), "the line has its name"
     held.apply_node(node("node8", inventory=FOUR, alias="big"))
     assert not held.devices.holders_of("node9", 0), "two nodes have the alias"
     held.forget_node("node8")
