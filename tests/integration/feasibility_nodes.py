@@ -460,9 +460,11 @@ def _claiming(*, complete: bool) -> Callable[[Namespace], None]:
     def prepare(namespace: Namespace) -> None:
         namespace.node("node1")
         namespace.storage("Immediate")
-        namespace.kube.create(namespace.claims, objects.claim("data", namespace.name, f"{namespace.name}-data"))
+        claim = objects.claim("data", namespace.name, f"{namespace.name}-data")
         if complete:
-            namespace.kube.patch(f"{namespace.claims}/data", BOUND)
+            claim["metadata"] |= BOUND["metadata"]
+        # In one write: the watch of claims may deliver a moment later than that of pods.
+        namespace.kube.create(namespace.claims, claim)
 
     return prepare
 
