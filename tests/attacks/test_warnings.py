@@ -84,8 +84,11 @@ def test_objects_of_others_never_reach_it(cluster: InstalledCluster, tenant: Ten
         assert tenant.call("POST", path, controller(kind, "foreign", "nonsense", None))[0] == 201
     assert tenant.call("POST", f"{tenant.pods}?dryRun=All", objects.pod("train-0", "0=node1:0\n"))[0] == 201
     after = _reviews(cluster)
-    tenant.call("POST", f"{collection(tenant.namespace.name, 'Job')}?dryRun=All", controller("Job", "ours"))
+    status, answer = tenant.call(
+        "POST", f"{collection(tenant.namespace.name, 'Job')}?dryRun=All", controller("Job", "ours")
+    )
 
+    assert status == 201, answer
     assert {path: after[path] - before.get(path, 0) for path in ("/mutate", "/validate")} == {
         "/mutate": 1,
         "/validate": 1,
