@@ -132,7 +132,6 @@ class LeaderElector:
         lease, self._held = self._held, None
         if lease is None:
             lease = await self._leases.read()
-            self.transitions = 0 if lease is None else lease.spec.lease_transitions or 0
         if lease is None or lease.spec.holder_identity != self.identity:
             return
         # As Kubernetes' own electors do: one second and no holder, so that any replica may take over at once.
