@@ -425,3 +425,15 @@ def test_listings_show_what_is_kept() -> None:
         ("node1", "3", True),
         ("node2", "0", False),
     ]
+
+
+@pytest.mark.promise("together-2")
+def test_the_end_of_one_workload_leaves_the_lines_of_another() -> None:
+    """Both name the same nodes."""
+    held = ledger_of()
+    first = bind(member(0, "0=node1:0\n1=node2:0\n"), held)
+    bind(rival(0, "0=node1:1\n1=node2:1\n"), held)
+    ended(first, held)
+
+    assert isinstance(decided(other("0=node2:0\n"), held, CLUSTER), Bind)
+    assert "StatefulSet default/rival (line 1" in message(decided(other("0=node2:1\n"), held, CLUSTER))

@@ -12,7 +12,7 @@ from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent
 from gpu_scheduler.core.ledger.devices import Devices
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.generations import NodeGenerations
-from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot
 from gpu_scheduler.core.refs import PodRef, WorkloadKey
 
@@ -33,7 +33,7 @@ class _Workload:
 class KeptLines:
     """The kept lines of all workloads that start together."""
 
-    __slots__ = ("_aliases", "_by_name", "_devices", "_generations", "_nodes", "_of", "_workloads")
+    __slots__ = ("_by_name", "_devices", "_generations", "_nodes", "_of", "_workloads")
 
     def __init__(self, devices: Devices, generations: NodeGenerations) -> None:
         """Start empty. What is kept is recorded in `devices`, and its nodes are marked in `generations`."""
@@ -42,10 +42,8 @@ class KeptLines:
         self._of: dict[str, WorkloadKey] = {}
         """The workload of each recorded pod, by uid."""
         self._workloads: dict[WorkloadKey, _Workload] = {}
-        self._nodes: dict[str, str | None] = {}
-        """The alias of each node, by real name."""
-        self._aliases: dict[str, set[str]] = {}
-        """The real names of nodes by alias."""
+        self._nodes = Nodes()
+        """The nodes by their names alone: what else changes of a node does not move a line."""
         self._by_name: dict[str, dict[WorkloadKey, None]] = {}
         """By a name of a node: the workloads whose maps have that name."""
 
@@ -90,13 +88,18 @@ class KeptLines:
 
     def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
         """Store the node's names. Return the cluster events of lines that are not kept there any more."""
-        if node.name in self._nodes and self._nodes[node.name] == node.alias:
+        before = self._named(node.name)
+        if before is not None and before.alias == node.alias:
             return NO_EVENTS
-        return self._rename(node.name, (node.alias,))
+        named = Node(node.name, alias=node.alias)
+        self._nodes.apply(named)
+        return self._move(before, named)
 
     def forget_node(self, name: str) -> frozenset[ClusterEvent]:
         """Remove the node. Return the cluster events of the lines that were kept there."""
-        return self._rename(name, ()) if name in self._nodes else NO_EVENTS
+        before = self._named(name)
+        self._nodes.forget(name)
+        return self._move(before)
 
     def __iter__(self) -> Iterator[Hold]:
         """Iterate over all kept lines."""
@@ -109,30 +112,25 @@ class KeptLines:
             for index, kept in found.kept.items():
                 yield ("kept", workload, index), (kept.node, kept.devices)
 
-    def _rename(self, name: str, aliases: tuple[str | None, ...]) -> frozenset[ClusterEvent]:
-        """Let the node have this alias, or None; without any, it does not exist."""
-        before = self._nodes.pop(name, None)
-        if before is not None:
-            self._aliases[before].discard(name)
-            if not self._aliases[before]:
-                del self._aliases[before]
-        for alias in aliases:
-            self._nodes[name] = alias
-            if alias is not None:
-                self._aliases.setdefault(alias, set()).add(name)
+    def _named(self, name: str) -> Node | None:
+        """Return the node with this real name."""
+        node = self._nodes.resolve(name)
+        return node if isinstance(node, Node) and node.name == name else None
+
+    def _move(self, *views: Node | None) -> frozenset[ClusterEvent]:
+        """Keep the lines where their names for a node lead now. `views` are the node before and after."""
+        called = {name for view in filter(None, views) for name in (view.name, view.alias) if name is not None}
         freed = NO_EVENTS
-        for called in filter(None, {name, before, *aliases}):
-            for workload in self._by_name.get(called, ()):
+        for name in called:
+            for workload in self._by_name.get(name, ()):
                 found = self._workloads[workload]
-                freed |= self._update_all(workload, found, [slot for slot in found.map.slots if slot.node == called])
+                freed |= self._update_all(workload, found, [slot for slot in found.map.slots if slot.node == name])
         return freed
 
     def _resolve(self, name: str) -> str | None:
         """Return the real name of the node that a map calls `name`; None unless there is exactly one."""
-        if name in self._nodes:
-            return name
-        aliased = self._aliases.get(name, set())
-        return next(iter(aliased)) if len(aliased) == 1 else None
+        node = self._nodes.resolve(name)
+        return node.name if isinstance(node, Node) else None
 
     def _update_all(self, workload: WorkloadKey, found: _Workload, slots: Iterable[Slot]) -> frozenset[ClusterEvent]:
         return NO_EVENTS.union(*(self._update(workload, found, slot) for slot in slots))
