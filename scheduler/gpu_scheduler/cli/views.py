@@ -143,7 +143,7 @@ def device_view(
                 "name": each.ref.name,
                 "memoryMiB": each.memory or None,
                 "since": each.assigned_at or None,
-                "line": each.index if each.kept else None,
+                "line": each.kept_line,
             }
             for each in state.holders
         ],
@@ -345,10 +345,7 @@ def grid_view(states: NodeDevices) -> View:
             {
                 "device": state.name,
                 "state": _state_of(states, state),
-                "holders": [
-                    holder_name(each.ref.namespace, each.ref.name, each.index if each.kept else None)
-                    for each in state.holders
-                ],
+                "holders": [holder_name(each.ref.namespace, each.ref.name, each.kept_line) for each in state.holders],
             }
             for state in states.devices
         ],

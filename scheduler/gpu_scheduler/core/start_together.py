@@ -1,4 +1,4 @@
-"""Whether all lines of a map can be had at once, for pods that start together (docs/map.md).
+"""Whether all lines of a map can be had at once, for pods that start together (docs/together.md).
 
 LAW: nothing is held before the first pod is bound, so that two workloads which wait for each other's GPUs cannot block
 one another. One decision looks at all lines; from then on the ledger keeps them (core/ledger/kept_lines.py).
@@ -64,9 +64,12 @@ def other_lines(pod: Pod, line: LineRequest, cluster: Cluster) -> Iterator[Unsch
     number = Counter(node.name for _, node in found)
     fits = {name: LineFit(_times(pod, count), line.workload, cluster, by_field=True) for name, count in number.items()}
     for slot, node in found:
+        if slot.index == line.index:
+            # Its own line is checked already, with its environment and its volumes.
+            continue
         alone = number[node.name] == 1
         missing = fits[node.name].of_another_pod(slot, node) or (None if alone else _port_twice(pod))
-        if missing is not None and slot.index != line.index:
+        if missing is not None:
             counted = not alone and missing.reason in _COUNTED
             beside = f", one of {number[node.name]} lines of {node.name}" if counted else ""
             yield _because_of(f"index {slot.index}{beside}", missing)

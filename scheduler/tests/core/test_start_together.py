@@ -232,7 +232,7 @@ PARTED = Inventory((Device(0, GPUS[0], MIGS), Device(1, GPUS[1])))
         (f"0=node2:0\n1=node2:{GPUS[1]}\n", Sharing.SAME_WORKLOAD, False),
     ],
 )
-def test_lines_that_exclude_each_other_never_start(text: str, sharing: Sharing, starts: bool) -> None:  # noqa: FBT001
+def test_lines_that_exclude_each_other_never_start(text: str, sharing: Sharing, *, starts: bool) -> None:
     """Node2 has no inventory, so that its GPU 0 may be GPU-1."""
     known = nodes(node("node1", inventory=PARTED), node("node2"))
     held = Ledger(Policy(sharing=sharing))

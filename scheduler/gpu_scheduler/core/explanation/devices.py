@@ -105,7 +105,7 @@ def _holders(holders: Iterable[Hold], ends: Ends) -> tuple[Holder, ...]:
             each.assigned_at,
             ends.get(each.ref.uid, ""),
             each.deleting_since or "",
-            each.index if each.kept else None,
+            each.kept_line,
         )
         for each in sorted(holders, key=lambda each: (each.ref.namespace, each.ref.name))
     )

@@ -45,6 +45,11 @@ class Hold:
     """When it was bound (RFC 3339, UTC, microseconds). Empty while assumed: an assumed hold counts as the newest."""
 
     @property
+    def kept_line(self) -> int | None:
+        """Return the index of the line that is kept; None if the holder is a pod."""
+        return self.index if self.kept else None
+
+    @property
     def holder(self) -> str:
         """Return who holds, as text for people: the pod, or the workload for which the line is kept."""
         if not self.kept:
