@@ -26,7 +26,7 @@ from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.resource import EventHandlerFuncs, Resource
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
-from gpu_scheduler.process.metrics import new_registry, read_gauges, read_labelled_gauge
+from gpu_scheduler.process.metrics import leader_gauges, new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.process.reflectors import Reflectors, by_name, by_path, by_uid
 
 if TYPE_CHECKING:
@@ -146,11 +146,7 @@ class ControllerProcess:
     def observed(self) -> CollectorRegistry:
         """Add the gauges that are read at each scrape, and return the registry."""
         gauges = {
-            names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(self.leadership.leading)),
-            names.METRIC_LEADER_TRANSITIONS: (
-                "How often the Lease has had another holder, as the Lease says",
-                lambda: float(self.leadership.transitions),
-            ),
+            **leader_gauges(self.leadership),
             names.METRIC_QUEUE: ("Workloads and nodes that wait to be reconciled", lambda: float(self.loop.waiting)),
         }
         read_gauges(self.registry, gauges)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge, Info, disable_created_metrics
 from prometheus_client.process_collector import ProcessCollector
@@ -21,6 +21,27 @@ def new_registry(version: str, commit: str) -> CollectorRegistry:
     build = Info(names.METRIC_BUILD_INFO.removesuffix("_info"), "What this process was built from", registry=registry)
     build.info({"version": version, "commit": commit})
     return registry
+
+
+class Leadership(Protocol):
+    """What the gauges of a replica that competes for a Lease are read from."""
+
+    transitions: int
+
+    @property
+    def leading(self) -> bool:
+        """Whether this replica leads."""
+
+
+def leader_gauges(leadership: Leadership) -> dict[str, tuple[str, Callable[[], float]]]:
+    """Return the gauges of a replica that competes for a Lease, for `read_gauges`."""
+    return {
+        names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(leadership.leading)),
+        names.METRIC_LEADER_TRANSITIONS: (
+            "How often the Lease has had another holder, as the Lease says",
+            lambda: float(leadership.transitions),
+        ),
+    }
 
 
 def read_gauges(registry: CollectorRegistry, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:

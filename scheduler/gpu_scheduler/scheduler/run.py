@@ -20,7 +20,7 @@ from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings, NoLeaderElection
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
-from gpu_scheduler.process.metrics import new_registry, read_gauges, read_labelled_gauge
+from gpu_scheduler.process.metrics import leader_gauges, new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.scheduler.access import Use, find_denied
 from gpu_scheduler.scheduler.binder import ApiBinder, ApiCordonStatus, ApiVolumeBinder
 from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
@@ -260,11 +260,7 @@ class SchedulerProcess:
                 f"Lines of ConfigMap {names.LIMITS} that cannot be read",
                 lambda: len(scheduler.limits.faults),
             ),
-            names.METRIC_LEADER: ("1 on the replica that decides", lambda: float(self.leadership.leading)),
-            names.METRIC_LEADER_TRANSITIONS: (
-                "How often the Lease has had another holder, as the Lease says",
-                lambda: float(self.leadership.transitions),
-            ),
+            **leader_gauges(self.leadership),
             names.METRIC_STALE_MONITORS: (
                 "Nodes whose monitor has let its Lease expire, so that their GPUs are given to no pod by strategy",
                 lambda: float(sum(node.stale for node in scheduler.cache.cluster.nodes)),
