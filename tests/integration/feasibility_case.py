@@ -46,8 +46,8 @@ class Case:
 
     `message` is the whole message. `{ns}` in it is the test's namespace, `{since}` the time at which a pod of it was
     deleted. `parts` are its remedies and the commands that show more, in their order. `also` are remedies that it does
-    not name. `later` is in each message that may follow while a remedy takes effect. `beyond` says that the pod asks
-    for more than there is in all.
+    not name. `transient` is in each message that may come while the set-up or a remedy takes effect. `beyond` says that
+    the pod asks for more than there is in all.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Case:
     parts: tuple[Remedy | Inspection, ...]
     given: str = "0"
     also: tuple[Remedy, ...] = ()
-    later: tuple[str, ...] = ("terminating since",)
+    transient: tuple[str, ...] = ("terminating since",)
     condition: str = "Unschedulable"
     beyond: bool = False
 
@@ -142,10 +142,10 @@ def check(case: Case, remedy: Remedy, namespace: Namespace, scheduler: Command, 
     notes = _notes(namespace, case.who)
     assert notes.count(message) == 1
     earlier, later = notes[: notes.index(message)], notes[notes.index(message) + 1 :]
-    # The watch of nodes or claims may deliver a moment later than that of pods.
-    assert [text for text in earlier if ": cannot find " not in text] == []
+    # The watch of nodes or claims may deliver a moment later than that of pods: a node is missing, or seems Ready yet.
+    assert _unexpected(earlier, ": cannot find ", *case.transient) == []
     # A deleted holder is terminating before it is gone, and a claim exists before it is bound.
-    assert [text for text in later if not any(allowed in text for allowed in case.later)] == []
+    assert _unexpected(later, *case.transient) == []
 
 
 def carry_out(remedy: Remedy, namespace: Namespace, operator: Installed) -> None:
@@ -171,6 +171,10 @@ def _let_run(case: Case, remedy: Remedy, namespace: Namespace, operator: Install
 def _notes(namespace: Namespace, who: str) -> list[str]:
     """Return the notes of the pod's FailedScheduling events, oldest first."""
     return [str(event["note"]) for event in namespace.events(who) if event["reason"] == "FailedScheduling"]
+
+
+def _unexpected(notes: list[str], *transient: str) -> list[str]:
+    return [note for note in notes if not any(text in note for text in transient)]
 
 
 def asker(text: str | None = LINE, env: list[Object] | None = None, **more: object) -> Object:

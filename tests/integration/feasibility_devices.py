@@ -304,7 +304,7 @@ SEVERAL: Final = (
             ),
         ),
         "0,1,2,3,4",
-        later=("GpuHeld: ",),
+        transient=("GpuHeld: ",),
     ),
 )
 

@@ -194,7 +194,7 @@ IDENTITY: Final = (
             Remedy("correct nodeSelector", Steps(gone(), anew(asker()))),
             another_node(),
         ),
-        later=("GpuHeld: ", "terminating since"),
+        transient=("GpuHeld: ", "terminating since"),
     ),
     Case(
         "a pod with required node affinity waits for the label",
@@ -492,7 +492,7 @@ STORAGE: Final = (
         stored("Immediate", claim=False),
         STORED,
         (Remedy("create it", _claim_and_volume),),
-        later=("is not bound",),
+        transient=("is not bound",),
     ),
     Case(
         "a pod waits for a claim that is not bound",
@@ -515,7 +515,7 @@ STORAGE: Final = (
         _deleted,
         STORED,
         (Remedy("create it anew when it is gone", CLAIM_ANEW),),
-        later=LATER,
+        transient=LATER,
     ),
     Case(
         "a pod is not bound to a node that cannot use its volume",
@@ -552,7 +552,7 @@ STORAGE: Final = (
             Remedy("create the claim anew with another", CLAIM_ANEW),
             Inspection("see kubectl describe pvc -n {ns} data"),
         ),
-        later=LATER,
+        transient=LATER,
     ),
     Case(
         "a pod waits for a volume that its claim had",
@@ -567,7 +567,7 @@ STORAGE: Final = (
             Remedy("restore the volume", lambda namespace: namespace.provision("data")),
             Remedy("create the claim anew", CLAIM_ANEW),
         ),
-        later=LATER,
+        transient=LATER,
     ),
     Case(
         "a pod waits for the storage class of its claim",
@@ -582,7 +582,7 @@ STORAGE: Final = (
             Remedy("create the class", Steps(_class(), lambda namespace: namespace.provision("data"))),
             Remedy("the claim anew with one that exists", Steps(_class(), CLAIM_ANEW)),
         ),
-        later=LATER,
+        transient=LATER,
     ),
     Case(
         "a claim of a class without a provisioner must name its volume",
@@ -594,7 +594,7 @@ STORAGE: Final = (
         Steps(cluster(node("node1")), _class(provisioner="kubernetes.io/no-provisioner"), _claim),
         STORED,
         (Remedy("create the claim anew with spec.volumeName, the volume it is to have", CLAIM_ANEW),),
-        later=LATER,
+        transient=LATER,
     ),
     Case(
         "a claim that waits for its first consumer gets the node, and the pod waits for its volume",
@@ -610,7 +610,7 @@ STORAGE: Final = (
             Inspection("see kubectl describe pvc -n {ns} data"),
         ),
         # The watch of volumes may deliver a moment later than that of claims.
-        later=("cannot find volume",),
+        transient=("cannot find volume",),
     ),
     Case(
         "a claim that gets its volume on another node must be freed first",
@@ -628,7 +628,7 @@ STORAGE: Final = (
                 then=_provisioned_there,
             ),
         ),
-        later=("waits for its provisioner", "cannot find volume"),
+        transient=("waits for its provisioner", "cannot find volume"),
     ),
 )
 
