@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 HOST: Final = {"hostPID": True, "hostNetwork": True, "volumes": [{"name": "host", "hostPath": {"path": "/"}}]}
+EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 NO_OWNER: Final = "cannot create a pod as the controller of GPUWorkloads that no GPUWorkload controls"
 SCHEDULER: Final = "cannot create a pod of another scheduler as the controller of GPUWorkloads"
 
@@ -85,6 +86,9 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
     "makes a GPUNode": ("POST", f"{API}/gpunodes", {"metadata": {"name": "node1"}}),
     "deletes all GPUNodes": ("DELETE", f"{API}/gpunodes", None),
     "evicts a pod": ("POST", "/api/v1/namespaces/default/pods/any/eviction", {"metadata": {"name": "any"}}),
+    "reads events": ("GET", EVENTS, None),
+    "changes an event": ("PATCH", f"{EVENTS}/any", {"note": "nothing happened"}),
+    "deletes events": ("DELETE", EVENTS, None),
     "reads secrets": ("GET", "/api/v1/secrets", None),
     "asks for a token": (
         "POST",

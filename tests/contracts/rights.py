@@ -43,6 +43,7 @@ RIGHTS: Final[dict[str, Rights]] = {
         ("agentaflow.io", "gpunodes/status", ""): {"patch"},
         ("", "pods", ""): {"create", "get", "list", "watch"},
         ("", "nodes", ""): {"list", "watch"},
+        ("events.k8s.io", "events", ""): {"create"},
     },
     "Role gpu-scheduler-controller": {
         ("coordination.k8s.io", "leases", ""): {"create"},

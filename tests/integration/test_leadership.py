@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.command import LEASE, QUICK_LEASE, start_alone, start_scheduler
+from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def test_the_standby_takes_over_when_the_leader_is_killed(
     assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-by"].startswith("replica-1_")
 
 
-@pytest.mark.promise("lead-1")
+@pytest.mark.promise("lead-1", "lead-9")
 def test_a_leader_that_is_asked_to_stop_hands_over_at_once(
     replicas: tuple[Command, Command], namespace: Namespace
 ) -> None:
@@ -72,6 +73,15 @@ def test_a_leader_that_is_asked_to_stop_hands_over_at_once(
     eventually("the second leads", second.leads, seconds=2)
     namespace.pod("after-0", "0=node1:0\n", "0")
     namespace.wait_bound("after-0", "node1")
+    path = f"/apis/events.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/events"
+
+    def notes() -> list[str]:
+        events = sorted(namespace.kube.call("GET", path)[1]["items"], key=lambda event: str(event["eventTime"]))
+        assert {event["regarding"]["kind"] for event in events} == {"Lease"}
+        return [event["note"].partition("_")[0] + " " + event["note"].partition(" ")[2] for event in events]
+
+    expected = ["replica-0 became leader", "replica-0 stopped leading", "replica-1 became leader"]
+    eventually("each change has an event", lambda: notes()[-3:] == expected)
 
 
 @pytest.mark.promise("lead-1")

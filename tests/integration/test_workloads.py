@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HELD = "GpuHeld: GPU 0 of node1 is held by default/train-0; wait"
 
 
-@pytest.mark.promise("order-3", "order-4")
+@pytest.mark.promise("order-3", "order-4", "order-10")
 def test_a_workload_is_run_from_creation_to_completion(controller: Command, workloads: Workloads) -> None:
     """One pod is created as requested. The status follows the pod's condition and phase, and is written once a step."""
     body = example()
@@ -73,6 +73,8 @@ def test_a_workload_is_run_from_creation_to_completion(controller: Command, work
     workloads.namespace.delete("my-training-job-0")
     time.sleep(0.5)
     assert (workloads.pods(), workloads.status("my-training-job")["phase"]) == ([], "Succeeded")
+    reasons = [event["reason"] for event in workloads.events("my-training-job")]
+    assert reasons == ["SuccessfulCreate", "FailedScheduling", "Scheduled", "Started", "Completed"]
     # One write each for pending, held, scheduled, running and succeeded.
     assert workloads.writes("my-training-job", made["metadata"]["resourceVersion"]) == 5
 

@@ -138,6 +138,13 @@ class Workloads:
         path = f"{self.namespace.pods}?dryRun=All"
         eventually("the API server asks the webhook", lambda: self.kube.call("POST", path, probe)[0] == 400)
 
+    def events(self, name: str) -> list[Object]:
+        """Return the events of a workload, the oldest first."""
+        _, answer = self.kube.call("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace.name}/events")
+        about = ({**each["regarding"], "event": each} for each in answer["items"])
+        found = [each["event"] for each in about if (each["kind"], each["name"]) == ("GPUWorkload", name)]
+        return sorted(found, key=lambda event: str(event["eventTime"]))
+
     def writes(self, name: str, since: str) -> int:
         """Count the writes to the workload since this resourceVersion."""
         seconds = 1

@@ -16,9 +16,11 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.controller.gpu_workload import annotations_of, pod_name, short
 from gpu_scheduler.controller.objects import TemplateMeta, WorkloadStatusObject
-from gpu_scheduler.controller.ports import NodeWriter, PodMaker, WorkloadWriter
+from gpu_scheduler.controller.ports import NodeWriter, PodMaker, WorkloadEventWriter, WorkloadWriter
 from gpu_scheduler.controller.translation import occupied_object, read_template, read_workload, status_object
 from gpu_scheduler.controller.workload_status import CreateFailure, excessive, refused, taken, unanswered
+from gpu_scheduler.core.text import MAX_BYTES
+from gpu_scheduler.kube.events import NORMAL, WARNING, Event, ObjectRef
 from gpu_scheduler.kube.http.client import (
     APPLY,
     MERGE,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from gpu_scheduler.controller.gpu_node_status import Allocations, GpuNode
     from gpu_scheduler.controller.gpu_workload import GpuWorkload, WorkloadStatus
     from gpu_scheduler.controller.translation import Template
+    from gpu_scheduler.controller.workload_events import WorkloadEvent
+    from gpu_scheduler.kube.events import Events
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.kube.leader_election import Fence
 
@@ -115,6 +119,24 @@ class ApiPods(PodMaker):
         if any(owner.controller and owner.uid == workload.uid for owner in owners_of(meta)[0]):
             return None
         return taken(shown, deleting=meta.deletion_timestamp is not None)
+
+
+class ApiWorkloadEvents(WorkloadEventWriter):
+    """Creates events of workloads."""
+
+    def __init__(self, events: Events) -> None:
+        """`events` creates them."""
+        self._events = events
+
+    async def record(self, workload: GpuWorkload, event: WorkloadEvent) -> None:
+        """Implement WorkloadEventWriter.record."""
+        regarding = ObjectRef(
+            f"{GROUP}/{VERSION}", names.WORKLOAD_KIND, workload.namespace, workload.name, workload.uid
+        )
+        # Kubelets and other programs wrote parts of it.
+        note = event.note.encode(errors="replace")[:MAX_BYTES].decode(errors="ignore")
+        kind = WARNING if event.warning else NORMAL
+        await self._events.create(regarding, Event(kind, event.reason, event.action, note))
 
 
 class _Statuses:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from gpu_scheduler.controller.gpu_node_status import Allocations, GpuNode
     from gpu_scheduler.controller.gpu_workload import GpuWorkload, WorkloadStatus
+    from gpu_scheduler.controller.workload_events import WorkloadEvent
     from gpu_scheduler.controller.workload_status import CreateFailure
 
 
@@ -25,6 +26,13 @@ class WorkloadWriter(Protocol):
 
     async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
         """Replace the status that was read. Return the workload after the write, or None if it failed."""
+
+
+class WorkloadEventWriter(Protocol):
+    """Writes events of workloads."""
+
+    async def record(self, workload: GpuWorkload, event: WorkloadEvent) -> None:
+        """Try once to write the event, with a time-out. A failure is logged and raises nothing."""
 
 
 class NodeWriter(Protocol):

@@ -12,20 +12,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_scheduler import names
-from gpu_scheduler.controller.api_writers import ApiGpuNodes, ApiPods, ApiWorkloads
+from gpu_scheduler.controller.api_writers import ApiGpuNodes, ApiPods, ApiWorkloadEvents, ApiWorkloads
 from gpu_scheduler.controller.gpu_node_reconciler import GpuNodeReconciler
 from gpu_scheduler.controller.gpu_workload import Phase
 from gpu_scheduler.controller.reconcile_loop import ReconcileLoop
 from gpu_scheduler.controller.translation import read_gpu_node, read_watched_pod, read_workload
 from gpu_scheduler.controller.workload_reconciler import WorkloadReconciler
 from gpu_scheduler.kube.config.client_config import ClientConfigError
+from gpu_scheduler.kube.events import Events
 from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings
 from gpu_scheduler.kube.objects.agentaflow import API
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.resource import EventHandlerFuncs, Resource
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
-from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
+from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import leader_gauges, new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.process.reflectors import Reflectors, by_name, by_path, by_uid
 
@@ -53,17 +54,22 @@ class ControllerProcess:
         self._settings = settings
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
         self.loop = ReconcileLoop()
+        identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
+        wall = Clocks().wall
+        events = Events(api, controller=names.CONTROLLER, instance=identity, wall=wall)
         self.leadership = LeaderElector(
             LeaseLock(api, namespace=settings.kubernetes_namespace, name=names.CONTROLLER),
             name=names.CONTROLLER,
             namespace=settings.kubernetes_namespace,
-            identity=f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
+            identity=identity,
             timing=LeaseTimings(settings.lease_duration, settings.renew_deadline, settings.retry_period),
             heartbeat_age=lambda: self.loop.heartbeat_age,
+            events=events,
         )
         self.workloads = WorkloadReconciler(
             ApiPods(api, self.leadership, settings.scheduler_name),
             ApiWorkloads(api, self.leadership),
+            ApiWorkloadEvents(events),
             partial(self.loop.add, names.WORKLOAD_KIND),
         )
         self.gpu_nodes = GpuNodeReconciler(ApiGpuNodes(api, self.leadership), partial(self.loop.add, names.NODE_KIND))

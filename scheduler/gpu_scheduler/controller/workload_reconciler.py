@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.controller.reconcile_loop import ReconcileError
+from gpu_scheduler.controller.workload_events import event_of
 from gpu_scheduler.controller.workload_status import CreateFailure, reconcile_status
 from gpu_scheduler.kube.resource import EventHandlerFuncs
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_scheduler.controller.gpu_workload import Attempt, GpuWorkload, Phase, WatchedPod
-    from gpu_scheduler.controller.ports import PodMaker, WorkloadWriter
+    from gpu_scheduler.controller.ports import PodMaker, WorkloadEventWriter, WorkloadWriter
     from gpu_scheduler.controller.workload_status import Reconciliation
 
 # Seconds between two tries to create one pod, and between a failed pod and the next attempt. The pause doubles.
@@ -46,10 +47,11 @@ class _Creation:
 class WorkloadReconciler:
     """Its event handlers may be called at any time; `reconcile` reconciles one workload."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tests turn has defaults
         self,
         maker: PodMaker,
         writer: WorkloadWriter,
+        events: WorkloadEventWriter,
         add: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -58,6 +60,7 @@ class WorkloadReconciler:
         """`add` is called with the key of every workload to reconcile."""
         self._maker = maker
         self._writer = writer
+        self._events = events
         self._add = add
         self._clock = clock
         self._wall = wall
@@ -132,6 +135,9 @@ class WorkloadReconciler:
         log.info("%s is %s", workload.key, result.status.phase, extra={"reason": result.status.reason})
         if self._known.get(workload.key) is workload:
             self._known[workload.key] = fresh
+        event = event_of(workload.status, result.status)
+        if event is not None:
+            await self._events.record(workload, event)
 
     def _applied(self, workload: GpuWorkload) -> None:
         self._known[workload.key] = workload

@@ -15,12 +15,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from gpu_scheduler.kube.elapsed import read_elapsed
+from gpu_scheduler.kube.events import NORMAL, Event, ObjectRef
 from gpu_scheduler.kube.http.client import NoResponseError, segment
 from gpu_scheduler.kube.objects.leases import Lease, LeaseMeta, LeaseSpec, merge_lease, read_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_scheduler.kube.events import Events
     from gpu_scheduler.kube.http.client import ApiClient
 
 NOT_FOUND = 404
@@ -29,6 +31,8 @@ CONFLICT = 409
 RELEASED_DURATION = 1
 # The API's type is a 32-bit integer. A corrupted Lease may already have the maximum.
 MOST_TRANSITIONS = 2**31 - 1
+# Reason and action of the events.
+_REASON = "LeaderElection"
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +74,14 @@ class LeaderElector:
         heartbeat_age: Callable[[], float],
         clock: Callable[[], float] = read_elapsed,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        events: Events | None = None,
     ) -> None:
-        """`heartbeat_age` returns the seconds by which the scheduling loop's heartbeat is late."""
+        """`heartbeat_age` returns the seconds by which the scheduling loop's heartbeat is late.
+
+        `events` gets an event of each change, as kube-scheduler writes them; None if none may be written.
+        """
+        self._events = events
+        self._uid = ""
         self._leases = leases
         self._name = name
         self._namespace = namespace
@@ -109,9 +119,13 @@ class LeaderElector:
         self.elected.set()
         self.tried.set()
         log.info("Leading", extra={"identity": self.identity})
-        while True:
-            await asyncio.sleep(self._timing.retry_period)
-            await self._renew()
+        event = asyncio.create_task(self._announce("became leader"))
+        try:
+            while True:
+                await asyncio.sleep(self._timing.retry_period)
+                await self._renew()
+        finally:
+            event.cancel()
 
     async def release(self) -> None:
         """Clear the holder so that the other replica need not wait. Call it only when no bind of ours is unsettled."""
@@ -140,6 +154,13 @@ class LeaderElector:
         lease.spec.renew_time = self._timestamp()
         await self._leases.write(lease)
         log.info("Released the lease", extra={"identity": self.identity})
+        await self._announce("stopped leading")
+
+    async def _announce(self, what: str) -> None:
+        """Write an event in kube-scheduler's words."""
+        if self._events is not None:
+            regarding = ObjectRef("coordination.k8s.io/v1", "Lease", self._namespace, self._name, self._uid)
+            await self._events.create(regarding, Event(NORMAL, _REASON, _REASON, f"{self.identity} {what}"))
 
     async def _acquire(self) -> None:
         while True:
@@ -207,6 +228,7 @@ class LeaderElector:
         spec.renew_time = self._timestamp()
         self._held = await self._leases.write(lease)
         self.transitions = spec.lease_transitions or 0
+        self._uid = self._held.metadata.uid or ""
         self._renewed = started
         return True
 

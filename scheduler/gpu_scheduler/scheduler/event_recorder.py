@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from gpu_scheduler import names
+from gpu_scheduler.kube.events import ObjectRef, event_name, event_object, events_path
 from gpu_scheduler.kube.http.client import (
     JSON,
     STRATEGIC_MERGE,
@@ -163,8 +163,7 @@ class ApiEventRecorder(EventRecorder):
                 return False
         answered = earlier.answered if earlier else _set_event()
         now = asyncio.get_running_loop().time()
-        # Named as client-go names events: the object's name, then a number that never repeats.
-        event = f"{pod.name[:200]}.{time.time_ns():x}"
+        event = event_name(pod.name)
         self._undelivered[key] = _PendingNotice(
             pod, notice, event, self._wall(), condition_due, answered, now, self._events
         )
@@ -243,7 +242,7 @@ class ApiEventRecorder(EventRecorder):
         if pending.condition_due and pending.notice.condition is not None:
             delay = await self._write_condition(pending, pending.notice.condition)
         if pending.event_due and not delay:
-            delay = await self._send("POST", _events_path(pending.pod), self._event(pending), pending.tries)
+            delay = await self._send("POST", events_path(pending.pod.namespace), self._event(pending), pending.tries)
             pending.event_due = delay > 0 and pending.tries < EVENT_TRIES
         return delay
 
@@ -320,26 +319,9 @@ class ApiEventRecorder(EventRecorder):
         }
 
     def _event(self, pending: _PendingNotice) -> dict[str, object]:
-        pod, notice = pending.pod, pending.notice
-        return {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": pending.event, "namespace": pod.namespace},
-            "eventTime": pending.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "type": notice.type,
-            "reason": notice.reason,
-            "action": notice.action,
-            "note": notice.note,
-            "reportingController": self._controller,
-            "reportingInstance": self._instance[:128],
-            "regarding": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-            },
-        }
+        pod = pending.pod
+        regarding = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+        return event_object(regarding, pending.notice, pending.event, pending.at, self._controller, self._instance)
 
 
 def _set_event() -> asyncio.Event:
@@ -365,7 +347,3 @@ def _log_refusal(path: str, answer: ApiResponse) -> None:
 
 def _status_path(pod: PodRef) -> str:
     return f"/api/v1/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}/status"
-
-
-def _events_path(pod: PodRef) -> str:
-    return f"/apis/events.k8s.io/v1/namespaces/{segment(pod.namespace)}/events"

@@ -16,6 +16,7 @@ from gpu_scheduler.core.ledger.availability import GpuTotals
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.kube.config.client_config import ClientConfigError
+from gpu_scheduler.kube.events import Events
 from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings, NoLeaderElection
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
@@ -89,7 +90,8 @@ class SchedulerProcess:
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
         self.leadership: LeaderElector | NoLeaderElection = NoLeaderElection(identity)
         if leader_elect:
-            self.leadership = self._elector(identity, clocks)
+            events = Events(api, controller=settings.scheduler_name, instance=identity, wall=clocks.wall)
+            self.leadership = self._elector(identity, clocks, None if Use.EVENTS in denied else events)
         self.event_recorder = ApiEventRecorder(
             api,
             controller=settings.scheduler_name,
@@ -130,7 +132,7 @@ class SchedulerProcess:
         self._leads = asyncio.Event()
         """Whether this replica is elected and has listed everything since."""
 
-    def _elector(self, identity: str, clocks: Clocks) -> LeaderElector:
+    def _elector(self, identity: str, clocks: Clocks, events: Events | None) -> LeaderElector:
         settings = self._settings
         return LeaderElector(
             LeaseLock(self._api, namespace=settings.kubernetes_namespace, name=names.LEASE),
@@ -141,6 +143,7 @@ class SchedulerProcess:
             heartbeat_age=lambda: self.scheduler.heartbeat_age,
             clock=clocks.elapsed,
             wall=clocks.wall,
+            events=events,
         )
 
     async def serve(self, stop: asyncio.Event) -> None:

@@ -1,18 +1,28 @@
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from gpu_scheduler.controller.api_writers import MAX_ANSWER, ApiGpuNodes, ApiPods, ApiWorkloads, pod_of
+from gpu_scheduler.controller.api_writers import (
+    MAX_ANSWER,
+    ApiGpuNodes,
+    ApiPods,
+    ApiWorkloadEvents,
+    ApiWorkloads,
+    pod_of,
+)
 from gpu_scheduler.controller.gpu_node_status import Allocations, GpuNode
 from gpu_scheduler.controller.gpu_workload import GpuWorkload, Phase, WorkloadStatus
 from gpu_scheduler.controller.translation import read_template
+from gpu_scheduler.controller.workload_events import WorkloadEvent
 from gpu_scheduler.controller.workload_status import CreateFailure
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.count_request import CountRequest
+from gpu_scheduler.kube.events import Events
 from gpu_scheduler.kube.http.client import ApiClient
 from tests.kube.server import Reply, connected
 from tests.objects import Object
@@ -369,3 +379,24 @@ async def test_a_gpu_node_is_kept_unless_its_node_is_certainly_gone(answer: Repl
 
         assert await ApiGpuNodes(api, Gate()).delete(GPU_NODE) is done
         assert {each.method for each in server.requests} == {"GET"}
+
+
+@pytest.mark.parametrize(("warning", "kind"), [(True, "Warning"), (False, "Normal")])
+async def test_an_event_of_a_workload_is_about_it_and_short(warning: bool, kind: str) -> None:  # noqa: FBT001
+    """The API server refuses notes of more than 1,024 bytes; a kubelet may have written this one."""
+    path = "/apis/events.k8s.io/v1/namespaces/default/events"
+    async with connected() as (server, api):
+        server.on("POST", path, Reply(201, body={}))
+        events = Events(api, controller="c", instance="i", wall=lambda: datetime.now(UTC))
+        event = WorkloadEvent("Failed", "Completing", "ä" * 900, warning=warning)
+        await ApiWorkloadEvents(events).record(workload(), event)
+        (sent,) = (request.body for request in server.asked("POST"))
+
+    assert (sent["type"], sent["note"]) == (kind, "ä" * 500)
+    about = sent["regarding"]
+    assert (about["kind"], about["namespace"], about["name"], about["uid"]) == (
+        "GPUWorkload",
+        "default",
+        "train",
+        "uid-1",
+    )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.request import PlacementRequest
 from gpu_scheduler.core.refs import PodRef
+
+if TYPE_CHECKING:
+    from gpu_scheduler.controller.workload_events import WorkloadEvent
 
 KEY = "default/train"
 REFUSED = CreateFailure("RequestInvalid", "RequestInvalid: no")
@@ -29,11 +32,12 @@ class Cluster:
     pods: set[int] = field(default_factory=set)
     written: list[WorkloadStatus] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
+    events: list[WorkloadEvent] = field(default_factory=list)
     now: float = 100.0
 
     def __post_init__(self) -> None:
         self.workloads = WorkloadReconciler(
-            self, self, self.added.append, clock=lambda: self.now, wall=lambda: datetime(2026, 11, 21, tzinfo=UTC)
+            self, self, self, self.added.append, clock=lambda: self.now, wall=lambda: datetime(2026, 11, 21, tzinfo=UTC)
         )
 
     async def make(self, workload: GpuWorkload, number: int) -> CreateFailure | None:
@@ -52,6 +56,11 @@ class Cluster:
             return None
         self.written.append(status)
         return replace(workload, version=f"{workload.version}+", status=status)
+
+    async def record(self, workload: GpuWorkload, event: WorkloadEvent) -> None:
+        """Keep an event."""
+        assert workload.key == KEY
+        self.events.append(event)
 
     def show(self, workload: GpuWorkload) -> GpuWorkload:
         """Deliver a workload as a watch event."""
@@ -92,6 +101,7 @@ async def test_a_workload_gets_one_pod_and_a_status_for_each_change() -> None:
     await cluster.reconcile()
 
     assert [status.phase for status in cluster.written] == ["Pending", "Scheduled", "Running", "Succeeded"]
+    assert [event.reason for event in cluster.events] == ["SuccessfulCreate", "Scheduled", "Started", "Completed"]
     assert cluster.tried == [0]
     assert set(cluster.added) == {KEY}
     assert [cluster.workloads.in_phase(phase) for phase in Phase] == [0, 0, 0, 1, 0]

@@ -2,10 +2,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from typing import Any
 
 import pytest
 
 from gpu_scheduler.kube.elapsed import elapsed_clock
+from gpu_scheduler.kube.events import Event, ObjectRef
 from gpu_scheduler.kube.http.client import NoResponseError
 from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseLostError, LeaseTimings, NoLeaderElection
 from gpu_scheduler.kube.objects.leases import MAX_KEPT, Lease, LeaseMeta, LeaseSpec
@@ -79,6 +81,7 @@ def candidate(
     heartbeat_age: Callable[[], float] = lambda: 0.0,
     timing: LeaseTimings = QUICK,
     clock: Callable[[], float] | None = None,
+    **others: Any,
 ) -> LeaderElector:
     """Return a replica that competes for the Lease. Its clock is that of the event loop, unless the test has one."""
     return LeaderElector(
@@ -89,6 +92,7 @@ def candidate(
         timing=timing,
         heartbeat_age=heartbeat_age,
         clock=clock or asyncio.get_running_loop().time,
+        **others,
     )
 
 
@@ -102,6 +106,40 @@ async def running(*candidates: LeaderElector) -> AsyncIterator[list[asyncio.Task
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class FakeEvents:
+    """Keeps the events; creating one takes `seconds`."""
+
+    def __init__(self, seconds: float = 0) -> None:
+        """Start without events."""
+        self.seconds = seconds
+        self.notes: list[tuple[str, str, str]] = []
+
+    async def create(self, regarding: ObjectRef, event: Event) -> None:
+        """Keep the object's kind, and the event's reason and note."""
+        await asyncio.sleep(self.seconds)
+        self.notes.append((f"{regarding.kind} {regarding.namespace}/{regarding.name}", event.reason, event.note))
+
+
+@pytest.mark.promise("lead-9")
+async def test_each_change_of_the_leader_has_an_event() -> None:
+    """In kube-scheduler's words. An API server that is slow to store it delays neither election nor renewal."""
+    leases, events = FakeLeases(), FakeEvents(seconds=5)
+    me = candidate(leases, events=events)
+    async with running(me):
+        await until(lambda: leases.writes >= 3)
+        assert me.leading
+        events.seconds = 0
+        await me.release()
+
+    lease = "Lease system/gpu-scheduler"
+    assert events.notes == [(lease, "LeaderElection", "me stopped leading")]
+
+    events = FakeEvents()
+    async with running(candidate(FakeLeases(), events=events)):
+        await until(lambda: events.notes)
+    assert events.notes == [(lease, "LeaderElection", "me became leader")]
 
 
 async def test_a_single_replica_becomes_and_stays_leader() -> None:
@@ -500,7 +538,7 @@ async def test_a_lease_of_unusual_size_is_written_without_the_fields_of_others()
         assert lease is not None
         await leases.write(lease)
 
-        assert set(server.asked("PUT")[0].body["metadata"]) == {"name", "namespace", "resourceVersion"}
+        assert set(server.asked("PUT")[0].body["metadata"]) == {"name", "namespace", "resourceVersion", "uid"}
 
 
 @pytest.mark.clock("real")

@@ -85,6 +85,7 @@ def controller_account(namespace: str) -> Account:
             Granted(("patch",), "gpunodes/status", ours),
             Granted(("create", "get", "list", "watch"), "pods"),
             Granted(("list", "watch"), "nodes"),
+            Granted(("create",), "events", "events.k8s.io"),
             Granted(("create",), "leases", leases, namespace),
             Granted(("get", "update"), "leases", leases, namespace, names.CONTROLLER),
         ),

@@ -26,6 +26,7 @@ class LeaseMeta(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str
     namespace: str
     resource_version: str | None = None
+    uid: str | None = None
 
 
 class Lease(msgspec.Struct, rename="camel"):
