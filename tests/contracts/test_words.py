@@ -160,7 +160,7 @@ EXCEPTIONS: Final = {
     "test_names_are_the_promised_ones": "a promise of the contract",
 }
 """Identifier or name of a file → why it may keep the word: Kubernetes, Python or the contract use it."""
-FOLDERS: Final = ("scheduler", "bench", "check", "plugins", "roles", "simulator", "tests")
+FOLDERS: Final = ("scheduler", "bench", "boards", "check", "plugins", "roles", "simulator", "tests")
 MODULES: Final = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 

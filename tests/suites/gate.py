@@ -81,6 +81,7 @@ def _check() -> Suite:
         "tests",
         "bench",
         "charts",
+        "boards",
         "requirements",
     )
     return Suite(
