@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from grafana_foundation_sdk.builders import common as common_builders
@@ -121,8 +122,8 @@ def _mapping(names: Mapping[int, tuple[str, str]]) -> models.ValueMap:
 def _targets(
     queries: tuple[Query, ...], *, as_table: bool = False, instant: bool = False
 ) -> Iterator[prometheus.Dataquery]:
-    for letter, query in zip("ABCDEFGHIJ", queries, strict=False):
-        target = prometheus.Dataquery().expr(query.expr).ref_id(letter).datasource(DATA_SOURCE)
+    for ref_id, query in zip(ascii_uppercase, queries, strict=False):
+        target = prometheus.Dataquery().expr(query.expr).ref_id(ref_id).datasource(DATA_SOURCE)
         target.format(PromQueryFormat.TABLE if as_table else PromQueryFormat.TIME_SERIES)
         if instant:
             target.instant()
@@ -265,7 +266,7 @@ class Table(DataPanel):
         values = (
             ["Value"]
             if len(self.columns) == 1
-            else [f"Value #{letter}" for letter, _ in zip("ABCDEFGHIJ", queries, strict=False)]
+            else [f"Value #{ref_id}" for ref_id, _ in zip(ascii_uppercase, queries, strict=False)]
         )
         order = {name: place for place, name in enumerate((*self.labels, *values, *self.last))}
         titles = dict(zip(values, (column.title for column in self.columns), strict=True))

@@ -94,8 +94,7 @@ class Load:
         Workloads(self.cluster.plane, namespace).place(f"workload-{number}")
         status, _ = namespace.kube.call("POST", namespace.pods, objects.pod("wrong", "nonsense"))
         assert status == 400
-        for name in placed:
-            eventually(f"{name} is bound", lambda name=name: namespace.node_of(name))
+        eventually("both are bound", lambda: all(map(namespace.node_of, placed)))
         namespace.wait_message(f"late-{number}", "GpuHeld: ")
         namespace.wait_message(f"lost-{number}", "NodeNotFound: ")
 
@@ -129,5 +128,6 @@ def test_each_panel_has_data(load: Load, name: str) -> None:
     ] == []
     for variable in board["templating"]["list"]:
         if variable["type"] == "query":
-            metric, label = CHOICE.fullmatch(variable["query"]).groups()
-            assert load.prometheus.label_values(metric, label), variable["name"]
+            found = CHOICE.fullmatch(variable["query"])
+            assert found, variable["query"]
+            assert load.prometheus.label_values(*found.groups()), variable["name"]
