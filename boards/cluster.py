@@ -62,15 +62,15 @@ BOARD: Final = Board(
                 ),
                 Stat(
                     title="GPUs of all nodes",
-                    description="GPUs, as far as they are known: from monitors, device plugins, or maps. Fewer than "
-                    "you own: a node is missing, or its monitor has never run.",
+                    description="GPUs that the nodes have, as far as they are known. Fewer than you own: a node is "
+                    "missing, or its monitor has never run.",
                     query=Query("max(agentaflow_gpu_total)"),
                 ),
                 Stat(
                     title="Unhealthy",
-                    description="GPUs of the chosen nodes that a monitor reports unhealthy and nobody holds. No pod "
-                    "gets them. `kubectl gpu-scheduler health` says why.",
-                    query=Query(in_state("unhealthy")),
+                    description="GPUs of the chosen nodes that a monitor reports unhealthy, those that pods hold "
+                    "included. `kubectl gpu-scheduler health` says why.",
+                    query=Query(f"count({of_gpu('health')} == 2) or vector(0)"),
                     levels=rising((1, RED)),
                 ),
                 Stat(
@@ -82,8 +82,8 @@ BOARD: Final = Board(
                 ),
                 Stat(
                     title="Cordoned",
-                    description="GPUs of the chosen nodes that an operator has taken out of service. `kubectl "
-                    "gpu-scheduler nodes` names who and why, `gpu-scheduler uncordon` puts them back.",
+                    description="GPUs of the chosen nodes that an operator has taken out of service. `gpu-scheduler "
+                    "nodes -o wide` names who and why, `gpu-scheduler uncordon` puts them back.",
                     query=Query(in_state("cordoned")),
                     levels=((None, GREEN), (1, PURPLE)),
                 ),
@@ -102,7 +102,7 @@ BOARD: Final = Board(
                 Grid(
                     title="Health of each GPU",
                     description="One cell for each GPU, NODE:GPU: healthy, degraded or unhealthy, as its monitor "
-                    "reads it. No pod by strategy gets an unhealthy one. `kubectl gpu-scheduler health` says why.",
+                    "reads it. No new pod gets an unhealthy one. `kubectl gpu-scheduler health` says why.",
                     query=by_gpu("health"),
                     label="place",
                     levels=WORSE,

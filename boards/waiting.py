@@ -102,7 +102,7 @@ BOARD: Final = Board(
                     height=10,
                     width=8,
                     labels=("reason",),
-                    columns=(Column(title="pods", expr=f"{WAITING} > 0", bar=None),),
+                    columns=(Column(title="pods", expr=f"{WAITING} > 0"),),
                     links={"reason": f"{DOCS_URL}/map.md#reasons"},
                     descending="pods",
                 ),
