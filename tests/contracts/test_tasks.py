@@ -47,10 +47,16 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "chroot": "installs updates in that root; the module apt installs on the host",
         "true": "waits for it",
     },
-    "apt-get": {"indextargets": "names the host's mirror; reads only"},
+    "apt-get": {
+        "indextargets": "names the host's mirror; reads only",
+        "update": "reads what a release has, into a folder of our own",
+        "download": "fetches packages, and the module apt installs",
+    },
+    "dpkg-deb": {"--extract": "unpacks a package without installing it"},
     "mv": {"": "gives a whole folder its name in one step; no module renames"},
     "git": {"rev-parse": "reads only", "status": "reads only"},
     "kubectl": {
+        "api-resources": "asks which kinds the cluster serves; reads only",
         "get": "evidence is what kubectl prints; reads only",
         "version": "evidence; reads only",
         "logs": "evidence and stories; reads only",
@@ -64,7 +70,7 @@ READERS: Final = frozenset({"cat", "printenv", "journalctl", "ctr"})
 # Programs and verbs that change nothing.
 READ_ONLY: Final = {
     "docker": {"ps", "version", "info", "image", "exec"},
-    "kubectl": {"get", "logs", "exec", "version"},
+    "kubectl": {"api-resources", "get", "logs", "exec", "version"},
     "git": {"rev-parse", "status"},
     "kind": {"get", "--version"},
     "go": {"version"},
@@ -92,6 +98,9 @@ CHANGED: Final = {
     ("docker", "start"): "runs where nodes are stopped",
     ("docker", "rm"): "runs where there are containers",
     ("docker", "network"): "runs where the network is there, came with the cluster, and nobody uses it",
+    ("apt-get", "update"): "runs where a program is not in the cache",
+    ("apt-get", "download"): "runs where a program is not in the cache",
+    ("dpkg-deb", "--extract"): "runs where a program is not in the cache",
     ("docker", "create"): "runs where kubectl is not in the cache",
     ("docker", "cp"): "runs where kubectl is not in the cache",
     ("python", "tests.cluster.healing.own_engine"): "makes an engine, or takes it back",

@@ -26,10 +26,12 @@ OWN_PORTS: Final = 100
 
 
 def program(name: str) -> Path:
-    """Return the path of the newest `name` that `make programs` built. Raise FileNotFoundError if there is none."""
-    found = sorted((CACHE / "bin").glob(f"{name}-v*/{name}"), key=lambda path: _version(path.parent.name))
+    """Return the path of the newest `name` that `make programs` made or fetched; FileNotFoundError without one."""
+    found = sorted((CACHE / "bin").glob(f"*/{name}"), key=lambda path: _version(path.parent.name))
     if not found:
-        raise FileNotFoundError(f"cannot find {name} under {CACHE / 'bin'}: build it first (example: make programs)")
+        raise FileNotFoundError(
+            f"cannot find {name} under {CACHE / 'bin'}: build or fetch it first (example: make programs)"
+        )
     return found[-1]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import subprocess
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,8 +12,9 @@ import yaml
 
 from tests import argo_cd
 from tests.integration.control_plane import ControlPlane
-from tests.integration.programs import CACHE, program
-from tests.waiting import eventually, limit
+from tests.integration.kinds import define
+from tests.integration.programs import program
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,22 +22,10 @@ if TYPE_CHECKING:
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
-DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PLURALS: Final = {"AppProject": "appprojects", "ApplicationSet": "applicationsets", "Application": "applications"}
 STRICT: Final = "?fieldValidation=Strict"
 SETS: Final = (argo_cd.COMPLETE, argo_cd.ONE_CLUSTER)
 FILES: Final = (argo_cd.PROJECT, argo_cd.COMPLETE, argo_cd.ONE_CLUSTER, argo_cd.SECRET)
-
-
-def definitions() -> list[Object]:
-    """Return Argo CD's CRDs out of the cache. Raise FileNotFoundError if there are none."""
-    found = sorted((CACHE / "bin").glob("argo-cd-v*/*.yaml"))
-    if not found:
-        raise FileNotFoundError(
-            f"cannot find Argo CD's kinds under {CACHE / 'bin'}: fetch them (example: make programs)"
-        )
-    newest = [path for path in found if path.parent == found[-1].parent]
-    return [yaml.load(path.read_text(), yaml.CSafeLoader) for path in newest]
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +33,8 @@ def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
     """A control plane with Argo CD's kinds."""
     plane = ControlPlane(tmp_path_factory.mktemp("plane"))
     try:
-        for body in definitions():
-            plane.kube.create(DEFINITIONS, body)
+        define(plane.kube, "argo-cd")
         plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "argocd"}})
-        for kind in PLURALS:
-            eventually(f"{kind} is served", partial(served, plane.kube, kind))
         yield plane.kube
     finally:
         plane.stop()
@@ -60,11 +45,6 @@ def path_of(kind: str) -> str:
     if kind == "Secret":
         return "/api/v1/namespaces/argocd/secrets"
     return f"/apis/argoproj.io/v1alpha1/namespaces/argocd/{PLURALS[kind]}"
-
-
-def served(kube: KubeClient, kind: str) -> bool:
-    """Return whether the API server serves a kind."""
-    return kube.call("GET", path_of(kind))[0] == 200
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -101,7 +81,10 @@ def test_field_that_argo_cd_does_not_know_is_refused(kube: KubeClient) -> None:
 
 # What a chart makes with other values than those of the files.
 OTHER_VALUES: Final = {
-    "gpu-scheduler": ("monitor.source=simulated", "webhook.enabled=false,injectionPolicy.enabled=true"),
+    "gpu-scheduler": (
+        "monitor.source=simulated,observability.mode=always,observability.receiver=slack",
+        "webhook.enabled=false,injectionPolicy.enabled=true",
+    ),
     "gpu-scheduler-check": ("statefulSet.enabled=false",),
 }
 

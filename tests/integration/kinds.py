@@ -1,0 +1,49 @@
+"""Kinds that others define: their CRDs from the cache, and objects of these kinds on a real API server."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import yaml
+
+from tests.integration.programs import CACHE
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
+
+DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class _Loader(yaml.CSafeLoader):
+    """Reads a lone `=` as text, as YAML 1.2 does."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:value", lambda _, node: node.value)
+
+
+def definitions(name: str) -> list[Object]:
+    """Return the CRDs of argo-cd or prometheus-operator. Raise FileNotFoundError if there are none."""
+    found = sorted((CACHE / "bin").glob(f"kinds-{name}-v*/*.yaml"))
+    if not found:
+        raise FileNotFoundError(
+            f"cannot find the kinds of {name} under {CACHE / 'bin'}: fetch them (example: make programs)"
+        )
+    newest = [path for path in found if path.parent == found[-1].parent]
+    return [yaml.load(path.read_text(), _Loader) for path in newest]  # noqa: S506 - a safe one
+
+
+def define(kube: KubeClient, name: str) -> None:
+    """Create the CRDs, and wait until the API server serves them."""
+    for body in definitions(name):
+        kube.create(DEFINITIONS, body)
+    for body in definitions(name):
+        group, version = body["spec"]["group"], body["spec"]["versions"][0]["name"]
+        path = f"/apis/{group}/{version}/{body['spec']['names']['plural']}"
+        eventually(f"{path} is served", partial(_served, kube, path))
+
+
+def _served(kube: KubeClient, path: str) -> bool:
+    return kube.call("GET", path)[0] == 200
