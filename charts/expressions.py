@@ -16,6 +16,7 @@ from jinja2.filters import do_default
 # Characters of Unicode's private use, which no template of ours has: text filters pass them through unchanged.
 _OPEN, _CLOSE, _LINE = "\ue000", "\ue001", "\ue002"
 _TOKEN: Final = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
+_OTHERS: Final = re.compile(f"{{{{[^`{_OPEN}]*?}}}}")
 _CONTROL: Final = re.compile(f"{_LINE}([^{_CLOSE}]*){_CLOSE}")
 
 
@@ -176,9 +177,13 @@ def control(code: str) -> str:
 
 
 def helm_text(text: str) -> str:
-    """Return rendered text with expressions as Helm's actions, and each control action on a line of its own."""
-    if "{{" in text:
-        raise UnsupportedError("cannot write {{ into a chart: Helm would take it for an action of its own")
+    """Return rendered text with expressions as Helm's actions, and each control action on a line of its own.
+
+    Actions in the text itself are somebody else's, Prometheus' or Grafana's: Helm prints them as they are.
+    """
+    if "{{" in _OTHERS.sub("", text):
+        raise UnsupportedError("cannot write {{ into a chart without }} on the same line")
+    text = _OTHERS.sub(lambda found: f"{{{{ `{found[0]}` }}}}", text)
     lines: list[str] = []
     for line in text.split("\n"):
         controls = _CONTROL.findall(line)

@@ -149,6 +149,20 @@ MONITOR: Final = COMMON | {
     "monitor_driver_dir": value("monitor.driverDir"),
     "monitor_simulated_inventory": value("monitor.simulatedInventory"),
 }
+OBSERVABILITY: Final = COMMON | {
+    "observability_namespace": NAMESPACE,
+    "observability_monitor_namespace": value("monitor.namespace"),
+    "observability_labels": value("observability.labels"),
+    "observability_board_labels": value("observability.boardLabels"),
+    "observability_scrape_interval": value("observability.scrapeInterval"),
+    "observability_docs_url": value("observability.docsURL"),
+    "observability_longest_wait": value("observability.longestWait"),
+    "observability_hottest": value("observability.hottest"),
+    "observability_highest_power": value("observability.highestPower"),
+    "observability_certificate_days": value("observability.certificateDays"),
+    "observability_receiver": value("observability.receiver"),
+    "observability_webhook": value("webhook.enabled"),
+}
 CHECK: Final = {
     "_check_manager": Expression("$.Release.Service"),
     "_check_workload": Expression('(ternary "StatefulSet" "Deployment" $.Values.statefulSet.enabled)'),
@@ -174,6 +188,11 @@ WITH_WEBHOOK: Final = "$.Values.webhook.enabled"
 WITH_ISSUER: Final = "and $.Values.webhook.enabled (not $.Values.webhook.caBundle)"
 WITH_POLICY: Final = "and $.Values.injectionPolicy.enabled (not $.Values.webhook.enabled)"
 WITH_MONITOR: Final = 'ne $.Values.monitor.source "none"'
+OBSERVED: Final = (
+    'or (eq $.Values.observability.mode "always") '
+    '(and (eq $.Values.observability.mode "auto") ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1"))'
+)
+TOLD: Final = f'and (ne $.Values.observability.receiver "none") ({OBSERVED})'
 WITH_SIMULATED: Final = 'eq $.Values.monitor.source "simulated"'
 
 TEMPLATES: Final = {
@@ -202,6 +221,10 @@ TEMPLATES: Final = {
         Template("webhook", "registrations", WEBHOOK, WITH_WEBHOOK),
         Template("controller", "rbac", CONTROLLER),
         Template("controller", "deployment", CONTROLLER),
+        Template("observability", "scrapes", OBSERVABILITY, OBSERVED),
+        Template("observability", "rules", OBSERVABILITY, OBSERVED),
+        Template("observability", "boards", OBSERVABILITY, OBSERVED),
+        Template("observability", "receivers", OBSERVABILITY, TOLD),
     ),
     "gpu-scheduler-check": (
         Template("check", "rights", CHECK),

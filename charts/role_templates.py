@@ -7,6 +7,7 @@ on an Expression becomes the text of Helm's action, anything else stays Jinja's.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,8 +31,14 @@ def rendered(role: str, template: str, inputs: Mapping[str, object]) -> str:
     files = [ROLES / folder / "main.yml" for folder in (f"{role}/defaults", "common/vars", f"{role}/vars")]
     found = {key: value for file in files if file.is_file() for key, value in _read(file).items()}
     environment = _Environment(ROLES / role / "templates")
-    given = {"ansible_role_name": role, **found, **inputs}
+    given = {"ansible_role_name": role, "lookup": partial(_file, role), **found, **inputs}
     return expressions.helm_text(environment.get_template(template).render(given))
+
+
+def _file(role: str, plugin: str, name: str) -> str:
+    """Return a file of the role, as Ansible's lookup of this name; no other is used in a template of a chart."""
+    assert plugin == "ansible.builtin.file"  # noqa: S101 - a template asks for nothing else
+    return (ROLES / role / "files" / name).read_text(encoding="utf-8").rstrip()
 
 
 def _read(file: Path) -> dict[str, object]:

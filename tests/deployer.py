@@ -130,6 +130,8 @@ def option_of(manifest: Manifest) -> str:
         return "cert-manager"
     if kind.startswith("MutatingAdmissionPolicy") or name == "gpu-scheduler-environment":
         return "policy"
+    if role == "observability":
+        return "observability"
     if role == "monitor" or (kind, name) == ("Namespace", "gpu-scheduler-monitor"):
         return "monitor"
     return "webhook" if role in {"webhook", "certificates"} else ""

@@ -24,7 +24,7 @@ _BLOCK: Final = re.compile(r"^### ([^\n]*)\n\n```\w+\n(.*?)^```$", re.DOTALL | r
 _BAR: Final = re.compile(r"(?<!\\)\|")
 _COMMAND: Final = re.compile(r"`([^`]+)`(?: with \[[^]]*\]\(#([\w-]+)\))?")
 _STATUS: Final = re.compile(
-    r"(?P<status>run elsewhere: `[^`]+`|run|needs [^.]+|comes with the observability role \(not there yet\))"
+    r"(?P<status>run elsewhere: `[^`]+`|run|needs [^.]+)"
     r"(?P<prints>, prints `[^`]+`(?:, `[^`]+`)*)?"
     r"(?:; [^.]+)?"
     r"(?:\. Theirs cannot hold: (?P<reason>.+))?"

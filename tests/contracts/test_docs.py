@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md")])
 NAMED: Final = re.compile(r"`([\w.*-]+/(?:[\w.*-]+/)*(?:[\w.*-]+\.(?:j2|md|py|toml|yaml|yml))?)(?:::\w+)?`")
 """A file, or a folder by the slash at its end. Names without a folder are a reader's own files."""
-NOT_OURS: Final = ("agentaflow.gpu/", "manifests/base/", "bench/results/raw/", "evidence/INVENTORY/")
+NOT_OURS: Final = ("agentaflow.gpu/", "manifests/base/", "manifests/gpu-", "bench/results/raw/", "evidence/INVENTORY/")
 """An annotation's prefix, files of Kubeflow's repositories, and files that git ignores."""
 LINK: Final = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 BLOCK: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)

@@ -340,5 +340,6 @@ def test_removal_stops_the_questions_before_the_answers() -> None:
     order = [task[key]["name"] for task in play["tasks"] if task.get(key, {}).get("tasks_from") == "remove"]
     first = roles.read("roles", "webhook", "tasks", "remove.yml")[0]["block"][0]["applied_record"]
 
-    assert order == ["check", "webhook", "controller", "scheduler", "monitor", "policies", "crds", "certificates"]
+    observed = ["observability", "controller", "scheduler", "monitor"]
+    assert order == ["check", "webhook", *observed, "policies", "crds", "certificates"]
     assert first["only_kinds"] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]

@@ -83,6 +83,7 @@ class ControlPlane:
                 f"--tls-cert-file={folder / 'api.crt'}",
                 f"--tls-private-key-file={folder / 'api.key'}",
                 f"--token-auth-file={folder / 'tokens.csv'}",
+                f"--client-ca-file={self.ca}",
                 "--authorization-mode=RBAC",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 f"--service-account-key-file={folder / 'api.key'}",
@@ -187,6 +188,15 @@ class ControlPlane:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(file)
         return context
+
+    def user_certificate(self, folder: Path, user: str, group: str) -> tuple[Path, Path]:
+        """Write a user's certificate and key, for a program that knows no token. Return both files."""
+        # Go refuses a certificate that names no host at all.
+        pair = self._authority.issue_cert(f"{user}.invalid", common_name=user, organization_name=group)
+        certificate, key = folder / f"{user}.crt", folder / f"{user}.key"
+        pair.cert_chain_pems[0].write_to_path(str(certificate))
+        pair.private_key_pem.write_to_path(str(key))
+        return certificate, key
 
     def kubeconfig(self, path: Path, token: str, port: int | None = None) -> Path:
         """Write a kubeconfig with this token. `port` is that of a proxy; without it the API server's port is used."""
