@@ -152,8 +152,8 @@ bench-profile: env-dev programs ## Profile our CPU time: 5 minutes (ONLY=W1,W6: 
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
 
 .PHONY: fmt
-fmt: env-dev ## Format the Python code; write the tables of inputs and metrics into their pages, the deployer's rights, the charts' templates, the Grafana boards
-	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/readmes.py && $(BIN)/python tests/deployer.py && PYTHONPATH=scheduler $(BIN)/python -m tests.metrics_page && $(BIN)/python -m charts.generate && $(BIN)/python -m boards.generate
+fmt: env-dev ## Format the Python code; write what the pages have from the code, the deployer's rights, the boards, and the charts' templates
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/deployer.py && PYTHONPATH=scheduler $(BIN)/python -m tests.pages && $(BIN)/python -m boards.generate && $(BIN)/python -m charts.generate
 
 .PHONY: programs
 programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for suite integration and the benchmark

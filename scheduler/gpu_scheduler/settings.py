@@ -125,10 +125,15 @@ class CommonSettings:
     scheduler_name: str = setting(
         _name, SCHEDULER_NAME, "must be a DNS subdomain, the schedulerName that our pods carry", "gpu-scheduler"
     )
+    """Which pods are ours: those with this `spec.schedulerName`."""
     log_level: str = setting(_level, "INFO", "must be one of DEBUG, INFO, WARNING, ERROR", "INFO")
+    """The least level of log lines that are written."""
     http_port: int = setting(_port, 8080, _PORT_RULE, "8080")
+    """The port of health and metrics."""
     bind_address: str = setting(str, "", "must be an address of this host; empty means all", "127.0.0.1")
+    """The address on which all ports are opened."""
     gpu_scheduler_commit: str = setting(str, "unknown", "the commit this was built from", "0a1b2c3")
+    """The commit in version, first log line and metric `gpu_scheduler_build_info`; the image sets it."""
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each fault in the combination of values that are valid alone."""
@@ -142,19 +147,25 @@ class LeaderSettings(CommonSettings):
     kubernetes_namespace: str = setting(
         _name, _own_namespace, "must be the namespace that holds the Lease and the settings", "gpu-scheduler-system"
     )
+    """Where the Lease and the ConfigMaps with settings and limits are."""
     pod_name: str = setting(
         str,
         _own_name,
         "must be this replica's name, part of the lease holder's identity",
         "gpu-scheduler-6d5f-x2x4z",
     )
+    """The name of this replica."""
     lease_duration: float = setting(_seconds, 15, _DURATION_RULE, "15s")
+    """How long a Lease is valid that is not renewed: after this time another replica leads."""
     renew_deadline: float = setting(_seconds, 10, _DURATION_RULE, "10s")
+    """How long the leader writes after its last renewal."""
     retry_period: float = setting(_seconds, 2, _DURATION_RULE, "2s")
+    """How often the Lease is renewed, or tried for."""
     # The API server sends a bookmark about every minute, so a watch without events receives data within this time.
     watch_idle_limit: float = setting(
         _seconds, 90, "must be a positive Go duration: a watch without data for this time is reopened", "90s"
     )
+    """How long a watch may receive nothing before it is opened anew."""
 
     @property
     def lease_gap(self) -> float:
@@ -182,32 +193,43 @@ class RunSettings(LeaderSettings):
         "must be one of same-workload, any, none",
         "same-workload",
     )
+    """Who may share a GPU: pods whose common map says so, any pods, or none."""
     scheduling_strategy: Strategy = setting(  # noqa: RUF009 - it makes a field
         Strategy, Strategy.LEAST_UTILIZED, f"must be one of {', '.join(Strategy)}", "least_utilized"
     )
+    """The strategy of pods that name none, as long as ConfigMap `gpu-scheduler-settings` has none."""
     gpu_utilization_goal: int = setting(
         _percent, 80, "must be a percentage, 0 to 100: GPUs that are busier get no pod by strategy", "80"
     )
+    """Percent: GPUs that are busier get no pod by strategy."""
     monitor_namespace: str = setting(
         _name, MONITOR, "must be the namespace of the monitors' Leases", "gpu-scheduler-monitor"
     )
+    """Where the monitors renew the Leases of their nodes."""
     scheduling_interval: float = setting(_seconds, 5, _DURATION_RULE, "5s")
+    """The longest time between two checks for pods whose back-off has ended, and for conflicts."""
     pod_initial_backoff: float = setting(_seconds, 1, _DURATION_RULE, "1s")
+    """The first back-off of a pod, after four fruitless attempts in a row or a failed bind; it doubles each time."""
     pod_max_backoff: float = setting(_seconds, 10, _DURATION_RULE, "10s")
+    """How long a pod backs off at most."""
     # Cluster events requeue pods. The resync is for a change that no cluster event covers.
     pod_resync: float = setting(_seconds, 300, _DURATION_RULE, "5m")
+    """How often a pod that waits is tried again if no cluster event requeues it."""
     # The audit checks all pods at once, so it must not run too often.
     audit_interval: float = setting(_seconds, 300, _DURATION_RULE, "5m")
+    """How often the ledger is compared with one that is rebuilt from the API objects."""
     # Off by default: the endpoints publish the names of pods and of the GPUs that they hold.
     debug_endpoints: bool = setting(
         _flag, False, "must be true or false: whether /debug/ledger lists which pod holds which device", "true"
     )
+    """Whether `/debug/ledger` lists which pod holds which device."""
     decision_journal: Path | None = setting(  # noqa: RUF009 - it makes a field
         Path,
         None,
         "must be a file that can be written: each decision and its inputs, one JSON line each; empty means none",
         "/var/log/gpu-scheduler/journal",
     )
+    """Where each decision and its inputs are written, a JSON line each, for `gpu-scheduler replay`; empty: nowhere."""
 
     def problems(self) -> Iterator[str]:
         """Check the back-offs too, and that the loop wakes often enough to report a conflict in time."""
@@ -231,21 +253,26 @@ class WebhookSettings(CommonSettings):
     """Settings of `gpu-scheduler webhook`."""
 
     webhook_port: int = setting(_port, 8443, _PORT_RULE, "8443")
+    """The port of admission."""
     certificate_dir: Path = setting(  # noqa: RUF009 - it makes a field
         Path,
         Path("/etc/gpu-scheduler/tls"),
         "must be a directory with tls.crt and tls.key",
         "/etc/gpu-scheduler/tls",
     )
+    """Where the serving certificate is; a new one is used without a restart."""
     client_ca: Path | None = setting(  # noqa: RUF009 - it makes a field
         Path,
         None,
         "must be a file of PEM certificates, one of which signed each caller's certificate; empty accepts every caller",
         "/etc/gpu-scheduler/client-ca/ca.crt",
     )
+    """Who may call: peers whose certificate one of these CAs signed."""
     certificate_poll: float = setting(_seconds, 10, _DURATION_RULE, "10s")
+    """How often the files of the certificate are read."""
     # Time for the endpoint's removal to reach every kube-proxy before the listener closes.
     drain_period: float = setting(_seconds, 3, _DURATION_RULE, "3s")
+    """How long the webhook serves after SIGTERM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,15 +282,19 @@ class RenewerSettings(CommonSettings):
     kubernetes_namespace: str = setting(
         _name, _own_namespace, "must be the namespace of the webhook and its Secrets", "gpu-scheduler-system"
     )
+    """Where the webhook and its Secrets are."""
     webhook_service: str = setting(
         _name, WEBHOOK, "must be the Service whose names the certificate is made for", "gpu-scheduler-webhook"
     )
+    """The Service for whose names the certificate is made."""
     serving_days: int = setting(
         _days, SERVING_DAYS, "must be a number of days, 1 to 3650: how long a new certificate is valid", "365"
     )
+    """How long a new certificate is valid."""
     renew_days: int = setting(
         _days, RENEW_DAYS, "must be a number of days, 1 to 3650: a certificate with fewer days left is renewed", "30"
     )
+    """How long before its end a certificate is renewed."""
 
     def problems(self) -> Iterator[str]:
         """Check that a new certificate is not due at once."""
@@ -279,8 +310,10 @@ class IssuerSettings(RenewerSettings):
     """Settings of `gpu-scheduler issue`."""
 
     ca_days: int = setting(_days, CA_DAYS, "must be a number of days, 1 to 3650: how long a new CA is valid", "3650")
+    """How long a new CA is valid."""
     # An installer may apply the registrations after the Job that writes the CA into them.
     registration_timeout: float = setting(_seconds, 120, _DURATION_RULE, "2m")
+    """How long to wait for the webhook's registrations."""
 
     def problems(self) -> Iterator[str]:
         """Check too that the CA outlives a certificate until the next one."""
@@ -297,28 +330,35 @@ class MonitorSettings(CommonSettings):
     """Settings of `gpu-scheduler monitor`."""
 
     node_name: str = setting(_name, MISSING, "must be the name of the node that this process runs on", "node1")
+    """The node whose GPUs are read."""
     kubernetes_namespace: str = setting(
         _name, _own_namespace, "must be the namespace that holds the nodes' Leases", "gpu-scheduler-monitor"
     )
+    """Where the Lease of the node is."""
     pod_name: str = setting(
         str, _own_name, "must be this pod's name, the holder of its node's Lease", "gpu-scheduler-monitor-x2x4z"
     )
+    """The holder of the node's Lease."""
     monitor_interval: float = setting(_seconds, 15, _DURATION_RULE, "15s")
+    """The time between two readings; a Lease lasts three of them."""
     monitor_source: Literal["nvml", "simulated"] = setting(
         _one_of("nvml", "simulated"),
         "nvml",
         "must be nvml, the GPUs of the node, or simulated, those that a file declares",
         "nvml",
     )
+    """Where readings come from."""
     simulated_inventory: Path = setting(  # noqa: RUF009 - it makes a field
         Path,
         Path("/etc/gpu-scheduler/inventory/inventory.yaml"),
         "must be a YAML or JSON file: node to groups of GPUs",
         "/etc/gpu-scheduler/inventory/inventory.yaml",
     )
+    """The GPUs of source `simulated`, read anew at each reading."""
     gpu_utilization_goal: int = setting(
         _percent, 80, "must be a percentage, 0 to 100: GPUs above it count as busy", "80"
     )
+    """Percent that divides busy GPUs from others, in label `agentaflow.gpu/utilization-tier`."""
 
 
 AnySettings = TypeVar("AnySettings", bound=CommonSettings)

@@ -7,7 +7,6 @@ import re
 import jinja2
 import pytest
 
-from tests import readmes
 from tests.contracts import roles
 from tests.contracts.roles import ROLES, ROOT
 
@@ -50,14 +49,6 @@ def test_default_has_a_sentence_above_it(role: str) -> None:
         if re.match(r"[a-z]\w*:", line):
             assert re.fullmatch(r"# \S.*\.", lines[number - 1]), f"{role}: {line}"
             assert not line.endswith((": []", ": {}")) or lines[number + 1].startswith("#   "), f"{role}: {line}"
-
-
-@pytest.mark.parametrize("role", ROLES)
-def test_page_has_the_inputs_as_they_are(role: str) -> None:
-    """The table of inputs in a role's README is the output of `python tests/readmes.py`."""
-    page = (ROOT / "roles" / role / "README.md").read_text()
-
-    assert readmes.with_inputs(page, role) == page
 
 
 def test_play_role_tag_and_readme_row_agree() -> None:

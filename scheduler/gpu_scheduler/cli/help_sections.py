@@ -12,18 +12,19 @@ class SectionedGroup(click.Group):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self._sections: dict[str, tuple[click.Command, ...]] = {}
+        self.sections: dict[str, tuple[click.Command, ...]] = {}
+        """Title → its commands."""
 
     def add_section(self, title: str, *commands: click.Command) -> None:
         """Add commands below a title."""
-        self._sections[title] = commands
+        self.sections[title] = commands
         for each in commands:
             self.add_command(each)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """Write the commands, section by section."""
         widest = max(map(len, self.commands))
-        for title, commands in self._sections.items():
+        for title, commands in self.sections.items():
             rows = [((each.name or "").ljust(widest), _summary(each.help or "")) for each in commands]
             with formatter.section(title):
                 formatter.write_dl(rows)

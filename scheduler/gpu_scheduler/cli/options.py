@@ -90,7 +90,7 @@ class Options:
 
 _DEFAULTS: Final = Options()
 # The options of every verb; each fills the field of Options with its name.
-_SHARED: Final = (
+SHARED: Final = (
     click.Option(
         ["--namespace", "-n"], help="Namespace; the context's otherwise.", shell_complete=live_names.namespaces
     ),
@@ -127,7 +127,7 @@ _SHARED: Final = (
     ),
 )
 # The options of the verbs that list objects, likewise.
-_OF_LISTINGS: Final = (
+OF_LISTINGS: Final = (
     click.Option(["--selector", "-l"], metavar="SELECTOR", help="Only objects with these labels."),
     click.Option(
         ["--field-selector"],
@@ -161,7 +161,7 @@ def verb(
     """
     made = command(function)
     left_out = {*without, *(each.name for each in made.params)}
-    shared = [each for each in (*_SHARED, *(_OF_LISTINGS if lists else ())) if each.name not in left_out]
+    shared = [each for each in (*SHARED, *(OF_LISTINGS if lists else ())) if each.name not in left_out]
 
     def run(**given: Any) -> int:
         named = {each.name: given.pop(each.name) for each in shared}

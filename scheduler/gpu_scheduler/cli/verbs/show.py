@@ -33,6 +33,9 @@ _node_names = click.argument(
 async def status(options: Options) -> int:
     """Show GPUs, workloads, strategy and leader.
 
+    Also a grid of nodes and devices with their holders, limits of namespaces, conflicts, monitors whose Leases have
+    expired, and the whole message of each pod that waits.
+
     Exit code 1 if no replica leads, a GPU is held twice against the rules, or something may not be read. With -n, only
     that namespace's workloads.
     """
@@ -77,7 +80,8 @@ async def status(options: Options) -> int:
 async def nodes(options: Options, names: Sequence[str] = ()) -> int:
     """List nodes and their GPUs.
 
-    With -o wide, one row for each GPU, with the pods that hold it. Nodes have no namespace: -n changes nothing.
+    Each row says why the next pod cannot have some of the GPUs. With -o wide, one row for each GPU, with the pods that
+    hold it. Nodes have no namespace: -n changes nothing.
     """
     from gpu_scheduler.cli.columns import nodes_listing
 
@@ -91,7 +95,8 @@ async def nodes(options: Options, names: Sequence[str] = ()) -> int:
 async def workloads(options: Options, names: Sequence[str] = ()) -> int:
     """List our pods and GPUWorkloads, and controllers whose pods are refused.
 
-    Where they run and with which GPUs, or why they wait.
+    Where they run and with which GPUs, or why they wait. With -o wide also the whole message, since when, and whether a
+    pod is an observer.
     """
     import asyncio
 

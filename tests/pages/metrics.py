@@ -1,7 +1,4 @@
-"""Writes the tables of docs/metrics.md from the registries of the programs: `make fmt`.
-
-A contract test fails if the page differs from what the programs serve.
-"""
+"""The tables of docs/metrics.md, from the registries of the programs."""
 
 from __future__ import annotations
 
@@ -15,15 +12,14 @@ from gpu_scheduler.monitor.run import MonitorProcess
 from gpu_scheduler.scheduler.run import SchedulerProcess
 from gpu_scheduler.settings import LeaderSettings, MonitorSettings, RunSettings
 from gpu_scheduler.webhook.run import observed
+from tests.contracts.roles import ROOT
+from tests.pages.parts import Page, code, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client import CollectorRegistry
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs/metrics.md"
-_BEGIN: Final = "<!-- metrics of the {}: written by make fmt -->"
-_END: Final = "<!-- end of metrics -->"
 _OF_THE_LIBRARY: Final = "process_"
 """Metrics of the process that prometheus_client adds; their meaning is the library's."""
 _SUFFIXES: Final = {"counter": "_total", "info": "_info"}
@@ -49,27 +45,15 @@ def rows(registry: CollectorRegistry) -> Iterator[tuple[str, str, str, str]]:
             of_samples = family.samples[0].labels if family.type == "info" else ()
             labels = of_samples or getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ())
             name = family.name + _SUFFIXES.get(family.type, "")
-            found[name] = (name, family.type, ", ".join(f"`{label}`" for label in labels), family.documentation)
+            found[name] = (name, family.type, ", ".join(map(code, labels)), family.documentation)
     return (found[name] for name in sorted(found) if not name.startswith(_OF_THE_LIBRARY))
 
 
-def table(registry: CollectorRegistry) -> Iterator[str]:
-    """Yield the lines of the table of one program's metrics."""
-    yield "| metric | type | labels | meaning |"
-    yield "|---|---|---|---|"
-    for name, kind, labels, meaning in rows(registry):
-        yield f"| `{name}` | {kind} | {labels} | {meaning} |"
-
-
-def with_tables(page: str) -> str:
-    """Return the page with the present tables."""
-    for program, registry in registries().items():
-        begin = _BEGIN.format(program)
-        before, _, rest = page.partition(f"{begin}\n")
-        _, _, after = rest.partition(_END)
-        page = f"{before}{begin}\n" + "\n".join((*table(registry), _END)) + after
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+def pages() -> Iterator[Page]:
+    """Yield the page, with a table for each program."""
+    head = ("metric", "type", "labels", "meaning")
+    parts = {
+        f"metrics of the {program}": tuple(table(head, ((code(name), *rest) for name, *rest in rows(registry))))
+        for program, registry in registries().items()
+    }
+    yield Page(ROOT / "docs/metrics.md", parts)
