@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.core.pods.unknown_keys import WRITTEN
 from gpu_scheduler.core.reasons import RANKING, Reason
+from gpu_scheduler.names import PREFIX
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
@@ -82,6 +84,15 @@ def test_table_of_reasons_is_the_ranking() -> None:
 
     assert [(reason, bool(beyond)) for reason, beyond in rows] == [(str(reason), beyond) for reason, beyond in RANKING]
     assert {reason for reason, _ in RANKING} == set(Reason)
+
+
+def test_table_of_annotations_has_each_key_that_users_write() -> None:
+    """A row may name several: the first whole, the others without the prefix."""
+    section = (ROOT / "docs" / "map.md").read_text(encoding="utf-8").partition("\n## Annotations\n")[2]
+    cells = [line.split("|")[1] for line in section.partition("\n\n## ")[0].splitlines() if line.startswith("| `")]
+    keys = [key for cell in cells for key in re.findall(r"`([^`]+)`", cell)]
+
+    assert sorted(PREFIX + key[1:] if key.startswith("/") else key for key in keys) == WRITTEN
 
 
 def test_a_file_that_is_gone_and_a_broken_link_are_found() -> None:

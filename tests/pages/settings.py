@@ -1,9 +1,13 @@
-"""The tables of docs/settings.md, from the classes of the settings. A setting's meaning is the text below its field."""
+"""The tables of docs/settings.md, from the classes of the settings. A setting's meaning is the text below its field.
+
+Which input sets it is read from the roles' templates.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 from dataclasses import MISSING, fields
 from datetime import timedelta
 from enum import StrEnum
@@ -31,6 +35,17 @@ CLASSES: Final[dict[str, Settings]] = {
     "renew and issue": settings.RenewerSettings,
     "issue": settings.IssuerSettings,
 }
+_ROLES: Final = {
+    "all programs": ("scheduler", "webhook", "controller", "monitor", "certificates"),
+    "run and controller": ("scheduler", "controller"),
+    "run": ("scheduler",),
+    "webhook": ("webhook",),
+    "monitor": ("monitor",),
+    "renew and issue": ("certificates",),
+    "issue": ("certificates",),
+}
+"""The roles whose templates set the variables of a class."""
+_SET: Final = re.compile(r"\bname: (\w+), value: \"?\{\{ (\w+) \}\}")
 _TYPES: Final = {"str": "text", "int": "whole number", "float": "Go duration", "bool": "true or false"}
 _RULE: Final = "must be "
 
@@ -47,11 +62,27 @@ def rows(kind: Settings) -> Iterator[tuple[str, str, str, str, str, str]]:
             yield variable, _type(each), _default(each), rule, meanings[each.name], code(each.metadata["example"])
 
 
+def inputs(title: str) -> dict[str, list[str]]:
+    """Return variable → the inputs of roles that set it for the programs of the class."""
+    found: dict[str, list[str]] = {}
+    for role in _ROLES[title]:
+        for template in sorted((ROOT / "roles" / role / "templates").glob("*.j2")):
+            for variable, name in _SET.findall(template.read_text(encoding="utf-8")):
+                found.setdefault(variable, []).append(name)
+    return found
+
+
 def pages() -> Iterator[Page]:
     """Yield the page, with a table for each class."""
-    head = ("variable", "type", "default", "rule", "meaning", "example")
-    parts = {f"settings of {title}": tuple(table(head, rows(kind))) for title, kind in CLASSES.items()}
+    head = ("variable", "type", "default", "rule", "meaning", "example", "set by")
+    parts = {f"settings of {title}": tuple(table(head, _with_inputs(title))) for title in CLASSES}
     yield Page(ROOT / "docs/settings.md", parts)
+
+
+def _with_inputs(title: str) -> Iterator[tuple[str, ...]]:
+    of_roles = inputs(title)
+    for variable, *others in rows(CLASSES[title]):
+        yield variable, *others, ", ".join(map(code, of_roles.get(variable.strip("`"), ())))
 
 
 def _meanings(kind: Settings) -> dict[str, str]:
