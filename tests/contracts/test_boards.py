@@ -12,7 +12,7 @@ from boards import generate
 from gpu_scheduler.core.reasons import Reason
 from tests.boards import FOLDER, NAMES, panels_of, queries_of, read_board
 from tests.contracts.roles import ROOT
-from tests.metrics_page import registries, rows
+from tests.pages.metrics import registries, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
