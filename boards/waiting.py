@@ -22,9 +22,12 @@ from boards.panels import (
     rising,
 )
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs/map.md"
-BEGIN: Final = "**Only a pod made anew helps**"
-END: Final = "Admission refuses "
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs/reasons.md"
+ENTRY: Final = re.compile(
+    r"^## (\w+)\n\n```text\n.*?^```\n\n(.*?)\n\n```sh\n.*?^```\n\n\*\*Remedy\*\*: (.*?)$(?=\n\n|\n*\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+"""A reason, what it means, and its remedy."""
 WAITING: Final = "max by (reason) (gpu_scheduler_pending_pods)"
 HOW: Final = """\
 Each waiting pod has its reason, with the names of what is in its way, in its condition:
@@ -35,12 +38,17 @@ Each waiting pod has its reason, with the names of what is in its way, in its co
 
 
 def reasons() -> str:
-    """Return the tables of all reasons from docs/map.md, in Markdown, with the links of a board."""
-    page = PAGE.read_text(encoding="utf-8")
-    tables = page[page.index(BEGIN) : page.index(END)]
-    return re.sub(r"\]\(([\w.-]*)#", lambda link: f"]({DOCS_URL}/{link[1] or PAGE.name}#", tables).replace(
-        "](cordon.md)", f"]({DOCS_URL}/cordon.md)"
-    )
+    """Return a table of what docs/reasons.md says of each reason, in Markdown, with the links of a board."""
+    rows = [
+        f"| [{reason}]({PAGE.name}#{reason.lower()}) | {_line(meaning)} | {_line(remedy)} |"
+        for reason, meaning, remedy in ENTRY.findall(PAGE.read_text(encoding="utf-8"))
+    ]
+    table = "\n".join(("| reason | what it means | what helps |", "|---|---|---|", *rows))
+    return re.sub(r"\]\(([\w-]+\.md)", rf"]({DOCS_URL}/\1", re.sub(r"\]\(#", f"]({PAGE.name}#", table))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 BOARD: Final = Board(
@@ -103,7 +111,7 @@ BOARD: Final = Board(
                     width=8,
                     labels=("reason",),
                     columns=(Column(title="pods", expr=f"{WAITING} > 0"),),
-                    links={"reason": f"{DOCS_URL}/map.md#reasons"},
+                    links={"reason": f"{DOCS_URL}/{PAGE.name}"},
                     descending="pods",
                 ),
                 TimeSeries(

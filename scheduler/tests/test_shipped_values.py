@@ -206,8 +206,8 @@ DOCUMENTED = [
     ("serve-2", "10 s to be complete and 10 s to be answered", (WEBHOOK_LIMITS.request_timeout,), (10,)),
     ("serve-3", "40,000 fields", (admission.MOST_FIELDS,), (40_000,)),
     ("docs/how-it-works.md", "within 10 s of its last", (LEADER["renew_deadline"],), (10,)),
-    ("docs/map.md", "backs off for 1 to 10 s", (RUN["pod_initial_backoff"], RUN["pod_max_backoff"]), (1, 10)),
-    ("docs/map.md", "every 5 minutes", (RUN["pod_resync"],), (300,)),
+    ("docs/reasons.md", "backs off for 1 to 10 s", (RUN["pod_initial_backoff"], RUN["pod_max_backoff"]), (1, 10)),
+    ("docs/reasons.md", "every 5 minutes", (RUN["pod_resync"],), (300,)),
     ("docs/simulator.md", "lease 15/10/2 s", tuple(asdict(LeaseTimings()).values()), (15, 10, 2)),
     ("docs/monitor.md", "`MONITOR_INTERVAL` (15 s)", (SETTINGS[MonitorSettings]["monitor_interval"],), (15,)),
     (

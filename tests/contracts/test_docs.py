@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpu_scheduler.core.pods.unknown_keys import WRITTEN
-from gpu_scheduler.core.reasons import RANKING, Reason
 from gpu_scheduler.names import PREFIX
 from tests.contracts.roles import ROOT
 
@@ -76,16 +75,6 @@ def test_no_page_reads_the_log_of_one_replica_of_a_deployment(page: Path) -> Non
     assert re.findall(ours, page.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.promise("text-9")
-def test_table_of_reasons_is_the_ranking() -> None:
-    """Message, metric and table use one closed list. The table has the order in which reasons are reported."""
-    section = (ROOT / "docs" / "map.md").read_text(encoding="utf-8").partition("\n## Reasons\n")[2]
-    rows = re.findall(r"^\| `(\w+)`(, more than there is)? \|", section, re.MULTILINE)
-
-    assert [(reason, bool(beyond)) for reason, beyond in rows] == [(str(reason), beyond) for reason, beyond in RANKING]
-    assert {reason for reason, _ in RANKING} == set(Reason)
-
-
 def test_table_of_annotations_has_each_key_that_users_write() -> None:
     """A row may name several: the first whole, the others without the prefix."""
     section = (ROOT / "docs" / "map.md").read_text(encoding="utf-8").partition("\n## Annotations\n")[2]
@@ -104,7 +93,7 @@ def test_a_file_that_is_gone_and_a_broken_link_are_found() -> None:
         "tests/*/none.yml",
         "gone/",
     ]
-    assert broken_links(page, "[a](map.md#reasons) [b](map.md#gone) [c](gone.md) [d](#the-way-of-a-pod)") == [
+    assert broken_links(page, "[a](reasons.md#gpuheld) [b](map.md#gone) [c](gone.md) [d](#the-way-of-a-pod)") == [
         "map.md#gone",
         "gone.md#",
     ]

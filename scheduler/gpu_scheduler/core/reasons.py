@@ -85,7 +85,7 @@ RANKING: Final[tuple[RankedReason, ...]] = (
     (Reason.VOLUME_NOT_BOUND, False),
     (Reason.BIND_FAILED, False),
 )
-"""Of several reasons why a pod waits, the first in this order is reported. docs/map.md has the same table."""
+"""Of several reasons why a pod waits, the first in this order is reported. docs/reasons.md has the same order."""
 
 _RANKS: Final = {reason: rank for rank, reason in enumerate(RANKING)}
 _FIRST_TEMPORARY: Final = _RANKS[Reason.TAINT_NOT_TOLERATED, False]
