@@ -30,6 +30,11 @@ class Template:
     inputs: dict[str, object]
     condition: str = ""
 
+    @property
+    def file(self) -> str:
+        """The file's name in the chart, without its extension."""
+        return f"{self.role}-{self.name}".replace("/", "-").replace("_", "-")
+
     def text(self) -> str:
         """Return the template as Helm reads it."""
         made = MADE.replace("{source}", f"roles/{self.role}/templates/{self.name}.yaml.j2")
@@ -163,6 +168,13 @@ OBSERVABILITY: Final = COMMON | {
     "observability_receiver": value("observability.receiver"),
     "observability_webhook": value("webhook.enabled"),
 }
+NETWORK_POLICIES: Final = COMMON | {
+    "network_policies_namespace": NAMESPACE,
+    "network_policies_monitor_namespace": value("monitor.namespace"),
+    "network_policies_api_server_cidrs": value("networkPolicies.apiServerCidrs"),
+    "network_policies_api_server_ports": value("networkPolicies.apiServerPorts"),
+    "network_policies_scraping_namespaces": value("networkPolicies.scrapingNamespaces"),
+}
 CHECK: Final = {
     "_check_manager": Expression("$.Release.Service"),
     "_check_workload": Expression('(ternary "StatefulSet" "Deployment" $.Values.statefulSet.enabled)'),
@@ -193,6 +205,8 @@ OBSERVED: Final = (
     '(and (eq $.Values.observability.mode "auto") ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1"))'
 )
 TOLD: Final = f'and (ne $.Values.observability.receiver "none") ({OBSERVED})'
+WITH_NETWORK_POLICIES: Final = "$.Values.networkPolicies.enabled"
+WITH_MONITOR_NETWORK_POLICIES: Final = f"and {WITH_NETWORK_POLICIES} ({WITH_MONITOR})"
 WITH_SIMULATED: Final = 'eq $.Values.monitor.source "simulated"'
 
 TEMPLATES: Final = {
@@ -216,6 +230,8 @@ TEMPLATES: Final = {
         Template("monitor", "quota", MONITOR, WITH_MONITOR),
         Template("monitor", "inventory", MONITOR, WITH_SIMULATED),
         Template("monitor", "daemonset", MONITOR, WITH_MONITOR),
+        Template("network_policies", "system", NETWORK_POLICIES, WITH_NETWORK_POLICIES),
+        Template("network_policies", "monitor", NETWORK_POLICIES, WITH_MONITOR_NETWORK_POLICIES),
         Template("webhook", "service", WEBHOOK, WITH_WEBHOOK),
         Template("webhook", "deployment", WEBHOOK, WITH_WEBHOOK),
         Template("webhook", "registrations", WEBHOOK, WITH_WEBHOOK),
@@ -236,7 +252,7 @@ TEMPLATES: Final = {
 def files() -> dict[Path, str]:
     """Return each file that is made, with its text."""
     made = {
-        CHARTS / chart / "templates" / f"{template.role}-{template.name.replace('/', '-')}.yaml": template.text()
+        CHARTS / chart / "templates" / f"{template.file}.yaml": template.text()
         for chart, templates in TEMPLATES.items()
         for template in templates
     }

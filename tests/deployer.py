@@ -118,7 +118,7 @@ def manifests() -> Iterator[Manifest]:
         for path in sorted((roles.ROOT / "roles" / role / "files").glob("*.yaml")):
             yield from (each for each in yaml.safe_load_all(path.read_text()) if each)
     for role in sorted({task.role for task in TASKS if task.module == "applied_record" and task.role}):
-        metadata = {"name": f"gpu-scheduler-applied-{role}", "namespace": SYSTEM}
+        metadata = {"name": f"gpu-scheduler-applied-{role.replace('_', '-')}", "namespace": SYSTEM}
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
 
@@ -126,13 +126,18 @@ def option_of(manifest: Manifest) -> str:
     """Return the option of the inventory with which the object is applied; empty if it always is."""
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     role = manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", "")
+    monitors = "gpu-scheduler-monitor"
     if manifest["apiVersion"].startswith("cert-manager.io/"):
         return "cert-manager"
     if kind.startswith("MutatingAdmissionPolicy") or name == "gpu-scheduler-environment":
         return "policy"
     if role == "observability":
         return "observability"
-    if role == "monitor" or (kind, name) == ("Namespace", "gpu-scheduler-monitor"):
+    if (
+        role == "monitor"
+        or manifest["metadata"].get("namespace") == monitors
+        or (kind, name) == ("Namespace", monitors)
+    ):
         return "monitor"
     return "webhook" if role in {"webhook", "certificates"} else ""
 

@@ -319,7 +319,7 @@ class Record:
     def __init__(self, cluster: Cluster, role: str, namespace: str) -> None:
         """Read it."""
         self._cluster = cluster
-        self.reference = Reference("v1", "ConfigMap", namespace, f"gpu-scheduler-applied-{role}")
+        self.reference = Reference("v1", "ConfigMap", namespace, f"gpu-scheduler-applied-{role.replace('_', '-')}")
         self._stored = cluster.get(self.reference.path)
         text = (self._stored or {}).get("data", {}).get("objects", "")
         self.objects = dict(self._entries(text))

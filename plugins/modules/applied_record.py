@@ -6,7 +6,8 @@ DOCUMENTATION = """
 module: applied_record
 short_description: records what a role applied, prunes what it no longer applies, removes all of it
 description:
-  - Keeps a ConfigMap C(gpu-scheduler-applied-ROLE) with a line for each object that a role applied, and its uid.
+  - Keeps a ConfigMap C(gpu-scheduler-applied-ROLE), in whose name hyphens stand for underscores, with a line for each
+    object that a role applied, and its uid.
   - With state present, deletes what the record has and this run did not apply, where it still has the recorded uid and
     our label or field manager. Namespaces, CustomResourceDefinitions and the webhook's Secrets are never pruned.
   - With state absent, deletes what the record and I(objects) name, where it has our label or field manager, waits, and

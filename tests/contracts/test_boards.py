@@ -167,8 +167,8 @@ def test_panels_stand_beside_each_other(board: Object) -> None:
 
 
 def test_board_waiting_explains_each_reason() -> None:
-    """It has the tables of docs/map.md, and their links lead to the pages."""
+    """It has what docs/reasons.md says of each, and its links lead to the pages."""
     (text,) = (panel["options"]["content"] for panel in panels_of(read_board("waiting")) if panel["type"] == "text")
 
-    assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(Reason)
+    assert set(re.findall(r"^\| \[(\w+)\]", text, re.MULTILINE)) == set(Reason)
     assert all(address.startswith("https://") for address in re.findall(r"\]\(([^)]*)\)", text))

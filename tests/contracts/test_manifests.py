@@ -19,7 +19,7 @@ from tests.contracts.rights import ACCOUNTS, RIGHTS
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROLES = ("certificates", "scheduler", "policies", "monitor", "webhook", "controller", "check")
+ROLES = ("certificates", "scheduler", "policies", "monitor", "network_policies", "webhook", "controller", "check")
 
 WORKLOADS = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "CronJob")
 CHECK = "gpu-scheduler-check"
@@ -84,6 +84,7 @@ def test_names_are_the_promised_ones(manifests: list[Manifest]) -> None:
         ("DaemonSet", "gpu-scheduler-monitor"),
         ("ServiceAccount", "gpu-scheduler-monitor"),
         ("ConfigMap", "gpu-scheduler-monitor"),
+        ("NetworkPolicy", "gpu-scheduler-deny"),
         ("Deployment", "gpu-scheduler-controller"),
         ("ServiceAccount", "gpu-scheduler-controller"),
         ("PodDisruptionBudget", "gpu-scheduler-controller"),

@@ -334,12 +334,12 @@ def test_role_that_applies_objects_records_and_removes_them(role: str) -> None:
 
 
 def test_removal_stops_the_questions_before_the_answers() -> None:
-    """Registrations go before the webhook, policies after the scheduler, and the namespace last."""
+    """Registrations go before the webhook, policies after all that runs, and the namespace last."""
     (play,) = roles.read("playbooks", "uninstall.yml")
     key = "ansible.builtin.import_role"
     order = [task[key]["name"] for task in play["tasks"] if task.get(key, {}).get("tasks_from") == "remove"]
     first = roles.read("roles", "webhook", "tasks", "remove.yml")[0]["block"][0]["applied_record"]
 
-    observed = ["observability", "controller", "scheduler", "monitor"]
-    assert order == ["check", "webhook", *observed, "policies", "crds", "certificates"]
+    workloads = ["check", "webhook", "observability", "controller", "scheduler", "monitor"]
+    assert order == [*workloads, "network_policies", "policies", "crds", "certificates"]
     assert first["only_kinds"] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
+from tests.contracts.network_policies import Peer, Port, connects, isolating, pods_of, policies_of
 from tests.contracts.roles import ROOT
 from tests.integration.programs import program
 from tests.waiting import limit
@@ -89,6 +90,7 @@ MATRIX: Final = {
             "monitor_source": "nvml",
             "monitor_namespace": "gpus",
             "policies_monitor_namespace": "gpus",
+            "network_policies_monitor_namespace": "gpus",
             "monitor_interval": "30s",
             "monitor_log_level": "WARNING",
         },
@@ -97,6 +99,23 @@ MATRIX: Final = {
         {"monitor": {"source": "nvml", "runtimeClass": "nvidia", "driverDir": "/opt/driver"}},
         {"monitor_source": "nvml", "monitor_runtime_class": "nvidia", "monitor_driver_dir": "/opt/driver"},
     ),
+    "NetworkPolicies with the API server's addresses": Inputs(
+        {
+            "monitor": {"source": "nvml"},
+            "networkPolicies": {
+                "apiServerCidrs": ["10.0.0.0/28", "fd00::/64"],
+                "apiServerPorts": [16443],
+                "scrapingNamespaces": ["metrics", "more-metrics"],
+            },
+        },
+        {
+            "monitor_source": "nvml",
+            "network_policies_api_server_cidrs": ["10.0.0.0/28", "fd00::/64"],
+            "network_policies_api_server_ports": [16443],
+            "network_policies_scraping_namespaces": ["metrics", "more-metrics"],
+        },
+    ),
+    "no NetworkPolicies": Inputs({"networkPolicies": {"enabled": False}}, {"network_policies_enabled": False}),
     "declared GPUs": Inputs(
         {"monitor": {"source": "simulated", "simulatedInventory": INVENTORY}},
         {"monitor_source": "simulated", "monitor_simulated_inventory": INVENTORY},
@@ -194,6 +213,36 @@ def test_chart_and_manifests_make_the_same_objects(inputs: Inputs, tmp_path: Pat
     assert without_what_differs(chart) == without_what_differs(manifests)
 
 
+@pytest.mark.promise("net-1")
+@pytest.mark.parametrize("namespace", ["gpu-scheduler-system", "kube-system"])
+def test_every_pod_of_the_chart_is_denied_what_nothing_allows(namespace: str, tmp_path: Path) -> None:
+    """The hooks' Jobs and the pod of `helm test` too, which reaches what it tests as long as it runs."""
+    given: Object = {"monitor": {"source": "nvml"}, "networkPolicies": {"apiServerCidrs": ["10.0.0.0/28"]}}
+    made = helm_template("gpu-scheduler", given, namespace, tmp_path)
+    pods, policies = pods_of(made), policies_of(made)
+    tester, scheduler, webhook = (
+        pods[name]
+        for name in ("Pod gpu-scheduler-test", "Deployment gpu-scheduler", "Deployment gpu-scheduler-webhook")
+    )
+
+    assert {"Job gpu-scheduler-issuer", "Job gpu-scheduler-issuer-secrets", "CronJob gpu-scheduler-renewer"} <= set(
+        pods
+    )
+    for name, pod in pods.items():
+        for direction in ("Ingress", "Egress"):
+            assert "gpu-scheduler-deny" in {one["metadata"]["name"] for one in isolating(policies, pod, direction)}, (
+                name
+            )
+    for name in ("Job gpu-scheduler-issuer", "CronJob gpu-scheduler-renewer"):
+        assert connects(policies, pods[name], Peer("10.0.0.1"), Port(6443))
+        assert not connects(policies, pods[name], scheduler, Port(8080))
+    assert connects(policies, tester, scheduler, Port(8080))
+    assert connects(policies, tester, webhook, Port(8443))
+    assert connects(policies, tester, Peer("10.244.0.2", "kube-system"), Port(53, "UDP"))
+    installed = [one for one in policies if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
+    assert not connects(installed, tester, scheduler, Port(8080))
+
+
 @pytest.mark.parametrize("openshift", [False, True], ids=["anywhere", "on OpenShift"])
 def test_check_chart_and_manifests_make_the_same_objects(openshift: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a row
     """The same for the check service, with a map that has comments and blank lines."""
@@ -247,6 +296,12 @@ REFUSED: Final = {
     "a strategy that is none": ("gpu-scheduler", "scheduler.strategy=best", "value must be one of 'least_utilized'"),
     "a port below 1024": ("gpu-scheduler", "webhook.port=443", "minimum: got 443, want 1,024"),
     "a bundle that is not base64": ("gpu-scheduler", "webhook.caBundle=-----BEGIN", "'/webhook/caBundle'"),
+    "an address that is no block": ("gpu-scheduler", "networkPolicies.apiServerCidrs={here}", "'here' does not match"),
+    "a port of the API server that is none": (
+        "gpu-scheduler",
+        "networkPolicies.apiServerPorts={0}",
+        "minimum: got 0, want 1",
+    ),
     "two that inject": (
         "gpu-scheduler",
         "injectionPolicy.enabled=true",

@@ -12,12 +12,14 @@ import re
 import subprocess
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from gpu_scheduler.names import MONITOR
 from tests import doc_commands, objects
+from tests.contracts.roles import ROOT
 from tests.integration.complete import NODE, CompleteInstallation
 from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.controller_manager import OF_DELETIONS, start_controller_manager
@@ -25,12 +27,12 @@ from tests.integration.installed import Installed
 from tests.integration.namespace import SYSTEM_NAMESPACE as SYSTEM
 from tests.integration.namespace import Namespace
 from tests.integration.pod_controllers import APPS, collection
+from tests.integration.programs import program
 from tests.integration.workloads import API
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from tests.doc_commands import PageCommand
     from tests.objects import Object
@@ -215,6 +217,16 @@ def _of_helm(reader: Reader) -> None:
         reader.kube.create(f"{scope}/{kind.lower()}bindings", {**body, "roleRef": role, "subjects": []})
 
 
+def _of_boards(reader: Reader) -> None:
+    """Make the namespace of Grafana."""
+    reader.kube.create("/api/v1/namespaces", {"metadata": {"name": "monitoring"}})
+
+
+def _with_helm(reader: Reader) -> None:
+    """Put helm beside kubectl."""
+    (Path(reader.environment["PATH"].partition(":")[0]) / "helm").symlink_to(program("helm"))
+
+
 def _of_few_rights(reader: Reader) -> None:
     reader.kube.create("/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": "gpu-scheduler"}})
 
@@ -302,11 +314,19 @@ class Walk:
 
 
 OF_REASONS: Final = {"POD": "late-0", "NODE": "node3", "GPU": "2", "CLAIM": "data", "FILE": "wrong.yaml"}
+OF_CHECKOUT: Final = {
+    path: str(ROOT / path)
+    for path in ("roles/observability/files/boards", "charts/gpu-scheduler", "charts/gpu-scheduler-check")
+}
+"""What a page names by its place in the checkout."""
 WALKS: Final = {
     "README.md": Walk(_of_readme),
     "docs/alerts.md": Walk(_with_wrong_file, OF_REASONS),
+    "docs/boards.md": Walk(_of_boards, OF_CHECKOUT),
+    "docs/chart-values.md": Walk(_with_helm, OF_CHECKOUT),
     "docs/cli.md": Walk(_of_cli, before={"gpu-scheduler submit": _misspelt_workload}),
     "docs/cordon.md": Walk(),
+    "docs/crds.md": Walk(),
     "docs/doctor.md": Walk(),
     "docs/explain.md": Walk(_of_explain),
     "docs/helm.md": Walk(_of_helm),
@@ -314,10 +334,14 @@ WALKS: Final = {
     "docs/how-it-works.md": Walk(_of_few_rights, {"--replicas=2": "--replicas=1"}),
     "docs/lint.md": Walk(_of_lint),
     "docs/monitor.md": Walk(_of_monitor, {"gpu-a": NODE}),
+    "docs/monitoring.md": Walk(),
+    "docs/network-policies.md": Walk(),
     "docs/plan.md": Walk(_of_plan, before={"gpu-scheduler plan -f .": _some_run}),
     "docs/reasons.md": Walk(_with_wrong_file, OF_REASONS),
     "docs/replay.md": Walk(_of_replay, before={"gpu-scheduler replay other.snapshot": _without_the_holder}),
+    "docs/settings.md": Walk(),
     "docs/troubleshooting.md": Walk(_of_troubleshooting, OF_REASONS),
+    "docs/verbs.md": Walk(),
     "docs/workloads.md": Walk(
         _of_workloads,
         before={

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from boards.panels import DOCS_URL
+from tests import doc_commands
 from tests.cluster.plays import Run, run
 from tests.contracts.roles import ROOT
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
@@ -119,6 +120,15 @@ class Site:
             "-e",
             json.dumps(given),
         )
+
+    def typed(self, command: str) -> str:
+        """Return what a command prints, which must succeed."""
+        environment = {"PATH": f"{program('kubectl').parent}:/usr/bin:/bin", "KUBECONFIG": self._kubeconfig}
+        done = subprocess.run(
+            ("bash", "-c", command), env=environment, capture_output=True, text=True, timeout=limit(30), check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def boards(self) -> list[str]:
         """Return the boards that the cluster has."""
@@ -228,6 +238,9 @@ def test_the_operator_makes_scrapes_of_all_programs_and_loads_the_alerts(site: S
     rules: Any = site.kube.get(f"{CORE}/configmaps/prometheus-stack-rulefiles-0")
     (text,) = rules["data"].values()
     assert yaml.safe_load(text)["groups"] == site.rules()["groups"]
+    for command in doc_commands.read("docs/monitoring.md"):
+        if command.text.startswith("kubectl get"):
+            assert "gpu-scheduler" in site.typed(command.text)
 
 
 def checked(name: str, *words: str) -> str:

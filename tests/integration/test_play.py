@@ -141,6 +141,8 @@ def test_dry_run_on_an_empty_cluster_shows_what_a_run_would_create(cluster: Clus
             "Deployment gpu-scheduler-system/gpu-scheduler-webhook",
             "Deployment gpu-scheduler-system/gpu-scheduler-controller",
             "DaemonSet gpu-scheduler-monitor/gpu-scheduler-monitor",
+            "NetworkPolicy gpu-scheduler-system/gpu-scheduler-deny",
+            "NetworkPolicy gpu-scheduler-monitor/gpu-scheduler-deny",
             "Secret gpu-scheduler-system/gpu-scheduler-webhook-tls",
             "MutatingWebhookConfiguration gpu-scheduler-webhook",
             "ValidatingAdmissionPolicy gpu-scheduler-assignments",

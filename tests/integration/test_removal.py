@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 
-ROLES: Final = ("certificates", "crds", "scheduler", "policies", "monitor", "webhook", "controller", "check")
+WORKLOADS: Final = ("scheduler", "monitor", "webhook", "controller", "check")
+ROLES: Final = ("certificates", "crds", "policies", "network_policies", *WORKLOADS)
 SYSTEM: Final = "gpu-scheduler-system"
 MONITORS: Final = "gpu-scheduler-monitor"
 MANAGER: Final = "gpu-scheduler-ansible"

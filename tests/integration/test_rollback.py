@@ -31,6 +31,7 @@ COMMIT: Final = "b434b27"
 KNOWN: Final = {"gpu-scheduler-assignments", "gpu-scheduler-node-name", "gpu-scheduler-inputs", "gpu-scheduler-monitor"}
 PODS: Final = "/api/v1/namespaces/default/pods"
 RENEWER: Final = f"/apis/batch/v1/namespaces/{SYSTEM_NAMESPACE}/cronjobs"
+NETWORK: Final = f"/apis/networking.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/networkpolicies"
 
 
 class Prepared:
@@ -48,6 +49,7 @@ class Prepared:
                 path = f"{REGISTRATION}/{COLLECTIONS[body['kind']]}/{body['metadata']['name']}"
                 self.plane.kube.patch(path, {"metadata": {"labels": {"app.kubernetes.io/part-of": "gpu-scheduler"}}})
             self.plane.kube.create(RENEWER, _renewer())
+            self.plane.kube.create(NETWORK, _network_policy())
             self.plane.kube.create("/api/v1/nodes", objects.node("node1"))
             self.first, self.second = self._play(), self._play()
         except BaseException:
@@ -79,6 +81,12 @@ def _renewer() -> Object:
     }
 
 
+def _network_policy() -> Object:
+    labels = {"app.kubernetes.io/part-of": "gpu-scheduler"}
+    selector = {"podSelector": {"matchLabels": labels}}
+    return {"metadata": {"name": "gpu-scheduler-deny", "labels": labels}, "spec": selector}
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
     """A control plane of this version, made ready for v0.1.0."""
@@ -90,13 +98,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
 @pytest.mark.promise("down-6")
 @pytest.mark.timeout(300)
 def test_what_v0_1_0_does_not_know_is_gone(prepared: Prepared) -> None:
-    """Of the policies those of v0.1.0's names stay, which its play writes over; the renewer is gone."""
+    """Of the policies those of v0.1.0's names stay, which its play writes over. Renewer and NetworkPolicy are gone."""
     listed = prepared.plane.kube.call("GET", f"{REGISTRATION}/validatingadmissionpolicies")[1]["items"]
     bound = prepared.plane.kube.call("GET", f"{REGISTRATION}/validatingadmissionpolicybindings")[1]["items"]
 
     assert [{each["metadata"]["name"] for each in found} for found in (listed, bound)] == [KNOWN, KNOWN]
-    assert prepared.plane.kube.call("GET", RENEWER)[1]["items"] == []
-    assert sum(prepared.first.changed.values()) == 2
+    assert [prepared.plane.kube.call("GET", path)[1]["items"] for path in (RENEWER, NETWORK)] == [[], []]
+    assert sum(prepared.first.changed.values()) == 3
     assert prepared.second.changed == {}
     assert f"git worktree add ../gpu-scheduler-v0.1.0 {COMMIT}" in prepared.first.output
 

@@ -6,7 +6,6 @@ is left out.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import threading
 from typing import TYPE_CHECKING, Final
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from tests import objects
-from tests.contracts.roles import ROOT, read
+from tests.contracts.roles import read
 from tests.integration.complete import APPS, CompleteInstallation, own_address
 from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.controller_manager import start_controller_manager
@@ -23,6 +22,7 @@ from tests.integration.installed import Installed
 from tests.integration.monitored_node import NAMESPACE as MONITORS
 from tests.integration.monitored_node import MonitoredNode
 from tests.integration.namespace import SYSTEM_NAMESPACE as SYSTEM
+from tests.tutorial_page import collapsed, script, steps
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
     from tests.objects import Object
 
-PAGE: Final = ROOT / "docs" / "tutorial.md"
-STEP: Final = re.compile(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
-LEFT_OUT: Final = re.compile(r"^(?:make|kubectl exec|kubectl logs) .*\n|^eval .*\n", re.MULTILINE)
 NODES: Final = ("node1", "node2", "node3", "node4")
-CHANGING: Final = re.compile(r"\d+(?:ms|s)\b")
-"""Ages, in a page and in an output."""
 CONFIG_MAP: Final = f"/api/v1/namespaces/{MONITORS}/configmaps/{MONITORS}"
 PODS: Final = "/api/v1/namespaces/default/pods"
 
@@ -135,27 +130,17 @@ def label_monitors(complete: CompleteInstallation) -> None:
         complete.kube.patch(f"{path}/{pod['metadata']['name']}", {"metadata": {"labels": labels}})
 
 
-def collapsed(text: str) -> str:
-    """Return the text without ages, and without the widths of its columns."""
-    return "\n".join(" ".join(line.split()) for line in CHANGING.sub("AGE", text).strip().splitlines())
-
-
-def steps() -> Iterator[tuple[str, str | None]]:
-    """Yield the commands of each block that can be typed here, and what the page shows right below it, if anything."""
-    for found in STEP.finditer(PAGE.read_text(encoding="utf-8")):
-        typed = LEFT_OUT.sub("", found[1])
-        if typed:
-            yield typed, found[2]
-
-
 @pytest.mark.usefixtures("kubelets")
 def test_the_commands_print_what_the_page_shows(complete: CompleteInstallation, tmp_path: Path) -> None:
     """In one shell, in their order."""
     cli = Installed(tmp_path, complete.plane, ADMIN_TOKEN, "default")
-    for commands, shown in steps():
-        # What a block exports, the next ones read.
-        script = f"cd {tmp_path}; test ! -e exported || . ./exported\n{commands}\nexport -p | grep IMAGE >exported"
+    for commands, shown in steps("make", "eval", "kubectl exec", "kubectl logs"):
         done = subprocess.run(
-            ("bash", "-c", script), env=cli.env, capture_output=True, text=True, timeout=limit(120), check=False
+            ("bash", "-c", script(commands, str(tmp_path))),
+            env=cli.env,
+            capture_output=True,
+            text=True,
+            timeout=limit(120),
+            check=False,
         )
         assert shown is None or collapsed(done.stdout + done.stderr) == collapsed(shown), commands

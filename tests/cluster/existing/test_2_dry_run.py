@@ -22,5 +22,6 @@ def test_a_dry_run_on_a_cluster_without_us_changes_nothing(cluster: Cluster) -> 
     (commands,) = scenario.page().blocks(DRY_RUN)
     run = scenario.read(commands).succeeded()
 
-    assert {"crds", "scheduler", "policies", "webhook", "controller", "check"} <= set(run.changed), run.changed
+    installed = {"crds", "scheduler", "policies", "network_policies", "webhook", "controller", "check"}
+    assert installed <= set(run.changed), run.changed
     assert versions(cluster) == before

@@ -97,6 +97,6 @@ def test_namespace_deleted(cluster: Cluster, healthy: None, make_pod: MakePod) -
     changed = runs.changed(runs.up())
 
     installed = {"certificates", "scheduler", "webhook", "controller"}
-    assert {*installed, "crds", "policies", "check"} == changed
+    assert {*installed, "crds", "policies", "network_policies", "check"} == changed
     assert _refused(cluster, pod) == ""
     runs.prove(cluster)

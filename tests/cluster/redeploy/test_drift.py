@@ -82,6 +82,10 @@ DAMAGES: Final[Mapping[str, Damage]] = {
         "a guard's binding",
         lambda cluster: cluster.kubectl("delete", "validatingadmissionpolicybinding", "gpu-scheduler-assignments"),
     ),
+    "network_policies": Damage(
+        "the policy that denies",
+        lambda cluster: cluster.kubectl("delete", "networkpolicy", "-n", SYSTEM, "gpu-scheduler-deny"),
+    ),
     "controller": Damage(
         "the disruption budget",
         lambda cluster: cluster.kubectl("delete", "poddisruptionbudget", "-n", SYSTEM, "gpu-scheduler-controller"),

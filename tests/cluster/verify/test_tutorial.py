@@ -1,0 +1,33 @@
+"""Types docs/tutorial.md on the kind cluster, with real containers and monitors, and demands what the page shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tutorial_page import collapsed, script, steps
+from tests.waiting import limit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cluster.clusters import Cluster
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_print_what_the_page_shows(cluster: Cluster, healthy: None, tmp_path: Path) -> None:
+    """In their order, but for those that make and remove the cluster."""
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    for commands, shown in steps("make", "eval"):
+        done = subprocess.run(
+            ("bash", "-c", script(commands, str(tmp_path))),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=limit(180),
+            check=False,
+        )
+        assert shown is None or collapsed(done.stdout + done.stderr) == collapsed(shown), commands
