@@ -155,8 +155,12 @@ bench-profile: env-dev programs ## Profile our CPU time: 5 minutes (ONLY=W1,W6: 
 fmt: env-dev ## Format the Python code; write what the pages have from the code, the deployer's rights, the boards, and the charts' templates
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python tests/deployer.py && PYTHONPATH=scheduler $(BIN)/python -m tests.pages && $(BIN)/python -m boards.generate && $(BIN)/python -m charts.generate
 
+.PHONY: recording
+recording: env-dev ## Record the terminal that README.md shows, on the cluster of make up
+	@PYTHONPATH=scheduler $(BIN)/python -m tests.recording
+
 .PHONY: programs
-programs: env-deploy ## Build etcd and programs of Kubernetes into the cache, for suite integration and the benchmark
+programs: env-deploy ## Build or fetch the programs that tests need into the cache: etcd, Kubernetes, Prometheus
 	@$(PLAYBOOK) playbooks/programs.yml $(ARGS)
 
 .PHONY: lock

@@ -139,6 +139,7 @@ RUNNERS: Final = (
             ("bench", "tests/bench/test_parts.py", "bench.__main__"),
             ("mutants", "tests/suites/beyond.py", '"tests.mutants.run"'),
             ("mutation", "tests/contracts/test_doc_commands.py", "mutation.main"),
+            ("recording", "tests/contracts/test_recording.py", "recording.shown"),
             ("fmt", "tests/contracts/test_pages.py", "`make fmt` writes them"),
             ("lock", "tests/contracts/test_locks.py", '"requirements" / "compile"'),
             ("audit", "tests/cluster/redeploy/test_builds.py", '"make", "audit"'),

@@ -64,6 +64,10 @@ def test_expressions_are_kubectls(cli: Installed, populated: Namespace) -> None:
     printed = render(listing, Options(output=Output.CUSTOM_COLUMNS, expression=columns))
     theirs = cli.run("kubectl", "get", "pods", "-o", f"custom-columns={columns}")
     assert [line.split() for line in printed.splitlines()] == [line.split() for line in theirs.splitlines()]
+    beyond = ("-o", "custom-columns=A:.spec.containers[5].name")
+    cli.run("kubectl", "get", "pods", *beyond, code=1)
+    refusal = cli.refused("gpu-scheduler", "nodes", "-o", "custom-columns=A:.models[99]", code=1)
+    assert refusal.startswith('cannot print "A:.models[99]" of -o custom-columns: index 99 is out of range')
     for path in (f".{NAME}", f"{{.{NAME}}}", ".spec.nodeName"):
         sorted_by = ("--sort-by", path, "-o", "jsonpath={.items[*].metadata.name}")
         expression = Options(output=Output.JSONPATH, expression=sorted_by[-1][9:], sort_by=path)

@@ -151,14 +151,23 @@ def _custom_columns(expression: str) -> list[Column]:
 
 
 def _custom_column(text: str) -> Column:
-    """Read `TITLE:PATH`. JsonPathError if it is no column."""
+    """Read `TITLE:PATH`. JsonPathError if it is no column; its cells raise FailedError if it does not suit the data."""
     from gpu_scheduler.cli.jsonpath import JsonPathError, read_relaxed, text_of
 
     title, _, path = text.partition(":")
     if not (title and path):
         raise JsonPathError("it is no column: that is a title, a colon and a path")
     found = read_relaxed(path)
-    return Column(printable(title), lambda item: ",".join(map(text_of, found.find(item))) or "<none>", wraps=16)
+
+    def show(item: View) -> str:
+        try:
+            return ",".join(map(text_of, found.find(item))) or "<none>"
+        except JsonPathError as error:
+            raise FailedError(
+                f"cannot print {quote(text)} of -o custom-columns: {error}; see the fields (example: -o json)"
+            ) from error
+
+    return Column(printable(title), show, wraps=16)
 
 
 def _sorted(listing: Listing, path: str) -> Listing:
