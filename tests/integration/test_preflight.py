@@ -17,6 +17,7 @@ from tests.contracts.cluster_modules import load_module, load_part
 from tests.contracts.roles import ROOT
 from tests.integration.accounts import create_account
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.integration.kinds import define
 from tests.integration.programs import program
 from tests.waiting import limit
 
@@ -39,9 +40,10 @@ LAST: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with two GPU nodes, and a user who has exactly the documented rights."""
+    """A control plane with two GPU nodes and Prometheus Operator's kinds; a user has exactly the documented rights."""
     plane = ControlPlane(tmp_path_factory.mktemp("plane"), "--allow-privileged=true")
     try:
+        define(plane.kube, "prometheus-operator")
         devices = objects.inventory(*(objects.device(index) for index in range(2)))
         taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
         plane.kube.create("/api/v1/nodes", objects.node("gpu-a", annotations=devices, taints=(taint,)))
