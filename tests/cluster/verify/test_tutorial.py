@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.clusters import ROOT
 from tests.tutorial_page import collapsed, script, steps
 from tests.waiting import limit
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 @pytest.mark.timeout(600)
 def test_the_commands_print_what_the_page_shows(cluster: Cluster, healthy: None, tmp_path: Path) -> None:
     """In their order, but for those that make and remove the cluster."""
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    path = f"{ROOT / 'bin'}:{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
     for commands, shown in steps("make", "eval"):
         done = subprocess.run(
             ("bash", "-c", script(commands, str(tmp_path))),
