@@ -119,7 +119,7 @@ RUNNERS: Final = (
     Runner("docs/monitoring.md", "kubectl get", "tests/integration/test_observability.py", '"docs/monitoring.md"'),
     Runner("docs/tutorial.md", "make down", "tests/cluster/healing/runs.py", '"make", "down"'),
     Runner("docs/tutorial.md", "eval", "tests/contracts/test_inputs.py", "`make env`"),
-    Runner("docs/tutorial.md", "", "tests/cluster/verify/test_tutorial.py", "tutorial_page"),
+    Runner("docs/tutorial.md", "", "tests/cluster/redeploy/test_tutorial.py", "tutorial_page"),
     Runner("docs/replay.md", "gpu-scheduler replay journal", "tests/integration/test_replay.py", '"replay", str(file)'),
     Runner("docs/simulator.md", "PYTHONPATH=.:scheduler", "simulator/tests/test_soak.py", '"-m", "simulator"'),
     Runner("docs/troubleshooting.md", "docker inspect", ON_CLUSTER),
