@@ -14,7 +14,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-scheduler
 BIN := $(VENV)/bin
 PLAYBOOK := $(BIN)/ansible-playbook --inventory $(INVENTORY)
 SUITES := $(BIN)/python -m tests.suites
-GATE := check integration attacks faults default+unit+contracts
+GATE := integration attacks+check+pages faults default+unit+contracts
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Roles and modules are found from the checkout, whatever the user's own ansible configuration says.
@@ -80,7 +80,7 @@ clean: ## Remove the cache and the tool environment; the cluster must be down
 	@echo 'Removed $(VENV) and $(CACHE). What stays: the packages that make up installed, and images in the container engine.'
 
 .PHONY: test
-test: env-dev ## Run the gate: check, unit, contracts, integration, attacks, faults, and the main job on a cluster
+test: env-dev ## Run the gate: check, unit, contracts, integration, pages, attacks, faults, and the main job on a cluster
 	@$(SUITES) $(GATE)
 
 .PHONY: test-fast

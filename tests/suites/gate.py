@@ -55,6 +55,7 @@ INTEGRATION: Final = "tests/integration"
 BENCHMARK: Final = f"{INTEGRATION}/test_benchmark.py"
 """Belongs to suite benchmark: it measures speed and covers no promise."""
 FAULTS: Final = f"{INTEGRATION}/faults"
+PAGES: Final = f"{INTEGRATION}/pages"
 # More workers than cores, because many tests wait for a program, a back-off or a lease.
 WORKERS: Final = 4
 FAULT_WORKERS: Final = 6
@@ -125,7 +126,9 @@ def _compiler() -> tuple[Step, ...]:
 
 
 def _integration() -> Suite:
-    return Suite((programs(), by_file(WORKERS, INTEGRATION, f"--ignore={FAULTS}", f"--ignore={BENCHMARK}")))
+    return Suite(
+        (programs(), by_file(WORKERS, INTEGRATION, *(f"--ignore={path}" for path in (FAULTS, PAGES, BENCHMARK))))
+    )
 
 
 def _attacks() -> Suite:
@@ -168,6 +171,7 @@ GATE: Final[dict[str, Callable[[], Suite]]] = {
     "unit": _unit,
     "contracts": lambda: Suite((by_file(CONTRACT_WORKERS, "tests/contracts", "tests/bench"),)),
     "integration": _integration,
+    "pages": lambda: Suite((programs(), pytest(PAGES))),
     "attacks": _attacks,
     "faults": _faults,
     "default": lambda: scenario("default"),
