@@ -200,11 +200,11 @@ WITH_WEBHOOK: Final = "$.Values.webhook.enabled"
 WITH_ISSUER: Final = "and $.Values.webhook.enabled (not $.Values.webhook.caBundle)"
 WITH_POLICY: Final = "and $.Values.injectionPolicy.enabled (not $.Values.webhook.enabled)"
 WITH_MONITOR: Final = 'ne $.Values.monitor.source "none"'
-OBSERVED: Final = (
+WITH_OBSERVABILITY: Final = (
     'or (eq $.Values.observability.mode "always") '
     '(and (eq $.Values.observability.mode "auto") ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1"))'
 )
-TOLD: Final = f'and (ne $.Values.observability.receiver "none") ({OBSERVED})'
+WITH_RECEIVER: Final = f'and (ne $.Values.observability.receiver "none") ({WITH_OBSERVABILITY})'
 WITH_NETWORK_POLICIES: Final = "$.Values.networkPolicies.enabled"
 WITH_MONITOR_NETWORK_POLICIES: Final = f"and {WITH_NETWORK_POLICIES} ({WITH_MONITOR})"
 WITH_SIMULATED: Final = 'eq $.Values.monitor.source "simulated"'
@@ -237,10 +237,10 @@ TEMPLATES: Final = {
         Template("webhook", "registrations", WEBHOOK, WITH_WEBHOOK),
         Template("controller", "rbac", CONTROLLER),
         Template("controller", "deployment", CONTROLLER),
-        Template("observability", "scrapes", OBSERVABILITY, OBSERVED),
-        Template("observability", "rules", OBSERVABILITY, OBSERVED),
-        Template("observability", "boards", OBSERVABILITY, OBSERVED),
-        Template("observability", "receivers", OBSERVABILITY, TOLD),
+        Template("observability", "scrapes", OBSERVABILITY, WITH_OBSERVABILITY),
+        Template("observability", "rules", OBSERVABILITY, WITH_OBSERVABILITY),
+        Template("observability", "boards", OBSERVABILITY, WITH_OBSERVABILITY),
+        Template("observability", "receivers", OBSERVABILITY, WITH_RECEIVER),
     ),
     "gpu-scheduler-check": (
         Template("check", "rights", CHECK),
