@@ -101,7 +101,7 @@ class Site:
         self._kubeconfig = str(self.plane.kubeconfig(folder / "kubeconfig", ADMIN_TOKEN))
         self.kube.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
 
-    def play(self, **values: object) -> Run:
+    def play(self, *options: str, **values: object) -> Run:
         """Run the role."""
         given = {
             "kubeconfig": self._kubeconfig,
@@ -119,6 +119,7 @@ class Site:
             "observability",
             "-e",
             json.dumps(given),
+            *options,
         )
 
     def typed(self, command: str) -> str:
@@ -241,6 +242,13 @@ def test_the_operator_makes_scrapes_of_all_programs_and_loads_the_alerts(site: S
     for command in doc_commands.read("docs/monitoring.md"):
         if command.text.startswith("kubectl get"):
             assert "gpu-scheduler" in site.typed(command.text)
+
+
+def test_a_dry_run_before_the_installation_says_what_would_be_created(site: Site) -> None:
+    """The namespace is missing, and the API server answers nothing about objects in it."""
+    done = site.play("--check", observability_namespace="none-yet").succeeded()
+
+    assert done.changed["observability"] == 1
 
 
 def checked(name: str, *words: str) -> str:
