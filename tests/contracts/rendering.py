@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -14,8 +15,10 @@ from tests.contracts.roles import ROOT
 from tests.waiting import limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    import pytest
 
 RENDER: Final = """\
 ---
@@ -52,3 +55,15 @@ def rendered(
     assert done.returncode == 0, done.stdout + done.stderr
     documents = [document for path in sorted(found.iterdir()) for document in yaml.safe_load_all(path.read_text())]
     return [document for document in documents if document]
+
+
+def once_rendered(
+    folders: pytest.TempPathFactory, names: Sequence[str], cases: Mapping[str, Mapping[str, Any]]
+) -> Callable[[str], list[dict[str, Any]]]:
+    """Return a function that renders these roles with the variables of a case, once for each case."""
+
+    @cache
+    def of_case(case: str) -> list[dict[str, Any]]:
+        return rendered(folders.mktemp("case"), names, "inventory/kind", **cases[case])
+
+    return of_case

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.contracts.network_policies import Peer, Port, connects, isolating, pods_of, policies_of, selects
-from tests.contracts.rendering import rendered
+from tests.contracts.rendering import once_rendered
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
@@ -102,14 +102,7 @@ OUTWARD: Final = {
 @pytest.fixture(scope="module")
 def render(tmp_path_factory: pytest.TempPathFactory) -> Render:
     """Return a function that renders a case once."""
-    made: dict[str, list[Manifest]] = {}
-
-    def of_case(case: str) -> list[Manifest]:
-        if case not in made:
-            made[case] = rendered(tmp_path_factory.mktemp("case"), ROLES, "inventory/kind", **CASES[case])
-        return made[case]
-
-    return of_case
+    return once_rendered(tmp_path_factory, ROLES, CASES)
 
 
 def inward(manifests: list[Manifest], peer: Peer) -> set[tuple[str, str]]:

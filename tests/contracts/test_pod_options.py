@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import kubernetes_validate
 import pytest
 
-from tests.contracts.rendering import rendered
+from tests.contracts.rendering import once_rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,14 +57,7 @@ CASES: Final[dict[str, dict[str, object]]] = {
 @pytest.fixture(scope="module")
 def render(tmp_path_factory: pytest.TempPathFactory) -> Render:
     """Return a function that renders a case once."""
-    made: dict[str, list[Manifest]] = {}
-
-    def of_case(case: str) -> list[Manifest]:
-        if case not in made:
-            made[case] = rendered(tmp_path_factory.mktemp("case"), ROLES, "inventory/kind", **CASES[case])
-        return made[case]
-
-    return of_case
+    return once_rendered(tmp_path_factory, ROLES, CASES)
 
 
 def pods(manifests: list[Manifest], *kinds: str) -> dict[str, Manifest]:
