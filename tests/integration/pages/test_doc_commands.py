@@ -125,15 +125,29 @@ class Reader:
         self.namespace.empty()
 
     def leave(self) -> None:
-        """Delete what the page made."""
-        self.delete_controllers()
+        """Delete what the page made; its nodes also where a pod of it stays, so that only this page fails."""
+        try:
+            self.delete_controllers()
+            self.kube.call("DELETE", f"{API}/gpunodes?fieldSelector=metadata.name!={NODE}")
+            self.kube.merge(f"/api/v1/nodes/{NODE}", {"spec": {"unschedulable": None}})
+            eventually("its pods are gone", self._gone)
+        finally:
+            self.namespace.clear()
+
+    def _gone(self) -> bool:
+        """Delete workloads and pods, and return whether none was left before.
+
+        A controller that has not yet seen that its object is deleted creates a pod again, and without a kubelet such
+        a pod stays where the garbage collector deletes it.
+        """
+        left = []
         for name in (self.namespace.name, OTHERS):
             self.kube.call("DELETE", f"{API}/namespaces/{name}/gpuworkloads")
-            self.kube.call("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
-        self.kube.call("DELETE", f"{API}/gpunodes?fieldSelector=metadata.name!={NODE}")
-        self.kube.merge(f"/api/v1/nodes/{NODE}", {"spec": {"unschedulable": None}})
-        eventually("its pods are gone", lambda: not self.namespace.kube.call("GET", self.namespace.pods)[1]["items"])
-        self.namespace.clear()
+            pods = f"/api/v1/namespaces/{name}/pods"
+            left += self.kube.call("GET", pods)[1]["items"]
+            self.kube.call("DELETE", f"{pods}?gracePeriodSeconds=0")
+        self.namespace.empty()
+        return not left
 
 
 def template(text: str | None, name: str, **more: Any) -> Object:
