@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-# preflight owns nothing: it only checks. The engine is killed in scenario healing, on the tests' own engine.
-ELSEWHERE: Final = {"preflight", "container_engine"}
+# preflight owns nothing: it only checks. The engine is killed in scenario healing, on the tests' own engine. The kinds
+# of Prometheus Operator, without which observability applies nothing, are only in suite integration.
+ELSEWHERE: Final = {"preflight", "container_engine", "observability"}
 
 
 @dataclass(frozen=True, slots=True)
