@@ -90,6 +90,13 @@ LAST_UPDATE: Final = "agentaflow.gpu/last-update"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """The resource that NVIDIA's device plugin advertises. For a limit of it, the plugin allocates the devices."""
 
+DRIVER: Final = "gpu.agentaflow.io"
+"""Our driver of ResourceClaims, for nodes where no other driver publishes the GPUs; also its DeviceClass."""
+NVIDIA_DRIVER: Final = "gpu.nvidia.com"
+"""NVIDIA's driver of ResourceClaims."""
+GPU_DRIVERS: Final = frozenset({DRIVER, NVIDIA_DRIVER})
+"""The drivers whose devices are GPUs with a UUID."""
+
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 """The claim annotation in which a scheduler writes the pod's node for the claim's provisioner."""
 

@@ -198,6 +198,13 @@ class RunSettings(LeaderSettings):
         Strategy, Strategy.LEAST_UTILIZED, f"must be one of {', '.join(Strategy)}", "least_utilized"
     )
     """The strategy of pods that name none, as long as ConfigMap `gpu-scheduler-settings` has none."""
+    isolation: Literal["env", "dra"] = setting(
+        _one_of("env", "dra"),
+        "env",
+        "must be env, a variable names the GPUs, or dra, the kubelet gives a container its GPUs and no other",
+        "dra",
+    )
+    """How GPUs reach containers: with `dra`, ResourceClaims and ResourceSlices are watched too."""
     gpu_utilization_goal: int = setting(
         _percent, 80, "must be a percentage, 0 to 100: GPUs that are busier get no pod by strategy", "80"
     )

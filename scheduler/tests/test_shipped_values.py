@@ -56,6 +56,7 @@ SETTINGS: dict[type[CommonSettings], dict[str, object]] = {
     RunSettings: {
         **LEADER,
         "gpu_sharing": "same-workload",
+        "isolation": "env",
         "scheduling_strategy": "least_utilized",
         "gpu_utilization_goal": 80,
         "monitor_namespace": "gpu-scheduler-monitor",

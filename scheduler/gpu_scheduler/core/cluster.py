@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
+from gpu_scheduler.core.nodes.device_pools import DevicePools
 from gpu_scheduler.core.nodes.nodes import Nodes
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy
@@ -22,6 +23,8 @@ class Cluster:
     strategy: Strategy = Strategy.LEAST_UTILIZED
     """The default for pods that ask for a count and name no strategy."""
     limits: NamespaceLimits = NO_LIMITS
+    pools: DevicePools = field(default_factory=DevicePools)
+    """The GPUs that drivers of ResourceClaims publish."""
     candidates: Candidates = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

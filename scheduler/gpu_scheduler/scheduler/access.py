@@ -119,6 +119,8 @@ class Use(StrEnum):
     CONFIRMATIONS = "confirmations"
     SELECTED_NODES = "selected-nodes"
     SETTINGS = "settings"
+    DEVICE_SLICES = "resourceslices"
+    DEVICE_CLAIMS = "resourceclaims"
 
 
 class Missing(Enum):
@@ -256,6 +258,20 @@ def needed_rights(settings: RunSettings, *, leader_elect: bool) -> tuple[Right, 
             namespace=ours,
             name=names.SETTINGS,
         ),
+        *(_claim_rights() if settings.isolation == "dra" else ()),
+    )
+
+
+def _claim_rights() -> tuple[Right, ...]:
+    """Return the rights that isolation `dra` needs."""
+    nothing = "nothing is decided"
+    slices = Right(
+        *(Use.DEVICE_SLICES, ("list", "watch"), "resourceslices", "see the GPUs that drivers publish", nothing),
+        missing=Missing.RETRY,
+        group="resource.k8s.io",
+    )
+    return slices, replace(
+        slices, use=Use.DEVICE_CLAIMS, resource="resourceclaims", needed_to="see which claims hold GPUs"
     )
 
 

@@ -62,11 +62,12 @@ class LedgerAudit:
         return rebuilt
 
     def _report_conflicts(self, ledger: Ledger) -> None:
-        """Record an event on both pods of each new conflict: a GPU held twice against the rules."""
+        """Record an event on the pods of each new conflict: a GPU held twice against the rules."""
         found = frozenset(ledger.conflicts())
         for conflict in found - self._conflicts:
             for holder, other in ((conflict.first, conflict.second), (conflict.second, conflict.first)):
-                self._event_recorder.record(holder.ref, conflict_notice(conflict, holder, other))
+                if not holder.is_claim:
+                    self._event_recorder.record(holder.ref, conflict_notice(conflict, holder, other))
         self._conflicts = found
 
     def _report_moved(self, ledger: Ledger) -> None:

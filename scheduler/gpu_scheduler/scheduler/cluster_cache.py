@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.cluster import Cluster
-from gpu_scheduler.core.cluster_events import QuotaChanged
+from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, QuotaChanged
 from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaims
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import Cordons
+from gpu_scheduler.core.nodes.device_pools import DevicePools
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.kube.resource import EventHandlerFuncs
@@ -24,8 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpu_scheduler.core.cluster_events import ClusterEvent
+    from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.namespace_limits import NamespaceLimits
     from gpu_scheduler.core.nodes.cordons import NodeCordons
+    from gpu_scheduler.core.nodes.device_pools import DeviceSlice
+    from gpu_scheduler.core.nodes.inventory import Inventory
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.pods.count_request import Strategy
     from gpu_scheduler.core.pods.pod import ForeignPod
@@ -59,13 +65,23 @@ class ClusterCache:
         self._foreign_pods: dict[str, ForeignPod] = {}
         self._monitor_leases = MonitorLeases()
         self._cordons = Cordons()
+        self._own_inventories: dict[str, Inventory | None] = {}
+        """By node: what its own object says of its devices, while a driver of claims publishes them."""
         volumes = Volumes(policy.unread_storage, policy.unwritten_claims)
-        self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy)
+        pools = DevicePools()
+        self._allocated_claims = AllocatedClaims(pools)
+        self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy, pools=pools)
         self.nodes = self._handler(self._node_applied, self._node_forgotten)
         self.monitors = self._handler(self._monitor_applied, self._monitor_forgotten)
         self.cordons = self._handler(self._cordons_applied, self._cordons_forgotten)
         self.foreign_pods = self._journaled(
             InputKind.FOREIGN_POD, self._foreign_pod_applied, self._foreign_pod_forgotten
+        )
+        self.device_slices = self._journaled(
+            InputKind.DEVICE_SLICE, self._slice_changed, partial(self._slice_changed, gone=True)
+        )
+        self.device_claims = self._journaled(
+            InputKind.DEVICE_CLAIM, self._device_claim_applied, self._device_claim_forgotten
         )
         self.claims = self._journaled(InputKind.CLAIM, volumes.claim_applied, volumes.claim_forgotten)
         self.volumes = self._journaled(InputKind.VOLUME, volumes.volume_applied, volumes.volume_forgotten)
@@ -78,6 +94,8 @@ class ClusterCache:
             ledger.apply_node(node)
         for foreign_pod in self._foreign_pods.values():
             ledger.apply_foreign_pod(foreign_pod)
+        for uid, holds in self._allocated_claims:
+            ledger.apply_claim(uid, holds)
         for state in states.values():
             ledger.apply(state.pod)
         for uid, workload, index in states.nominated():
@@ -147,11 +165,25 @@ class ClusterCache:
         return self._handler(take, drop)
 
     def _node_applied(self, node: Node) -> ClusterEvents:
+        self._own_inventories.pop(node.name, None)
+        return self._store_node(node)
+
+    def _store_node(self, node: Node) -> ClusterEvents:
         stale, cordons = self._is_stale(node), self._cordons.in_force(node.name, self._wall())
-        if (node.stale, node.cordons) != (stale, cordons):
-            node = replace(node, stale=stale, cordons=cordons)
+        inventory = self._inventory(node)
+        if (node.stale, node.cordons, node.inventory) != (stale, cordons, inventory):
+            node = replace(node, stale=stale, cordons=cordons, inventory=inventory)
         self.journal.received(InputKind.NODE, node)
         return self.cluster.nodes.apply(node) | self.cluster.ledger.apply_node(node)
+
+    def _inventory(self, node: Node) -> Inventory | None:
+        """Return the node's devices: those that its monitor lists, else those that a driver of claims publishes."""
+        own = self._own_inventories.pop(node.name, node.inventory)
+        published = None if node.monitored else self.cluster.pools.inventory(node.name)
+        if published is None:
+            return own
+        self._own_inventories[node.name] = own
+        return published
 
     def _is_stale(self, node: Node) -> bool:
         """Whether its readings may be old. A Lease that may not be read cannot show that they are current."""
@@ -162,6 +194,7 @@ class ClusterCache:
         return self.cluster.policy.unread_monitors and not self._monitor_leases.known(node)
 
     def _node_forgotten(self, node: Node) -> ClusterEvents:
+        self._own_inventories.pop(node.name, None)
         self.journal.received(InputKind.NODE, node, gone=True)
         return self.cluster.nodes.forget(node.name) | self.cluster.ledger.forget_node(node.name)
 
@@ -183,9 +216,31 @@ class ClusterCache:
         return self._refresh_node(cordons.node)
 
     def _refresh_node(self, name: str) -> ClusterEvents:
-        """Apply the node again, after its monitor's Lease or its cordons have changed."""
+        """Apply the node again, after its monitor's Lease, its cordons or its published devices have changed."""
         node = self.cluster.nodes.resolve(name)
-        return self._node_applied(node) if isinstance(node, Node) and node.name == name else frozenset()
+        return self._store_node(node) if isinstance(node, Node) and node.name == name else frozenset()
+
+    def apply_slice(self, found: DeviceSlice, *, gone: bool = False) -> tuple[frozenset[str], ClusterEvents]:
+        """Store or remove a slice, and apply again the claims that hold devices of its pool.
+
+        Return the nodes whose devices have changed, and the cluster events.
+        """
+        pools = self.cluster.pools
+        nodes = pools.forget(found) if gone else pools.apply(found)
+        claims = self._allocated_claims.of_pool(found.driver, found.pool) if nodes else ()
+        return nodes, frozenset().union(*map(self._device_claim_applied, claims))
+
+    def _slice_changed(self, found: DeviceSlice, *, gone: bool = False) -> ClusterEvents:
+        nodes, events = self.apply_slice(found, gone=gone)
+        changed = (NodeChanged(node, Aspect.INVENTORY) for node in nodes)
+        return events.union(changed, *map(self._refresh_node, nodes))
+
+    def _device_claim_applied(self, claim: AllocatedClaim) -> ClusterEvents:
+        return self.cluster.ledger.apply_claim(claim.uid, self._allocated_claims.apply(claim))
+
+    def _device_claim_forgotten(self, claim: AllocatedClaim) -> ClusterEvents:
+        self._allocated_claims.forget(claim.uid)
+        return self.cluster.ledger.apply_claim(claim.uid, ())
 
     def _foreign_pod_applied(self, foreign_pod: ForeignPod) -> ClusterEvents:
         self._foreign_pods[foreign_pod.ref.uid] = foreign_pod

@@ -36,6 +36,7 @@ class DryRun:
         self._states = PodStates()
         self._handlers: dict[str, EventHandlerFuncs[Any]] = {
             InputKind.FOREIGN_POD: self._cache.foreign_pods,
+            InputKind.DEVICE_CLAIM: self._cache.device_claims,
             InputKind.CLAIM: self._cache.claims,
             InputKind.VOLUME: self._cache.volumes,
             InputKind.STORAGE_CLASS: self._cache.classes,
@@ -63,12 +64,17 @@ class DryRun:
         return sorted(waiting, key=lambda pod: (-config.priority_of(pod), pod.created))
 
     def apply(self, kind: InputKind, value: Any, *, gone: bool = False) -> None:
-        """Apply one input; `gone` is a deletion. Nodes carry whether they are stale: no clock is read."""
+        """Apply one input; `gone` is a deletion.
+
+        Nodes carry whether they are stale, and the devices that a driver publishes: no clock is read.
+        """
         match kind:
             case InputKind.POD:
                 self._apply_pod(value, gone=gone)
             case InputKind.NODE:
                 self._apply_node(value, gone=gone)
+            case InputKind.DEVICE_SLICE:
+                self._cache.apply_slice(value, gone=gone)
             case InputKind.STRATEGY:
                 self._cache.set_strategy(Strategy(value))
             case InputKind.LIMITS:

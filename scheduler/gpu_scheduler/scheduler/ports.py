@@ -154,6 +154,8 @@ class InputKind(StrEnum):
     CLAIM = "claim"
     VOLUME = "volume"
     STORAGE_CLASS = "class"
+    DEVICE_SLICE = "device_slice"
+    DEVICE_CLAIM = "device_claim"
     STRATEGY = "strategy"
     LIMITS = "limits"
     RELEASED = "released"

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.namespace_limits import NamespaceLimits
+from gpu_scheduler.core.nodes.device_pools import DeviceSlice
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement_map import NO_LINES, PlacementMap, parse_placement_map
@@ -43,6 +45,8 @@ _TYPES: Final[dict[InputKind, Any]] = {
     InputKind.NODE: Node,
     InputKind.POD: Pod,
     InputKind.FOREIGN_POD: ForeignPod,
+    InputKind.DEVICE_SLICE: DeviceSlice,
+    InputKind.DEVICE_CLAIM: AllocatedClaim,
     InputKind.CLAIM: VolumeClaim,
     InputKind.VOLUME: Volume,
     InputKind.STORAGE_CLASS: StorageClass,

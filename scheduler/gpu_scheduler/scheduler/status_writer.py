@@ -92,8 +92,8 @@ def conflict_notice(conflict: Conflict, holder: Hold, other: Hold) -> Notice:
     """Make the event on pod `holder` that `other` holds one of its devices too, against the rules."""
     note = sentence(
         names.EVENT_CONFLICT,
-        f"GPU {conflict.device} of {conflict.node} is held by {holder.ref} and by {other.ref} at once",
-        "delete one of the two pods",
+        f"GPU {conflict.device} of {conflict.node} is held by {holder.ref} and by {other.holder} at once",
+        "delete the pod, or the pods of that claim" if other.is_claim else "delete one of the two pods",
     )
     return Notice(EventType.WARNING, names.EVENT_CONFLICT, _SCHEDULING, note)
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 from gpu_scheduler import names
 from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.objects.agentaflow import API
+from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
 from gpu_scheduler.kube.objects.cordons import read_node_cordons
 from gpu_scheduler.kube.objects.leases import read_monitor_lease
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
+from gpu_scheduler.kube.objects.resource_slices import read_slice
 from gpu_scheduler.kube.objects.storage import read_claim, read_class, read_volume
 from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, NOT_SERVED, Resource
 from gpu_scheduler.process.reflectors import Reflectors, by_name, by_path, by_uid
@@ -94,6 +96,13 @@ class Watches(Reflectors):
             Resource("foreign_pods", "/api/v1/pods", others, read_foreign_pod, by_uid, pause=FOREIGN_POD_PAUSE),
             cache.foreign_pods,
         )
+        if settings.isolation == "dra":
+            # Not optional: without permission to read the claims, the scheduler must not give away what they hold.
+            devices = "/apis/resource.k8s.io/v1"
+            slices = Resource(Use.DEVICE_SLICES, f"{devices}/resourceslices", None, read_slice, by_name)
+            device_claims = Resource(Use.DEVICE_CLAIMS, f"{devices}/resourceclaims", None, read_allocated_claim, by_uid)
+            self.watch(slices, cache.device_slices)
+            self.watch(device_claims, cache.device_claims)
         self.watch(Resource("claims", "/api/v1/persistentvolumeclaims", None, read_claim, by_path), cache.claims)
         self.watch(Resource("volumes", "/api/v1/persistentvolumes", None, read_volume, by_name), cache.volumes)
         self.watch(Resource("classes", f"{storage}/storageclasses", None, read_class, by_name), cache.classes)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -12,8 +13,10 @@ from gpu_scheduler.core.cluster_events import (
     StorageChanged,
 )
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.cordons import Cordon, NodeCordons
-from gpu_scheduler.core.nodes.inventory import counted
+from gpu_scheduler.core.nodes.device_pools import DeviceId, DeviceSlice, PublishedDevice
+from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
@@ -272,3 +275,51 @@ def test_cordons_come_and_go_with_their_gpunode_and_outlive_the_node() -> None:
 
     assert cordons() == ["1"]
     assert events == {changed}
+
+
+A, B = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
+POOL = "gpu.nvidia.com", "node1"
+GPU_A = DeviceId(*POOL, "gpu-0")
+DEVICES = PublishedDevice(GPU_A, A), PublishedDevice(DeviceId(*POOL, "gpu-1"), B)
+PUBLISHED = DeviceSlice("s1", "node1", *POOL, 1, 1, DEVICES)
+BY_DRIVER = Inventory((Device(0, A), Device(1, B)))
+OWN = {
+    "a node that nobody describes": (node("node1"), BY_DRIVER),
+    "a node of which only the number of devices is known": (node("node1", inventory=counted(8)), BY_DRIVER),
+    "a node with a monitor": (node("node1", inventory=counted(3), monitored=True), counted(3)),
+}
+
+
+@pytest.mark.parametrize(("given", "inventory"), OWN.values(), ids=OWN)
+def test_a_driver_publishes_the_devices_of_a_node_without_a_monitor(given: Node, inventory: Inventory) -> None:
+    """They are the node's inventory from the slice's first event on, and no longer after its last."""
+    cache, events = cache_and_events()
+    cache.nodes.applied(given)
+    events.clear()
+
+    cache.device_slices.applied(PUBLISHED)
+    assert cache.cluster.nodes.resolve("node1") == replace(given, inventory=inventory)
+    assert NodeChanged("node1", Aspect.INVENTORY) in events
+    cache.nodes.applied(given)
+    assert cache.cluster.nodes.resolve("node1") == replace(given, inventory=inventory)
+
+    cache.device_slices.forgotten(PUBLISHED)
+    assert cache.cluster.nodes.resolve("node1") == given
+
+
+def test_the_devices_of_a_claim_are_known_when_their_slice_comes() -> None:
+    """Until then no device of the node is free: the claim may hold any of them."""
+    cache, events = cache_and_events()
+    cache.nodes.applied(node("node1", inventory=BY_DRIVER))
+    cache.device_claims.applied(AllocatedClaim("team", "training", "u1", (GPU_A,)))
+    held = cache.cluster.ledger.devices
+    assert [bool(held.rivals("node1", device)) for device in "01"] == [True, True]
+
+    events.clear()
+    cache.device_slices.applied(PUBLISHED)
+    assert [bool(held.rivals("node1", device)) for device in "01"] == [True, False]
+    assert cache.cluster.ledger.differences(cache.rebuild_ledger(PodStates())) == 0
+
+    cache.device_claims.forgotten(AllocatedClaim("team", "training", "u1", (GPU_A,)))
+    assert held.rivals("node1", "0") == ()
+    assert DeviceChanged("node1", "0") in events

@@ -16,6 +16,8 @@ import pytest
 
 from gpu_scheduler.core.decision import BY_MAP, Bind, Refuse
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+from gpu_scheduler.core.nodes.device_pools import DeviceId, DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.core.pods.constraints import NodeSelectorTerm, Taint
@@ -126,6 +128,9 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
         FileJournal(tmp_path / "none" / "journal", Policy())
 
 
+DRIVER = "gpu.nvidia.com"
+
+
 class RandomLoop:
     """A scheduling loop with fakes that gets random events."""
 
@@ -153,6 +158,8 @@ class RandomLoop:
             self.delete,
             self.change_node,
             self.change_storage,
+            self.change_slice,
+            self.change_claim,
             self.set_strategy,
             self.set_limits,
             self.repair,
@@ -232,6 +239,20 @@ class RandomLoop:
         (cache.foreign_pods.applied if self.dice.random() < 0.5 else cache.foreign_pods.forgotten)(
             ForeignPod(foreign_pod.ref, "node1", foreign_pod.resource_request)
         )
+
+    def change_slice(self) -> None:
+        name, handler = self.dice.choice(("node1", "node2")), self.loop.cache.device_slices
+        devices = tuple(
+            PublishedDevice(DeviceId(DRIVER, name, f"gpu-{index}"), f"GPU-{name}-{index}") for index in range(3)
+        )
+        part = DeviceSlice(f"of-{name}", name, DRIVER, name, 1, self.dice.choice((1, 1, 2)), devices)
+        (handler.applied if self.dice.random() < 0.7 else handler.forgotten)(part)
+
+    def change_claim(self) -> None:
+        handler, name = self.loop.cache.device_claims, self.dice.choice(("node1", "node2"))
+        devices = tuple(DeviceId(DRIVER, name, f"gpu-{index}") for index in range(self.dice.randrange(3)))
+        claim = AllocatedClaim("default", "training", "uid-of-training", devices)
+        (handler.applied if self.dice.random() < 0.7 else handler.forgotten)(claim)
 
     def set_strategy(self) -> None:
         self.loop.settings.applied(self.dice.choice(list(Strategy)))

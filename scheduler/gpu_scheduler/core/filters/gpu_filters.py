@@ -18,7 +18,7 @@ from gpu_scheduler.core.cluster_events import (
     NodeChanged,
     ResourceFreed,
 )
-from gpu_scheduler.core.ledger.hold import Hold
+from gpu_scheduler.core.ledger.hold import Hold, without_claims_of_pods
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.ledger.used_resources import UsedResources
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, cordon_of
@@ -108,7 +108,7 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     """Check that no other pod holds the devices, except pods that may share them."""
     blocking: dict[str, tuple[str, Hold]] = {}
     for device in claim.devices:
-        for holder in ledger.devices.rivals(claim.node, device):
+        for holder in without_claims_of_pods(ledger.devices.rivals(claim.node, device)):
             if holder.ref.uid != claim.ref.uid and not ledger.devices.may_share(claim, holder, device, policy.sharing):
                 blocking.setdefault(holder.ref.uid, (device, holder))
     if not blocking:
@@ -253,7 +253,7 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
 ) -> Unschedulable:
     """Return an Unschedulable that says which pod holds `thing`, and the remedy."""
     what = f"{thing} is held by {holder.holder}"
-    if holder.kept:
+    if holder.kept or holder.is_claim:
         return Unschedulable(reason, what, remedy, frozenset({freed}))
     if holder.deleting_since is None:
         return Unschedulable(reason, what, remedy, frozenset({freed}), blockers=(holder.ref,))
@@ -280,7 +280,7 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
 
 def _alive(holders: Iterable[Hold]) -> list[PodRef]:
     """Return those holders that are pods and are not being deleted."""
-    return [holder.ref for holder in holders if holder.deleting_since is None and not holder.kept]
+    return [holder.ref for holder in holders if holder.deleting_since is None and not (holder.kept or holder.is_claim)]
 
 
 def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, same_kind: bool) -> str:
@@ -291,6 +291,9 @@ def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, sa
     (_, first), *others = blocking
     if first.kept:
         return f"{_NEW_MAP if _one_owner(claim, first) else 'wait until that workload has ended'}, or {_OTHER_GPU}"
+    if first.is_claim:
+        look = f"kubectl describe resourceclaim -n {first.ref.namespace} {first.ref.name}"
+        return f"it is free when no pod uses that claim: {look}; or {_OTHER_GPU}"
     if _one_owner(claim, first):
         return _ROLLING
     if others:

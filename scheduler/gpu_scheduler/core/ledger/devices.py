@@ -22,7 +22,7 @@ from gpu_scheduler.core.policy import Sharing
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two pods that hold one device against the rules."""
+    """Two pods, or a pod and a claim, that hold one device against the rules."""
 
     node: str
     device: str
@@ -70,8 +70,8 @@ class _NodeDevices:
         return named if moved is None else (*named, *(each.uuid for each in moved if each.index is not None))
 
     def held(self, holder: Hold) -> Held:
-        """Return what counts against the limit of the pod's namespace."""
-        if not (holder.devices or holder.limit):
+        """Return what counts against the limit of the pod's namespace. What a claim holds counts with its pods."""
+        if holder.is_claim or not (holder.devices or holder.limit):
             return NOTHING_HELD
         named = [NodeDevice(holder.node, self.part(device)[1] or device) for device in self.named(holder)]
         return Held(named, holder.limit if self.plugin else 0)
@@ -253,6 +253,11 @@ class Devices:
         if other.kept and (one.workload, one.index) == (other.workload, other.index):
             # The line is kept for this pod.
             return True
+        if one.is_claim or other.is_claim or (one.claims and other.claims):
+            # A kubelet gives a device to the pods of one claim alone.
+            same = one.ref.namespace == other.ref.namespace and not frozenset(one.claims).isdisjoint(other.claims)
+            if not same or one.is_claim or other.is_claim:
+                return same
         if sharing is Sharing.NONE:
             return False
         if sharing is Sharing.ANY or (one.sharing_any and other.sharing_any) or (one.shared and other.shared):
@@ -315,6 +320,9 @@ class Devices:
             uid: holder for uid, holder in states.holders.items() if not (vague and holder.limit) and not holder.kept
         }
         for one, other in combinations(_ordered(proven), 2):
+            if one.is_claim and other.is_claim:
+                # Neither is a pod that could be told. What a user's claims share, their driver decides.
+                continue
             for device in states.named(one):
                 # Only names that certainly mean the same device prove a conflict.
                 met = any(states.same(device, claimed) for claimed in states.named(other))

@@ -3,6 +3,7 @@
 LAW: a hold is derived from the pod alone, so that every replica and every restart derives the same.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpu_scheduler.core.pods.placement import Placement
@@ -43,15 +44,21 @@ class Hold:
     """No pod has the line yet: it is kept for one of the workload, whose name `ref` has, with another uid."""
     assigned_at: str = ""
     """When it was bound (RFC 3339, UTC, microseconds). Empty while assumed: an assumed hold counts as the newest."""
+    claims: tuple[str, ...] = ()
+    """The ResourceClaims by which its kubelet gives it the devices; for a claim, its own name."""
+    is_claim: bool = False
+    """`ref` is an allocated ResourceClaim, which may outlive its pods and may be of pods of another scheduler."""
 
     @property
     def kept_line(self) -> int | None:
-        """Return the index of the line that is kept; None if the holder is a pod."""
+        """Return the index of the line that is kept; None if the holder is a pod or a claim."""
         return self.index if self.kept else None
 
     @property
     def holder(self) -> str:
-        """Return who holds, as text for people: the pod, or the workload for which the line is kept."""
+        """Return who holds, as text for people: the pod, the claim, or the workload for which the line is kept."""
+        if self.is_claim:
+            return f"ResourceClaim {self.ref}"
         if not self.kept:
             return str(self.ref)
         kind = self.workload.owner_kind if self.workload is not None else ""
@@ -81,6 +88,7 @@ def assumed_hold(pod: Pod, placement: Placement) -> Hold:
         shared=not request.count.exclusive,
         uuids=() if request.observer else placement.uuids or (),
         together=bool(placement.together),
+        claims=pod.resource_claims,
     )
 
 
@@ -110,7 +118,15 @@ def hold_of(pod: Pod, node: str) -> Hold:
         uuids=() if request.observer else assignment.uuids,
         together=started_together(pod),
         assigned_at=assignment.at,
+        claims=pod.resource_claims,
     )
+
+
+def without_claims_of_pods(holders: Iterable[Hold]) -> list[Hold]:
+    """Return the holders without the claims by which pods among them hold."""
+    found = list(holders)
+    own = {(each.ref.namespace, claim) for each in found if not each.is_claim for claim in each.claims}
+    return [each for each in found if not each.is_claim or (each.ref.namespace, each.ref.name) not in own]
 
 
 def drifts(pod: Pod) -> bool:

@@ -29,8 +29,8 @@ class LatestHold:
         """Keys of all current holds, and of some former ones."""
 
     def put(self, holder: Hold) -> None:
-        """Add a hold. Round robin does not count a hold without devices, and a line that is kept for a pod."""
-        if not holder.devices or holder.kept:
+        """Add a hold. Round robin counts pods alone, and of these only those with devices."""
+        if not holder.devices or holder.kept or holder.is_claim:
             return
         self._came += 1
         when = self._came if holder.assumed else _moment(holder.assigned_at)

@@ -30,6 +30,7 @@ class Ledger:
         "_by_uid",
         "_claims",
         "_drifting",
+        "_of_claims",
         "_policy",
         "_reserved",
         "devices",
@@ -44,6 +45,8 @@ class Ledger:
         self._by_uid: dict[str, Hold] = {}
         self._claims: dict[str, tuple[WorkloadKey, int]] = {}
         self._drifting: set[str] = set()
+        self._of_claims: dict[str, tuple[Hold, ...]] = {}
+        """What ResourceClaims hold, by the claim's uid."""
         self._reserved: set[str] = set()
         """Uids of pods whose claim is a reserved line. Such a claim does not follow from the pod's own text."""
         self.generations = NodeGenerations()
@@ -109,6 +112,20 @@ class Ledger:
         """Remove a pod of another scheduler that is gone or finished. Return the cluster events of what it released."""
         return self.used_resources.drop(foreign_pod.ref.uid)
 
+    def apply_claim(self, uid: str, holds: tuple[Hold, ...]) -> frozenset[ClusterEvent]:
+        """Store what a ResourceClaim holds; nothing if it is gone. Return the cluster events of what became free."""
+        before = self._of_claims.pop(uid, ())
+        if holds:
+            self._of_claims[uid] = holds
+        if before == holds:
+            return NO_EVENTS
+        freed = [self.devices.drop(each) for each in before]
+        for each in holds:
+            self.devices.put(each)
+        for each in (*before, *holds):
+            self.generations.mark(each.node)
+        return NO_EVENTS.union(*freed)
+
     def apply_node(self, node: Node) -> frozenset[ClusterEvent]:
         """Store the node's devices. Return the cluster events that their change causes."""
         self.generations.apply_node(node)
@@ -156,6 +173,8 @@ class Ledger:
             yield ("claim", uid), claim
         for uid in self._drifting:
             yield ("drift", uid), True
+        for uid, holds in self._of_claims.items():
+            yield ("resource claim", uid), holds
         yield from chain(
             self.devices.entries(), self.indices.entries(), self.used_resources.entries(), self.kept_lines.entries()
         )

@@ -97,6 +97,8 @@ class Pod:
     claims: tuple[str, ...] = ()
     """Names of the PersistentVolumeClaims that it mounts, in its own namespace, including those of generic ephemeral
     volumes."""
+    resource_claims: tuple[str, ...] = ()
+    """Names of the ResourceClaims by which it gets its devices; empty if only a variable names them."""
     gpu_limits: tuple[tuple[str, int], ...] = ()
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
     scheduled_condition: ScheduledCondition | None = field(default=None, compare=False)

@@ -1,0 +1,69 @@
+"""Translates a ResourceClaim into what it holds. A claim may be of any user and any scheduler."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpu_scheduler import names
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+from gpu_scheduler.core.nodes.device_pools import DeviceId
+from gpu_scheduler.kube.objects.decoding import decode_object
+from gpu_scheduler.kube.objects.meta import Identity, ReadStruct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class _Result(ReadStruct):
+    """One device of an allocation."""
+
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+
+
+class _Devices(ReadStruct):
+    results: list[_Result] | None = None
+
+
+class _Allocation(ReadStruct):
+    devices: _Devices | None = None
+
+
+class _Status(ReadStruct):
+    allocation: _Allocation | None = None
+
+
+class _Claim(ReadStruct):
+    metadata: Identity
+    status: _Status | None = None
+
+
+_claims = msgspec.json.Decoder(_Claim)
+
+
+def read_allocated_claim(raw: bytes | msgspec.Raw) -> tuple[str, AllocatedClaim]:
+    """Decode a ResourceClaim into (uid, AllocatedClaim). msgspec.ValidationError if it is no ResourceClaim."""
+    found = decode_object(_claims, raw)
+    meta, status = found.metadata, found.status or _Status()
+    given = status.allocation and status.allocation.devices
+    claim = AllocatedClaim(
+        sys.intern(meta.namespace or ""),
+        meta.name or "",
+        meta.uid or "",
+        _device_ids((given.results if given else None) or ()),
+    )
+    return claim.uid, claim
+
+
+def _device_ids(results: Iterable[_Result]) -> tuple[DeviceId, ...]:
+    """Return the GPUs of an allocation, without those that it may only observe."""
+    return tuple(
+        DeviceId(sys.intern(each.driver), sys.intern(each.pool), sys.intern(each.device))
+        for each in results
+        if each.driver in names.GPU_DRIVERS and not each.admin_access
+    )

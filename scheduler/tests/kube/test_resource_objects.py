@@ -1,0 +1,122 @@
+"""ResourceSlices and ResourceClaims, as the scheduler reads them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+from gpu_scheduler.core.nodes.device_pools import DeviceId, DeviceSlice, PublishedDevice
+from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
+from gpu_scheduler.kube.objects.resource_slices import read_slice
+
+A = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
+MIG = "MIG-11111111-0000-0000-0000-000000000000"
+NVIDIA = "gpu.nvidia.com"
+SPEC = {"driver": NVIDIA, "nodeName": "node1", "pool": {"name": "node1", "generation": 3, "resourceSliceCount": 2}}
+
+
+def gpu(attributes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return a device with these attributes."""
+    return {"name": "gpu-0", "attributes": attributes, **more}
+
+
+def device(uuid: str, **more: Any) -> PublishedDevice:
+    """Return that device as a core value."""
+    return PublishedDevice(DeviceId(NVIDIA, "node1", "gpu-0"), uuid, **more)
+
+
+DEVICES: dict[str, tuple[dict[str, Any], list[PublishedDevice]]] = {
+    "a GPU of NVIDIA's driver": (
+        gpu(
+            {
+                "type": {"string": "gpu"},
+                "uuid": {"string": A},
+                "productName": {"string": "NVIDIA H100 80GB HBM3"},
+                "brand": {"string": "Nvidia"},
+                "architecture": {"string": "Hopper"},
+                "cudaComputeCapability": {"version": "9.0.0"},
+                "resource.kubernetes.io/pciBusID": {"string": "0000:19:00.0"},
+            },
+            capacity={"memory": {"value": "81559Mi"}},
+        ),
+        [device(A, bus="0000:19:00.0", model="NVIDIA H100 80GB HBM3", memory=81559)],
+    ),
+    "its index, where the driver publishes one": (
+        gpu({"uuid": {"string": A}, "index": {"int": 2}}),
+        [device(A, index=2)],
+    ),
+    "an attribute with the driver's name before it": (gpu({f"{NVIDIA}/uuid": {"string": A}}), [device(A)]),
+    "a UUID in capitals": (gpu({"uuid": {"string": f"GPU-{A[4:].upper()}"}}), [device(A)]),
+    "a MIG device": (
+        gpu({"uuid": {"string": MIG}, "parentUUID": {"string": A}, "index": {"int": 0}}),
+        [device(MIG, index=0, parent=A)],
+    ),
+    "a device without a UUID": (gpu({"index": {"int": 0}}), []),
+    "a UUID that no map can name": (gpu({"uuid": {"string": "vgpu-7"}}), []),
+    "attributes of other types": (
+        gpu({"uuid": {"string": A}, "index": {"string": "0"}, "productName": {"int": 1}}),
+        [device(A)],
+    ),
+    "a size that is no quantity": (gpu({"uuid": {"string": A}}, capacity={"memory": {"value": "much"}}), [device(A)]),
+    "no attributes": ({"name": "gpu-0"}, []),
+}
+
+
+@pytest.mark.parametrize(("given", "found"), DEVICES.values(), ids=DEVICES)
+def test_a_device_is_read_by_what_identifies_it(given: dict[str, Any], found: list[PublishedDevice]) -> None:
+    """A wrong attribute is left out alone."""
+    body = {"metadata": {"name": "s1"}, "spec": {**SPEC, "devices": [given]}}
+
+    expected = DeviceSlice("s1", "node1", NVIDIA, "node1", 3, 2, tuple(found))
+    assert read_slice(msgspec.json.encode(body)) == ("s1", expected)
+
+
+OTHER_SLICES = {
+    "another kind of device": {"driver": "nic.example.com"},
+    "devices of no single node": {"nodeName": None, "allNodes": True},
+    "no devices": {"devices": None},
+}
+
+
+@pytest.mark.parametrize("more", OTHER_SLICES.values(), ids=OTHER_SLICES)
+def test_a_slice_of_other_devices_has_none(more: dict[str, Any]) -> None:
+    """It is kept without them: its pool may be complete with it."""
+    spec = {**SPEC, "devices": [gpu({"uuid": {"string": A}})], **more}
+
+    _, found = read_slice(msgspec.json.encode({"metadata": {"name": "s1"}, "spec": spec}))
+    assert found.devices == ()
+
+
+RESULT = {"request": "gpu", "driver": NVIDIA, "pool": "node1", "device": "gpu-0"}
+GPU = DeviceId(NVIDIA, "node1", "gpu-0")
+CLAIMS: dict[str, tuple[dict[str, Any], tuple[DeviceId, ...]]] = {
+    "no status": ({}, ()),
+    "an empty status": ({"status": {}}, ()),
+    "no allocation": ({"status": {"reservedFor": []}}, ()),
+    "an allocation without devices": ({"status": {"allocation": {"devices": {}}}}, ()),
+    "a GPU": ({"status": {"allocation": {"devices": {"results": [RESULT]}}}}, (GPU,)),
+    "a GPU that it only observes": (
+        {"status": {"allocation": {"devices": {"results": [{**RESULT, "adminAccess": True}]}}}},
+        (),
+    ),
+    "a GPU and a device of another kind": (
+        {"status": {"allocation": {"devices": {"results": [{**RESULT, "driver": "nic.example.com"}, RESULT]}}}},
+        (GPU,),
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "devices"), CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_holds_the_gpus_that_it_is_allocated(given: dict[str, Any], devices: tuple[DeviceId, ...]) -> None:
+    """Its uid is the key: a claim that is made anew is another claim."""
+    body = {"metadata": {"namespace": "team", "name": "training", "uid": "u1"}, "spec": {"devices": {}}, **given}
+
+    assert read_allocated_claim(msgspec.json.encode(body)) == ("u1", AllocatedClaim("team", "training", "u1", devices))
+
+
+@pytest.mark.parametrize("read", [read_slice, read_allocated_claim])
+def test_what_is_neither_is_refused(read: Any) -> None:
+    """The reflector keeps its last value then."""
+    with pytest.raises(msgspec.ValidationError):
+        read(b'{"metadata": {"name": "s1"}, "spec": {"driver": 1}, "status": {"allocation": {"devices": 1}}}')
