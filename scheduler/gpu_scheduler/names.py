@@ -72,6 +72,9 @@ PYTORCH_JOB: Final = "PyTorchJob"
 MPI_JOB: Final = "MPIJob"
 TF_JOB: Final = "TFJob"
 
+CLAIM: Final = "gpu-scheduler-"
+"""How the names of our ResourceClaims begin, and those of their entries in a pod's spec."""
+
 NODE_ALIAS: Final = "gpu-node-name"
 """The node label with an alias, for a node whose real name a map cannot use."""
 

@@ -199,7 +199,8 @@ def pod_views(
 def expected_of(pod: Pod, records: Records) -> Expected:
     """Return what a pod must have: what its line of the map says or, if it has none, its Binding.
 
-    If a device plugin chooses the devices, the container numbers them from 0, as the Binding says.
+    If a device plugin chooses the devices, the container numbers them from 0, as the Binding says. It says the UUIDs of
+    a pod with ResourceClaims too, unless the node's inventory has them.
     """
     line, assigned, node = pod.request.line, pod.assignment, records.node(pod)
     slot = None if line is None else line.slot
@@ -209,6 +210,10 @@ def expected_of(pod: Pod, records: Records) -> Expected:
     name = meant.name if isinstance(meant, Node) else slot.node
     if node is not None and node.advertised is not None and pod.gpu_limit:
         return Expected(name, tuple(map(str, range(min(pod.gpu_limit, MAX_DEVICES)))), "Binding")
+    if pod.isolated:
+        # CUDA finds the devices of ResourceClaims by their UUIDs.
+        known = None if node is None or node.inventory is None else node.inventory.uuids(slot.devices)
+        return Expected(name, assigned.devices, "Binding") if known is None else Expected(name, known, "map")
     return Expected(name, slot.devices, "map")
 
 

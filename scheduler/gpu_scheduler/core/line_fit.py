@@ -130,6 +130,7 @@ class LineFit:
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
             None if plugin else gpu_filters.devices_exist((*slot.devices, *pod.request.kept), node),
+            gpu_filters.uuids_known(slot.devices, node) if pod.isolated else None,
             quota.within_limit(claim, ledger, limit) or quota.quota_left(claim, ledger, limit),
             gpu_filters.index_free(self._workload, slot.index, ledger, nodes),
             None if plugin else gpu_filters.gpu_free(claim, ledger, nodes, self._cluster.policy),
@@ -165,11 +166,14 @@ def _no_fit(unschedulable: Unschedulable, slot: Slot, node: Node, selection: Sel
 def placement_on(pod: Pod, node: Node, devices: tuple[str, ...], index: int | None) -> Placement:
     """Return the placement of `pod` on `node`. If a device plugin chooses the devices, they are numbered from 0.
 
-    The container sees only the devices that the plugin gives it, and CUDA numbers these from 0.
+    The container sees only the devices that the plugin gives it, and CUDA numbers these from 0. If the pod has
+    ResourceClaims, it sees only the devices of these, and CUDA finds them by their UUIDs.
     """
     if node.advertised is not None and pod.gpu_limits:
         # A filter refuses a limit that is too large. The bound here keeps such a limit from filling the memory.
         return Placement(node.name, tuple(map(str, range(min(pod.gpu_limit, MAX_DEVICES)))), index)
     uuids = None if node.inventory is None else node.inventory.uuids(devices)
+    if pod.isolated and uuids is not None:
+        devices = uuids
     line = pod.request.line if pod.request.together else None
     return Placement(node.name, devices, index, uuids, "" if line is None else line.workload.map)

@@ -22,6 +22,7 @@ class Owner:
 
     kind: str
     name: str
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The webhook's HTTP half: AdmissionReview in, AdmissionReview out. Every request gets a typed answer, never a 500.
 
 `/mutate` injects variables. `/validate` checks the final state with the same core function: what this function would
-still patch is missing. `/mutate-job` copies the annotations of Kubeflow's jobs into their templates. `/warn` warns of
-pod templates whose pods could never be placed; it refuses and changes nothing.
+still patch is missing. `/mutate-dra` and `/validate-dra` do the same and demand ResourceClaims (`isolation: dra`); the
+other two leave a pod with claims of ours in that mode. `/mutate-job` copies the annotations of Kubeflow's jobs into
+their templates. `/warn` warns of pod templates whose pods could never be placed; it refuses and changes nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from base64 import b64encode
+from functools import partial
+from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -83,7 +86,6 @@ LONGEST_NAME = 253
 BAD_REQUEST = 400
 FORBIDDEN = 403
 
-EPHEMERAL = "ephemeralcontainers"
 ALLOWED = "allowed"
 PATCHED = "patched"
 MALFORMED = "malformed"
@@ -115,8 +117,10 @@ class Webhook:
         """Return the application with its paths."""
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_post("/mutate", self._handler(_Path(self._mutate, _deny)))
+        app.router.add_post("/mutate-dra", self._handler(_Path(partial(self._mutate, wants_claims=True), _deny)))
         app.router.add_post("/mutate-job", self._handler(_Path(self._mutate_job, _deny)))
         app.router.add_post("/validate", self._handler(_Path(self._validate, _deny)))
+        app.router.add_post("/validate-dra", self._handler(_Path(partial(self._validate, wants_claims=True), _deny)))
         app.router.add_post("/warn", self._handler(_Path(self._warn, _caution)))
         return app
 
@@ -148,8 +152,8 @@ class Webhook:
         async with self._costly:
             return _decoded(path, body, fields)
 
-    def _mutate(self, request: AdmissionRequest) -> Reply:
-        pod = self._our_pod(request)
+    def _mutate(self, request: AdmissionRequest, *, wants_claims: bool = False) -> Reply:
+        pod = self._our_pod(request, wants_claims=wants_claims)
         if pod is None:
             return ALLOWED, {"allowed": True}
         warnings = () if request.sub_resource else key_cautions(pod)
@@ -167,16 +171,17 @@ class Webhook:
         of_values = cautions(job, read_annotations(request.old_object), ours) if reply["allowed"] else ()
         return _warned((outcome, reply), (*job_key_cautions(job), *of_values))
 
-    def _validate(self, request: AdmissionRequest) -> Reply:
-        pod = self._our_pod(request)
+    def _validate(self, request: AdmissionRequest, *, wants_claims: bool = False) -> Reply:
+        pod = self._our_pod(request, wants_claims=wants_claims)
         verdict = Admit() if pod is None else self._review(request, pod)
         if isinstance(verdict, Admit) and verdict.patches:
+            place = "resources and the environment" if wants_claims else "environment"
             missing = ", ".join(operation.path.removeprefix("/spec/") for operation in verdict.patches)
             verdict = Deny(
                 Reason.ENV_NOT_INJECTED,
                 sentence(
                     Reason.ENV_NOT_INJECTED,
-                    f"the placement of this pod is not in the environment of every container ({missing})",
+                    f"the placement of this pod is not in the {place} of every container ({missing})",
                     "look for a webhook that removes what MutatingWebhookConfiguration gpu-scheduler-webhook adds",
                 ),
             )
@@ -194,15 +199,25 @@ class Webhook:
         found = review_template(template, ours)
         return _caution(request, *found, cautions=template_cautions(template, found))
 
-    def _our_pod(self, request: AdmissionRequest) -> Pod | None:
+    def _our_pod(self, request: AdmissionRequest, *, wants_claims: bool) -> Pod | None:
         """Return a pod of ours at its creation or with a new debug container; None for anything else."""
-        reviewed = (request.operation, request.sub_resource or "") in {("CREATE", ""), ("UPDATE", EPHEMERAL)}
-        pod = _pod(request, request.object) if request.kind.kind == "Pod" and reviewed else None
+        if request.kind.kind != "Pod":
+            return None
+        match request.operation, request.sub_resource or "":
+            case "CREATE", "":
+                pod = _pod(request, request.object, wants_claims=wants_claims)
+            case "UPDATE", "ephemeralcontainers":
+                # A pod that exists keeps its mode: what its spec carries.
+                pod = _pod(request, request.object)
+            case _:
+                return None
         return pod if pod is not None and pod.scheduler_name == self._scheduler_name else None
 
     def _review(self, request: AdmissionRequest, pod: Pod) -> Admit | Deny:
         old = _pod(request, request.old_object)
-        return review_pod(pod, request.sub_resource or "", self._scheduler_name, old)
+        # Used if the pod needs a new claim whose devices are decided later.
+        claim_name = names.CLAIM + token_hex(16)
+        return review_pod(pod, request.sub_resource or "", self._scheduler_name, old, claim_name=claim_name)
 
 
 def _decoded(path: _Path, body: bytearray, fields: int) -> tuple[str, web.Response]:
@@ -264,12 +279,12 @@ def _warned(answer: Reply, warnings: tuple[str, ...]) -> Reply:
     return outcome, {**response, "warnings": warnings} if warnings else response
 
 
-def _pod(request: AdmissionRequest, raw: msgspec.Raw) -> Pod | None:
+def _pod(request: AdmissionRequest, raw: msgspec.Raw, *, wants_claims: bool = False) -> Pod | None:
     """Read the fields of the pod that placement needs; None if the review has no pod."""
     # Only the first bytes: to copy the whole object costs as much as to decode it.
     if bytes(memoryview(raw)[:5]) in _ABSENT:
         return None
-    return pod_value(_pods.decode(raw), request.namespace or "")
+    return pod_value(_pods.decode(raw), request.namespace or "", wants_claims=wants_claims)
 
 
 def _deny(request: AdmissionRequest, verdict: Deny) -> Reply:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.filters.container_claims import missing_claims, part_of_claim
 from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, required_env
+from gpu_scheduler.core.pods.claim_sets import CLAIM_ENTRIES
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.pod_text import PodText
@@ -17,14 +19,14 @@ from gpu_scheduler.core.pods.unknown_keys import unknown_key_message
 from gpu_scheduler.core.pods.visible_devices import carried
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Reason
 from gpu_scheduler.core.refs import PodRef
-from gpu_scheduler.core.text import quote
+from gpu_scheduler.core.text import number_of, quote
 
 _MAX_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
 class AddOp:
-    """A JSON patch operation `add`: one entry at the front of a list, or a whole list."""
+    """A JSON patch operation `add`: one entry at the front or the end of a list, or a whole field."""
 
     path: str
     value: object
@@ -46,8 +48,13 @@ class Deny:
     message: str
 
 
-def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None = None) -> Admit | Deny:
-    """Review a pod at its creation, or (subresource `ephemeralcontainers`, with `old`) one that is to be debugged."""
+def review_pod(
+    pod: Pod, subresource: str, scheduler_name: str, old: Pod | None = None, *, claim_name: str = ""
+) -> Admit | Deny:
+    """Review a pod at its creation, or (subresource `ephemeralcontainers`, with `old`) one that is to be debugged.
+
+    `claim_name` is the name of a new ResourceClaim whose devices are decided when the pod is placed.
+    """
     if pod.scheduler_name != scheduler_name:
         return Admit()
     if subresource == "ephemeralcontainers":
@@ -55,9 +62,10 @@ def review_pod(pod: Pod, subresource: str, scheduler_name: str, old: Pod | None 
     fault = pod.request.fault
     if fault is not None:
         return _deny(fault) if fault.reason in REFUSED_AT_ADMISSION else Admit()
-    needed = _needed_env(pod)
-    log = f"Injecting {_env_text(needed)} for pod {_name_for_log(pod)} ({_placement_text(pod)})"
-    return _complete(pod, pod.environment.containers, needed, log)
+    needed, claims = _needed_env(pod), _claim_names(pod, claim_name)
+    log = f"Injecting {_env_text(needed)}{_claims_text(claims)} for pod {_name_for_log(pod)} ({_placement_text(pod)})"
+    verdict = _complete(pod, pod.environment.containers, needed, log)
+    return verdict if isinstance(verdict, Deny) else _with_claims(pod, claims, verdict, log)
 
 
 def pod_of_text(text: PodText) -> Pod:
@@ -68,6 +76,7 @@ def pod_of_text(text: PodText) -> Pod:
         scheduler_name=text.scheduler_name,
         generate_name=text.generate_name,
         environment=text.environment,
+        resource_claims=text.resource_claims,
         gpu_limits=text.gpu_limits,
     )
 
@@ -81,10 +90,11 @@ def key_cautions(pod: Pod) -> tuple[str, ...]:
 def _needed_env(pod: Pod) -> tuple[EnvVar, EnvVar]:
     """Return the variables that the containers of a new pod need.
 
-    They contain the devices of the pod's line. If line or devices are decided later, they refer to our annotation.
+    They contain the devices of the pod's line. If line or devices are decided later, they refer to our annotation. So
+    they do if the pod has ResourceClaims: nobody knows the UUIDs yet.
     """
     line = pod.request.line
-    if line is None or line.slot is None or pod.gpu_limits:
+    if pod.isolated or line is None or line.slot is None or pod.gpu_limits:
         return BY_FIELD
     return required_env(line.slot.value)
 
@@ -136,6 +146,40 @@ def _complete(pod: Pod, containers: Iterable[Container], needed: tuple[EnvVar, .
     return Admit(tuple(patches), log if patches else None)
 
 
+def _claim_names(pod: Pod, claim_name: str) -> tuple[str, ...]:
+    """Return the names of the ResourceClaims that the pod must carry."""
+    return tuple(each.name or claim_name for each in pod.request.claims or ())
+
+
+def _with_claims(pod: Pod, claims: tuple[str, ...], complete: Admit, log: str) -> Admit | Deny:
+    """Add the claims to the pod, and to each container those that it does not use. Refuse it if one uses a part."""
+    patches = list(complete.patches)
+    if claims and not pod.resource_claims:
+        pairs = zip(CLAIM_ENTRIES, claims, strict=False)
+        patches.append(
+            AddOp("/spec/resourceClaims", [{"name": entry, "resourceClaimName": name} for entry, name in pairs])
+        )
+    for container in pod.environment.containers if claims else ():
+        unschedulable = part_of_claim(container)
+        if unschedulable is not None:
+            return _deny(unschedulable)
+        patches += _claim_additions(container, missing_claims(container, len(claims)))
+    return Admit(tuple(patches), log if patches else None)
+
+
+def _claim_additions(container: Container, entries: tuple[str, ...]) -> list[AddOp]:
+    """Make patches that add the entries, at the deepest path that the container has."""
+    if not entries or container.claims is None:
+        return []
+    path = f"/spec/{container.kind}/{container.position}/resources"
+    values = [{"name": entry} for entry in entries]
+    if not container.claims.has_resources:
+        return [AddOp(path, {"claims": values})]
+    if container.claims.used is None:
+        return [AddOp(f"{path}/claims", values)]
+    return [AddOp(f"{path}/claims/-", value) for value in values]
+
+
 def _additions(container: Container, entries: tuple[EnvVar, ...]) -> list[AddOp]:
     """Make patches that add the entries at the front: later entries may refer to them as $(CUDA_VISIBLE_DEVICES)."""
     if not entries:
@@ -156,6 +200,11 @@ def _name_for_log(pod: Pod) -> str:
 def _env_text(needed: tuple[EnvVar, EnvVar]) -> str:
     value = needed[0].value
     return f"{names.VISIBLE_DEVICES}={f'(annotation {names.ASSIGNED_DEVICES})' if value is None else value}"
+
+
+def _claims_text(claims: tuple[str, ...]) -> str:
+    """Return the text for a log line; empty without claims."""
+    return f" and {number_of(len(claims), 'ResourceClaim')}" if claims else ""
 
 
 def _json(entry: EnvVar) -> dict[str, object]:

@@ -13,7 +13,8 @@ from gpu_scheduler.core.filters.environment import BY_FIELD, required_env
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
-from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.claim_sets import CLAIM_ENTRIES
+from gpu_scheduler.core.pods.container_env import Container, ContainerClaims, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.placement import Placement, read_assignment
 from gpu_scheduler.core.pods.placement_map import NO_LINES
 from gpu_scheduler.core.pods.pod import Pod
@@ -41,9 +42,20 @@ ANEW = " in the pod's template or manifest, and make the pod anew"
 """The end of each remedy that edits the text of a pod."""
 
 
-WRITTEN = ("generate_name", "owner", "scheduler_name", "labels", "gpu_limits", "unsupported", "unknown_keys", "excess")
+WRITTEN = (
+    "generate_name",
+    "owner",
+    "scheduler_name",
+    "labels",
+    "gpu_limits",
+    "resource_claims",
+    "wants_claims",
+    "unsupported",
+    "unknown_keys",
+    "excess",
+)
 """Fields of a pod from which its request is read, beside annotations and containers."""
-SHARED = ("generate_name", "owner", "scheduler_name", "gpu_limits", "excess")
+SHARED = ("generate_name", "owner", "scheduler_name", "gpu_limits", "resource_claims", "excess")
 """Those of these fields that `Pod` keeps."""
 
 
@@ -57,9 +69,10 @@ def container(
     kind: ContainerKind = ContainerKind.CONTAINER,
     position: int = 0,
     name: str = "main",
+    claims: ContainerClaims | None = None,
 ) -> Container:
     """Return one container; by default without any environment."""
-    return Container(kind, position, name, env)
+    return Container(kind, position, name, env, claims)
 
 
 def pod(
@@ -93,6 +106,15 @@ def pod(
         **shared,
         **others,
     )
+
+
+def isolated(name: str = "train-0", text: str | None = MAP, **others: Any) -> Pod:
+    """Return a pod with ResourceClaims as the webhook leaves it: a new name is `gpu-scheduler-new`."""
+    claims = pod(name, text, wants_claims=True, **others).request.claims or ()
+    used = ContainerClaims(CLAIM_ENTRIES[: len(claims)], has_resources=True)
+    carried = tuple(each.name or "gpu-scheduler-new" for each in claims)
+    containers = (container(BY_FIELD, claims=used),)
+    return pod(name, text, **{"resource_claims": carried, "containers": containers, **others})
 
 
 def running(name: str, node: str, text: str | None = MAP, **others: Any) -> Pod:

@@ -39,7 +39,8 @@ def of_line(pod: Pod, slot: Slot, claim: Hold | None, cluster: Cluster, ends: En
     if node.advertised is not None and claim.limit:
         return
     for device in dict.fromkeys((*slot.devices, *pod.request.kept)):
-        yield _answer(replace(claim, devices=(device,) if device in claim.devices else ()), device, node, cluster, ends)
+        # The claim has all of them, perhaps by other names, or none.
+        yield _answer(replace(claim, devices=(device,) if claim.devices else ()), device, node, cluster, ends)
 
 
 def _answer(claim: Hold, device: str, node: Node, cluster: Cluster, ends: Ends) -> DeviceAnswer:

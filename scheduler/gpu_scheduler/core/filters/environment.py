@@ -1,5 +1,7 @@
 """The bind gate: which environment variables every container must have, and what is wrong with those it has.
 
+A pod with ResourceClaims always reads its devices from our annotation, and its containers must use the claims too.
+
 LAW: the webhook completes an environment with the same functions with which the bind gate checks it. A container sees
 no device that its pod does not hold.
 """
@@ -8,6 +10,7 @@ from itertools import chain
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.filters.container_claims import REMADE, claims_complete
 from gpu_scheduler.core.pods.bounds import MAX_VALUE
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
@@ -59,7 +62,8 @@ def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unsc
             if entry != carried(pod.environment.containers):
                 return _other(container, entry, need, _DEBUGGING)
         elif not pod.request.keep_env:
-            keep = f' or keep it with annotation {names.KEEP_ENV}: "true"' if keepable(entry) else ""
+            may_keep = keepable(entry) and not pod.isolated
+            keep = f' or keep it with annotation {names.KEEP_ENV}: "true"' if may_keep else ""
             return _other(container, entry, need, made_anew(f"leave the variable out{keep}"))
         elif not keepable(entry):
             return _not_kept(container, entry)
@@ -74,7 +78,7 @@ def missing_env(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> U
     return Unschedulable(
         Reason.ENV_NOT_INJECTED,
         f"cannot start container {quote(container.name)} without {_shown(gaps[0])}: it would not see its GPUs",
-        "delete the pod: its controller makes it anew and admission completes it; a bare pod must be created again",
+        REMADE,
         blockers=() if pod.owner is None else (pod.ref,),
     )
 
@@ -102,20 +106,21 @@ def _shown(entry: EnvVar) -> str:
 
 
 def environment_complete(pod: Pod, value: str | None, *, by_field: bool) -> Unschedulable | None:
-    """Check that every container has the devices `value`, or reads them from our annotation.
+    """Check that every container has the devices `value`, or reads them from our annotation, and its pod's claims.
 
     This must be checked before the bind: later it cannot be corrected. `by_field`: the webhook wrote a reference to the
     annotation, because it could not know the value. `value` is None if it is not known now either. Then no literal
-    value is right.
+    value is right. Nor is one right for a pod with claims, whose devices have UUIDs in its containers.
     """
-    needed = BY_FIELD if value is None else required_env(value)
+    needed = BY_FIELD if value is None or pod.isolated else required_env(value)
     written = BY_FIELD if by_field else needed
     containers = pod.environment.containers
     if all(container.env == written for container in containers):
-        return None
+        return claims_complete(pod)
     # A conflict in any container is reported first: the webhook refuses it with the same message.
     obstacles = chain(
         (conflict(pod, each, written) for each in containers if conflict(pod, each, needed) is not None),
         (missing_env(pod, container, written) for container in containers),
     )
-    return next((unschedulable for unschedulable in obstacles if unschedulable is not None), None)
+    found = next((unschedulable for unschedulable in obstacles if unschedulable is not None), None)
+    return found or claims_complete(pod)

@@ -76,7 +76,7 @@ def assumed_hold(pod: Pod, placement: Placement) -> Hold:
         pod.ref,
         placement.node,
         () if request.observer else devices,
-        () if request.observer or line is None else _among(devices, line.devices),
+        () if request.observer or line is None else _of_line(pod, devices, line.devices),
         pod.gpu_limit,
         None if request.line is None else request.line.workload,
         placement.index,
@@ -106,7 +106,7 @@ def hold_of(pod: Pod, node: str) -> Hold:
         pod.ref,
         node,
         devices,
-        _among(devices, line),
+        _of_line(pod, devices, line),
         pod.gpu_limit,
         None if request.line is None else request.line.workload,
         None if request.line is None else request.line.index,
@@ -167,8 +167,9 @@ def _devices_of(pod: Pod, line: tuple[str, ...]) -> tuple[str, ...]:
     return devices + tuple(device for device in own or () if device not in devices)
 
 
-def _among(devices: tuple[str, ...], line: tuple[str, ...]) -> tuple[str, ...]:
-    if devices == line:
+def _of_line(pod: Pod, devices: tuple[str, ...], line: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of `devices` that the pod's line names. A pod with ResourceClaims has the UUIDs of its line."""
+    if devices == line or (pod.isolated and len(devices) == len(line)):
         return devices
     named = frozenset(line)
     return tuple(device for device in devices if device in named)

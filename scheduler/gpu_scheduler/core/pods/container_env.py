@@ -1,4 +1,4 @@
-"""Containers, and the two CUDA variables of their environment."""
+"""Containers, the two CUDA variables of their environment, and the ResourceClaims that they use."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,16 +27,29 @@ class ContainerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerClaims:
+    """What a container has of `resources.claims`."""
+
+    used: tuple[str, ...] | None = None
+    """The entries of ours in its pod's spec that it uses: NAME, or NAME/REQUEST for one request of the claim. None
+    means that the container has no such list yet."""
+    has_resources: bool = False
+    """Whether it has the field `resources`, to which the list belongs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """A container at `position` of its list.
 
-    `env` keeps only the two CUDA variables, in order; None means that the container has no such list yet.
+    `env` keeps only the two CUDA variables, in order; None means that the container has no such list yet. `claims` is
+    None unless its pod has ResourceClaims of ours, or is to get some.
     """
 
     kind: ContainerKind
     position: int
     name: str
     env: tuple[EnvVar, ...] | None
+    claims: ContainerClaims | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ class Pod:
     """Names of the PersistentVolumeClaims that it mounts, in its own namespace, including those of generic ephemeral
     volumes."""
     resource_claims: tuple[str, ...] = ()
-    """Names of the ResourceClaims by which it gets its devices; empty if only a variable names them."""
+    """Names of the ResourceClaims that our entries of its spec refer to, in order. With claims, the kubelet gives its
+    containers only the devices of these, and CUDA_VISIBLE_DEVICES names them by UUID."""
     gpu_limits: tuple[tuple[str, int], ...] = ()
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
     scheduled_condition: ScheduledCondition | None = field(default=None, compare=False)
@@ -116,6 +117,14 @@ class Pod:
     def finished(self) -> bool:
         """Whether its containers have stopped for good, so that it uses no GPU."""
         return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def isolated(self) -> bool:
+        """Whether the kubelet gives its containers the devices of its ResourceClaims and no other.
+
+        A pod under admission may get its claims only now.
+        """
+        return bool(self.resource_claims) or self.request.claims is not None
 
     @property
     def gpu_limit(self) -> int:

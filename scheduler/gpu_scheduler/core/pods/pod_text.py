@@ -30,12 +30,21 @@ class PodText:
     environment: Environment = NO_CONTAINERS
     gpu_limits: tuple[tuple[str, int], ...] = ()
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
+    resource_claims: tuple[str, ...] = ()
+    """The names of the ResourceClaims that our entries of `spec.resourceClaims` refer to, in order."""
+    wants_claims: bool = False
+    """Whether admission gives it ResourceClaims, because its namespace or the cluster demands them."""
     unsupported: tuple[str, ...] = ()
     """Fields that ask for something that this scheduler does not decide, by their path in the pod."""
     unknown_keys: tuple[str, ...] = ()
     """Keys of annotations that resemble ours and that no program reads; the first few of them."""
     excess: Excess | None = None
     """What exceeds its bound, so that the pod is not kept whole; None if nothing does."""
+
+    @property
+    def isolated(self) -> bool:
+        """Whether the kubelet gives its containers only the devices of its ResourceClaims, and no other."""
+        return self.wants_claims or bool(self.resource_claims)
 
     @property
     def keep_env(self) -> bool:

@@ -9,6 +9,8 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
+from gpu_scheduler.core.pods.claim_sets import ClaimSet
+from gpu_scheduler.core.pods.claims_request import claims_of_count, claims_of_line
 from gpu_scheduler.core.pods.count_request import NO_COUNT, CountRequest, Strategy, read_count
 from gpu_scheduler.core.pods.placement_map import (
     NO_LINES,
@@ -101,16 +103,23 @@ class PlacementRequest:
     """Keys of annotations that resemble ours and that no program reads; the first few of them."""
     count_ignored: bool = False
     """Whether it has a count beside its map."""
+    claims: tuple[ClaimSet, ...] | None = None
+    """The ResourceClaims that it must carry; none for a line without devices. None if it is bound, or if the kubelet
+    does not give it its devices by claims."""
 
 
 def read_request(pod: PodText) -> PlacementRequest:
     """Return what `pod` asks for, and what is wrong with the request."""
     given = pod.annotations
     line, count, fault = _line_request(pod) if names.MAP in given else _count_request(pod)
+    fault = fault if pod.excess is None else excess_fault(pod.excess)
+    claims = _claims_request(pod, line, count) if pod.isolated and fault is None and not pod.bound else None
+    if isinstance(claims, Fault):
+        claims, fault = None, claims
     return PlacementRequest(
         line,
         count,
-        fault if pod.excess is None else excess_fault(pod.excess),
+        fault,
         observer=given.get(names.OBSERVER) == "true",
         keep_env=pod.keep_env,
         sharing_any=given.get(names.SHARING) == "any",
@@ -118,7 +127,16 @@ def read_request(pod: PodText) -> PlacementRequest:
         kept=_kept(pod),
         unknown_keys=pod.unknown_keys,
         count_ignored=names.MAP in given and names.COUNT in given,
+        claims=claims,
     )
+
+
+def _claims_request(pod: PodText, line: LineRequest | None, count: CountRequest) -> tuple[ClaimSet, ...] | Fault:
+    """Return the claims that the pod must carry, or why it cannot have any. Its request is valid otherwise."""
+    if line is None:
+        return claims_of_count(pod, count)
+    # The map of a pod with an own line is not kept.
+    return claims_of_line(pod, parse_placement_map(pod.annotations[names.MAP]), line.slot)
 
 
 def excess_fault(excess: Excess) -> Fault:

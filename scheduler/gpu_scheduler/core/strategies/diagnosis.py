@@ -11,6 +11,7 @@ from operator import indexOf
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.filters.gpu_filters import UUIDS_KNOWN
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import RankedReason, Reason, Unschedulable, rank_of
@@ -142,7 +143,8 @@ def _of_devices(
             most = f"more than {number_of(offer, 'such GPU')}" if offer else "such a GPU"
             what = f"no node has {most}"
             others = made_anew(f"ask for {'fewer or ' if several else ''}other GPUs")
-            remedy = f"{others}, or add nodes; which there are: {_NODES}"
+            found = f"; {UUIDS_KNOWN}" if equivalence_class.requirements.by_uuid else ""
+            remedy = f"{others}, or add nodes; which there are: {_NODES}{found}"
     return what, remedy
 
 
@@ -152,4 +154,5 @@ def _requested(equivalence_class: EquivalenceClass) -> str:
     of_type = f" of type {quote(requirements.gpu_type)}" if requirements.gpu_type else ""
     each = " each" if gpus > 1 else ""
     memory = f" with {requirements.memory} MiB{each}" if requirements.memory else ""
-    return f"{number_of(gpus, 'GPU')}{of_type}{memory}"
+    known = " of known UUID" if requirements.by_uuid else ""
+    return f"{number_of(gpus, 'GPU')}{of_type}{memory}{known}"

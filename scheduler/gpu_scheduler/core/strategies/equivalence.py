@@ -23,6 +23,8 @@ class PlacementRequirements(NamedTuple):
     observer: bool
     limited: bool
     """Whether the pod has a limit of devices. Then the node's device plugin, if any, chooses them."""
+    by_uuid: bool
+    """Whether the pod has ResourceClaims, which name devices by their UUIDs."""
     selector: frozenset[tuple[str, str]]
     affinity: tuple[NodeSelectorTerm, ...] | None
     tolerations: tuple[Toleration, ...]
@@ -54,6 +56,7 @@ def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) ->
         pod.request.sharing_any,
         pod.request.observer,
         bool(pod.gpu_limits),
+        pod.isolated,
         frozenset(constraints.selector.items()),
         constraints.affinity,
         constraints.tolerations,

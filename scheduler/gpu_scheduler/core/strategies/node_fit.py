@@ -122,7 +122,8 @@ class NodeFilter:
         # What one of the pods would hold on any node.
         self._claim = assumed_hold(sample, Placement("", ("0",), None))
         shares = requirements.sharing_any or requirements.observer or policy.sharing is Sharing.ANY
-        self.exclusive = requirements.exclusive and not shares
+        # Only pods of one map share a ResourceClaim, whatever the operator has set.
+        self.exclusive = requirements.exclusive and (requirements.by_uuid or not shares)
         """Whether the pods can have only devices that no other pod holds."""
         self._fits: dict[str, tuple[int, _StaticFit, NodeFit]] = {}
         """By node: the number of the last change that the fit includes, and the fit."""
@@ -190,6 +191,8 @@ class NodeFilter:
             return "it is divided into MIG devices"
         if not self._of_type(device):
             return f"its model is {quote(device.model)}"
+        if self._requirements.by_uuid and device.uuid is None:
+            return "its UUID is unknown"
         total = device.memory or 0
         return f"it has {total} MiB" if total < self._requirements.memory else ""
 
@@ -283,9 +286,16 @@ class NodeFilter:
     def _whole(self, node: Node) -> list[Device]:
         """Return the devices of the requested type.
 
-        A device with MIG devices is left out: no pod can have it as a whole.
+        A device with MIG devices is left out: no pod can have it as a whole. So is one without UUID if the pods need
+        it.
         """
-        return [device for device in _inventory(node) if not device.mig_devices and self._of_type(device)]
+        return [
+            device
+            for device in _inventory(node)
+            if not device.mig_devices
+            and self._of_type(device)
+            and not (self._requirements.by_uuid and device.uuid is None)
+        ]
 
     def _sizes(self, node: Node) -> tuple[int, list[int]]:
         """Return how many devices of the type the node has, and the memory of each, largest first.

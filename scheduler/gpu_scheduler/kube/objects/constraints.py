@@ -31,13 +31,12 @@ from gpu_scheduler.kube.objects.pod_objects import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
 _selectors = msgspec.json.Decoder(dict[str, str] | None)
 _affinities = msgspec.json.Decoder(Affinity | None)
 _tolerations = msgspec.json.Decoder(list[TolerationObject] | None)
 _spreads = msgspec.json.Decoder(list[TopologySpreadConstraint] | None)
-_claims = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _volumes = msgspec.json.Decoder(list[PodVolumeObject] | None)
 
 _LONGEST: Final = 2048
@@ -59,15 +58,17 @@ NO_CONSTRAINTS: Final = PodConstraints(ANYWHERE, ())
 
 
 def constraints_of(spec: PodSpec) -> tuple[PodConstraints, Excess | None]:
-    """Return all constraints of the pod on its node; if their text is too long, none of them and an Excess."""
+    """Return all constraints of the pod on its node; if their text is too long, none of them and an Excess.
+
+    ResourceClaims have names of their own in each pod, so they are read elsewhere (resource_claims.py).
+    """
     texts = (
         bytes(spec.node_selector),
         bytes(spec.affinity),
         bytes(spec.tolerations),
         bytes(spec.topology_spread_constraints),
-        bytes(spec.resource_claims),
     )
-    size = sum(map(len, texts))
+    size = sum(map(len, texts)) + len(memoryview(spec.resource_claims))
     if size > MAX_CONSTRAINTS:
         return NO_CONSTRAINTS, Excess("what the pod says of its node", size, MAX_CONSTRAINTS)
     return (_constraints if size <= _LONGEST else _constraints.__wrapped__)(*texts), None
@@ -105,7 +106,7 @@ def _claim_names(pod_name: str, volumes: Iterable[PodVolumeObject]) -> Iterator[
 
 
 @lru_cache(maxsize=_MOST)
-def _constraints(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes, claims: bytes) -> PodConstraints:
+def _constraints(selector: bytes, affinity: bytes, tolerations: bytes, spread: bytes) -> PodConstraints:
     wanted = decode_part(_affinities, affinity)
     labels = decode_part(_selectors, selector)
     node_affinity = wanted.node_affinity if wanted else None
@@ -114,7 +115,7 @@ def _constraints(selector: bytes, affinity: bytes, tolerations: bytes, spread: b
     if (wanted is None and affinity not in _ABSENT) or (labels is None and selector not in _ABSENT):
         terms = ()
     constraints = SchedulingConstraints(labels or {}, terms, _tolerated(decode_part(_tolerations, tolerations) or ()))
-    unsupported = _unsupported(wanted, decode_part(_spreads, spread) or (), decode_part(_claims, claims) or ())
+    unsupported = _unsupported(wanted, decode_part(_spreads, spread) or ())
     return PodConstraints(ANYWHERE if constraints == ANYWHERE else constraints, tuple(unsupported))
 
 
@@ -130,16 +131,10 @@ def _tolerated(given: Iterable[TolerationObject]) -> tuple[Toleration, ...]:
     )
 
 
-def _unsupported(
-    affinity: Affinity | None,
-    spreads: Iterable[TopologySpreadConstraint],
-    claims: Sequence[msgspec.Raw],
-) -> Iterator[str]:
+def _unsupported(affinity: Affinity | None, spreads: Iterable[TopologySpreadConstraint]) -> Iterator[str]:
     if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
         yield f"spec.affinity.podAffinity.{_REQUIRED}"
     if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
         yield f"spec.affinity.podAntiAffinity.{_REQUIRED}"
     if any(spread.when_unsatisfiable == "DoNotSchedule" for spread in spreads):
         yield "spec.topologySpreadConstraints"
-    if claims:
-        yield "spec.resourceClaims"

@@ -193,6 +193,27 @@ class ContainerPort(ReadStruct):
     host_ip: str | None = msgspec.field(name="hostIP", default=None)
 
 
+class PodResourceClaim(ReadStruct):
+    """An entry of a pod's `spec.resourceClaims`."""
+
+    name: str | None = None
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class UsedClaim(ReadStruct):
+    """An entry of a container's `resources.claims`."""
+
+    name: str | None = None
+    request: str | None = None
+
+
+class ClaimUser(ReadStruct):
+    """The claims in a container's `resources`."""
+
+    claims: list[UsedClaim] | None = None
+
+
 class ClaimSource(ReadStruct):
     """The PersistentVolumeClaim that a volume mounts."""
 

@@ -32,7 +32,8 @@ from gpu_scheduler.core.pods.pod import ScheduledCondition
 from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.refs import Owner
 from gpu_scheduler.kube.objects.decoding import decode_object
-from gpu_scheduler.kube.objects.pod_objects import Env, OwnerReference, PodMeta, PodSpec
+from gpu_scheduler.kube.objects.pod_objects import ContainerObject, Env, OwnerReference, PodMeta, PodSpec
+from gpu_scheduler.kube.objects.resource_claims import container_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -122,11 +123,13 @@ def _controller(data: bytes) -> Owner | None:
 
 def _among(owners: Iterable[OwnerReference]) -> Owner | None:
     owner = next((owner for owner in owners if owner.controller), None)
-    return None if owner is None else _same_owner(owner.kind[:_MAX_NAME], owner.name[:_MAX_NAME])
+    if owner is None:
+        return None
+    return _same_owner(owner.kind[:_MAX_NAME], owner.name[:_MAX_NAME], owner.uid[:_MAX_NAME])
 
 
-def environment_in(spec: PodSpec, *, all_of_them: bool) -> tuple[Environment, Excess | None]:
-    """Return the CUDA variables of the pod's containers.
+def environment_in(spec: PodSpec, *, all_of_them: bool, isolated: bool) -> tuple[Environment, Excess | None]:
+    """Return the CUDA variables of the pod's containers and, if `isolated`, the ResourceClaims that they use.
 
     If there are many containers and `all_of_them` is False, keep only the first of several equal ones.
     """
@@ -134,14 +137,15 @@ def environment_in(spec: PodSpec, *, all_of_them: bool) -> tuple[Environment, Ex
     count = sum(map(len, lists))
     if count > MAX_CONTAINERS:
         return NO_CONTAINERS, Excess("the pod", count, MAX_CONTAINERS, "containers")
-    texts = tuple(tuple((each.name, _env_text(each.env)) for each in containers) for containers in lists)
+    claims_text = _resources_text if isolated else _not_read
+    texts = tuple(tuple((each.name, _env_text(each.env), claims_text(each)) for each in group) for group in lists)
     if count <= _FEW:
-        length = sum(len(name) + len(env) for name, env in chain(*texts))
+        length = sum(len(name) + len(env) + len(resources or b"") for name, env, resources in chain(*texts))
         return _environment(texts) if length <= _LONGEST else _environment.__wrapped__(texts)
     found, excess = _environment.__wrapped__(texts)
     if all_of_them:
         return found, excess
-    alike = {(each.kind is ContainerKind.EPHEMERAL, each.env): each for each in reversed(found.containers)}
+    alike = {(each.kind is ContainerKind.EPHEMERAL, each.env, each.claims): each for each in reversed(found.containers)}
     return replace(found, containers=tuple(reversed(alike.values()))), excess
 
 
@@ -151,15 +155,24 @@ def _env_text(env: msgspec.Raw) -> bytes | memoryview:
     return bytes(text) if len(text) <= MAX_ENV else text
 
 
+def _resources_text(container: ContainerObject) -> bytes | memoryview | None:
+    text = memoryview(container.resources)
+    return bytes(text) if len(text) <= MAX_PART else text
+
+
+def _not_read(_: ContainerObject) -> bytes | memoryview | None:
+    return None
+
+
 @lru_cache(maxsize=_MOST)
 def _environment(
-    texts: Iterable[Iterable[tuple[str, bytes | memoryview]]],
+    texts: Iterable[Iterable[tuple[str, bytes | memoryview, bytes | memoryview | None]]],
 ) -> tuple[Environment, Excess | None]:
     read = _Variables()
     found = tuple(
-        Container(kind, position, name, read.env_of(env))
+        Container(kind, position, name, read.env_of(env), None if resources is None else container_claims(resources))
         for kind, containers in zip(_KINDS, texts, strict=True)
-        for position, (name, env) in enumerate(containers)
+        for position, (name, env, resources) in enumerate(containers)
     )
     if read.entries <= MAX_ENTRIES:
         return environment_of(found), read.excess

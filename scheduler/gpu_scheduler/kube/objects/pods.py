@@ -23,6 +23,7 @@ from gpu_scheduler.kube.objects.constraints import claims_of, constraints_of
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.pod_objects import ContainerObject, ForeignPodObject, PodObject, PodStatus
 from gpu_scheduler.kube.objects.pod_text import condition_of, controller_of, environment_in, kept_annotations, labels_of
+from gpu_scheduler.kube.objects.resource_claims import resource_claims_of
 from gpu_scheduler.kube.objects.resource_requests import gpu_limit_of, resource_request_of
 
 if TYPE_CHECKING:
@@ -53,15 +54,16 @@ def read_foreign_pod(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, Foreign
     return ref.uid, ForeignPod(ref, sys.intern(pod.spec.node_name or ""), resource_request_of(pod.spec)[0])
 
 
-def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = True) -> Pod:
+def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = True, wants_claims: bool = False) -> Pod:
     """Return the pod as a core value. `namespace` is used if the pod has none, as may happen under admission.
 
-    Without `all_containers`, only the first of several equal containers is kept. This suffices to decide whether the
-    pod may be bound, but not to patch each container.
+    `wants_claims`: admission gives it ResourceClaims, because its namespace or the cluster demands them. Without
+    `all_containers`, only the first of several equal containers is kept. This suffices to decide whether the pod may be
+    bound, but not to patch each container.
     """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or PodStatus()
-    text, parts = _read(pod, namespace, all_containers=all_containers)
+    text, parts = _read(pod, namespace, all_containers=all_containers, wants_claims=wants_claims)
     return Pod(
         ref=PodRef(text.namespace, text.name, meta.uid or ""),
         scheduler_name=text.scheduler_name,
@@ -79,6 +81,7 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
         resource_request=parts.resource_request,
         constraints=parts.constraints,
         claims=parts.claims,
+        resource_claims=text.resource_claims,
         gpu_limits=text.gpu_limits,
         scheduled_condition=condition_of(status.conditions or ()),
         excess=text.excess,
@@ -88,7 +91,7 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
 
 def text_of(pod: PodObject, namespace: str) -> PodText:
     """Return what a pod template asks for; `namespace` is its job's namespace."""
-    return _read(pod, namespace, all_containers=True)[0]
+    return _read(pod, namespace, all_containers=True, wants_claims=False)[0]
 
 
 class _Parts(NamedTuple):
@@ -99,12 +102,15 @@ class _Parts(NamedTuple):
     claims: tuple[str, ...]
 
 
-def _read(pod: PodObject, namespace: str, *, all_containers: bool) -> tuple[PodText, _Parts]:
+def _read(pod: PodObject, namespace: str, *, all_containers: bool, wants_claims: bool) -> tuple[PodText, _Parts]:
     """Read all parts of the pod together: each may be too large, and the first Excess is kept."""
     meta, spec = pod.metadata, pod.spec
     annotations, too_long = kept_annotations(meta.annotations)
     owner, too_many_owners = controller_of(meta)
-    environment, too_many_containers = environment_in(spec, all_of_them=all_containers)
+    resource_claims, foreign = resource_claims_of(spec)
+    environment, too_many_containers = environment_in(
+        spec, all_of_them=all_containers, isolated=wants_claims or bool(resource_claims)
+    )
     resource_request, too_much = resource_request_of(spec)
     wanted, unread = constraints_of(spec)
     claims, too_many_claims = claims_of(meta.name or "", spec)
@@ -120,7 +126,9 @@ def _read(pod: PodObject, namespace: str, *, all_containers: bool) -> tuple[PodT
         labels=labels_of(meta),
         environment=environment,
         gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
-        unsupported=wanted.unsupported,
+        resource_claims=resource_claims,
+        wants_claims=wants_claims,
+        unsupported=(*wanted.unsupported, "spec.resourceClaims") if foreign else wanted.unsupported,
         excess=too_long or too_many_containers or too_much or unread or too_many_claims or too_many_owners,
     )
     return text, _Parts(resource_request, wanted.constraints, claims)
