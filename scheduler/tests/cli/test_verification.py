@@ -20,7 +20,7 @@ from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
-from tests.core.build import FIELD_REF, KEEP, MAP, PCI, container, node, nodes, own, pod, running, visible
+from tests.core.build import FIELD_REF, KEEP, MAP, PCI, container, isolated, node, nodes, own, pod, running, visible
 from tests.core.build import ledger as ledger_of
 
 Facts = dict[str, Any]
@@ -71,6 +71,14 @@ GPUS = [f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "abc"]
 COUNTED = {"agentaflow.gpu/count": "2"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
 
+KNOWN = node("node1", inventory=Inventory(tuple(map(Device, range(3), GPUS))))
+
+
+def claimed(devices: str) -> Pod:
+    """Return a running pod with ResourceClaims and a Binding of these devices."""
+    return isolated("train-0", node="node1", phase="Running", annotations=assigned(devices), containers=(BY_FIELD,))
+
+
 CASES = {
     "a pod as its line says": Case(
         placed(),
@@ -114,6 +122,31 @@ CASES = {
             "expected": {"node": "node1", "visibleDevices": "0,1", "source": "Binding"},
             "held": {"devices": [], "unnamed": 2},
         },
+    ),
+    "a pod with claims sees the UUIDs of its line": Case(
+        claimed(f"{GPUS[0]},{GPUS[1]}"),
+        Reading(f"{GPUS[0]},{GPUS[1]}", "PCI_BUS_ID"),
+        value=f"{GPUS[0]},{GPUS[1]}",
+        known=(KNOWN,),
+        more={
+            "expected": {"node": "node1", "visibleDevices": f"{GPUS[0]},{GPUS[1]}", "source": "map"},
+            "held": {"devices": GPUS[:2], "unnamed": 0},
+        },
+    ),
+    "a pod with claims whose GPUs are in no inventory has what its Binding says": Case(
+        claimed(f"{GPUS[0]},{GPUS[1]}"),
+        Reading(f"{GPUS[0]},{GPUS[1]}", "PCI_BUS_ID"),
+        value=f"{GPUS[0]},{GPUS[1]}",
+        more={"expected": {"node": "node1", "visibleDevices": f"{GPUS[0]},{GPUS[1]}", "source": "Binding"}},
+    ),
+    "a pod with claims has other GPUs than its line means now": Case(
+        claimed(f"{GPUS[0]},{GPUS[2]}"),
+        Reading(f"{GPUS[0]},{GPUS[2]}", "PCI_BUS_ID"),
+        "differs",
+        f"annotation agentaflow.gpu/assigned-devices says {GPUS[0]},{GPUS[2]}; the ledger holds {GPUS[0]},{GPUS[2]}; "
+        "wrong devices",
+        value=f"{GPUS[0]},{GPUS[1]}",
+        known=(KNOWN,),
     ),
     "another program bound it where its line says": Case(running("train-0", "node1", containers=(LITERAL,))),
     "the process sees another GPU": Case(placed(), Reading("2", "PCI_BUS_ID"), "differs", "wrong devices"),

@@ -110,7 +110,8 @@ def pod(
 
 def isolated(name: str = "train-0", text: str | None = MAP, **others: Any) -> Pod:
     """Return a pod with ResourceClaims as the webhook leaves it: a new name is `gpu-scheduler-new`."""
-    claims = pod(name, text, wants_claims=True, **others).request.claims or ()
+    pending = {key: value for key, value in others.items() if key != "node"}
+    claims = pod(name, text, wants_claims=True, **pending).request.claims or ()
     used = ContainerClaims(CLAIM_ENTRIES[: len(claims)], has_resources=True)
     carried = tuple(each.name or "gpu-scheduler-new" for each in claims)
     containers = (container(BY_FIELD, claims=used),)

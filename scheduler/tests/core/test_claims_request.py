@@ -32,8 +32,10 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a pod that keeps its variables": (
         {"annotations": {"agentaflow.gpu/keep-env": "true"}},
-        f"{BEGIN}annotation agentaflow.gpu/keep-env: CUDA_VISIBLE_DEVICES must name the devices of the claims, which "
-        "only the scheduler knows",
+        (
+            f"{BEGIN}annotation agentaflow.gpu/keep-env: CUDA_VISIBLE_DEVICES must name the devices of the claims, "
+            "which only the scheduler knows"
+        ),
         LEAVE_OUT,
     ),
     "a pod that shares with any other": (
@@ -86,8 +88,10 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "any line of a map whose lines share GPUs": (
         {"text": MAP, **REPLICA},
-        f"{BEGIN}a map whose lines share GPU 3 of node4: its index is decided later, so that its claim belongs to it "
-        "alone",
+        (
+            f"{BEGIN}a map whose lines share GPU 3 of node4: its index is decided later, so that its claim belongs to "
+            "it alone"
+        ),
         f'give each pod its index (example: agentaflow.gpu/index: "0") or name each GPU on one line{ANEW}',
     ),
 }
@@ -144,7 +148,7 @@ def test_a_pod_with_an_index_must_carry_the_claims_of_its_line() -> None:
 
 def test_a_pod_whose_devices_are_decided_later_has_one_claim() -> None:
     """It has no name under admission, and keeps the one that it carries."""
-    asks = {"text": None, "annotations": COUNT}
+    asks: dict[str, Any] = {"text": None, "annotations": COUNT}
 
     assert pod(**asks, wants_claims=True).request.claims == (ClaimSet("", ()),)
     assert pod(**asks, resource_claims=("gpu-scheduler-x",)).request.claims == (ClaimSet("gpu-scheduler-x", ()),)
@@ -161,14 +165,18 @@ CARRIED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "a claim of another author": (
         {"text": "0=node1:0"},
         ("gpu-scheduler-mine",),
-        'cannot use ResourceClaim "gpu-scheduler-mine" of spec.resourceClaims: for its line a pod has NAME, in this '
-        "order",
+        (
+            'cannot use ResourceClaim "gpu-scheduler-mine" of spec.resourceClaims: for its line a pod has NAME, in '
+            "this order"
+        ),
     ),
     "one claim too many": (
         {"text": "0=node1:0"},
         ("NAME", "gpu-scheduler-mine"),
-        'cannot use ResourceClaim "gpu-scheduler-mine" of spec.resourceClaims: for its line a pod has NAME, in this '
-        "order",
+        (
+            'cannot use ResourceClaim "gpu-scheduler-mine" of spec.resourceClaims: for its line a pod has NAME, in '
+            "this order"
+        ),
     ),
     "a claim for a line without GPUs": (
         {"text": "0=node1:"},
@@ -178,8 +186,10 @@ CARRIED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "two claims for a count": (
         {"text": None, "annotations": COUNT},
         ("gpu-scheduler-mine", "gpu-scheduler-more"),
-        'cannot use ResourceClaim "gpu-scheduler-more" of spec.resourceClaims: a pod whose devices are decided when it '
-        "is placed has one claim",
+        (
+            'cannot use ResourceClaim "gpu-scheduler-more" of spec.resourceClaims: a pod whose devices are decided '
+            "when it is placed has one claim"
+        ),
     ),
 }
 
