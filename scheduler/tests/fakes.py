@@ -9,12 +9,14 @@ from gpu_scheduler.scheduler.ports import BindResult, Bound
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable, Sequence
 
     from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.core.reasons import Reason
     from gpu_scheduler.core.refs import PodRef
-    from gpu_scheduler.scheduler.ports import Notice, Result
+    from gpu_scheduler.scheduler.ports import Failed, Notice, NotSent, Result
 
 
 @dataclass
@@ -82,6 +84,30 @@ class FakeClaims:
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
         """Keep the selection; return the next failure, or None."""
         self.selected.append((namespace, claim, node))
+        return self.failures.pop(0) if self.failures else None
+
+
+@dataclass
+class FakeAllocator:
+    """A ClaimAllocator that keeps its calls and returns the next of `results`; `shows` applies what it allocates."""
+
+    shows: Callable[[Bind], None] = lambda _: None
+    results: list[Failed | NotSent] = field(default_factory=list)
+    allocated: list[Bind] = field(default_factory=list)
+    released: list[tuple[str, list[str]]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    async def allocate(self, bind: Bind) -> Failed | NotSent | None:
+        """Keep the bind; return the next result, or None after the watch has shown the allocation."""
+        self.allocated.append(bind)
+        if self.results:
+            return self.results.pop(0)
+        self.shows(bind)
+        return None
+
+    async def release(self, pod: PodRef, claims: Sequence[AllocatedClaim]) -> str | None:
+        """Keep the pod's name and the claims; return the next failure, or None."""
+        self.released.append((pod.name, [claim.name for claim in claims]))
         return self.failures.pop(0) if self.failures else None
 
 

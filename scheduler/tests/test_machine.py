@@ -25,7 +25,7 @@ from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, No
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import node
-from tests.fakes import FakeClaims, FakeEventRecorder, FakeRecorder
+from tests.fakes import FakeAllocator, FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.reference import UNLIMITED, Hold, Reference, Request
 from tests.virtual import Api, VirtualLoop
 
@@ -120,7 +120,7 @@ class Machine(RuleBasedStateMachine):
         self.reference = Reference(self.policy.sharing, self.requests)
         self.result_unknown: set[str] = set()
         self.recorder, self.event_recorder = FakeRecorder(), FakeEventRecorder()
-        ports = Ports(self.api, FakeClaims(), self.event_recorder, self.recorder, self.recorder)
+        ports = Ports(self.api, FakeClaims(), FakeAllocator(), self.event_recorder, self.recorder, self.recorder)
         self.scheduler = Scheduler(self.policy, ports, timings=Timings(audit=10.0, resync=NEVER), clock=self.loop.time)
         self.apply_limits(self.limits)
         seen = self.reference

@@ -19,7 +19,7 @@ from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.asking import asking, having
 from tests.core.build import bound, pod
-from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
+from tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.steps import Cost, Name, counted, repeated, same
 from tests.virtual import VirtualLoop
 
@@ -72,7 +72,7 @@ class Cluster:
     def __init__(self, nodes: int) -> None:
         self.loop = VirtualLoop()
         self.binder, self.event_recorder, recorder = FakeBinder(), FakeEventRecorder(), FakeRecorder()
-        ports = Ports(self.binder, FakeClaims(), self.event_recorder, recorder, recorder)
+        ports = Ports(self.binder, FakeClaims(), FakeAllocator(), self.event_recorder, recorder, recorder)
         # Without periodic work: it is no part of a pod's cost.
         timings = Timings(interval=NEVER, audit=NEVER, resync=NEVER)
         self.scheduler = Scheduler(Policy(), ports, timings=timings, clock=self.loop.time)

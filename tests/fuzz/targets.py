@@ -203,7 +203,7 @@ def check_watches(data: bytes) -> None:
     The first byte of each part selects the watch.
     """
     # The loop does not run, so no port is called.
-    scheduler = Scheduler(Policy(), Ports(*cast("Any", (None,) * 5)))
+    scheduler = Scheduler(Policy(), Ports(*cast("Any", (None,) * 6)))
     server = _Stream()
     watches = Watches(cast("ApiClient", server), scheduler, _SETTINGS)
     reflectors = list(watches._all.values())

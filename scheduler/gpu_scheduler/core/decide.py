@@ -7,6 +7,7 @@ changes nothing: the caller assumes the placement with `Ledger.assume`.
 from contextlib import closing
 from itertools import chain
 
+from gpu_scheduler.core.claim_allocation import allocations, devices_published
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import AnyIndexFreed, ClusterEvent, NodeChanged
 from gpu_scheduler.core.decision import BY_MAP, Bind, Decision, Refuse, Wait, awaits_placement
@@ -44,7 +45,7 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     found = line_fit.at(line.slot)
     if isinstance(found, Placement):
         others = waits_for_others(pod, line, cluster)
-        return _bind_to_line(pod, found) if others is None else _wait(pod, others)
+        return _bind_to_line(pod, found, cluster) if others is None else _wait(pod, others)
     return _wait_or_refuse(pod, comes_late(pod, line, found, cluster))
 
 
@@ -65,30 +66,36 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
     short = None if pod.request.observer else quota.too_many_more(request.count, namespace, limit, cluster.ledger)
     choices = ranking.choices() if short is None else ranking.beside(usage.devices_of(namespace))
     unreachable: list[Unschedulable] = []
+    unpublished: list[Unschedulable] = []
     for choice in choices:
         placement = _chosen(pod, choice)
         left = None if limit.devices is None else quota.quota_left(assumed_hold(pod, placement), cluster.ledger, limit)
         if left is not None:
             short = short or left
             continue
+        hidden = devices_published(placement, cluster.pools) if pod.isolated else None
+        if hidden is not None:
+            unpublished.append(hidden)
+            continue
         found = cluster.volumes.filter(pod, choice.node)
         if found is None:
             reason = ranking.reason(choice, next(choices, None)) + _priority_note(pod, request, cluster)
-            return _bind(pod, placement, request.strategy or cluster.strategy, reason)
+            return _bind(pod, placement, cluster, request.strategy or cluster.strategy, reason)
         if isinstance(found, Selection):
             # The pod's volumes are provisioned for this node. On another node the pod could not use them.
             return _wait(pod, NoFit(found.unschedulable, found.unschedulable.cured_by, found))
         unreachable.append(found)
     if short is not None and not ranking.permanent:
         return _wait_or_refuse(pod, NoFit(short, short.cured_by | {cluster.candidates.wait(ranking)}))
-    unschedulable = (
-        diagnosis.volumes_unreachable(unreachable[0], len(unreachable))
-        if unreachable
-        else cluster.candidates.unschedulable(ranking)
-    )
+    if unreachable:
+        unschedulable = diagnosis.volumes_unreachable(unreachable[0], len(unreachable))
+    else:
+        unschedulable = unpublished[0] if unpublished else cluster.candidates.unschedulable(ranking)
     # NodeChanged is left out: a node that changes updates the ranking, and the ranking requeues the pod.
     cured_by = {event for each in unreachable for event in each.cured_by if not isinstance(event, NodeChanged)}
-    return _wait_or_refuse(pod, NoFit(unschedulable, frozenset({cluster.candidates.wait(ranking), *cured_by})))
+    published = {event for each in unpublished for event in each.cured_by}
+    wait = cluster.candidates.wait(ranking)
+    return _wait_or_refuse(pod, NoFit(unschedulable, frozenset({wait, *cured_by, *published})))
 
 
 def _priority_note(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
@@ -115,7 +122,7 @@ def _any_line(pod: Pod, line: LineRequest, cluster: Cluster) -> Decision:
             found = line_fit.out_of(slot.node) or line_fit.at(slot)
             if isinstance(found, Placement):
                 others = waits_for_others(pod, line, cluster)
-                return _bind_to_line(pod, found) if others is None else _wait(pod, others)
+                return _bind_to_line(pod, found, cluster) if others is None else _wait(pod, others)
             first = first or found
             cured_by |= found.cured_by
             if found.selection is not None:
@@ -135,16 +142,17 @@ def _chosen(pod: Pod, choice: Choice) -> Placement:
     return placement_on(pod, choice.node, tuple(devices), None)
 
 
-def _bind_to_line(pod: Pod, placement: Placement) -> Bind:
-    return _bind(pod, placement, BY_MAP, f"index {placement.index}")
+def _bind_to_line(pod: Pod, placement: Placement, cluster: Cluster) -> Bind:
+    return _bind(pod, placement, cluster, BY_MAP, f"index {placement.index}")
 
 
-def _bind(pod: Pod, placement: Placement, strategy: str, reason: str) -> Bind:
+def _bind(pod: Pod, placement: Placement, cluster: Cluster, strategy: str, reason: str) -> Bind:
     """Return a Bind. Its message has the words of kube-scheduler's event, then the devices and how they were chosen."""
     devices = {0: "no GPU", 1: f"GPU {placement.value}"}.get(len(placement.devices), f"GPUs {placement.value}")
     how = reason if strategy == BY_MAP else f"{strategy}: {reason}"
     message = f"Successfully assigned {pod.ref} to {placement.node} with {devices} ({how})"
-    return Bind(pod.ref, placement, message, strategy, reason)
+    claims = allocations(pod, placement, cluster.pools) if pod.isolated else ()
+    return Bind(pod.ref, placement, message, strategy, reason, claims)
 
 
 def _wait_or_refuse(pod: Pod, blocked: NoFit) -> Wait | Refuse:

@@ -6,6 +6,7 @@ LAW: event, condition, log line, metric and journal are made from this value. No
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_scheduler.core.claim_allocation import ClaimAllocation
 from gpu_scheduler.core.cluster_events import ClusterEvent
 from gpu_scheduler.core.filters.volumes import Selection
 from gpu_scheduler.core.pods.placement import Placement
@@ -29,6 +30,8 @@ class Bind:
     """What chose the placement: BY_MAP, or the name of a strategy."""
     reason: str
     """Why it chose this one: the index of the line, or the number in which a node and the next best differ."""
+    claims: tuple[ClaimAllocation, ...] = ()
+    """The ResourceClaims that are allocated first."""
 
     @property
     def assigned_reason(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from gpu_scheduler.core.claim_allocation import devices_published
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
 from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
@@ -130,7 +131,9 @@ class LineFit:
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
             None if plugin else gpu_filters.devices_exist((*slot.devices, *pod.request.kept), node),
-            gpu_filters.uuids_known(slot.devices, node) if pod.isolated else None,
+            (gpu_filters.uuids_known(slot.devices, node) or devices_published(placement, self._cluster.pools))
+            if pod.isolated
+            else None,
             quota.within_limit(claim, ledger, limit) or quota.quota_left(claim, ledger, limit),
             gpu_filters.index_free(self._workload, slot.index, ledger, nodes),
             None if plugin else gpu_filters.gpu_free(claim, ledger, nodes, self._cluster.policy),

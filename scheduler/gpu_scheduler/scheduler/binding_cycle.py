@@ -12,17 +12,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.decision import Wait, awaits_placement
+from gpu_scheduler.core.filters.gpu_filters import gpu_free
+from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, InputKind, NotSent, Result, Unknown
 from gpu_scheduler.scheduler.status_writer import notice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
     from gpu_scheduler.core.cluster_events import ClusterEvent
     from gpu_scheduler.core.decision import Bind
     from gpu_scheduler.core.filters.volumes import Selection
+    from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.core.scheduling_queue import SchedulingQueue
     from gpu_scheduler.scheduler.cluster_cache import ClusterCache
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 BINDERS = 64
 """Writes that may be in flight at once."""
+SHOWN_WITHIN = 3.0
+"""Seconds within which the watch must show an allocation: as long as an answer may take."""
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +106,13 @@ class BindingCycle:
         state.in_flight = True
         self._start(self._bind(state, bind, began))
 
+    def start_release(self, pod: Pod, claims: Sequence[AllocatedClaim]) -> None:
+        """Withdraw claims that are reserved for a waiting pod, after a bind that failed or of an earlier leader.
+
+        The watch of claims reports when their devices are free.
+        """
+        self._start(self._release_claims(pod, claims))
+
     def start_volumes(self, pod: Pod, selection: Selection) -> None:
         """Write the selected node into the claims of a waiting pod, for their provisioners.
 
@@ -117,7 +129,7 @@ class BindingCycle:
         result: BindResult = Unknown("the bind was cancelled")
         try:
             await self._status_writer.withdraw_condition(state)
-            result = await self._ports.binder.bind(bind)
+            result = await self._allocate(state.pod, bind) or await self._ports.binder.bind(bind)
         except Exception:
             log.exception("A bind failed with an internal error: its outcome is unknown", extra={"pod": str(bind.pod)})
         finally:
@@ -128,6 +140,22 @@ class BindingCycle:
                 self.finish_bind(state, bind, result, began=began, now=self._clock())
             self._on_end()
 
+    async def _allocate(self, pod: Pod, bind: Bind) -> BindResult | None:
+        """Allocate the pod's claims, then look for others of the same devices. Return None if the pod may be bound.
+
+        Nothing arbitrates between schedulers: the API server accepts two claims on one device. Whatever was written
+        before our own claims has been seen when the watch has shown these. Who allocates later sees ours.
+        """
+        failure = await self._ports.allocator.allocate(bind) if bind.claims else None
+        if failure is not None or not bind.claims:
+            return failure
+        if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, SHOWN_WITHIN):
+            message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"
+            return Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
+        cluster = self._cache.cluster
+        taken = gpu_free(assumed_hold(pod, bind.placement), cluster.ledger, cluster.nodes, cluster.policy)
+        return None if taken is None else Failed(taken.message, reason=taken.reason)
+
     async def _select_volumes(self, pod: Pod, selection: Selection) -> None:
         failure: str | None = "it was cancelled"
         try:
@@ -137,13 +165,18 @@ class BindingCycle:
                 log.warning(
                     "The selected node of a claim could not be written", extra={"pod": str(pod.ref), "error": failure}
                 )
-                state = self._states.get(pod.ref.uid)
-                if (
-                    state is not None
-                    and state.assumed is None
-                    and awaits_placement(state.pod, self._cache.cluster.policy)
-                ):
-                    self._queue.back_off(pod.ref.uid, self._clock())
+                self._back_off(pod)
+            self._slots.release()
+            self._on_end()
+
+    async def _release_claims(self, pod: Pod, claims: Sequence[AllocatedClaim]) -> None:
+        failure: str | None = "it was cancelled"
+        try:
+            failure = await self._ports.allocator.release(pod.ref, claims)
+        finally:
+            if failure is not None:
+                log.warning("A claim could not be released", extra={"pod": str(pod.ref), "error": failure})
+                self._back_off(pod)
             self._slots.release()
             self._on_end()
 
@@ -154,6 +187,12 @@ class BindingCycle:
             if failure is not None:
                 return failure
         return None
+
+    def _back_off(self, pod: Pod) -> None:
+        """Try a pod again after its back-off, if it still waits."""
+        state = self._states.get(pod.ref.uid)
+        if state is not None and state.assumed is None and awaits_placement(state.pod, self._cache.cluster.policy):
+            self._queue.back_off(pod.ref.uid, self._clock())
 
     def finish_bind(self, state: PodState, bind: Bind, result: BindResult, *, began: float, now: float) -> None:
         """Confirm, release or keep the assumed placement of a pod that still exists."""
@@ -167,14 +206,12 @@ class BindingCycle:
                 self._ports.event_recorder.record(bind.pod, notice_of(bind))
                 self._ports.recorder.attempted(Result.SCHEDULED, now - began)
                 self._ports.recorder.placed(state.pod, bind, now - state.first_seen)
-            case Failed(message, retry_after):
+            case Failed(message, retry_after, reason):
                 log.warning("Binding failed", extra={**details, "error": message})
                 self.release(state, now, retry_after)
-                self._status_writer.write(
-                    state, Wait(bind.pod, Reason.BIND_FAILED, message, frozenset(), topic=message)
-                )
+                self._status_writer.write(state, Wait(bind.pod, reason, message, frozenset(), topic=message))
                 self._ports.recorder.attempted(Result.ERROR, now - began)
-                self._ports.recorder.waits(Reason.BIND_FAILED)
+                self._ports.recorder.waits(reason)
             case Dropped(why) | NotSent(why):
                 log.info("A bind was dropped", extra={**details, "why": why})
                 self.release(state, now)

@@ -5,8 +5,10 @@ LAW: applies what is delivered and returns the cluster events that follow; decid
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,17 +26,18 @@ from gpu_scheduler.kube.resource import EventHandlerFuncs
 from gpu_scheduler.scheduler.ports import InputKind, NoJournal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from gpu_scheduler.core.claim_allocation import ClaimAllocation
     from gpu_scheduler.core.cluster_events import ClusterEvent
     from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.namespace_limits import NamespaceLimits
     from gpu_scheduler.core.nodes.cordons import NodeCordons
-    from gpu_scheduler.core.nodes.device_pools import DeviceSlice
+    from gpu_scheduler.core.nodes.device_pools import DeviceId, DeviceSlice
     from gpu_scheduler.core.nodes.inventory import Inventory
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.pods.count_request import Strategy
-    from gpu_scheduler.core.pods.pod import ForeignPod
+    from gpu_scheduler.core.pods.pod import ForeignPod, Pod
     from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.kube.resource import T
     from gpu_scheduler.scheduler.pod_states import PodStates
@@ -65,6 +68,8 @@ class ClusterCache:
         self._foreign_pods: dict[str, ForeignPod] = {}
         self._monitor_leases = MonitorLeases()
         self._cordons = Cordons()
+        self._claim_change = asyncio.Event()
+        """Set by the next change of a claim."""
         self._own_inventories: dict[str, Inventory | None] = {}
         """By node: what its own object says of its devices, while a driver of claims publishes them."""
         volumes = Volumes(policy.unread_storage, policy.unwritten_claims)
@@ -235,7 +240,27 @@ class ClusterCache:
         changed = (NodeChanged(node, Aspect.INVENTORY) for node in nodes)
         return events.union(changed, *map(self._refresh_node, nodes))
 
+    def reserved_for(self, pod: Pod) -> tuple[AllocatedClaim, ...]:
+        """Return the claims of this scheduler that are allocated GPUs and reserved for the pod."""
+        return self._allocated_claims.reserved_for(pod.ref.uid)
+
+    async def shown_allocated(self, namespace: str, claims: Sequence[ClaimAllocation], seconds: float) -> bool:
+        """Wait until the watch has shown these allocations. Return False after `seconds`."""
+        waits = {(namespace, each.name): frozenset(each.devices) for each in claims}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not all(self._shows(*name, devices) for name, devices in waits.items()):
+                    await self._claim_change.wait()
+                return True
+        return False
+
+    def _shows(self, namespace: str, name: str, devices: frozenset[DeviceId]) -> bool:
+        claim = self._allocated_claims.find(namespace, name)
+        return claim is not None and frozenset(claim.devices) == devices
+
     def _device_claim_applied(self, claim: AllocatedClaim) -> ClusterEvents:
+        change, self._claim_change = self._claim_change, asyncio.Event()
+        change.set()
         return self.cluster.ledger.apply_claim(claim.uid, self._allocated_claims.apply(claim))
 
     def _device_claim_forgotten(self, claim: AllocatedClaim) -> ClusterEvents:

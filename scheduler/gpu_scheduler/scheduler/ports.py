@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from gpu_scheduler.core.reasons import Reason
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpu_scheduler.core.decision import Bind, Decision
+    from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.nodes.cordons import NodeCordons
     from gpu_scheduler.core.pods.pod import Pod, ScheduledCondition
-    from gpu_scheduler.core.reasons import Reason
     from gpu_scheduler.core.refs import PodRef
 
 
@@ -28,6 +32,7 @@ class Failed:
 
     message: str
     retry_after: float = 0.0
+    reason: Reason = Reason.BIND_FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,22 @@ class Binder(Protocol):
 
     async def bind(self, bind: Bind) -> BindResult:
         """Try once, in bounded time. It never raises because of an answer or a missing answer of the API server."""
+
+
+class ClaimAllocator(Protocol):
+    """Allocates the ResourceClaims of a pod before it is bound."""
+
+    async def allocate(self, bind: Bind) -> Failed | NotSent | None:
+        """Try once, in bounded time. Return None if every claim is allocated and reserved for the pod.
+
+        It never raises because of an answer or a missing answer of the API server. The pod is not bound in any case.
+        """
+
+    async def release(self, pod: PodRef, claims: Sequence[AllocatedClaim]) -> str | None:
+        """Withdraw reservations for a pod that is not bound, and allocations for no other pod.
+
+        Return None on success, else the cause of the failure. It never raises because of the API server.
+        """
 
 
 class VolumeBinder(Protocol):
@@ -180,6 +201,7 @@ class Ports:
 
     binder: Binder
     claims: VolumeBinder
+    allocator: ClaimAllocator
     event_recorder: EventRecorder
     recorder: AttemptMetrics
     repairs: RepairMetrics

@@ -24,6 +24,7 @@ from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_vers
 from gpu_scheduler.process.metrics import leader_gauges, new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.scheduler.access import Use, find_denied
 from gpu_scheduler.scheduler.binder import ApiBinder, ApiCordonStatus, ApiVolumeBinder
+from gpu_scheduler.scheduler.claim_allocator import ApiClaimAllocator
 from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.journal import FileJournal, JournalError
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
@@ -108,6 +109,7 @@ class SchedulerProcess:
             Ports(
                 binder=ApiBinder(api, self.leadership, identity, clocks.wall),
                 claims=ApiVolumeBinder(api, self.leadership),
+                allocator=ApiClaimAllocator(api, self.leadership),
                 event_recorder=self.event_recorder,
                 recorder=metrics,
                 repairs=metrics,

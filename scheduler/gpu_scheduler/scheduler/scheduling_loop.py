@@ -13,6 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
+from gpu_scheduler.core.cluster_events import NO_EVENTS
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Refuse, Wait, awaits_placement
 from gpu_scheduler.core.pods.count_request import Strategy
@@ -268,19 +269,29 @@ class Scheduler:
                 self.queue.assumed(uid)
                 self._binding_cycle.start(state, decision, began)
                 return True
-            case Wait(selection=selection, cured_by=events):
-                self._mark_unschedulable(state, decision, events, began)
-                if selection is not None and selection.claims:
-                    self._binding_cycle.start_volumes(state.pod, selection)
-                    return True
-            case Refuse():
-                self._mark_unschedulable(state, decision, frozenset(), began)
+            case Wait() | Refuse():
+                self._mark_unschedulable(state, decision, began)
+                return self._start_writes(state.pod, decision)
         return False
 
-    def _mark_unschedulable(
-        self, state: PodState, decision: Wait | Refuse, events: frozenset[ClusterEvent], began: float
-    ) -> None:
+    def _start_writes(self, pod: Pod, decision: Wait | Refuse) -> bool:
+        """Start the write that a waiting pod needs: one at a time. Return True if one has started.
+
+        ResourceClaims that are reserved for it are withdrawn, and its volumes are made where it will run.
+        """
+        claims = self.cache.reserved_for(pod) if pod.resource_claims else ()
+        if claims:
+            self._binding_cycle.start_release(pod, claims)
+            return True
+        selection = decision.selection if isinstance(decision, Wait) else None
+        if selection is None or not selection.claims:
+            return False
+        self._binding_cycle.start_volumes(pod, selection)
+        return True
+
+    def _mark_unschedulable(self, state: PodState, decision: Wait | Refuse, began: float) -> None:
         self._status_writer.write(state, decision)
+        events = decision.cured_by if isinstance(decision, Wait) else NO_EVENTS
         self.queue.add_unschedulable(decision.pod.uid, events, self._clock())
         reserve = decision.reserve if isinstance(decision, Wait) else None
         if reserve != state.nominated:

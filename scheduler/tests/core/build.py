@@ -12,6 +12,7 @@ from gpu_scheduler.core.decision import Decision
 from gpu_scheduler.core.filters.environment import BY_FIELD, required_env
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.ledger import Ledger
+from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools, DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.claim_sets import CLAIM_ENTRIES
 from gpu_scheduler.core.pods.container_env import Container, ContainerClaims, ContainerKind, EnvVar
@@ -186,7 +187,26 @@ def decided(
     held: Ledger | None = None,
     known: Nodes | None = None,
     policy: Policy = POLICY,
+    published: Nodes | None = None,
 ) -> Decision | None:
-    """Return the decision on a pod; by default in a cluster without other pods."""
+    """Return the decision on a pod; by default in a cluster without other pods, where drivers publish all GPUs."""
     known = known or nodes()
-    return decide(pending, Cluster(held or ledger(known=known), known, Volumes(), policy))
+    return decide(
+        pending, Cluster(held or ledger(known=known), known, Volumes(), policy, pools=pools(published or known))
+    )
+
+
+def device_id(node: str, uuid: str) -> DeviceId:
+    """Return the id of a GPU that a driver of claims publishes."""
+    return DeviceId(names.NVIDIA_DRIVER, node, f"gpu-{uuid[4:8]}-of-{node}")
+
+
+def pools(known: Nodes) -> DevicePools:
+    """Return what drivers publish on these nodes: every GPU whose UUID is known."""
+    found = DevicePools()
+    for each in known:
+        devices = each.inventory.devices if each.inventory is not None else ()
+        uuids = [device.uuid for device in devices if device.uuid is not None]
+        published = tuple(PublishedDevice(device_id(each.name, uuid), uuid) for uuid in uuids)
+        found.apply(DeviceSlice(each.name, each.name, names.NVIDIA_DRIVER, each.name, 1, 1, published))
+    return found

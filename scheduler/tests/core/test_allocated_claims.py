@@ -11,11 +11,12 @@ from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim, Allocated
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools, DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
+from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.refs import Owner
 from tests.core.asking import asking
-from tests.core.build import decided, node, nodes, pod, running
+from tests.core.build import bound, decided, isolated, node, nodes, pod, running
 
 A, B = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
 POOL = "gpu.nvidia.com", "node1"
@@ -24,8 +25,13 @@ PUBLISHED = DeviceSlice("s1", "node1", *POOL, 1, 1, (PublishedDevice(GPU_A, A), 
 NODE = node("node1", inventory=Inventory((Device(0, A), Device(1, B))))
 """Its inventory relates indices and UUIDs."""
 OTHERS = AllocatedClaim("team", "training", "uid-of-claim", (GPU_A,))
-OURS = AllocatedClaim("default", "gpu-scheduler-1", "uid-of-ours", (GPU_A,))
 ZERO = "0=node1:0\n"
+OURS = AllocatedClaim("default", isolated("train-0", ZERO).resource_claims[0], "uid-of-ours", (GPU_A,))
+
+
+def placed(text: str = ZERO) -> Pod:
+    """Return a pod with claims that was bound to GPU 0 of node1."""
+    return bound(isolated("train-0", text), Placement("node1", (A,), 0, (A,)))
 
 
 def claims_with(*claims: AllocatedClaim, slices: Iterable[DeviceSlice] = (PUBLISHED,)) -> AllocatedClaims:
@@ -100,7 +106,7 @@ def test_other_claims_keep_nobody_away(claim: AllocatedClaim) -> None:
 
 def test_a_pod_may_have_the_devices_of_its_own_claim() -> None:
     """The allocation of the pod's predecessor, or of an earlier try, does not stop it; a namesake elsewhere does."""
-    own = pod("train-0", ZERO, resource_claims=("gpu-scheduler-1",))
+    own = isolated("train-0", ZERO)
 
     assert isinstance(decide_beside(claims_with(OURS), own), Bind)
     assert isinstance(decide_beside(claims_with(replace(OURS, namespace="team")), own), Wait)
@@ -109,24 +115,23 @@ def test_a_pod_may_have_the_devices_of_its_own_claim() -> None:
 
 SHARED = "0=node1:0\n1=node1:0\n"
 SHARERS = {
-    "by one claim": (("gpu-scheduler-1",), Bind),
-    "by different claims": (("gpu-scheduler-2",), Wait),
-    "one of them without a claim": ((), Bind),
+    "by one claim": (isolated("train-1", SHARED), Bind),
+    "by different claims": (isolated("train-1", SHARED, namespace="team"), Wait),
+    "one of them without a claim": (pod("train-1", SHARED), Bind),
 }
 
 
-@pytest.mark.parametrize(("claims", "kind"), SHARERS.values(), ids=SHARERS)
-def test_pods_with_claims_share_a_device_by_one_claim(claims: tuple[str, ...], kind: type) -> None:
-    """The rule of the map still applies: both lines name the device."""
-    first = running("train-0", "node1", SHARED, resource_claims=("gpu-scheduler-1",))
-    decision = decide_beside(claims_with(), pod("train-1", SHARED, resource_claims=claims), first)
-
-    assert isinstance(decision, kind)
+@pytest.mark.parametrize(("asker", "kind"), SHARERS.values(), ids=SHARERS)
+def test_pods_with_claims_share_a_device_by_one_claim(asker: Pod, kind: type) -> None:
+    """Also where the operator lets any pods share: the driver does not."""
+    for sharing in (Sharing.SAME_WORKLOAD, Sharing.ANY):
+        decision = decide_beside(claims_with(), asker, placed(SHARED), policy=Policy(sharing=sharing))
+        assert isinstance(decision, kind)
 
 
 def test_of_a_pod_and_its_claim_the_pod_is_named() -> None:
     """Its user knows the pod."""
-    holder = running("train-0", "node1", ZERO, resource_claims=("gpu-scheduler-1",))
+    holder = placed()
     asker = pod("late-0", ZERO, owner=Owner("StatefulSet", "late"))
     decision = decide_beside(claims_with(OURS), asker, holder)
 
@@ -140,12 +145,12 @@ def test_a_claim_holds_after_its_pod_is_gone_until_its_allocation_is_cleared() -
     claims = claims_with(OURS)
     ledger = Ledger(Policy())
     ledger.apply_node(NODE)
-    holder = running("train-0", "node1", ZERO, resource_claims=("gpu-scheduler-1",))
+    holder = placed()
     ledger.apply_claim(OURS.uid, claims.apply(OURS))
     ledger.apply(holder)
 
     ledger.forget(holder.ref.uid)
-    assert [each.holder for each in ledger.devices.rivals("node1", "0")] == ["ResourceClaim default/gpu-scheduler-1"]
+    assert [each.holder for each in ledger.devices.rivals("node1", "0")] == [f"ResourceClaim default/{OURS.name}"]
 
     freed = ledger.apply_claim(OURS.uid, claims.apply(replace(OURS, devices=())))
     assert DeviceChanged("node1", "0") in freed
@@ -186,22 +191,20 @@ def test_a_claim_counts_against_no_limit_of_its_namespace() -> None:
 
 
 CONFLICTS = {
-    "a pod without claims and a claim of others": (OTHERS, (), 1),
-    "a pod and its own claim": (OURS, ("gpu-scheduler-1",), 0),
-    "a pod and a claim of others": (OTHERS, ("gpu-scheduler-1",), 1),
+    "a pod without claims and a claim of others": (OTHERS, running("train-0", "node1", ZERO), 1),
+    "a pod and its own claim": (OURS, placed(), 0),
+    "a pod and a claim of others": (OTHERS, placed(), 1),
 }
 
 
-@pytest.mark.parametrize(("claim", "own", "number"), CONFLICTS.values(), ids=CONFLICTS)
-def test_a_pod_and_a_claim_on_one_device_are_a_conflict(
-    claim: AllocatedClaim, own: tuple[str, ...], number: int
-) -> None:
+@pytest.mark.parametrize(("claim", "holder", "number"), CONFLICTS.values(), ids=CONFLICTS)
+def test_a_pod_and_a_claim_on_one_device_are_a_conflict(claim: AllocatedClaim, holder: Pod, number: int) -> None:
     """They are reported once."""
     ledger = Ledger(Policy())
     ledger.apply_node(NODE)
     for uid, holds in claims_with(claim):
         ledger.apply_claim(uid, holds)
-    ledger.apply(running("train-0", "node1", ZERO, resource_claims=own))
+    ledger.apply(holder)
 
     assert len(ledger.conflicts()) == number
 

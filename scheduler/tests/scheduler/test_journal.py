@@ -32,7 +32,7 @@ from gpu_scheduler.scheduler.replay import Replay
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import FIELD_REF, PCI, bound, container, node, pod
-from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
+from tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ class RandomLoop:
         recorder = FakeRecorder()
         self.loop = Scheduler(
             Policy(),
-            Ports(self.binder, FakeClaims(), FakeEventRecorder(), recorder, recorder, self.journal),
+            Ports(self.binder, FakeClaims(), FakeAllocator(), FakeEventRecorder(), recorder, recorder, self.journal),
             timings=Timings(interval=60, audit=40, resync=20),
             clock=lambda: self.now,
             wall=lambda: 1809172800.0,

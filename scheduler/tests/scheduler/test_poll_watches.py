@@ -8,7 +8,7 @@ from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from tests.core.build import node, pod
-from tests.fakes import FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
+from tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 from tests.kube.peers import HEAD, WATCH, ServerConnection, chunk, connection_pool, schemes, serving
 
 
@@ -42,7 +42,7 @@ async def test_poll_watches_ends_the_pause_of_a_watch(scheme: str) -> None:
 async def test_a_decision_sees_the_unread_watch_events() -> None:
     """A pod of another scheduler that came just before ours keeps its resources."""
     binder, recorder, unread = FakeBinder([]), FakeRecorder(), [True]
-    ports = Ports(binder, FakeClaims(), FakeEventRecorder(), recorder, recorder)
+    ports = Ports(binder, FakeClaims(), FakeAllocator(), FakeEventRecorder(), recorder, recorder)
     theirs = ForeignPod(PodRef("default", "theirs", "uid-theirs"), "node1", ResourceRequest({"cpu": 1000}))
 
     def poll_watches() -> bool:

@@ -6,10 +6,13 @@ it was last; a device that was never published may be any GPU of its node.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools
 from gpu_scheduler.core.refs import PodRef
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +24,14 @@ class AllocatedClaim:
     uid: str
     devices: tuple[DeviceId, ...] = ()
     """Empty for a claim without an allocation."""
+    pods: tuple[str, ...] = ()
+    """The uids of the pods for which it is reserved; for claims of this scheduler alone."""
 
 
 class AllocatedClaims:
     """The claims that hold devices, and their holds: one for each node."""
 
-    __slots__ = ("_by_pool", "_claims", "_holds", "_pools")
+    __slots__ = ("_by_name", "_by_pod", "_by_pool", "_claims", "_holds", "_pools")
 
     def __init__(self, pools: DevicePools) -> None:
         self._pools = pools
@@ -34,6 +39,8 @@ class AllocatedClaims:
         self._holds: dict[str, dict[DeviceId, tuple[str, str]]] = {}
         """Node and name of each device of each claim."""
         self._by_pool: dict[tuple[str, str], dict[str, None]] = {}
+        self._by_pod: dict[str, dict[str, None]] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
 
     def apply(self, claim: AllocatedClaim) -> tuple[Hold, ...]:
         """Store a claim. Return what it holds from now on."""
@@ -45,23 +52,38 @@ class AllocatedClaims:
         self._holds[claim.uid] = {
             each: self._pools.where(each) or known.get(each) or _unknown(each) for each in claim.devices
         }
-        for each in claim.devices:
-            self._by_pool.setdefault((each.driver, each.pool), {})[claim.uid] = None
+        self._by_name[claim.namespace, claim.name] = claim.uid
+        for key in _pools_of(claim):
+            self._by_pool.setdefault(key, {})[claim.uid] = None
+        for pod in claim.pods:
+            self._by_pod.setdefault(pod, {})[claim.uid] = None
         return self.holds_of(claim.uid)
 
     def forget(self, uid: str) -> None:
         """Remove a claim that is gone or has no allocation any more."""
         claim = self._claims.pop(uid, None)
-        self._holds.pop(uid, None)
-        for each in () if claim is None else claim.devices:
-            users = self._by_pool.get((each.driver, each.pool), {})
-            users.pop(uid, None)
-            if not users:
-                self._by_pool.pop((each.driver, each.pool), None)
+        if claim is None:
+            return
+        del self._holds[uid]
+        if self._by_name[claim.namespace, claim.name] == uid:
+            del self._by_name[claim.namespace, claim.name]
+        for key in _pools_of(claim):
+            _discard(self._by_pool, key, uid)
+        for pod in claim.pods:
+            _discard(self._by_pod, pod, uid)
 
     def of_pool(self, driver: str, pool: str) -> tuple[AllocatedClaim, ...]:
         """Return the claims that hold devices of this pool."""
         return tuple(self._claims[uid] for uid in self._by_pool.get((driver, pool), ()))
+
+    def reserved_for(self, pod: str) -> tuple[AllocatedClaim, ...]:
+        """Return the claims of this scheduler that are reserved for the pod with this uid."""
+        return tuple(self._claims[uid] for uid in self._by_pod.get(pod, ()))
+
+    def find(self, namespace: str, name: str) -> AllocatedClaim | None:
+        """Return the claim with this name, if it is allocated GPUs."""
+        uid = self._by_name.get((namespace, name))
+        return None if uid is None else self._claims[uid]
 
     def holds_of(self, uid: str) -> tuple[Hold, ...]:
         """Return what the claim holds, a hold for each node."""
@@ -74,6 +96,17 @@ class AllocatedClaims:
     def __iter__(self) -> Iterator[tuple[str, tuple[Hold, ...]]]:
         """Iterate over the claims: uid, and what it holds."""
         return ((uid, self.holds_of(uid)) for uid in self._claims)
+
+
+def _pools_of(claim: AllocatedClaim) -> frozenset[tuple[str, str]]:
+    return frozenset((each.driver, each.pool) for each in claim.devices)
+
+
+def _discard(table: dict[K, dict[str, None]], key: K, uid: str) -> None:
+    """Remove an entry, and its key with the last one."""
+    del table[key][uid]
+    if not table[key]:
+        del table[key]
 
 
 def _unknown(device: DeviceId) -> tuple[str, str]:

@@ -34,8 +34,16 @@ class _Allocation(ReadStruct):
     devices: _Devices | None = None
 
 
+class _Consumer(ReadStruct):
+    """What a claim is reserved for."""
+
+    resource: str
+    uid: str
+
+
 class _Status(ReadStruct):
     allocation: _Allocation | None = None
+    reserved_for: list[_Consumer] | None = None
 
 
 class _Claim(ReadStruct):
@@ -56,8 +64,15 @@ def read_allocated_claim(raw: bytes | msgspec.Raw) -> tuple[str, AllocatedClaim]
         meta.name or "",
         meta.uid or "",
         _device_ids((given.results if given else None) or ()),
+        _pods(meta.name or "", status),
     )
     return claim.uid, claim
+
+
+def _pods(name: str, status: _Status) -> tuple[str, ...]:
+    if not name.startswith(names.CLAIM):
+        return ()
+    return tuple(each.uid for each in status.reserved_for or () if each.resource == "pods")
 
 
 def _device_ids(results: Iterable[_Result]) -> tuple[DeviceId, ...]:

@@ -19,6 +19,7 @@ class OwnerReference(ReadStruct):
     name: str
     uid: str
     controller: bool | None = None
+    api_version: str = ""
 
 
 class PodLabels(ReadStruct):

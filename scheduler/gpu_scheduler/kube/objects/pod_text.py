@@ -125,7 +125,8 @@ def _among(owners: Iterable[OwnerReference]) -> Owner | None:
     owner = next((owner for owner in owners if owner.controller), None)
     if owner is None:
         return None
-    return _same_owner(owner.kind[:_MAX_NAME], owner.name[:_MAX_NAME], owner.uid[:_MAX_NAME])
+    fields = (owner.kind, owner.name, owner.uid, owner.api_version)
+    return _same_owner(*(each[:_MAX_NAME] for each in fields))
 
 
 def environment_in(spec: PodSpec, *, all_of_them: bool, isolated: bool) -> tuple[Environment, Excess | None]:

@@ -1,0 +1,283 @@
+"""Allocates ResourceClaims to the devices of a placement, before the pod is bound; withdraws what no pod needs.
+
+LAW: every write asks the fence. A claim is used only if it has the content that this scheduler writes, and an
+allocation of other pods is never changed. What the writes need, they read from the API server: a claim may be older
+than this process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.text import sentence
+from gpu_scheduler.kube.http.client import JSON, MERGE, NoResponseError, NotSentError, segment, status_message
+from gpu_scheduler.kube.objects.decoding import UNREADABLE
+from gpu_scheduler.kube.objects.meta import ReadStruct
+from gpu_scheduler.scheduler.ports import ClaimAllocator, Failed, NotSent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_scheduler.core.claim_allocation import ClaimAllocation
+    from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+    from gpu_scheduler.core.refs import PodRef
+    from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
+    from gpu_scheduler.kube.leader_election import Fence
+
+Body: TypeAlias = "dict[str, Any]"
+
+API: Final = "resource.k8s.io/v1"
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+"""Keeps a claim that is allocated. kube-controller-manager removes it when it clears the allocation."""
+TRIES: Final = 3
+"""How often a claim is read again after another pod of its workload has changed it in between."""
+FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+
+
+class _Meta(ReadStruct):
+    uid: str
+    resource_version: str
+    deletion_timestamp: str | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[dict[str, Any]] | None = None
+
+
+class _Allocation(ReadStruct):
+    devices: dict[str, Any] | None = None
+
+
+class _Status(ReadStruct):
+    allocation: _Allocation | None = None
+    reserved_for: list[dict[str, Any]] | None = None
+
+
+class _Claim(ReadStruct):
+    """A claim as it is needed for the next write."""
+
+    metadata: _Meta
+    spec: dict[str, Any]
+    status: _Status | None = None
+
+    @property
+    def results(self) -> list[Body] | None:
+        """The allocated devices; None if there is no allocation."""
+        allocation = None if self.status is None else self.status.allocation
+        return None if allocation is None else (allocation.devices or {}).get("results", [])
+
+    @property
+    def consumers(self) -> list[Body]:
+        """What it is reserved for."""
+        return [] if self.status is None else self.status.reserved_for or []
+
+
+_claims = msgspec.json.Decoder(_Claim)
+
+
+class _UnfinishedError(Exception):
+    """A claim could not be allocated now."""
+
+    def __init__(self, result: Failed | NotSent) -> None:
+        super().__init__(str(result))
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a claim must have."""
+
+    path: str
+    body: Body
+    """The claim as it is created."""
+    owner: Body
+    results: list[Body]
+    node: str
+    consumer: Body
+
+    @property
+    def name(self) -> str:
+        """The claim's name."""
+        name: str = self.body["metadata"]["name"]
+        return name
+
+    @property
+    def allocation(self) -> Body:
+        """The allocation, for one node alone."""
+        field = {"key": "metadata.name", "operator": "In", "values": [self.node]}
+        return {
+            "devices": {"results": self.results},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        }
+
+
+class ApiClaimAllocator(ClaimAllocator):
+    """Writes claims, but only while the fence lets this replica write."""
+
+    def __init__(self, api: ApiClient, fence: Fence) -> None:
+        """Create the allocator; it sends nothing before `allocate`."""
+        self._api = api
+        self._fence = fence
+
+    async def allocate(self, bind: Bind) -> Failed | NotSent | None:
+        """Allocate one claim after the other, see ClaimAllocator: for a new claim one POST and one PATCH."""
+        try:
+            for claim in bind.claims:
+                await self._allocate(_wanted(bind, claim))
+        except _UnfinishedError as error:
+            return error.result
+        return None
+
+    async def release(self, pod: PodRef, claims: Sequence[AllocatedClaim]) -> str | None:
+        """Withdraw from one claim after the other, see ClaimAllocator: for each one GET and one PATCH."""
+        try:
+            for claim in claims:
+                await self._release(_path(claim.namespace, claim.name), pod)
+        except _UnfinishedError as error:
+            return str(error)
+        return None
+
+    async def _allocate(self, wanted: _Wanted) -> None:
+        claim = await self._create(wanted)
+        for _ in range(TRIES):
+            claim = claim or await self._read(wanted.path) or await self._create(wanted)
+            if claim is not None and await self._reserve(claim, wanted):
+                return
+            claim = None
+        raise _failed(f"{wanted.name}: others change it all the time")
+
+    async def _create(self, wanted: _Wanted) -> _Claim | None:
+        """Create the claim and return it. Return None if there is one with its name."""
+        answer = await self._send("POST", wanted.path.rpartition("/")[0], wanted.body)
+        return None if answer.status == CONFLICT else _decoded(answer)
+
+    async def _reserve(self, claim: _Claim, wanted: _Wanted) -> bool:
+        """Reserve the claim for the pod. Return False if it has to be read again."""
+        name = wanted.name
+        if claim.metadata.deletion_timestamp:
+            raise _failed(f"{name}: it is being deleted")
+        if claim.spec != wanted.body["spec"]:
+            raise _failed(f"{name}: it has another spec than this scheduler writes; delete it")
+        current = claim.results is not None and _same(claim.results, wanted.results)
+        others = [each for each in claim.consumers if each != wanted.consumer]
+        if current and len(others) < len(claim.consumers):
+            return True
+        version = claim.metadata.resource_version
+        if claim.results is not None and not current:
+            if others:
+                raise _failed(f"{name}: it is allocated other GPUs for {len(others)} pods", Reason.GPU_HELD)
+            await self._patch(f"{wanted.path}/status", version, {"status": {"allocation": None, "reservedFor": None}})
+            return False
+        owners = claim.metadata.owner_references or []
+        finalizers = claim.metadata.finalizers or []
+        if FINALIZER not in finalizers or all(each["uid"] != wanted.owner["uid"] for each in owners):
+            kept = [each for each in owners if each["uid"] != wanted.owner["uid"]]
+            protected = [each for each in finalizers if each != FINALIZER]
+            meta = {"finalizers": [*protected, FINALIZER], "ownerReferences": [*kept, wanted.owner]}
+            answer = await self._patch(wanted.path, version, {"metadata": meta})
+            if answer is None:
+                return False
+            version = answer.metadata.resource_version
+        status: Body = {"reservedFor": [*others, wanted.consumer]}
+        if not current:
+            status["allocation"] = wanted.allocation
+        return await self._patch(f"{wanted.path}/status", version, {"status": status}) is not None
+
+    async def _release(self, path: str, pod: PodRef) -> None:
+        claim = await self._read(path)
+        if claim is None or all(each.get("uid") != pod.uid for each in claim.consumers):
+            return
+        others = [each for each in claim.consumers if each.get("uid") != pod.uid]
+        status: Body = {"reservedFor": others} if others else {"reservedFor": None, "allocation": None}
+        await self._patch(f"{path}/status", claim.metadata.resource_version, {"status": status})
+
+    async def _read(self, path: str) -> _Claim | None:
+        """Return the claim, or None if there is none."""
+        try:
+            answer = await self._api.call("GET", path)
+        except NoResponseError as error:
+            raise _failed(str(error)) from error
+        return None if answer.status == NOT_FOUND else _decoded(answer)
+
+    async def _patch(self, path: str, version: str, body: Body) -> _Claim | None:
+        """Change the claim if it still has this version, and return it. Return None if it has another."""
+        meta = {**body.get("metadata", {}), "resourceVersion": version}
+        answer = await self._send("PATCH", path, {**body, "metadata": meta})
+        return None if answer.status in {CONFLICT, NOT_FOUND} else _decoded(answer)
+
+    async def _send(self, method: Literal["POST", "PATCH"], path: str, body: Body) -> ApiResponse:
+        kind = MERGE if method == "PATCH" else JSON
+        data, guard = msgspec.json.encode(body), self._fence.may_write
+        try:
+            return await self._api.call(method, path, body=data, content_type=kind, guard=guard)
+        except NotSentError as error:
+            raise _UnfinishedError(NotSent("this replica's Lease no longer allows a write")) from error
+        except NoResponseError as error:
+            raise _failed(str(error)) from error
+
+
+def _wanted(bind: Bind, claim: ClaimAllocation) -> _Wanted:
+    """Return what a claim must have: a request for each driver, with as many devices as it is allocated."""
+    requests, results = [], []
+    by_driver = groupby(sorted(claim.devices, key=lambda device: device.driver), key=lambda device: device.driver)
+    for number, (driver, devices) in enumerate(by_driver):
+        request = f"gpus-{number}"
+        found = [{"request": request, "driver": driver, "pool": each.pool, "device": each.device} for each in devices]
+        exactly = {"deviceClassName": driver, "allocationMode": "ExactCount", "count": len(found)}
+        requests.append({"name": request, "exactly": exactly})
+        results += found
+    pod = bind.pod
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+    if claim.owner is not None:
+        of_all = claim.owner
+        owner = {"apiVersion": of_all.api_version, "kind": of_all.kind, "name": of_all.name, "uid": of_all.uid}
+    meta = {"name": claim.name, "finalizers": [FINALIZER], "ownerReferences": [owner]}
+    return _Wanted(
+        path=_path(pod.namespace, claim.name),
+        body={
+            "apiVersion": API,
+            "kind": "ResourceClaim",
+            "metadata": meta,
+            "spec": {"devices": {"requests": requests}},
+        },
+        owner=owner,
+        results=results,
+        node=bind.placement.node,
+        consumer={"resource": "pods", "name": pod.name, "uid": pod.uid},
+    )
+
+
+def _same(results: list[Body], wanted: list[Body]) -> bool:
+    """Whether an allocation has the wanted devices; the API server may have added fields to each."""
+    found = [{key: each.get(key) for key in wanted[0]} for each in results] if wanted else results
+    return sorted(found, key=str) == sorted(wanted, key=str)
+
+
+def _decoded(answer: ApiResponse) -> _Claim:
+    if not answer.ok:
+        raise _refused(answer)
+    try:
+        return _claims.decode(answer.body)
+    except UNREADABLE as error:
+        raise _failed(f"the answer cannot be read: {error}") from error
+
+
+def _refused(answer: ApiResponse) -> _UnfinishedError:
+    message = status_message(answer)
+    # The admission plugin for quotas has no reason of its own: its messages have these words.
+    quota = answer.status == FORBIDDEN and "exceeded quota" in message
+    reason = Reason.QUOTA_EXCEEDED if quota else Reason.BIND_FAILED
+    return _failed(f"HTTP {answer.status}: {message}", reason, answer.retry_after or 0.0)
+
+
+def _failed(why: str, reason: Reason = Reason.BIND_FAILED, retry_after: float = 0.0) -> _UnfinishedError:
+    message = sentence(reason, f"cannot allocate the pod's ResourceClaim: {why}", "trying again by itself")
+    return _UnfinishedError(Failed(message, retry_after, reason))
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"/apis/{API}/namespaces/{segment(namespace)}/resourceclaims/{segment(name)}"

@@ -1,0 +1,195 @@
+"""Pods with ResourceClaims in the loop: claims first, then a look for others, then the Binding."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+from gpu_scheduler.core.nodes.device_pools import DeviceSlice, PublishedDevice
+from gpu_scheduler.core.nodes.inventory import Device, Inventory
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.scheduler.ports import Failed, NotSent, Ports
+from gpu_scheduler.scheduler.scheduling_loop import Scheduler
+from gpu_scheduler.scheduler.timings import Timings
+from tests.core.build import device_id, isolated, node
+from tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from gpu_scheduler.core.decision import Bind
+
+A, B = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
+GPU_A = device_id("node1", A)
+SLICE = DeviceSlice(
+    "s1",
+    "node1",
+    GPU_A.driver,
+    "node1",
+    1,
+    1,
+    tuple(PublishedDevice(device_id("node1", uuid), uuid) for uuid in (A, B)),
+)
+POD = isolated("train-0", "0=node1:0\n")
+(CLAIM,) = POD.resource_claims
+OTHERS = AllocatedClaim("team", "training", "uid-of-training", (GPU_A,))
+
+
+@dataclass
+class Loop:
+    """A scheduling loop on the virtual clock, with node1 and its GPUs A and B."""
+
+    scheduler: Scheduler
+    binder: FakeBinder
+    allocator: FakeAllocator
+    event_recorder: FakeEventRecorder
+    recorder: FakeRecorder
+
+    def show(self, bind: Bind) -> None:
+        """Let the watch show what the bind's claims are allocated."""
+        for claim in bind.claims:
+            shown = AllocatedClaim(
+                bind.pod.namespace, claim.name, f"uid-of-{claim.name}", claim.devices, (bind.pod.uid,)
+            )
+            self.scheduler.cache.device_claims.applied(shown)
+
+
+@asynccontextmanager
+async def looping() -> AsyncIterator[Loop]:
+    """Run the loop. The watch shows each allocation at once."""
+    binder, allocator, recorder, events = FakeBinder(), FakeAllocator(), FakeRecorder(), FakeEventRecorder()
+    ports = Ports(binder, FakeClaims(), allocator, events, recorder, recorder)
+    scheduler = Scheduler(Policy(), ports, timings=Timings(interval=5), clock=asyncio.get_running_loop().time)
+    loop = Loop(scheduler, binder, allocator, events, recorder)
+    allocator.shows = loop.show
+    scheduler.cache.nodes.applied(node("node1", inventory=Inventory((Device(0, A), Device(1, B)))))
+    scheduler.cache.device_slices.applied(SLICE)
+    task = asyncio.create_task(scheduler.run())
+    try:
+        yield loop
+    finally:
+        await scheduler.drain(1)
+        await task
+
+
+@pytest.mark.clock("virtual")
+async def test_claims_are_allocated_before_the_binding() -> None:
+    """To exactly the devices of the placement."""
+    async with looping() as loop:
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(1)
+
+        (bind,) = loop.binder.sent
+        assert loop.allocator.allocated == [bind]
+        assert [(each.name, each.devices) for each in bind.claims] == [(CLAIM, (GPU_A,))]
+
+
+@pytest.mark.clock("virtual")
+async def test_a_claim_that_came_first_withdraws_ours() -> None:
+    """Another scheduler allocated the device between our decision and our write. The pod is not bound.
+
+    What was allocated for it is released, and it is bound when the other claim is gone.
+    """
+    async with looping() as loop:
+
+        def show_both(bind: Bind) -> None:
+            loop.scheduler.cache.device_claims.applied(OTHERS)
+            loop.show(bind)
+
+        loop.allocator.shows = show_both
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(3)
+
+        assert loop.binder.sent == []
+        notes = loop.event_recorder.notes("train-0")
+        assert notes
+        assert all(note.startswith("GpuHeld: ") and "held by ResourceClaim team/training" in note for note in notes)
+        assert loop.recorder.reasons[0] is Reason.GPU_HELD
+        assert loop.allocator.released == [("train-0", [CLAIM])]
+
+        loop.allocator.shows = loop.show
+        loop.scheduler.cache.device_claims.forgotten(OTHERS)
+        await asyncio.sleep(1)
+        assert loop.binder.names() == ["train-0"]
+
+
+@pytest.mark.clock("virtual")
+async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
+    """Until then nobody knows what else was allocated. After 3 s the pod is tried again."""
+    async with looping() as loop:
+        loop.allocator.shows = lambda _: None
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(2.9)
+        assert loop.event_recorder.recorded == []
+        await asyncio.sleep(0.2)
+
+        assert loop.event_recorder.notes("train-0") == [
+            "BindFailed: cannot see the pod's ResourceClaims: the watch has not shown their allocation"
+        ]
+        assert loop.binder.sent == []
+
+        loop.allocator.shows = loop.show
+        await asyncio.sleep(5)
+        assert loop.binder.names() == ["train-0"]
+
+
+FAILURES = {
+    "refused": (Failed("BindFailed: no"), [Reason.BIND_FAILED]),
+    "refused by a quota": (Failed("QuotaExceeded: no", reason=Reason.QUOTA_EXCEEDED), [Reason.QUOTA_EXCEEDED]),
+    "not sent": (NotSent("no Lease"), []),
+}
+
+
+@pytest.mark.clock("virtual")
+@pytest.mark.parametrize(("failure", "reasons"), FAILURES.values(), ids=FAILURES)
+async def test_a_claim_that_is_not_allocated_costs_one_attempt(
+    failure: Failed | NotSent, reasons: list[Reason]
+) -> None:
+    """The pod has its reason, and is bound by the next attempt."""
+    async with looping() as loop:
+        loop.allocator.results = [failure]
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(3)
+
+        assert loop.recorder.reasons == reasons
+        assert loop.binder.names() == ["train-0"]
+
+
+@pytest.mark.clock("virtual")
+async def test_claims_of_a_pod_that_waits_are_released() -> None:
+    """An earlier leader allocated them and was killed before the Binding. Now the node is cordoned."""
+    async with looping() as loop:
+        left = AllocatedClaim("default", CLAIM, "uid-of-left", (GPU_A,), (POD.ref.uid,))
+        loop.allocator.failures = ["HTTP 500: not now"]
+        loop.scheduler.cache.device_claims.applied(left)
+        loop.scheduler.cache.nodes.applied(node("node1", unschedulable=True))
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(0.5)
+        assert loop.allocator.released == [("train-0", [CLAIM])]
+
+        await asyncio.sleep(2)
+        assert loop.allocator.released == [("train-0", [CLAIM])] * 2
+
+        loop.scheduler.cache.device_claims.applied(replace(left, devices=(), pods=()))
+        await asyncio.sleep(20)
+        assert loop.allocator.released == [("train-0", [CLAIM])] * 2
+        assert loop.binder.sent == []
+
+
+@pytest.mark.clock("virtual")
+async def test_a_claim_of_an_earlier_leader_is_used() -> None:
+    """The pod is bound to the devices that its claim has already."""
+    async with looping() as loop:
+        left = AllocatedClaim("default", CLAIM, f"uid-of-{CLAIM}", (GPU_A,), (POD.ref.uid,))
+        loop.scheduler.cache.device_claims.applied(left)
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(1)
+
+        assert loop.binder.names() == ["train-0"]
+        assert loop.allocator.released == []
