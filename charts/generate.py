@@ -75,6 +75,7 @@ SCHEDULER: Final = COMMON | {
     "scheduler_log_level": value("scheduler.logLevel"),
     "scheduler_interval": value("scheduler.interval"),
     "scheduler_sharing": value("scheduler.sharing"),
+    "scheduler_isolation": value("scheduler.isolation"),
     "scheduler_strategy": value("scheduler.strategy"),
     "scheduler_utilization_goal": value("scheduler.utilizationGoal"),
     "scheduler_limits": value("scheduler.limits"),

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
 
 
+OF_CLAIMS: Final = ("resourceclaim-controller", "garbage-collector-controller", "statefulset-controller")
+"""The controllers that clear allocations of ResourceClaims, and make the pods of StatefulSets."""
 OF_DELETIONS: Final = ("namespace-controller", "garbage-collector-controller")
 """The controllers that empty deleted namespaces and delete what deleted objects own."""
 

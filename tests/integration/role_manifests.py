@@ -29,12 +29,12 @@ COLLECTIONS = {
 }
 
 
-def control_plane(folder: Path, *flags: str) -> ControlPlane:
+def control_plane(folder: Path, *flags: str, isolation: str = "env") -> ControlPlane:
     """Start a control plane with the RBAC of role scheduler and these flags of the API server. The caller stops it."""
     plane = ControlPlane(folder, *flags)
     try:
         plane.kube.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-        for collection, body in rights_of("scheduler"):
+        for collection, body in rights_of("scheduler", scheduler_isolation=isolation):
             plane.kube.create(collection, body)
     except BaseException:
         plane.stop()
@@ -47,12 +47,12 @@ def audited_plane(folder: Path) -> ControlPlane:
     return control_plane(folder, *audit_flags(folder))
 
 
-def rights_of(role: str) -> Iterator[tuple[str, Object]]:
+def rights_of(role: str, **inputs: str) -> Iterator[tuple[str, Object]]:
     """Return the service account and RBAC objects of a role, each with the path at which it is created.
 
-    The tests run with exactly these rights: a missing right fails them.
+    The tests run with exactly these rights: a missing right fails them. `inputs` are the role's, by default its own.
     """
-    values = {f"{role}_namespace": SYSTEM_NAMESPACE, "_common_labels": {}}
+    values = {**values_of(role), f"{role}_namespace": SYSTEM_NAMESPACE, **inputs}
     return ((COLLECTIONS[body["kind"]], body) for body in rendered(role, "rbac", values))
 
 

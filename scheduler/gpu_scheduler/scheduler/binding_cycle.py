@@ -37,6 +37,8 @@ BINDERS = 64
 """Writes that may be in flight at once."""
 SHOWN_WITHIN = 3.0
 """Seconds within which the watch must show an allocation: as long as an answer may take."""
+OTHERS_WRITE = 0.25
+"""Seconds that another scheduler has to write what it has decided. kube-scheduler usually takes a few milliseconds."""
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +145,9 @@ class BindingCycle:
     async def _allocate(self, pod: Pod, bind: Bind) -> BindResult | None:
         """Allocate the pod's claims, then look for others of the same devices. Return None if the pod may be bound.
 
-        Nothing arbitrates between schedulers: the API server accepts two claims on one device. Whatever was written
-        before our own claims has been seen when the watch has shown these. Who allocates later sees ours.
+        Nothing arbitrates between schedulers: the API server accepts two claims on one device. Whatever was allocated
+        before our claims is known when the watch has shown these. Who decides after that knows ours. Who has decided
+        before, and writes later, is seen only after a while.
         """
         failure = await self._ports.allocator.allocate(bind) if bind.claims else None
         if failure is not None or not bind.claims:
@@ -152,6 +155,8 @@ class BindingCycle:
         if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, SHOWN_WITHIN):
             message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"
             return Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
+        if self._cache.others_allocate:
+            await asyncio.sleep(OTHERS_WRITE)
         cluster = self._cache.cluster
         taken = gpu_free(assumed_hold(pod, bind.placement), cluster.ledger, cluster.nodes, cluster.policy)
         return None if taken is None else Failed(taken.message, reason=taken.reason)

@@ -244,6 +244,11 @@ class ClusterCache:
         """Return the claims of this scheduler that are allocated GPUs and reserved for the pod."""
         return self._allocated_claims.reserved_for(pod.ref.uid)
 
+    @property
+    def others_allocate(self) -> bool:
+        """Whether another scheduler may be allocating a claim now."""
+        return self._allocated_claims.others_pending
+
     async def shown_allocated(self, namespace: str, claims: Sequence[ClaimAllocation], seconds: float) -> bool:
         """Wait until the watch has shown these allocations. Return False after `seconds`."""
         waits = {(namespace, each.name): frozenset(each.devices) for each in claims}

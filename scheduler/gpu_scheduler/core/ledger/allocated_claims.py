@@ -26,12 +26,14 @@ class AllocatedClaim:
     """Empty for a claim without an allocation."""
     pods: tuple[str, ...] = ()
     """The uids of the pods for which it is reserved; for claims of this scheduler alone."""
+    awaits_others: bool = False
+    """Another scheduler may be about to allocate it."""
 
 
 class AllocatedClaims:
     """The claims that hold devices, and their holds: one for each node."""
 
-    __slots__ = ("_by_name", "_by_pod", "_by_pool", "_claims", "_holds", "_pools")
+    __slots__ = ("_by_name", "_by_pod", "_by_pool", "_claims", "_holds", "_pending", "_pools")
 
     def __init__(self, pools: DevicePools) -> None:
         self._pools = pools
@@ -41,11 +43,14 @@ class AllocatedClaims:
         self._by_pool: dict[tuple[str, str], dict[str, None]] = {}
         self._by_pod: dict[str, dict[str, None]] = {}
         self._by_name: dict[tuple[str, str], str] = {}
+        self._pending: set[str] = set()
 
     def apply(self, claim: AllocatedClaim) -> tuple[Hold, ...]:
         """Store a claim. Return what it holds from now on."""
         known = self._holds.get(claim.uid, {})
         self.forget(claim.uid)
+        if claim.awaits_others:
+            self._pending.add(claim.uid)
         if not claim.devices:
             return ()
         self._claims[claim.uid] = claim
@@ -61,6 +66,7 @@ class AllocatedClaims:
 
     def forget(self, uid: str) -> None:
         """Remove a claim that is gone or has no allocation any more."""
+        self._pending.discard(uid)
         claim = self._claims.pop(uid, None)
         if claim is None:
             return
@@ -79,6 +85,11 @@ class AllocatedClaims:
     def reserved_for(self, pod: str) -> tuple[AllocatedClaim, ...]:
         """Return the claims of this scheduler that are reserved for the pod with this uid."""
         return tuple(self._claims[uid] for uid in self._by_pod.get(pod, ()))
+
+    @property
+    def others_pending(self) -> bool:
+        """Whether another scheduler may be allocating a claim now."""
+        return bool(self._pending)
 
     def find(self, namespace: str, name: str) -> AllocatedClaim | None:
         """Return the claim with this name, if it is allocated GPUs."""

@@ -58,20 +58,20 @@ def read_allocated_claim(raw: bytes | msgspec.Raw) -> tuple[str, AllocatedClaim]
     """Decode a ResourceClaim into (uid, AllocatedClaim). msgspec.ValidationError if it is no ResourceClaim."""
     found = decode_object(_claims, raw)
     meta, status = found.metadata, found.status or _Status()
+    ours = (meta.name or "").startswith(names.CLAIM)
     given = status.allocation and status.allocation.devices
     claim = AllocatedClaim(
         sys.intern(meta.namespace or ""),
         meta.name or "",
         meta.uid or "",
         _device_ids((given.results if given else None) or ()),
-        _pods(meta.name or "", status),
+        _pods(status) if ours else (),
+        awaits_others=not ours and status.allocation is None,
     )
     return claim.uid, claim
 
 
-def _pods(name: str, status: _Status) -> tuple[str, ...]:
-    if not name.startswith(names.CLAIM):
-        return ()
+def _pods(status: _Status) -> tuple[str, ...]:
     return tuple(each.uid for each in status.reserved_for or () if each.resource == "pods")
 
 

@@ -1,0 +1,233 @@
+"""A cluster with `isolation: dra`: webhook, scheduler and kube-scheduler share the devices that slices publish.
+
+There is no kubelet: what a driver publishes is written here, and a pod ends when it is deleted without grace.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from tests import objects
+from tests.integration.command import Command, start_alone
+from tests.integration.control_plane import ADMIN_TOKEN
+from tests.integration.controller_manager import OF_CLAIMS, start_controller_manager
+from tests.integration.namespace import Namespace
+from tests.integration.programs import Process, free_port, program
+from tests.integration.role_manifests import control_plane
+from tests.integration.webhook_process import CONFIGURATIONS, NAME, Webhook
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.objects import Object
+
+RESOURCES: Final = "/apis/resource.k8s.io/v1"
+DRIVER: Final = "gpu.nvidia.com"
+GPUS: Final = 4
+"""GPUs of each node."""
+NODES: Final = ("node1", "node2", "node3", "node4")
+
+_numbers = itertools.count(1)
+
+
+def uuid(node: str, index: int) -> str:
+    """Return the UUID of a GPU."""
+    return objects.gpu(int(node.removeprefix("node")) * 16 + index)
+
+
+class IsolatedCluster:
+    """The control plane and the programs. Stop it at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start everything but the scheduler."""
+        self.folder = folder
+        self.plane = control_plane(folder, isolation="dra")
+        self.kube = self.plane.kube
+        self._programs: list[Process] = []
+        try:
+            self._register(Webhook(folder, ["webhook"], {}))
+            self._programs.append(start_controller_manager(self.plane, folder, *OF_CLAIMS))
+            self._programs.append(self._start_kube_scheduler())
+            selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+            self.kube.create(
+                f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": {"selectors": [selector]}}
+            )
+            for node in NODES:
+                self.kube.create("/api/v1/nodes", objects.node(node))
+                self.publish(node)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop all processes."""
+        for each in reversed(self._programs):
+            each.stop()
+        self.plane.stop()
+
+    def start_scheduler(self, folder: Path, module: str = "gpu_scheduler", **env: str) -> Command:
+        """Start our scheduler, which leads at once. The caller stops it."""
+        name, settings = f"scheduler-{next(_numbers)}", {"ISOLATION": "dra", "LOG_LEVEL": "DEBUG", **env}
+        return start_alone(self.plane, folder, name, None, module, **settings)
+
+    def publish(self, node: str) -> None:
+        """Publish the GPUs of a node, as its driver does."""
+        self.kube.create(f"{RESOURCES}/resourceslices", slice_of(node))
+
+    def namespace(self) -> Namespace:
+        """Create a namespace."""
+        return Namespace(self.kube, f"isolated-{next(_numbers)}")
+
+    def claims(self, namespace: str) -> dict[str, Object]:
+        """Return the ResourceClaims of a namespace by name."""
+        found: Any = self.kube.get(f"{RESOURCES}/namespaces/{namespace}/resourceclaims")
+        return {each["metadata"]["name"]: each for each in found["items"]}
+
+    def allocated(self) -> dict[str, str]:
+        """Return by device which claim is allocated it. A device of two claims fails the test."""
+        found: Any = self.kube.get(f"{RESOURCES}/resourceclaims")
+        holders: dict[str, str] = {}
+        for claim in found["items"]:
+            name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+            for device in devices_of(claim):
+                assert device not in holders, f"{device} is allocated to {holders[device]} and to {name}"
+                holders[device] = name
+        return holders
+
+    def clear(self, namespace: Namespace) -> None:
+        """Delete controllers, pods and claims of a namespace, and wait until no device is allocated."""
+        for path in (f"/apis/apps/v1/namespaces/{namespace.name}/statefulsets", namespace.pods):
+            self.kube.call("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        eventually("its pods are gone", lambda: self._empty(namespace), seconds=20)
+        self.kube.call("DELETE", f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims")
+        eventually("its claims are gone", lambda: not self.claims(namespace.name), seconds=20)
+
+    def scale(self, namespace: Namespace, count: int, name: str = "train") -> None:
+        """Scale a StatefulSet, and end the pods that it deletes, as a kubelet does."""
+        sets = f"/apis/apps/v1/namespaces/{namespace.name}/statefulsets"
+        self.kube.patch(f"{sets}/{name}", {"spec": {"replicas": count}})
+
+        def ended() -> bool:
+            found: Any = self.kube.get(namespace.pods)
+            pods = [each["metadata"] for each in found["items"] if each["metadata"]["name"].startswith(f"{name}-")]
+            for each in pods:
+                if "deletionTimestamp" in each:
+                    namespace.delete(each["name"])
+            return len(pods) <= count
+
+        eventually(f"{count} pods of {name} are left", ended, seconds=20)
+
+    def _empty(self, namespace: Namespace) -> bool:
+        namespace.empty()
+        found: Any = self.kube.get(namespace.pods)
+        return not found["items"]
+
+    def _register(self, webhook: Webhook) -> None:
+        self._programs.append(webhook.command.process)
+        for kind, more in (("mutating", {"reinvocationPolicy": "IfNeeded"}), ("validating", {})):
+            path = f"{'mutate' if kind == 'mutating' else 'validate'}-dra"
+            rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+            entry = {
+                "name": f"{path}.gpu-scheduler.agentaflow.io",
+                "clientConfig": webhook.client(path),
+                "rules": [rule],
+                "matchConditions": [{"name": "ours", "expression": "object.spec.schedulerName == 'gpu-scheduler'"}],
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "timeoutSeconds": 5,
+                "admissionReviewVersions": ["v1"],
+                **more,
+            }
+            body = {"metadata": {"name": NAME}, "webhooks": [entry]}
+            self.kube.create(f"{CONFIGURATIONS}/{kind}webhookconfigurations", body)
+        probe = "/api/v1/namespaces/default/pods?dryRun=All"
+        asked = lambda: self.kube.call("POST", probe, objects.pod("probe", "nonsense"))[0] == 400  # noqa: E731
+        eventually("the API server calls the webhook", asked)
+
+    def _start_kube_scheduler(self) -> Process:
+        kubeconfig = self.plane.kubeconfig(self.folder / "kube-scheduler.kubeconfig", ADMIN_TOKEN)
+        config = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 1000},
+        }
+        path = self.folder / "kube-scheduler.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        command = [
+            str(program("kube-scheduler")),
+            f"--config={path}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={free_port()}",
+            f"--cert-dir={self.folder / 'kube-scheduler'}",
+        ]
+        return Process("kube-scheduler", command, self.folder / "kube-scheduler.log")
+
+
+def slice_of(node: str, *, gpus: int = GPUS, generation: int = 1) -> Object:
+    """Return the slice that NVIDIA's driver publishes for a node: without an index, in order of the bus."""
+    devices = [
+        {
+            "name": f"gpu-{index}",
+            "attributes": {
+                "uuid": {"string": uuid(node, index)},
+                "productName": {"string": "NVIDIA A100"},
+                "resource.kubernetes.io/pciBusID": {"string": f"0000:{index + 1:02x}:00.0"},
+            },
+            "capacity": {"memory": {"value": "40960Mi"}},
+        }
+        for index in range(gpus)
+    ]
+    pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
+    return {
+        "metadata": {"name": f"{node}-{DRIVER}-{generation}"},
+        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices},
+    }
+
+
+def devices_of(claim: Object) -> list[str]:
+    """Return the devices that a claim is allocated, as POOL/DEVICE."""
+    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    return [f"{each['pool']}/{each['device']}" for each in results]
+
+
+def replicas(text: str, count: int, name: str = "train") -> Object:
+    """Return a StatefulSet whose pods have this map."""
+    template = objects.pod("", text)
+    template["metadata"] = {"labels": {"app": name}, "annotations": template["metadata"]["annotations"]}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "serviceName": name,
+            "replicas": count,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": name}},
+            "template": template,
+        },
+    }
+
+
+def others_claim(name: str, gpus: int = 1) -> Object:
+    """Return a claim that a user writes for a pod of kube-scheduler."""
+    exactly = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": gpus}
+    return {"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}}
+
+
+def others_pod(name: str) -> Object:
+    """Return a pod of kube-scheduler with the claim of its own name."""
+    container = {"name": "main", "image": objects.IMAGE, "resources": {"claims": [{"name": "gpus"}]}}
+    claims = [{"name": "gpus", "resourceClaimName": name}]
+    body = objects.pod(name, None, scheduler="default-scheduler", resourceClaims=claims)
+    body["spec"]["containers"] = [container]
+    return body
+
+
+def running(folder: Path) -> Iterator[IsolatedCluster]:
+    """Yield a cluster, and stop it."""
+    cluster = IsolatedCluster(folder)
+    yield cluster
+    cluster.stop()

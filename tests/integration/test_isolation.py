@@ -1,0 +1,276 @@
+"""`isolation: dra` beside kube-scheduler and kube-controller-manager: claims, allocations, Bindings."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests import objects
+from tests.integration.isolated import (
+    GPUS,
+    NODES,
+    RESOURCES,
+    IsolatedCluster,
+    devices_of,
+    others_claim,
+    others_pod,
+    replicas,
+    running,
+    uuid,
+)
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.command import Command
+    from tests.integration.namespace import Namespace
+
+SETS: Final = "/apis/apps/v1/namespaces/{}/statefulsets"
+TASK: Final = "0=node1:0,1\n1=node2:2\n2=node3:0,1,2\n3=node4:3\n4=node4:3\n"
+LINES: Final = {
+    0: ("node1", (0, 1)),
+    1: ("node2", (2,)),
+    2: ("node3", (0, 1, 2)),
+    3: ("node4", (3,)),
+    4: ("node4", (3,)),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IsolatedCluster]:
+    """The cluster without our scheduler."""
+    yield from running(tmp_path_factory.mktemp("isolated"))
+
+
+@pytest.fixture(scope="module")
+def scheduler(cluster: IsolatedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """Our scheduler, for all tests that need only one."""
+    command = cluster.start_scheduler(tmp_path_factory.mktemp("scheduler"))
+    command.wait_ready()
+    yield command
+    command.process.stop()
+
+
+@pytest.fixture
+def namespace(cluster: IsolatedCluster) -> Iterator[Namespace]:
+    """A namespace. No device is allocated before the test and after it."""
+    namespace = cluster.namespace()
+    yield namespace
+    cluster.clear(namespace)
+    assert cluster.allocated() == {}
+
+
+def bound(namespace: Namespace, name: str) -> Any:
+    """Return the pod when it is bound."""
+    eventually(f"{name} exists", partial(namespace.kube.get, f"{namespace.pods}/{name}"), seconds=20)
+    eventually(f"{name} is bound", lambda: namespace.node_of(name), seconds=20)
+    return namespace.read(name)
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_each_replica_is_allocated_exactly_the_devices_of_its_line(
+    cluster: IsolatedCluster, namespace: Namespace
+) -> None:
+    """The five replicas of the task. Pods 3 and 4 share one claim, which is reserved for both."""
+    cluster.kube.create(SETS.format(namespace.name), replicas(TASK, 5))
+
+    for index, (node, devices) in LINES.items():
+        pod = bound(namespace, f"train-{index}")
+        assert pod["spec"]["nodeName"] == node
+        assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-devices"] == ",".join(
+            uuid(node, device) for device in devices
+        )
+        (entry,) = pod["spec"]["resourceClaims"]
+        claim = cluster.claims(namespace.name)[entry["resourceClaimName"]]
+        assert devices_of(claim) == [f"{node}/gpu-{device}" for device in devices]
+        assert pod["metadata"]["uid"] in [each["uid"] for each in claim["status"]["reservedFor"]]
+        (owner,) = claim["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"]) == ("StatefulSet", "train")
+    assert len(cluster.claims(namespace.name)) == 4
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_replica_that_is_made_anew_uses_the_claim_of_its_line(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """Whether or not the controller has cleared the allocation before."""
+    cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0\n", 1))
+    before = bound(namespace, "train-0")
+    (name,) = cluster.claims(namespace.name)
+
+    for number in range(4):
+        if number % 2:
+            cluster.scale(namespace, 0)
+            eventually("its allocation is cleared", lambda: cluster.allocated() == {}, seconds=20)
+            cluster.scale(namespace, 1)
+        else:
+            namespace.delete("train-0")
+        uid = before["metadata"]["uid"]
+        eventually("another pod is bound", partial(_other, namespace, "train-0", uid), seconds=30)
+        before = namespace.read("train-0")
+        (claim,) = cluster.claims(namespace.name).values()
+        assert claim["metadata"]["name"] == name
+        assert "resource.kubernetes.io/delete-protection" in claim["metadata"]["finalizers"]
+        assert before["metadata"]["uid"] in [each["uid"] for each in claim["status"]["reservedFor"]]
+
+
+def _other(namespace: Namespace, name: str, uid: str) -> bool:
+    pod = namespace.kube.get(f"{namespace.pods}/{name}")
+    return pod is not None and pod["metadata"]["uid"] != uid and bool(pod["spec"].get("nodeName"))
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_what_kube_scheduler_allocated_is_held_until_it_is_cleared(
+    cluster: IsolatedCluster, namespace: Namespace
+) -> None:
+    """Our pod names the claim, and is bound when the other pod is gone."""
+    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim("theirs"))
+    cluster.kube.create(namespace.pods, others_pod("theirs"))
+    bound(namespace, "theirs")
+    (device,) = cluster.allocated()
+    node, _, gpu = device.partition("/")
+
+    index = gpu.removeprefix("gpu-")
+    cluster.kube.create(SETS.format(namespace.name), replicas(f"0={node}:{index}\n", 1))
+    eventually("train-0 exists", partial(cluster.kube.get, f"{namespace.pods}/train-0"), seconds=20)
+    message = namespace.wait_message("train-0", "GpuHeld: ")
+    assert f"is held by ResourceClaim {namespace.name}/theirs" in message
+    assert cluster.allocated() == {device: f"{namespace.name}/theirs"}
+
+    namespace.delete("theirs")
+    bound(namespace, "train-0")
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_kube_scheduler_leaves_our_devices_alone(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """Its pod waits while ours hold all GPUs, and gets the first that is free."""
+    lines = "".join(f"{index}={NODES[index // GPUS]}:{index % GPUS}\n" for index in range(GPUS * len(NODES)))
+    cluster.kube.create(SETS.format(namespace.name), replicas(lines, GPUS * len(NODES)))
+    for index in range(GPUS * len(NODES)):
+        bound(namespace, f"train-{index}")
+
+    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim("theirs"))
+    cluster.kube.create(namespace.pods, others_pod("theirs"))
+    namespace.wait_message("theirs", "0/4 nodes are available")
+    cluster.scale(namespace, 15)
+
+    assert bound(namespace, "theirs")["spec"]["nodeName"] == "node4"
+    assert cluster.allocated()["node4/gpu-3"] == f"{namespace.name}/theirs"
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_strategy_allocates_a_claim_of_the_pod_alone(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """It goes with the pod."""
+    body = objects.pod("", None, generate_name="infer-", annotations={"agentaflow.gpu/count": "2"})
+    del body["metadata"]["name"]
+    name = cluster.kube.create(namespace.pods, body)["metadata"]["name"]
+
+    pod = bound(namespace, name)
+    given = pod["metadata"]["annotations"]["agentaflow.gpu/assigned-devices"].split(",")
+    (claim,) = cluster.claims(namespace.name).values()
+    assert len(given) == len(set(given)) == len(devices_of(claim)) == 2
+    assert claim["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+
+    namespace.delete(name)
+    eventually("its claim is gone", lambda: not cluster.claims(namespace.name), seconds=20)
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_both_schedulers_under_load_give_no_device_twice(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """Eight pods of each ask for sixteen devices at once, again and again."""
+    claims = f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims"
+    for wave in range(3):
+        names = []
+        for number in range(8):
+            theirs = f"theirs-{wave}-{number}"
+            cluster.kube.create(claims, others_claim(theirs))
+            cluster.kube.create(namespace.pods, others_pod(theirs))
+            ours = f"ours-{wave}-{number}"
+            cluster.kube.create(namespace.pods, objects.pod(ours, None, annotations={"agentaflow.gpu/count": "1"}))
+            names += [theirs, ours]
+        for name in names:
+            bound(namespace, name)
+        assert len(cluster.allocated()) == 16
+        for name in names:
+            namespace.delete(name)
+        eventually("all allocations are cleared", lambda: cluster.allocated() == {}, seconds=30)
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_claim_that_somebody_else_made_is_not_used(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """A user who knows the name of a pod's claim makes one with other devices. The pod says what to do."""
+    cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0\n", 1))
+    bound(namespace, "train-0")
+    (name,) = cluster.claims(namespace.name)
+    cluster.scale(namespace, 0)
+    eventually("its allocation is cleared", lambda: cluster.allocated() == {}, seconds=20)
+    cluster.kube.delete(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims/{name}")
+    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim(name, gpus=2))
+
+    cluster.scale(namespace, 1)
+    eventually("train-0 exists", partial(cluster.kube.get, f"{namespace.pods}/train-0"), seconds=20)
+    message = namespace.wait_message("train-0", "BindFailed: ")
+    assert f"{name}: it has another spec than this scheduler writes; delete it" in message
+    assert cluster.allocated() == {}
+
+    cluster.kube.delete(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims/{name}")
+    bound(namespace, "train-0")
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_quota_of_claims_makes_the_pod_wait(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """It is bound when the quota allows its claim."""
+    quotas = f"/api/v1/namespaces/{namespace.name}/resourcequotas"
+    counted = "count/resourceclaims.resource.k8s.io"
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {counted: "0"}}}
+    cluster.kube.create(quotas, quota)
+    cluster.kube.patch(f"{quotas}/none/status", {"status": {"hard": {counted: "0"}, "used": {counted: "0"}}})
+    cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0\n", 1))
+    eventually("train-0 exists", partial(cluster.kube.get, f"{namespace.pods}/train-0"), seconds=20)
+
+    message = namespace.wait_message("train-0", "QuotaExceeded: ")
+    assert "exceeded quota: none" in message
+
+    cluster.kube.delete(f"{quotas}/none")
+    bound(namespace, "train-0")
+
+
+@pytest.fixture
+def alone(scheduler: Command, tmp_path: Path) -> Path:
+    """Return the folder of a test that starts its own schedulers. It ends the shared one, so it comes last."""
+    scheduler.process.stop()
+    return tmp_path
+
+
+@pytest.mark.parametrize("step", ["created", "allocated", "bound"])
+@pytest.mark.parametrize("cordoned", [False, True], ids=["and the node takes pods", "and the node is cordoned"])
+def test_a_scheduler_killed_between_two_writes_leaves_nothing_behind(
+    cluster: IsolatedCluster,
+    namespace: Namespace,
+    alone: Path,
+    step: str,
+    cordoned: bool,  # noqa: FBT001 - a row
+) -> None:
+    """The next leader finishes what was begun. If the pod cannot be bound any more, its devices are free."""
+    killed = cluster.start_scheduler(alone, module="tests.integration.scheduler_killed_at", DIES_AT=step)
+    killed.wait_ready()
+    cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0,1\n", 1))
+    eventually("it is dead", lambda: not killed.process.alive(), seconds=30)
+    cluster.kube.patch("/api/v1/nodes/node1", {"spec": {"unschedulable": cordoned}})
+    next_leader = cluster.start_scheduler(alone)
+    try:
+        next_leader.wait_ready()
+        if cordoned and step != "bound":
+            namespace.wait_message("train-0", "NodeUnschedulable: ")
+            eventually("nothing is allocated", lambda: cluster.allocated() == {}, seconds=20)
+            cluster.kube.patch("/api/v1/nodes/node1", {"spec": {"unschedulable": False}})
+        pod = bound(namespace, "train-0")
+
+        (claim,) = cluster.claims(namespace.name).values()
+        assert devices_of(claim) == ["node1/gpu-0", "node1/gpu-1"]
+        assert [each["uid"] for each in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
+    finally:
+        cluster.kube.patch("/api/v1/nodes/node1", {"spec": {"unschedulable": False}})
+        next_leader.process.stop()
