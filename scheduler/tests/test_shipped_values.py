@@ -143,7 +143,7 @@ VALUES = {
             # An installed scheduler lacks no right.
             "unread_storage": "",
             "unwritten_claims": "",
-            "unread_monitors": False,
+            "reads_claims": False, "unread_monitors": False,
         },
     ),
     "the webhook's limits": (

@@ -107,6 +107,7 @@ async def read_installation(api: ApiClient, namespace: str) -> Installation:
         env.get("SCHEDULER_NAME") or names.SCHEDULER_NAME,
         _word(Sharing, env.get("GPU_SHARING")) or Sharing.SAME_WORKLOAD,
         int(goal) if goal.isdecimal() else Policy().utilization_goal,
+        reads_claims=env.get("ISOLATION") == "dra",
     )
     strategy, source = _strategy(None if config is None else config[1], env)
     # Without a strategy in the ConfigMap, the Deployment's environment may set one.

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.installation import missing_right, read_installation
+from gpu_scheduler.cli.published import read_published
 from gpu_scheduler.cli.snapshot import (
     ListedNode,
     as_scheduled,
@@ -80,7 +81,7 @@ async def read_live_cluster(api: ApiClient, system_namespace: str) -> LiveCluste
     """
     installation = await read_installation(api, system_namespace)
     name = installation.policy.scheduler_name
-    (listed, foreign_pods, pods, (leases, no_leases), (cordons, no_cordons)), storage = await asyncio.gather(
+    (listed, foreign_pods, pods, (leases, no_leases), (cordons, no_cordons)), published, storage = await asyncio.gather(
         asyncio.gather(
             list_all(api, "nodes", "/api/v1/nodes", read_node),
             list_all(api, "pods of other schedulers", "/api/v1/pods", read_foreign_pod, selector=others(name)),
@@ -88,12 +89,15 @@ async def read_live_cluster(api: ApiClient, system_namespace: str) -> LiveCluste
             read_monitor_leases(api),
             read_cordons(api),
         ),
+        read_published(api, installation.policy),
         asyncio.gather(*(_listed_storage(api, *each) for each in _STORAGE)),
     )
     silent = silent_monitors(leases, wall=time.time())
     limits, _ = parse_limits(installation.limits or "")
     inputs: list[Input] = [
-        *((InputKind.NODE, as_scheduled(each.node, silent, cordons)) for each in listed),
+        *((InputKind.NODE, as_scheduled(each.node, silent, cordons, published.pools)) for each in listed),
+        *((InputKind.DEVICE_SLICE, each) for each in published.slices),
+        *((InputKind.DEVICE_CLAIM, each) for each in published.claims),
         (InputKind.LIMITS, limits),
         *((InputKind.FOREIGN_POD, foreign_pod) for _, foreign_pod in foreign_pods),
     ]
@@ -102,7 +106,8 @@ async def read_live_cluster(api: ApiClient, system_namespace: str) -> LiveCluste
     inputs += chain.from_iterable(found for found, _ in storage)
     inputs += ((InputKind.POD, pod) for _, pod in pods)
     missing = installation.unread
-    unread = (missing.deployment, missing.strategy, missing.limits, no_leases, no_cordons, *(why for _, why in storage))
+    lists = (no_leases, no_cordons, published.unread, *(why for _, why in storage))
+    unread = (missing.deployment, missing.strategy, missing.limits, *lists)
     by_name = {each.node.name: each for each in listed}
     return LiveCluster(installation, tuple(inputs), by_name, silent, tuple(filter(None, unread)))
 

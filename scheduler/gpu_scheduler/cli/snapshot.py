@@ -11,6 +11,7 @@ import msgspec
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.installation import missing_right
+from gpu_scheduler.cli.published import read_published
 from gpu_scheduler.controller.objects import GpuWorkloadObject
 from gpu_scheduler.core.ledger.availability import NodeDevices, node_devices
 from gpu_scheduler.core.ledger.ledger import Ledger
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from gpu_scheduler.core.nodes.cordons import Cordon
+    from gpu_scheduler.core.nodes.device_pools import DevicePools
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.nodes.nodes import Node
     from gpu_scheduler.core.pods.pod import ForeignPod, Pod
@@ -89,7 +91,7 @@ class Snapshot:
     silent: Mapping[str, str]
     """The nodes whose monitor has not renewed its Lease in time, and when it last did (RFC 3339)."""
     unread: str
-    """That the monitors' Leases may not be listed, as a sentence; empty if they could be."""
+    """What may not be listed of Leases, slices and claims, in sentences; empty if all could be."""
     no_cordons: str
     """Likewise of the GPUNodes, which have the cordons."""
 
@@ -104,14 +106,15 @@ async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL)
 
     `unread` says if the user may not list the monitors' Leases. UnlistedError if the API server refuses a list.
     """
-    listed, pods, (leases, no_leases), (cordons, no_cordons) = await asyncio.gather(
+    listed, pods, (leases, no_leases), (cordons, no_cordons), published = await asyncio.gather(
         list_all(api, "nodes", "/api/v1/nodes", read_node, selector=chosen.fields, labels=chosen.labels),
         pods_of(api, policy.scheduler_name),
         read_monitor_leases(api),
         read_cordons(api),
+        read_published(api, policy),
     )
     silent = silent_monitors(leases, wall=time.time())
-    nodes = [as_scheduled(each.node, silent, cordons) for each in listed]
+    nodes = [as_scheduled(each.node, silent, cordons, published.pools) for each in listed]
     foreign_pods: list[ForeignPod] = []
     if any(node.advertised is not None for node in nodes):
         selector = others(policy.scheduler_name)
@@ -119,13 +122,19 @@ async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL)
             each for _, each in await list_all(api, "pods", "/api/v1/pods", read_foreign_pod, selector=selector)
         ]
     known, ledger = ledger_of(policy, nodes, (each.pod for each in pods), foreign_pods)
+    published.hold_in(ledger)
     by_name = {each.node.name: each for each in listed}
-    return Snapshot(known, ledger, tuple(each.pod for each in pods), by_name, silent, no_leases, no_cordons)
+    unread = " ".join(filter(None, (no_leases, published.unread)))
+    return Snapshot(known, ledger, tuple(each.pod for each in pods), by_name, silent, unread, no_cordons)
 
 
-def as_scheduled(node: Node, silent: Collection[str], cordons: Mapping[str, tuple[Cordon, ...]]) -> Node:
-    """Return the node as the scheduler reads it, with what its monitor's Lease and its cordons say."""
-    return replace(node, stale=node.name in silent, cordons=cordons.get(node.name, ()))
+def as_scheduled(
+    node: Node, silent: Collection[str], cordons: Mapping[str, tuple[Cordon, ...]], pools: DevicePools
+) -> Node:
+    """Return the node as the scheduler reads it, with what Lease, cordons and slices say."""
+    published = None if node.monitored else pools.inventory(node.name)
+    inventory = node.inventory if published is None else published
+    return replace(node, stale=node.name in silent, cordons=cordons.get(node.name, ()), inventory=inventory)
 
 
 def ledger_of(

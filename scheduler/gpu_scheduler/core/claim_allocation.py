@@ -9,6 +9,7 @@ from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.refs import Owner
 
@@ -23,7 +24,7 @@ class ClaimAllocation:
     """The controller of the pods that have the claim one after another, or at once. None: the pod owns it alone."""
 
 
-def devices_published(placement: Placement, pools: DevicePools) -> Unschedulable | None:
+def devices_published(placement: Placement, pools: DevicePools, policy: Policy) -> Unschedulable | None:
     """Check that a driver publishes each device of a pod with claims; the placement names devices by UUID."""
     for uuid in placement.devices:
         if pools.id_of(placement.node, uuid) is None:
@@ -31,7 +32,9 @@ def devices_published(placement: Placement, pools: DevicePools) -> Unschedulable
                 Reason.GPU_NOT_FOUND,
                 f"cannot allocate GPU {uuid} of node {placement.node} to a ResourceClaim: no ResourceSlice has it",
                 f"start the node's DRA driver; which there are: kubectl get resourceslices "
-                f"--field-selector=spec.nodeName={placement.node}",
+                f"--field-selector=spec.nodeName={placement.node}"
+                if policy.reads_claims
+                else "run the scheduler with ISOLATION=dra: it reads none now",
                 frozenset({NodeChanged(placement.node, Aspect.INVENTORY)}),
             )
     return None

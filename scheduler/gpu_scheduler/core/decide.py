@@ -73,7 +73,7 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
         if left is not None:
             short = short or left
             continue
-        hidden = devices_published(placement, cluster.pools) if pod.isolated else None
+        hidden = devices_published(placement, cluster.pools, cluster.policy) if pod.isolated else None
         if hidden is not None:
             unpublished.append(hidden)
             continue

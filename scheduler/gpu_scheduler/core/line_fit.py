@@ -131,7 +131,10 @@ class LineFit:
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
             None if plugin else gpu_filters.devices_exist((*slot.devices, *pod.request.kept), node),
-            (gpu_filters.uuids_known(slot.devices, node) or devices_published(placement, self._cluster.pools))
+            (
+                gpu_filters.uuids_known(slot.devices, node)
+                or devices_published(placement, self._cluster.pools, self._cluster.policy)
+            )
             if pod.isolated
             else None,
             quota.within_limit(claim, ledger, limit) or quota.quota_left(claim, ledger, limit),

@@ -28,5 +28,7 @@ class Policy:
     """The rights to read claims, volumes and storage classes that are missing, as text; empty if none is."""
     unwritten_claims: str = ""
     """The right to write the selected node into a claim, as text, if it is missing; otherwise empty."""
+    reads_claims: bool = False
+    """Whether ResourceSlices and ResourceClaims are read (`ISOLATION`)."""
     unread_monitors: bool = False
     """Whether the right to read the monitors' Leases is missing: whether their readings are current is unknown then."""

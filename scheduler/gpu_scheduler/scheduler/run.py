@@ -82,6 +82,7 @@ class SchedulerProcess:
             settings.scheduler_name,
             Sharing(settings.gpu_sharing),
             settings.gpu_utilization_goal,
+            reads_claims=settings.isolation == "dra",
             unread_storage="; ".join(str(denied[use]) for use in STORAGE if use in denied),
             unwritten_claims=str(denied.get(Use.SELECTED_NODES, "")),
             unread_monitors=Use.MONITORS in denied,

@@ -9,6 +9,7 @@ from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
 from tests.core.asking import words
@@ -66,7 +67,8 @@ def test_a_pod_without_claims_is_bound_without_any() -> None:
 def test_a_pod_waits_until_a_driver_publishes_its_devices(pending: Pod) -> None:
     """The monitor alone cannot hand a device to a container."""
     unpublished = replace(NODE, name="node1")
-    decision = decided(pending, known=nodes(unpublished), published=nodes(node("node2")))
+    elsewhere = nodes(node("node2"))
+    decision = decided(pending, None, nodes(unpublished), Policy(reads_claims=True), published=elsewhere)
 
     assert isinstance(decision, Wait)
     assert decision.reason is Reason.GPU_NOT_FOUND
@@ -75,6 +77,10 @@ def test_a_pod_waits_until_a_driver_publishes_its_devices(pending: Pod) -> None:
         "start the node's DRA driver; which there are: kubectl get resourceslices --field-selector=spec.nodeName=node1"
     )
     assert NodeChanged("node1", Aspect.INVENTORY) in decision.cured_by
+
+    unread = decided(pending, None, nodes(unpublished), published=elsewhere)
+    assert isinstance(unread, Wait)
+    assert unread.message.endswith("; run the scheduler with ISOLATION=dra: it reads none now")
 
 
 def test_an_allocation_names_the_claim() -> None:

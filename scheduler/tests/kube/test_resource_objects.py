@@ -112,7 +112,20 @@ def test_a_claim_holds_the_gpus_that_it_is_allocated(given: dict[str, Any], devi
     """Its uid is the key: a claim that is made anew is another claim."""
     body = {"metadata": {"namespace": "team", "name": "training", "uid": "u1"}, "spec": {"devices": {}}, **given}
 
-    assert read_allocated_claim(msgspec.json.encode(body)) == ("u1", AllocatedClaim("team", "training", "u1", devices))
+    expected = AllocatedClaim("team", "training", "u1", devices, awaits_others="allocation" not in given.get("status", {}))
+    assert read_allocated_claim(msgspec.json.encode(body)) == ("u1", expected)
+
+
+def test_of_our_own_claims_the_pods_are_read() -> None:
+    """They say for whom a claim is kept. Nobody else allocates it."""
+    users = [{"resource": "pods", "name": "train-0", "uid": "p1"}, {"resource": "jobs", "name": "train", "uid": "j1"}]
+    meta = {"namespace": "team", "name": "gpu-scheduler-0a", "uid": "u1"}
+    body = {"metadata": meta, "status": {"reservedFor": users}}
+
+    assert read_allocated_claim(msgspec.json.encode(body)) == (
+        "u1",
+        AllocatedClaim("team", "gpu-scheduler-0a", "u1", (), ("p1",)),
+    )
 
 
 @pytest.mark.parametrize("read", [read_slice, read_allocated_claim])
