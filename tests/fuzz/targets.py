@@ -138,7 +138,7 @@ _HOOK: Final = _Hook()
 
 def check_review(data: bytes) -> None:
     """Every review gets a typed answer. A patch applied twice equals one applied once, and the result is valid."""
-    for path in ("/mutate", "/mutate-job", "/validate", "/warn"):
+    for path in ("/mutate", "/mutate-dra", "/mutate-job", "/validate", "/validate-dra", "/warn"):
         answered = _HOOK.ask(path, data)
         assert path != "/warn" or answered is None or (answered["allowed"] and "patch" not in answered)
     try:
@@ -146,19 +146,19 @@ def check_review(data: bytes) -> None:
         body = json.dumps(given).encode()
     except (ValueError, RecursionError):
         return
-    for path in ("/mutate", "/mutate-job"):
+    for path, valid in (("/mutate", "/validate"), ("/mutate-dra", "/validate-dra"), ("/mutate-job", "")):
         output = _HOOK.ask(path, body)
         if output is None or "patch" not in output:
             continue
         patch = json.loads(b64decode(output["patch"]))
-        given["request"]["object"] = jsonpatch.apply_patch(given["request"]["object"], patch)
-        body = json.dumps(given).encode()
-        again = _HOOK.ask(path, body)
+        patched = jsonpatch.apply_patch(given["request"]["object"], patch)
+        complete = json.dumps({**given, "request": {**given["request"], "object": patched}}).encode()
+        again = _HOOK.ask(path, complete)
         assert again is not None
         assert again["allowed"]
         assert "patch" not in again
-        if path == "/mutate":
-            assert _HOOK.ask("/validate", body) == {"uid": given["request"]["uid"], "allowed": True}
+        if valid:
+            assert _HOOK.ask(valid, complete) == {"uid": given["request"]["uid"], "allowed": True}
 
 
 class _Stream:

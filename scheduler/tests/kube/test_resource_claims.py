@@ -103,6 +103,7 @@ RESOURCES: dict[str, tuple[dict[str, Any], ContainerClaims]] = {
         {"resources": {"claims": [{"name": "gpu-scheduler-0"}] * 1_000}},
         ContainerClaims(("gpu-scheduler-0",), has_resources=True),
     ),
+    "a text in place of resources": ({"resources": "none"}, ContainerClaims()),
     "wrong types": ({"resources": {"claims": [None, 5]}}, ContainerClaims(None, has_resources=True)),
     "more text than is read": (
         {"resources": {"claims": [{"name": "gpu-scheduler-0"}] * 10_000}},

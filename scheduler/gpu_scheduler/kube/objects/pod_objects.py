@@ -212,7 +212,7 @@ class UsedClaim(ReadStruct):
 class ClaimUser(ReadStruct):
     """The claims in a container's `resources`."""
 
-    claims: list[UsedClaim] | None = None
+    claims: msgspec.Raw = msgspec.Raw()
 
 
 class ClaimSource(ReadStruct):

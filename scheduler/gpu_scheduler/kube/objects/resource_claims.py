@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _entries = msgspec.json.Decoder(list[PodResourceClaim] | None)
 _users = msgspec.json.Decoder(ClaimUser | None)
+_used_claims = msgspec.json.Decoder(list[UsedClaim] | None)
 
 _NOTHING: Final = frozenset({b"", b"null", b"[]"})
-_ABSENT: Final = frozenset({b"", b"null"})
 _OURS: Final = re.compile(f"{re.escape(names.CLAIM)}[a-z0-9]{{1,32}}")
 """The names of claims that webhook and core make."""
 _NUMBERS: Final = {name: number for number, name in enumerate(CLAIM_ENTRIES)}
@@ -59,12 +59,12 @@ def container_claims(resources: bytes | memoryview) -> ContainerClaims:
     if len(resources) > MAX_PART:
         # Such a pod is not placed.
         return ContainerClaims(has_resources=True)
-    data = bytes(resources)
-    if data in _ABSENT:
+    user = decode_part(_users, bytes(resources))
+    if user is None:
+        # A patch replaces a field that is no object.
         return ContainerClaims()
-    user = decode_part(_users, data)
-    used = None if user is None or user.claims is None else tuple(dict.fromkeys(_used(user.claims)))
-    return ContainerClaims(used, has_resources=True)
+    claims = decode_part(_used_claims, bytes(user.claims))
+    return ContainerClaims(None if claims is None else tuple(dict.fromkeys(_used(claims))), has_resources=True)
 
 
 def _used(claims: Sequence[UsedClaim]) -> Iterator[str]:
