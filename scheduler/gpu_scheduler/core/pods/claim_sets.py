@@ -74,7 +74,7 @@ def _devices_of(placement_map: PlacementMap) -> MapDevices:
 
 
 _of_short_map: Final = lru_cache(maxsize=256)(_devices_of)
-# The result for one of the longest maps may take 4 MB.
+# The result for one of the longest maps may take 2 MB.
 _of_long_map: Final = lru_cache(maxsize=8)(_devices_of)
 
 

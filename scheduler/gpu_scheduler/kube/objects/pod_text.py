@@ -230,7 +230,8 @@ class _Variables:
     def _kept(self, entry: Env) -> EnvVar:
         """Return one entry as it is kept. Without value and source, its value in the container is ""."""
         if entry.value_from is None:
-            return EnvVar(entry.name, self._text(entry.name, entry.value or ""))
+            value = self._text(entry.name, entry.value or "")
+            return (_same_variable if len(value) <= MAX_ANNOTATION else EnvVar)(entry.name, value)
         reference = entry.value_from.field_ref
         path = reference.field_path if reference else None
         return EnvVar(entry.name, None, path and self._text(entry.name, path))
@@ -272,3 +273,5 @@ def _plain(text: str) -> str:
 
 
 _same_owner = lru_cache(maxsize=4096)(Owner)
+# Most pods have one of few values, and all have the same CUDA_DEVICE_ORDER.
+_same_variable = lru_cache(maxsize=_MOST)(EnvVar)
