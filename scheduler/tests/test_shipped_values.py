@@ -143,7 +143,8 @@ VALUES = {
             # An installed scheduler lacks no right.
             "unread_storage": "",
             "unwritten_claims": "",
-            "reads_claims": False, "unread_monitors": False,
+            "reads_claims": False,
+            "unread_monitors": False,
         },
     ),
     "the webhook's limits": (

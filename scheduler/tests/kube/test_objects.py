@@ -74,7 +74,7 @@ def test_a_pod_of_a_stateful_set_is_read() -> None:
         node="node1",
         phase="Running",
         generate_name="gpu-scheduler-check-",
-        owner=Owner("StatefulSet", "gpu-scheduler-check", "7b8a1de2-7df2-45f5-8e8b-6a1a3f6a9d10"),
+        owner=Owner("StatefulSet", "gpu-scheduler-check", "7b8a1de2-7df2-45f5-8e8b-6a1a3f6a9d10", "apps/v1"),
         request=PlacementRequest(LineRequest(workload, 0, Slot(0, "node1", ("0", "1"))), observer=True),
         assignment=Assignment(("0", "1"), "node1", (), "2026-11-20T08:31:02.123456Z"),
         environment=Environment(
