@@ -1,42 +1,16 @@
-"""What a monitor watches before it reads: the cordons of its node, and the wait until they are known."""
+"""The wait until what a source relies on has been listed."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.core.nodes.cordons import Cordons
-from gpu_scheduler.kube.resource import EventHandler
 from gpu_scheduler.monitor.ports import GpuSource, UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from gpu_scheduler.core.nodes.cordons import Cordon, NodeCordons
     from gpu_scheduler.monitor.readings import GpuReading
-
-
-class OwnCordons(EventHandler["NodeCordons"]):
-    """The cordons of the monitor's node, as its GPUNode has them."""
-
-    def __init__(self, node: str, wall: Callable[[], float] = time.time) -> None:
-        """Start without cordons. `wall` returns the seconds since the epoch, by which cordons end."""
-        self._node = node
-        self._wall = wall
-        self._cordons = Cordons()
-
-    def applied(self, value: NodeCordons) -> None:
-        """Store the cordons of a GPUNode."""
-        self._cordons.put(value.node, value.cordons, self._wall())
-
-    def forgotten(self, value: NodeCordons) -> None:
-        """Remove the cordons of a GPUNode that is gone."""
-        self._cordons.put(value.node, (), self._wall())
-
-    def in_force(self) -> tuple[Cordon, ...]:
-        """Return the cordons of the node that are in force now."""
-        return self._cordons.in_force(self._node, self._wall())
 
 
 class ListedFirst(GpuSource):

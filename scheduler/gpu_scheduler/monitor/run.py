@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 from gpu_scheduler import names
 from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.http.client import connect
-from gpu_scheduler.kube.objects.agentaflow import API
-from gpu_scheduler.kube.objects.cordons import read_node_cordons
 from gpu_scheduler.kube.reflector import Reflector
-from gpu_scheduler.kube.resource import NOT_SERVED, Resource
-from gpu_scheduler.monitor.listed import ListedFirst, OwnCordons
+from gpu_scheduler.kube.resource import Resource
+from gpu_scheduler.monitor.listed import ListedFirst
 from gpu_scheduler.monitor.metrics import GpuCollector
 from gpu_scheduler.monitor.monitor_loop import Monitor, MonitorTimings
 from gpu_scheduler.monitor.sinks import ApiGpuNodeSink, ApiNodeLease, ApiNodeSink
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import new_registry, read_gauges
-from gpu_scheduler.process.reflectors import by_name, by_uid
+from gpu_scheduler.process.own_cordons import OwnCordons, own_gpu_node
+from gpu_scheduler.process.reflectors import by_uid
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -99,10 +98,7 @@ class MonitorProcess:
         deadline = min(LONGEST_READ, settings.monitor_interval)
         cordons = OwnCordons(node)
         # Without permission to read the cordons there is no reading, because that would open a cordoned device.
-        gpu_nodes = Resource(
-            *("gpunodes", f"{API}/gpunodes", f"metadata.name={node}", read_node_cordons, by_name), empty_if=NOT_SERVED
-        )
-        reflectors: dict[str, Reflector[Any]] = {"cordons": Reflector(self._api, gpu_nodes, cordons)}
+        reflectors: dict[str, Reflector[Any]] = {"cordons": Reflector(self._api, own_gpu_node(node), cordons)}
         source: GpuSource
         if settings.monitor_source == "nvml":
             from gpu_scheduler.monitor.nvml import NvmlSource
