@@ -29,6 +29,9 @@ _LEAST_GAP = 1
 """Fewest seconds between renew deadline and end of a Lease: with fewer, the sockets would drop healthy connections."""
 _LONGEST_INTERVAL = 20
 """Most seconds between two looks for conflicts: the contract (lead-5) promises to report one within 30 s."""
+# Linux' devices.txt leaves 240 to 254 for local use too, but the kernel gives those to drivers that name no major.
+_LOCAL_MAJORS = (*range(60, 64), *range(120, 128))
+"""Major numbers of character devices that no driver in Linux uses."""
 _SHOWN = 80
 """Most characters of a wrong value that an error quotes."""
 
@@ -92,6 +95,13 @@ def _level(text: str) -> str:
 
 def _flag(text: str) -> bool:
     return _one_of("true", "false")(text.lower()) == "true"
+
+
+def _local_major(text: str) -> int:
+    major = _up_to(127)(text)
+    if major not in _LOCAL_MAJORS:
+        raise ValueError(text)
+    return major
 
 
 def _days(text: str) -> int:
@@ -366,6 +376,43 @@ class MonitorSettings(CommonSettings):
         _percent, 80, "must be a percentage, 0 to 100: GPUs above it count as busy", "80"
     )
     """Percent that divides busy GPUs from others, in label `agentaflow.gpu/utilization-tier`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverSettings(CommonSettings):
+    """Settings of `gpu-scheduler driver`."""
+
+    node_name: str = setting(_name, MISSING, "must be the name of the node that this process runs on", "node1")
+    """The node whose GPUs are handed to containers."""
+    driver_source: Literal["nvidia", "simulated"] = setting(
+        _one_of("nvidia", "simulated"),
+        "nvidia",
+        "must be nvidia, GPUs that NVIDIA's container toolkit describes, or simulated, those that a file declares",
+        "nvidia",
+    )
+    """Who describes the devices for the container runtime: NVIDIA's toolkit, or the driver itself."""
+    kubelet_dir: Path = setting(  # noqa: RUF009 - it makes a field
+        Path, Path("/var/lib/kubelet"), "must be the kubelet's root directory", "/var/lib/kubelet"
+    )
+    """Where the kubelet looks for plugins. What is prepared is stored there too."""
+    cdi_dir: Path = setting(  # noqa: RUF009 - it makes a field
+        Path,
+        Path("/var/run/cdi"),
+        "must be the directory of the container runtime for CDI specs that programs write",
+        "/var/run/cdi",
+    )
+    """Where source `simulated` writes its CDI spec, and where source `nvidia` looks for the toolkit's."""
+    static_cdi_dir: Path = setting(  # noqa: RUF009 - it makes a field
+        Path,
+        Path("/etc/cdi"),
+        "must be the directory of the container runtime for CDI specs that stay over a restart",
+        "/etc/cdi",
+    )
+    """Where source `nvidia` looks for the toolkit's CDI spec too."""
+    simulated_device_major: int = setting(
+        _local_major, 120, "must be 60 to 63 or 120 to 127, the major numbers that no driver in Linux uses", "120"
+    )
+    """The major number of simulated device nodes; opening one fails, as no driver has it. The minor is the index."""
 
 
 AnySettings = TypeVar("AnySettings", bound=CommonSettings)

@@ -21,6 +21,7 @@ from gpu_scheduler.scheduler import run as scheduler_run
 from gpu_scheduler.scheduler.timings import Timings
 from gpu_scheduler.settings import (
     CommonSettings,
+    DriverSettings,
     IssuerSettings,
     LeaderSettings,
     MonitorSettings,
@@ -101,6 +102,15 @@ SETTINGS: dict[type[CommonSettings], dict[str, object]] = {
         "monitor_source": "nvml",
         "simulated_inventory": Path("/etc/gpu-scheduler/inventory/inventory.yaml"),
         "gpu_utilization_goal": 80,
+    },
+    DriverSettings: {
+        **COMMON,
+        "node_name": "node1",
+        "driver_source": "nvidia",
+        "kubelet_dir": Path("/var/lib/kubelet"),
+        "cdi_dir": Path("/var/run/cdi"),
+        "static_cdi_dir": Path("/etc/cdi"),
+        "simulated_device_major": 120,
     },
 }
 

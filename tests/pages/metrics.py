@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import Mock
 
 from gpu_scheduler.controller.run import ControllerProcess
+from gpu_scheduler.driver.checkpoint import Checkpoint
+from gpu_scheduler.driver.run import DriverProcess
 from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.monitor.run import MonitorProcess
 from gpu_scheduler.scheduler.run import SchedulerProcess
-from gpu_scheduler.settings import LeaderSettings, MonitorSettings, RunSettings
+from gpu_scheduler.settings import DriverSettings, LeaderSettings, MonitorSettings, RunSettings
 from gpu_scheduler.webhook.run import observed
 from tests.contracts.roles import ROOT
 from tests.pages.parts import Page, code, table
@@ -34,6 +36,7 @@ def registries() -> dict[str, CollectorRegistry]:
         "controller": ControllerProcess(LeaderSettings(), api).observed(),
         "webhook": observed("", float)[0],
         "monitor": MonitorProcess(monitor, api).observed(),
+        "driver": DriverProcess(DriverSettings(node_name="node1"), api, Checkpoint(Path("none"))).registry,
     }
 
 

@@ -32,6 +32,7 @@ CLASSES: Final[dict[str, Settings]] = {
     "run": settings.RunSettings,
     "webhook": settings.WebhookSettings,
     "monitor": settings.MonitorSettings,
+    "driver": settings.DriverSettings,
     "renew and issue": settings.RenewerSettings,
     "issue": settings.IssuerSettings,
 }
@@ -41,6 +42,7 @@ _ROLES: Final = {
     "run": ("scheduler",),
     "webhook": ("webhook",),
     "monitor": ("monitor",),
+    "driver": (),
     "renew and issue": ("certificates",),
     "issue": ("certificates",),
 }

@@ -18,6 +18,7 @@ _PAGES: Final = {
     "certificates": "cli.md#the-webhooks-certificate-as-files",
     "controller": "settings.md#run-and-controller",
     "drain": "cordon.md",
+    "driver": "settings.md#driver",
     "history": "replay.md#what-was-decided",
     "issue": "settings.md#renew-and-issue",
     "monitor": "settings.md#monitor",

@@ -89,6 +89,17 @@ def monitor(kubeconfig: str | None, context: str | None) -> None:
 
 @_kubeconfig
 @_context
+def driver(kubeconfig: str | None, context: str | None) -> None:
+    """Serve one node's kubelet: publish the GPUs as ResourceSlices, and prepare the claims that allocate them."""
+    from gpu_scheduler.driver.run import run_driver
+    from gpu_scheduler.process.lifecycle import main_loop
+    from gpu_scheduler.settings import DriverSettings
+
+    main_loop(DriverSettings, lambda settings: run_driver(settings, kubeconfig, context))
+
+
+@_kubeconfig
+@_context
 def renew(kubeconfig: str | None, context: str | None) -> None:
     """Renew the webhook's certificate if it is due, then end."""
     from gpu_scheduler.certificates.renewer import run_renewer
@@ -163,6 +174,7 @@ app.add_section(
     command(webhook),
     command(controller),
     command(monitor),
+    command(driver),
     command(renew),
     command(issue),
 )

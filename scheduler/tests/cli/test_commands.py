@@ -21,6 +21,7 @@ COMMANDS = (
         "webhook",
         "controller",
         "monitor",
+        "driver",
         "renew",
         "issue",
         "status",
@@ -90,6 +91,13 @@ def test_the_first_log_line_names_version_and_commit() -> None:
         (("controller",), {"RENEW_DEADLINE": "20s"}, "cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION "),
         (("webhook",), {"CERTIFICATE_DIR": "/nowhere"}, "cannot read the serving certificate: "),
         (("monitor",), {}, 'cannot use NODE_NAME "": must be the name of the node'),
+        (("driver",), {}, 'cannot use NODE_NAME "": must be the name of the node'),
+        (
+            ("driver",),
+            {"NODE_NAME": "node1", "SIMULATED_DEVICE_MAJOR": "240"},
+            'cannot use SIMULATED_DEVICE_MAJOR "240": must be 60 to 63 or 120 to 127, ',
+        ),
+        (("driver",), {"NODE_NAME": "node1"}, "cannot reach a cluster through a service account: "),
         (("monitor",), {"NODE_NAME": "node1"}, "cannot reach a cluster through a service account: "),
         (("renew",), {}, "cannot reach a cluster through a service account: "),
         (("renew",), {"SERVING_DAYS": "30"}, 'cannot use RENEW_DAYS, SERVING_DAYS "30, 30": the first must be less'),
@@ -123,13 +131,28 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 @pytest.mark.parametrize(
     ("modules", "never"),
     [
-        ("gpu_scheduler.webhook.run", {"kubernetes", "pydantic", "rich", "cryptography"}),
-        ("gpu_scheduler.monitor.run", {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography"}),
-        ("gpu_scheduler.controller.run", {"rich", "kubernetes", "cryptography"}),
-        ("gpu_scheduler.scheduler.run", {"rich", "kubernetes", "cryptography"}),
+        ("gpu_scheduler.webhook.run", {"kubernetes", "pydantic", "rich", "cryptography", "grpc", "google.protobuf"}),
+        (
+            "gpu_scheduler.monitor.run",
+            {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography", "grpc", "google.protobuf"},
+        ),
+        ("gpu_scheduler.driver.run", {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography"}),
+        ("gpu_scheduler.controller.run", {"rich", "kubernetes", "cryptography", "grpc", "google.protobuf"}),
+        ("gpu_scheduler.scheduler.run", {"rich", "kubernetes", "cryptography", "grpc", "google.protobuf"}),
+        ("gpu_scheduler.certificates.renewer", {"rich", "kubernetes", "grpc", "google.protobuf"}),
         (
             "gpu_scheduler.cli.main",
-            {"kubernetes", "rich", "aiohttp", "pythonjsonlogger", "prometheus_client", "yaml", "cryptography"},
+            {
+                "kubernetes",
+                "rich",
+                "aiohttp",
+                "pythonjsonlogger",
+                "prometheus_client",
+                "yaml",
+                "cryptography",
+                "grpc",
+                "google.protobuf",
+            },
         ),
     ],
 )
@@ -172,7 +195,7 @@ def test_help_lists_the_commands(word: str) -> None:
     assert [name for name in COMMANDS if f"\n  {name} " not in result.stdout] == []
     verbs, _, programs = result.stdout.partition("\nPrograms that our pods run:\n")
     named = [line.split()[0] for line in programs.splitlines() if line[2:3].strip()]
-    assert named == list(COMMANDS[:6])
+    assert named == list(COMMANDS[:7])
     assert "\n  run " not in verbs
 
 
