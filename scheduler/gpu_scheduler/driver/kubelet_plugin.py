@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import grpc
@@ -56,41 +57,27 @@ class KubeletPlugin:
         self._node = node
         self._preparer = preparer
         self._failed = failed
-        self._servers: list[tuple[grpc.aio.Server, Path]] = []
+        self._opened = AsyncExitStack()
         self.problem: str | None = "the kubelet has not registered the driver yet"
         """Why the kubelet does not call the driver; None if it has registered the driver."""
 
     async def __aenter__(self) -> Self:
-        """Serve; raise SocketError if a socket cannot be opened. The kubelet looks at the second one."""
+        """Serve; raise SocketError if a socket cannot be opened. The kubelet looks for the second one."""
         prepare = _handler(self._prepare_all, api.PrepareRequest, api.PrepareResponse)
         unprepare = _handler(self._unprepare_all, api.UnprepareRequest, api.UnprepareResponse)
-        await self._serve(
-            self.socket, api.PLUGIN, {"NodePrepareResources": prepare, "NodeUnprepareResources": unprepare}
-        )
         info = _handler(self._info, api.InfoRequest, api.PluginInfo)
         notify = _handler(self._notified, api.RegistrationStatus, api.RegistrationStatusResponse)
-        await self._serve(
-            self._registration_socket, api.REGISTRATION, {"GetInfo": info, "NotifyRegistrationStatus": notify}
-        )
+        async with AsyncExitStack() as opened:
+            handlers = {"NodePrepareResources": prepare, "NodeUnprepareResources": unprepare}
+            await _serve(opened, self.socket, api.PLUGIN, handlers)
+            handlers = {"GetInfo": info, "NotifyRegistrationStatus": notify}
+            await _serve(opened, self._registration_socket, api.REGISTRATION, handlers)
+            self._opened = opened.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Remove the registration socket first, so that the kubelet sends no new call; then finish those in flight."""
-        for server, socket in reversed(self._servers):
-            socket.unlink(missing_ok=True)
-            try:
-                async with asyncio.timeout(_CLOSE):
-                    await server.stop(GRACE)
-            except TimeoutError:
-                log.warning("A server did not end", extra={"socket": str(socket)})
-            socket.unlink(missing_ok=True)
-
-    async def _serve(self, socket: Path, service: str, handlers: Mapping[str, Any]) -> None:
-        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        _bind(server, socket)
-        await server.start()
-        self._servers.append((server, socket))
+        await self._opened.aclose()
 
     async def _info(self, _: Any) -> Any:
         return api.PluginInfo(
@@ -160,6 +147,15 @@ def plugin_dir(kubelet_dir: Path) -> Path:
     return kubelet_dir / "plugins" / names.DRA_DRIVER
 
 
+async def _serve(opened: AsyncExitStack, socket: Path, service: str, handlers: Mapping[str, Any]) -> None:
+    """Serve on the socket until `opened` is closed."""
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
+    opened.push_async_callback(_close, server, socket)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    _bind(server, socket)
+    await server.start()
+
+
 def _bind(server: grpc.aio.Server, socket: Path) -> None:
     try:
         # A process that was killed leaves its socket.
@@ -170,6 +166,22 @@ def _bind(server: grpc.aio.Server, socket: Path) -> None:
             f"cannot open socket {socket}: {error}; its directory must be the kubelet's, and its path must have "
             "at most 107 characters (example: KUBELET_DIR=/var/lib/kubelet)"
         ) from error
+
+
+async def _close(server: grpc.aio.Server, socket: Path) -> None:
+    """Remove the socket, so that no new call comes. Wait for the calls in flight."""
+    _remove(socket)
+    try:
+        async with asyncio.timeout(_CLOSE):
+            await server.stop(GRACE)
+    except TimeoutError:
+        log.warning("A server did not end", extra={"socket": str(socket)})
+    _remove(socket)
+
+
+def _remove(socket: Path) -> None:
+    with suppress(OSError):
+        socket.unlink()
 
 
 def _handler(act: Callable[[Any], Awaitable[Any]], request: Any, response: Any) -> Any:

@@ -1,0 +1,73 @@
+"""Devices, objects and files of the driver's tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpu_scheduler.driver.devices import OwnDevice, Published
+from gpu_scheduler.driver.ports import Cdi, CdiError
+from tests import objects
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from tests.objects import Object
+
+DRIVER: Final = "gpu.agentaflow.io"
+NODE: Final = "node1"
+
+
+def own(index: int, **fields: Any) -> OwnDevice:
+    """Return the device with this index."""
+    return OwnDevice(index, objects.gpu(index), **fields)
+
+
+def name(index: int) -> str:
+    """Return the device's name in a ResourceSlice."""
+    return own(index).name
+
+
+def listed(*indices: int) -> Published:
+    """Return these devices as published."""
+    return Published(tuple(own(index) for index in indices))
+
+
+def claim(name: str, *results: Object, uid: str | None = None) -> Object:
+    """Return a ResourceClaim of namespace default that has these allocation results."""
+    allocation = {"allocation": {"devices": {"results": list(results)}}} if results else {}
+    return {"metadata": {"namespace": "default", "name": name, "uid": uid or f"uid-{name}"}, "status": allocation}
+
+
+def result(index: int, request: str = "gpu", **fields: Any) -> Object:
+    """Return the allocation result of a device."""
+    return {"request": request, "driver": DRIVER, "pool": NODE, "device": name(index), **fields}
+
+
+def sockets(folder: Path) -> list[Path]:
+    """Return the sockets below the folder."""
+    return [each for each in folder.rglob("*") if each.is_socket()]
+
+
+def inode(file: Path) -> int | None:
+    """Return what tells a file that was written anew from the one before; None if there is none."""
+    return file.stat().st_ino if file.exists() else None
+
+
+class NamedCdi(Cdi):
+    """Names every device but those in `unknown`, and records what is declared."""
+
+    def __init__(self, *unknown: int) -> None:
+        """The runtime does not know the devices with the indices `unknown`."""
+        self.declared: list[tuple[OwnDevice, ...]] = []
+        self._unknown = unknown
+
+    def declare(self, devices: Collection[OwnDevice]) -> None:
+        """Record the devices."""
+        self.declared.append(tuple(devices))
+
+    def name_of(self, device: OwnDevice) -> str:
+        """Return a name."""
+        if device.index in self._unknown:
+            raise CdiError(f"no CDI spec names {device.uuid}")
+        return f"test/gpu={device.index}"
