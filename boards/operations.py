@@ -212,6 +212,30 @@ BOARD: Final = Board(
             ),
         ),
         Row(
+            "Drivers",
+            (
+                TimeSeries(
+                    title="Prepared claims",
+                    description="Claims whose devices containers may use, on all nodes with a driver. 0 where isolation "
+                    "is `env`. One that stays although its pods are gone: see the driver's log on the node.",
+                    queries=(Query("sum(gpu_scheduler_driver_prepared_claims) or vector(0)", "prepared"),),
+                ),
+                TimeSeries(
+                    title="Claims that failed",
+                    description="Claims a second that a driver could not prepare, by what failed. Pods wait in "
+                    "ContainerCreating meanwhile, and their events have the sentence.",
+                    queries=(
+                        Query(
+                            "sum by (failure) (rate(gpu_scheduler_driver_prepare_failures_total[$__rate_interval])) "
+                            "or vector(0)",
+                            "{{failure}}",
+                        ),
+                    ),
+                ),
+            ),
+            collapsed=True,
+        ),
+        Row(
             "Processes",
             (
                 TimeSeries(

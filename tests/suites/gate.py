@@ -35,6 +35,8 @@ PURE: Final = (
     "controller/gpu_workload.py",
     "controller/gpu_node_status.py",
     "monitor/readings.py",
+    "driver/devices.py",
+    "driver/resource_slice.py",
     "cli/doctor/examine.py",
     "cli/doctor/remedies.py",
     "cli/doctor/checks/certificate.py",
