@@ -216,8 +216,8 @@ BOARD: Final = Board(
             (
                 TimeSeries(
                     title="Prepared claims",
-                    description="Claims whose devices containers may use, on all nodes with a driver. 0 where isolation "
-                    "is `env`. One that stays although its pods are gone: see the driver's log on the node.",
+                    description="Claims whose devices containers may use, on all nodes with a driver. 0 where "
+                    "isolation is `env`. One that stays although its pods are gone: see the driver's log on the node.",
                     queries=(Query("sum(gpu_scheduler_driver_prepared_claims) or vector(0)", "prepared"),),
                 ),
                 TimeSeries(

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from gpu_scheduler import names
-from gpu_scheduler.core.text import MAX_BYTES
+from gpu_scheduler.core.text import sentence
 from gpu_scheduler.driver import kubelet_api as api
 from gpu_scheduler.driver.preparing import ClaimRef, PrepareError, PrepareFailure
 
@@ -92,8 +92,8 @@ class KubeletPlugin:
             self.problem = None
             log.info("The kubelet has registered the driver")
         else:
-            self.problem = f"the kubelet does not register the driver: {status.error[:MAX_BYTES]}"
-            log.warning("The kubelet does not register the driver", extra={"error": status.error[:MAX_BYTES]})
+            self.problem = sentence("the kubelet does not register the driver", status.error, "")
+            log.warning("The kubelet does not register the driver", extra={"error": self.problem})
         return api.RegistrationStatusResponse()
 
     async def _prepare_all(self, request: Any) -> Any:
@@ -132,9 +132,9 @@ class KubeletPlugin:
                 self._failed(error.failure)
                 response.claims[claim.uid].error = str(error)
                 log.warning("A claim failed", extra={"claim": str(claim), "error": str(error)})
-            except Exception as error:
+            except Exception:
                 self._failed(PrepareFailure.INTERNAL)
-                response.claims[claim.uid].error = f"cannot prepare claim {claim}: internal error: {error!r}"
+                response.claims[claim.uid].error = f"cannot serve claim {claim}: internal error; see the driver's log"
                 log.exception("A claim failed with an internal error", extra={"claim": str(claim)})
 
         claims = {each.uid: ClaimRef(each.namespace, each.name, each.uid) for each in request.claims}

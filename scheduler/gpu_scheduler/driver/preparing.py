@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from gpu_scheduler import names
+from gpu_scheduler.core.text import sentence
 from gpu_scheduler.driver.checkpoint import CheckpointError, PreparedClaim, PreparedDevice
 from gpu_scheduler.driver.objects import read_claim
 from gpu_scheduler.driver.ports import CdiError
@@ -54,11 +55,13 @@ class PrepareFailure(StrEnum):
 
 
 class PrepareError(Exception):
-    """A claim could not be prepared; the text is the sentence that the kubelet shows on the pod."""
+    """A claim could not be prepared or unprepared; the text is the sentence that the kubelet shows on the pod."""
 
-    def __init__(self, failure: PrepareFailure, claim: ClaimRef, why: str) -> None:
-        """`why` follows the claim's name."""
-        super().__init__(f"cannot prepare claim {claim}: {why}")
+    def __init__(
+        self, failure: PrepareFailure, claim: ClaimRef, why: str, remedy: str = "", *, verb: str = "prepare"
+    ) -> None:
+        """`verb` is what could not be done with the claim."""
+        super().__init__(sentence(f"cannot {verb} claim {claim}", why, remedy))
         self.failure = failure
 
 
@@ -117,22 +120,23 @@ class Preparer:
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Give the claim's devices up. A claim that is not prepared is no failure. PrepareError if that fails."""
-        async with self._alone(claim):
+        async with self._alone(claim, "unprepare"):
             if self._checkpoint.get(claim.uid) is not None:
                 try:
                     self._checkpoint.remove(claim.uid)
                 except CheckpointError as error:
-                    raise PrepareError(PrepareFailure.CHECKPOINT, claim, str(error)) from error
+                    raise PrepareError(PrepareFailure.CHECKPOINT, claim, str(error), verb="unprepare") from error
 
     @asynccontextmanager
-    async def _alone(self, claim: ClaimRef) -> AsyncIterator[None]:
+    async def _alone(self, claim: ClaimRef, verb: str = "prepare") -> AsyncIterator[None]:
         """Wait until no other call for the claim runs. PrepareError if this one takes too long."""
         lock = self._locks.setdefault(claim.uid, asyncio.Lock())
         try:
             async with asyncio.timeout(CALL_LIMIT), lock:
                 yield
         except TimeoutError as error:
-            raise PrepareError(PrepareFailure.CLAIM, claim, f"it took longer than {CALL_LIMIT:g} s") from error
+            why = f"it took longer than {CALL_LIMIT:g} s"
+            raise PrepareError(PrepareFailure.CLAIM, claim, why, verb=verb) from error
 
     async def _allocated(self, claim: ClaimRef) -> tuple[AllocatedDevice, ...]:
         """Read the claim, and return its devices of this node."""
@@ -150,7 +154,8 @@ class Preparer:
             raise PrepareError(
                 PrepareFailure.CLAIM,
                 claim,
-                f"its uid is {found.uid} and not {claim.uid}: another claim has its name now; delete the pod",
+                f"its uid is {found.uid} and not {claim.uid}: another claim has its name now",
+                "delete the pod",
             )
         if not found.devices:
             raise PrepareError(
@@ -185,7 +190,7 @@ class Preparer:
             raise PrepareError(
                 PrepareFailure.HELD,
                 claim,
-                f"claim {holder} has GPU {own.index} ({own.uuid}) of node {self._node} since {holder.since}; "
+                f"claim {holder} has GPU {own.index} ({own.uuid}) of node {self._node} since {holder.since}",
                 "delete the pods of one of the two claims",
             )
         try:

@@ -124,7 +124,7 @@ class Publisher:
         if node is None:
             raise NotKnownError("this node does not exist in the cluster: NODE_NAME must be its name")
         if found is None:
-            raise NotKnownError(f"the monitor has not listed the node's devices yet, in annotation {names.DEVICES}")
+            raise NotKnownError(f"annotation {names.DEVICES} of the node, which its monitor writes, cannot be read")
         if self._pools.has_driver(names.NVIDIA_DRA_DRIVER):
             self._note((f"driver {names.NVIDIA_DRA_DRIVER} publishes the devices of this node",))
             return await self._write(node, ())

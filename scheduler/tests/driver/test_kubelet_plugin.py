@@ -142,7 +142,7 @@ async def test_each_claim_has_its_own_answer(kubelet_dir: Path) -> None:
     assert {uid: each.error for uid, each in found.items()} == {
         "uid-train": "",
         "uid-held": "cannot prepare claim default/held: it is held",
-        "uid-broken": "cannot prepare claim default/broken: internal error: KeyError('broken')",
+        "uid-broken": "cannot serve claim default/broken: internal error; see the driver's log",
     }
     assert sorted(failures) == [PrepareFailure.HELD, PrepareFailure.INTERNAL]
 

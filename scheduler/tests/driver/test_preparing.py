@@ -160,6 +160,18 @@ HELD = (
     f"since {NOON}; delete the pods of one of the two claims"
 )
 ADMIN: Object = {"adminAccess": True}
+
+
+async def test_a_long_answer_is_cut(file: Path) -> None:
+    """Whatever the API server says, the kubelet gets a sentence that an event may have."""
+    async with preparing_on(file) as (server, preparer):
+        server.on("GET", f"{CLAIMS}/a", Reply(403, {"message": "no " * 10_000}))
+        with pytest.raises(PrepareError) as caught:
+            await preparer.prepare(ref("a"))
+
+    assert len(str(caught.value).encode()) <= 1000
+
+
 RIVALS: dict[str, tuple[Object, Object, str | None]] = {
     "claims with different devices": (claim("a", result(1)), claim("b", result(2)), None),
     "claims with one device": (claim("a", result(1)), claim("b", result(1)), HELD),
@@ -228,8 +240,8 @@ async def test_a_full_disk_fails_the_call(file: Path) -> None:
     async with preparing_on(file, claim("a", result(1)), claim("b", result(2))) as (_, preparer):
         await preparer.prepare(ref("a"))
         (blocked := file.with_name(f".{file.name}.new")).mkdir()
-        for call in (preparer.unprepare(ref("a")), preparer.prepare(ref("b"))):
-            with pytest.raises(PrepareError, match=f": cannot write {file}: ") as caught:
+        for verb, call in (("unprepare", preparer.unprepare(ref("a"))), ("prepare", preparer.prepare(ref("b")))):
+            with pytest.raises(PrepareError, match=f"^cannot {verb} claim default/.: cannot write {file}: ") as caught:
                 await call
             assert caught.value.failure is PrepareFailure.CHECKPOINT
         blocked.rmdir()

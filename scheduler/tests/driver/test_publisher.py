@@ -273,7 +273,7 @@ NOT_KNOWN: dict[str, tuple[Callable[[Published], Any], str]] = {
     ),
     "the monitor has listed nothing": (
         lambda at: at.node.applied(OwnNode(NODE, "uid", None)),
-        "the monitor has not listed the node's devices yet, in annotation agentaflow.gpu/devices",
+        "annotation agentaflow.gpu/devices of the node, which its monitor writes, cannot be read",
     ),
 }
 
