@@ -210,6 +210,26 @@ def test_the_pool_is_as_the_node_is(
     assert {each["nodeName"] for each in node.pools()} == {"node1"}
 
 
+LIMITS: dict[str, tuple[int, Object, int]] = {
+    "128 devices": (128, {}, 201),
+    "129 devices": (129, {}, 422),
+    "64 devices, one with a taint": (64, {"taints": [TAINT]}, 201),
+    "65 devices, one with a taint": (65, {"taints": [TAINT]}, 422),
+}
+
+
+@pytest.mark.parametrize(("number", "fields", "status"), LIMITS.values(), ids=LIMITS)
+def test_the_api_server_limits_a_resource_slice(
+    kinds: ControlPlane, node: DrivenNode, number: int, fields: Object, status: int
+) -> None:
+    """These are the limits by which the driver splits a pool."""
+    devices = [{"name": f"gpu-{index}", **(fields if index == 0 else {})} for index in range(number)]
+    pool = {"name": "limits", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "example.com", "nodeName": node.node, "pool": pool, "devices": devices}
+
+    assert kinds.kube.call("POST", POOLS, {"metadata": {"name": "limits"}, "spec": spec})[0] == status
+
+
 @pytest.mark.usefixtures("driver")
 def test_a_taint_allows_fewer_devices_in_a_resource_slice(kinds: ControlPlane, node: DrivenNode) -> None:
     """64 in place of 128: the API server refuses more."""
