@@ -39,16 +39,20 @@ class SimulatedCdi(Cdi):
         self._file = folder / f"{names.DRA_DRIVER}.json"
         self._major = major
         self._content = b""
+        self._declared: frozenset[str] = frozenset()
+        """The UUIDs in the content."""
 
     def declare(self, devices: Collection[OwnDevice]) -> None:
         """Implement Cdi.declare. The file is written if its content differs."""
         described = [{"name": each.uuid, "containerEdits": {"deviceNodes": [self._node(each)]}} for each in devices]
         spec = {"cdiVersion": VERSION, "kind": names.SIMULATED_CDI_KIND, "devices": described}
-        self._content = msgspec.json.encode(spec)
+        self._content, self._declared = msgspec.json.encode(spec), frozenset(each.uuid for each in devices)
         self._write()
 
     def name_of(self, device: OwnDevice) -> str:
         """Implement Cdi.name_of. A file that is gone is written again."""
+        if device.uuid not in self._declared:
+            raise CdiError(f"the CDI spec {self._file} does not have {device.uuid} yet")
         self._write()
         return f"{names.SIMULATED_CDI_KIND}={device.uuid}"
 

@@ -125,11 +125,12 @@ class Publisher:
             raise NotKnownError("this node does not exist in the cluster: NODE_NAME must be its name")
         if found is None:
             raise NotKnownError(f"annotation {names.DEVICES} of the node, which its monitor writes, cannot be read")
+        # Claims that have devices already are prepared beside another driver too.
+        self._cdi.declare(found.devices)
         if self._pools.has_driver(names.NVIDIA_DRA_DRIVER):
             self._note((f"driver {names.NVIDIA_DRA_DRIVER} publishes the devices of this node",))
             return await self._write(node, ())
         self._note(found.withheld)
-        self._cdi.declare(found.devices)
         return await self._write(node, found.devices)
 
     async def _write(self, node: OwnNode, devices: tuple[OwnDevice, ...]) -> bool:

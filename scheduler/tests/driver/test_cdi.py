@@ -91,6 +91,18 @@ def test_a_spec_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
         SimulatedCdi(tmp_path / "cdi", 120).declare((own(0),))
 
 
+def test_a_device_that_is_not_declared_yet_has_no_name(tmp_path: Path) -> None:
+    """A restarted driver knows no devices at first. What the file has stays."""
+    SimulatedCdi(tmp_path, 120).declare((own(0),))
+    restarted = SimulatedCdi(tmp_path, 120)
+
+    with pytest.raises(CdiError, match=rf"^the CDI spec .* does not have {objects.gpu(0)} yet$"):
+        restarted.name_of(own(0))
+    assert len(spec_of(tmp_path)["devices"]) == 1
+    restarted.declare((own(0),))
+    assert restarted.name_of(own(0)) == f"agentaflow.io/gpu={objects.gpu(0)}"
+
+
 DESCRIBED: dict[str, tuple[dict[str, str], bool]] = {
     "no directory has a spec": ({}, False),
     "the toolkit's spec as YAML": ({"run/nvidia.yaml": TOOLKIT}, True),
