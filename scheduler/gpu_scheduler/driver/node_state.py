@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Waking(EventHandler[T], Generic[T]):
+class NotifyingHandler(EventHandler[T], Generic[T]):
     """Passes events on to another handler, and sets an event for the loop that reads what that handler stores."""
 
     def __init__(self, handler: EventHandler[T], changed: asyncio.Event) -> None:

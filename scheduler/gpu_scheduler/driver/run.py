@@ -11,7 +11,7 @@ from gpu_scheduler.driver.cdi import NvidiaCdi, SimulatedCdi
 from gpu_scheduler.driver.checkpoint import CheckpointError, open_checkpoint
 from gpu_scheduler.driver.kubelet_plugin import KubeletPlugin, SocketError, plugin_dir
 from gpu_scheduler.driver.metrics import DriverMetrics
-from gpu_scheduler.driver.node_state import Waking, WatchedNode, WatchedPools
+from gpu_scheduler.driver.node_state import NotifyingHandler, WatchedNode, WatchedPools
 from gpu_scheduler.driver.objects import read_own_node, read_slice
 from gpu_scheduler.driver.preparing import Preparer
 from gpu_scheduler.driver.publisher import PATH, PAUSE_LONGEST, Publisher
@@ -47,10 +47,10 @@ class DriverProcess:
         node = WatchedNode(cordons.in_force)
         self._watches = watches = Reflectors(api, ReflectorTimings().idle_limit)
         own_node = Resource("node", "/api/v1/nodes", f"metadata.name={name}", read_own_node, by_name)
-        watches.watch(own_node, Waking(node, changed))
-        watches.watch(own_gpu_node(name), Waking(cordons, changed))
+        watches.watch(own_node, NotifyingHandler(node, changed))
+        watches.watch(own_gpu_node(name), NotifyingHandler(cordons, changed))
         own_pools = Resource("resourceslices", PATH, f"spec.nodeName={name}", read_slice, by_name)
-        watches.watch(own_pools, Waking(pools, changed))
+        watches.watch(own_pools, NotifyingHandler(pools, changed))
         cdi = self._cdi()
         self.publisher = Publisher(api, node, pools, cdi, changed=changed, unlisted=watches.unlisted)
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)

@@ -178,7 +178,7 @@ async def test_what_is_not_served_is_refused(kubelet_dir: Path) -> None:
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_a_call_in_flight_is_finished_at_the_end(kubelet_dir: Path) -> None:
+async def test_a_call_is_finished_at_the_end(kubelet_dir: Path) -> None:
     """The registration socket goes first: the kubelet sends no new call. No socket is left."""
     async with serving(kubelet_dir) as (plugin, preparer, _):
         calling = asyncio.create_task(prepare(plugin, "slow"))

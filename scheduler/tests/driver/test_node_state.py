@@ -9,7 +9,7 @@ import pytest
 from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.driver.devices import OwnNode
-from gpu_scheduler.driver.node_state import Waking, WatchedNode, WatchedPools
+from gpu_scheduler.driver.node_state import NotifyingHandler, WatchedNode, WatchedPools
 from gpu_scheduler.driver.resource_slice import ObservedSlice
 from tests import objects
 from tests.driver.parts import DRIVER
@@ -35,11 +35,11 @@ def test_devices_are_known_while_the_node_lists_them() -> None:
     assert watched.published() is None
 
 
-def test_each_event_wakes_the_loop() -> None:
+def test_each_event_is_a_change() -> None:
     """Deletions too."""
     changed, watched = asyncio.Event(), WatchedNode(tuple)
-    waking = Waking(watched, changed)
-    for event, node in ((waking.applied, NODE), (waking.forgotten, None)):
+    notifying = NotifyingHandler(watched, changed)
+    for event, node in ((notifying.applied, NODE), (notifying.forgotten, None)):
         event(NODE)
         assert (watched.node, changed.is_set()) == (node, True)
         changed.clear()

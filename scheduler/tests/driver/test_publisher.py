@@ -172,7 +172,7 @@ async def test_only_a_change_is_written(
     assert await at.writes() == []
 
 
-async def test_one_of_several_resource_slices_is_written_again() -> None:
+async def test_a_part_of_the_pool_is_written_again() -> None:
     """The others stay: the pool is the same."""
     at = Published()
     at.list_devices(*range(129))
