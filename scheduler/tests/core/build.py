@@ -198,7 +198,7 @@ def decided(
 
 def device_id(node: str, uuid: str) -> DeviceId:
     """Return the id of a GPU that a driver of claims publishes."""
-    return DeviceId(names.NVIDIA_DRIVER, node, f"gpu-{uuid[4:8]}-of-{node}")
+    return DeviceId(names.NVIDIA_DRA_DRIVER, node, f"gpu-{uuid[4:8]}-of-{node}")
 
 
 def pools(known: Nodes) -> DevicePools:
@@ -208,5 +208,5 @@ def pools(known: Nodes) -> DevicePools:
         devices = each.inventory.devices if each.inventory is not None else ()
         uuids = [device.uuid for device in devices if device.uuid is not None]
         published = tuple(PublishedDevice(device_id(each.name, uuid), uuid) for uuid in uuids)
-        found.apply(DeviceSlice(each.name, each.name, names.NVIDIA_DRIVER, each.name, 1, 1, published))
+        found.apply(DeviceSlice(each.name, each.name, names.NVIDIA_DRA_DRIVER, each.name, 1, 1, published))
     return found

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MIB: Final = 2**20
-_BUS: Final = "resource.kubernetes.io/pciBusID"
 
 
 class _Text(msgspec.Struct, gc=False):
@@ -104,7 +103,7 @@ def _devices(spec: _Spec) -> Iterator[PublishedDevice]:
             DeviceId(sys.intern(spec.driver), sys.intern(spec.pool.name), sys.intern(device.name)),
             uuid,
             None if (index := decode_part(_numbers, given.get("index", b""))) is None else index.value,
-            _text(given, _BUS),
+            _text(given, names.PCI_BUS_ATTRIBUTE),
             _text(given, "parentUUID"),
             sys.intern(_text(given, "productName")),
             None if size is None else size // MIB,
