@@ -21,7 +21,7 @@ from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pods import read_pod
 from gpu_scheduler.process.metrics import new_registry
 from gpu_scheduler.scheduler.binder import ApiBinder, ApiVolumeBinder
-from gpu_scheduler.scheduler.claim_allocator import ApiClaimAllocator
+from gpu_scheduler.scheduler.claim_allocator import ApiClaimAllocator, DeviceClasses
 from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
 from gpu_scheduler.scheduler.ports import Ports
@@ -90,7 +90,7 @@ def scheduler_of(api: ApiClient) -> tuple[Scheduler, ApiEventRecorder]:
     ports = Ports(
         ApiBinder(api, _AlwaysMayWrite(), _IDENTITY),
         ApiVolumeBinder(api, _AlwaysMayWrite()),
-        ApiClaimAllocator(api, _AlwaysMayWrite()),
+        ApiClaimAllocator(api, _AlwaysMayWrite(), DeviceClasses()),
         event_recorder,
         metrics,
         metrics,

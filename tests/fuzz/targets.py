@@ -23,6 +23,7 @@ from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.kube.http.client import ApiResponse
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.resource import ExpiredError, RefusedError
+from gpu_scheduler.scheduler.claim_allocator import DeviceClasses
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.watches import Watches
@@ -205,7 +206,7 @@ def check_watches(data: bytes) -> None:
     # The loop does not run, so no port is called.
     scheduler = Scheduler(Policy(), Ports(*cast("Any", (None,) * 6)))
     server = _Stream()
-    watches = Watches(cast("ApiClient", server), scheduler, _SETTINGS)
+    watches = Watches(cast("ApiClient", server), scheduler, _SETTINGS, device_classes=DeviceClasses())
     reflectors = list(watches._all.values())
     for each in reflectors:
         # An error of our own must not be only logged.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 RESOURCES: Final = "/apis/resource.k8s.io/v1"
 DRIVER: Final = "gpu.nvidia.com"
+CONFIG: Final = {"opaque": {"driver": DRIVER, "parameters": {"sharing": {"strategy": "TimeSlicing"}}}}
+"""What the class of the devices tells their driver."""
 GPUS: Final = 4
 """GPUs of each node."""
 NODES: Final = ("node1", "node2", "node3", "node4")
@@ -53,9 +55,8 @@ class IsolatedCluster:
             self._programs.append(start_controller_manager(self.plane, folder, *OF_CLAIMS))
             self._programs.append(self._start_kube_scheduler())
             selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
-            self.kube.create(
-                f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": {"selectors": [selector]}}
-            )
+            spec = {"selectors": [selector], "config": [CONFIG]}
+            self.kube.create(f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": spec})
             for node in NODES:
                 self.kube.create("/api/v1/nodes", objects.node(node))
                 self.publish(node)

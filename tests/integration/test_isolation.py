@@ -9,6 +9,7 @@ import pytest
 
 from tests import objects
 from tests.integration.isolated import (
+    CONFIG,
     GPUS,
     NODES,
     RESOURCES,
@@ -88,6 +89,8 @@ def test_each_replica_is_allocated_exactly_the_devices_of_its_line(
         claim = cluster.claims(namespace.name)[entry["resourceClaimName"]]
         assert devices_of(claim) == [f"{node}/gpu-{device}" for device in devices]
         assert pod["metadata"]["uid"] in [each["uid"] for each in claim["status"]["reservedFor"]]
+        config = claim["status"]["allocation"]["devices"]["config"]
+        assert config == [{"source": "FromClass", "requests": ["gpus-0"], **CONFIG}]
         (owner,) = claim["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("StatefulSet", "train")
     assert len(cluster.claims(namespace.name)) == 4

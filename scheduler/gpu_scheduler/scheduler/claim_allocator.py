@@ -18,10 +18,11 @@ from gpu_scheduler.core.text import sentence
 from gpu_scheduler.kube.http.client import JSON, MERGE, NoResponseError, NotSentError, segment, status_message
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.meta import ReadStruct
+from gpu_scheduler.kube.resource import EventHandler
 from gpu_scheduler.scheduler.ports import ClaimAllocator, Failed, NotSent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpu_scheduler.core.claim_allocation import ClaimAllocation
     from gpu_scheduler.core.decision import Bind
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.refs import PodRef
     from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
     from gpu_scheduler.kube.leader_election import Fence
+    from gpu_scheduler.kube.objects.device_classes import DeviceClass
 
 Body: TypeAlias = "dict[str, Any]"
 
@@ -95,7 +97,8 @@ class _Wanted:
     body: Body
     """The claim as it is created."""
     owner: Body
-    results: list[Body]
+    devices: Body
+    """What it is allocated."""
     node: str
     consumer: Body
 
@@ -110,24 +113,47 @@ class _Wanted:
         """The allocation, for one node alone."""
         field = {"key": "metadata.name", "operator": "In", "values": [self.node]}
         return {
-            "devices": {"results": self.results},
+            "devices": self.devices,
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
         }
+
+
+class DeviceClasses(EventHandler["DeviceClass"]):
+    """The DeviceClasses of the cluster, by name."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._known: dict[str, DeviceClass] = {}
+
+    def applied(self, value: DeviceClass) -> None:
+        """Store a class."""
+        self._known[value.name] = value
+
+    def forgotten(self, value: DeviceClass) -> None:
+        """Remove a class."""
+        self._known.pop(value.name, None)
+
+    def config(self, requests: Iterable[Body]) -> list[Body]:
+        """Return the configuration that these requests of a claim get from their classes."""
+        by_class = [(each["exactly"]["deviceClassName"], each["name"]) for each in requests]
+        known = [(self._known[name], request) for name, request in by_class if name in self._known]
+        return [entry for found, request in known for entry in found.allocated([request])]
 
 
 class ApiClaimAllocator(ClaimAllocator):
     """Writes claims, but only while the fence lets this replica write."""
 
-    def __init__(self, api: ApiClient, fence: Fence) -> None:
+    def __init__(self, api: ApiClient, fence: Fence, classes: DeviceClasses) -> None:
         """Create the allocator; it sends nothing before `allocate`."""
         self._api = api
         self._fence = fence
+        self._classes = classes
 
     async def allocate(self, bind: Bind) -> Failed | NotSent | None:
         """Allocate one claim after the other, see ClaimAllocator: for a new claim one POST and one PATCH."""
         try:
             for claim in bind.claims:
-                await self._allocate(_wanted(bind, claim))
+                await self._allocate(_wanted(bind, claim, self._classes))
         except _UnfinishedError as error:
             return error.result
         return None
@@ -162,7 +188,7 @@ class ApiClaimAllocator(ClaimAllocator):
             raise _failed(f"{name}: it is being deleted")
         if claim.spec != wanted.body["spec"]:
             raise _failed(f"{name}: it has another spec than this scheduler writes; delete it")
-        current = claim.results is not None and _same(claim.results, wanted.results)
+        current = claim.results is not None and _same(claim.results, wanted.devices["results"])
         others = [each for each in claim.consumers if each != wanted.consumer]
         if current and len(others) < len(claim.consumers):
             return True
@@ -220,7 +246,7 @@ class ApiClaimAllocator(ClaimAllocator):
             raise _failed(str(error)) from error
 
 
-def _wanted(bind: Bind, claim: ClaimAllocation) -> _Wanted:
+def _wanted(bind: Bind, claim: ClaimAllocation, classes: DeviceClasses) -> _Wanted:
     """Return what a claim must have: a request for each driver, with as many devices as it is allocated."""
     requests, results = [], []
     by_driver = groupby(sorted(claim.devices, key=lambda device: device.driver), key=lambda device: device.driver)
@@ -230,6 +256,7 @@ def _wanted(bind: Bind, claim: ClaimAllocation) -> _Wanted:
         exactly = {"deviceClassName": driver, "allocationMode": "ExactCount", "count": len(found)}
         requests.append({"name": request, "exactly": exactly})
         results += found
+    config = classes.config(requests)
     pod = bind.pod
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
     if claim.owner is not None:
@@ -245,7 +272,7 @@ def _wanted(bind: Bind, claim: ClaimAllocation) -> _Wanted:
             "spec": {"devices": {"requests": requests}},
         },
         owner=owner,
-        results=results,
+        devices={"results": results, **({"config": config} if config else {})},
         node=bind.placement.node,
         consumer={"resource": "pods", "name": pod.name, "uid": pod.uid},
     )

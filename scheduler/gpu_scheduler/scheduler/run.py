@@ -24,7 +24,7 @@ from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_vers
 from gpu_scheduler.process.metrics import leader_gauges, new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.scheduler.access import Use, find_denied
 from gpu_scheduler.scheduler.binder import ApiBinder, ApiCordonStatus, ApiVolumeBinder
-from gpu_scheduler.scheduler.claim_allocator import ApiClaimAllocator
+from gpu_scheduler.scheduler.claim_allocator import ApiClaimAllocator, DeviceClasses
 from gpu_scheduler.scheduler.event_recorder import ApiEventRecorder
 from gpu_scheduler.scheduler.journal import FileJournal, JournalError
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
@@ -104,13 +104,14 @@ class SchedulerProcess:
             events=Use.EVENTS not in denied,
             conditions=Use.CONDITIONS not in denied,
         )
+        classes = DeviceClasses()
         metrics = SchedulerMetrics(self.registry, settings.scheduler_name, lambda: clocks.wall().timestamp())
         self.scheduler = Scheduler(
             policy,
             Ports(
                 binder=ApiBinder(api, self.leadership, identity, clocks.wall),
                 claims=ApiVolumeBinder(api, self.leadership),
-                allocator=ApiClaimAllocator(api, self.leadership),
+                allocator=ApiClaimAllocator(api, self.leadership, classes),
                 event_recorder=self.event_recorder,
                 recorder=metrics,
                 repairs=metrics,
@@ -128,7 +129,9 @@ class SchedulerProcess:
             wall=lambda: clocks.wall().timestamp(),
             poll_watches=api.poll_watches,
         )
-        self.watches = Watches(api, self.scheduler, settings, clocks.elapsed, self._journal, denied=denied)
+        self.watches = Watches(
+            api, self.scheduler, settings, clocks.elapsed, self._journal, denied=denied, device_classes=classes
+        )
         self._clock = clocks.elapsed
         self._totals = GpuTotals()
         self._cordon_status = ApiCordonStatus(api, self.leadership, clocks.wall)

@@ -11,6 +11,7 @@ from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.objects.agentaflow import API
 from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
 from gpu_scheduler.kube.objects.cordons import read_node_cordons
+from gpu_scheduler.kube.objects.device_classes import read_device_class
 from gpu_scheduler.kube.objects.leases import read_monitor_lease
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_scheduler.kube.http.client import ApiClient
+    from gpu_scheduler.kube.objects.device_classes import DeviceClass
     from gpu_scheduler.kube.resource import EventHandler
     from gpu_scheduler.scheduler.access import Denied
     from gpu_scheduler.scheduler.journal import FileJournal
@@ -54,6 +56,7 @@ class Watches(Reflectors):
         journal: FileJournal | None = None,
         *,
         denied: Denied | None = None,
+        device_classes: EventHandler[DeviceClass],
     ) -> None:
         """Register all watches; they send no request before `parts` run. `journal` records which versions are read.
 
@@ -101,6 +104,8 @@ class Watches(Reflectors):
             devices = "/apis/resource.k8s.io/v1"
             slices = Resource(Use.DEVICE_SLICES, f"{devices}/resourceslices", None, read_slice, by_name)
             device_claims = Resource(Use.DEVICE_CLAIMS, f"{devices}/resourceclaims", None, read_allocated_claim, by_uid)
+            classes = Resource("deviceclasses", f"{devices}/deviceclasses", None, read_device_class, by_name)
+            self.watch(classes, device_classes)
             self.watch(slices, cache.device_slices)
             self.watch(device_claims, cache.device_claims)
         self.watch(Resource("claims", "/api/v1/persistentvolumeclaims", None, read_claim, by_path), cache.claims)

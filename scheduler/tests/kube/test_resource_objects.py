@@ -8,6 +8,7 @@ import pytest
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DeviceSlice, PublishedDevice
 from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
+from gpu_scheduler.kube.objects.device_classes import read_device_class
 from gpu_scheduler.kube.objects.resource_slices import read_slice
 
 A = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
@@ -130,8 +131,20 @@ def test_of_our_own_claims_the_pods_are_read() -> None:
     )
 
 
-@pytest.mark.parametrize("read", [read_slice, read_allocated_claim])
-def test_what_is_neither_is_refused(read: Any) -> None:
+@pytest.mark.parametrize("read", [read_slice, read_allocated_claim, read_device_class])
+def test_what_is_none_of_these_is_refused(read: Any) -> None:
     """The reflector keeps its last value then."""
     with pytest.raises(msgspec.ValidationError):
-        read(b'{"metadata": {"name": "s1"}, "spec": {"driver": 1}, "status": {"allocation": {"devices": 1}}}')
+        read(
+            b'{"metadata": {"name": "s1"}, "spec": {"driver": 1, "config": 1}, "status": {"allocation": {"devices": 1}}}'
+        )
+
+
+def test_a_device_class_says_what_its_driver_is_told() -> None:
+    """The text of the parameters is passed on as it is. A class without any says nothing."""
+    opaque = {"opaque": {"driver": NVIDIA, "parameters": {"sharing": {"strategy": "MPS"}}}}
+    _, known = read_device_class(msgspec.json.encode({"metadata": {"name": NVIDIA}, "spec": {"config": [opaque]}}))
+    _, silent = read_device_class(msgspec.json.encode({"metadata": {"name": NVIDIA}, "spec": {"selectors": []}}))
+
+    assert known.allocated(["gpus-0"]) == [{"source": "FromClass", "requests": ["gpus-0"], **opaque}]
+    assert silent.allocated(["gpus-0"]) == []
