@@ -22,6 +22,7 @@ OURS: Final = frozenset(
         "configmaps",
         "bindings",
         "pytorchjobs",
+        "resourceclaims",
     }
 )
 

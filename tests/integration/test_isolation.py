@@ -21,6 +21,7 @@ from tests.integration.isolated import (
     running,
     uuid,
 )
+from tests.integration.request_counts import requests
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -161,6 +162,26 @@ def test_kube_scheduler_leaves_our_devices_alone(cluster: IsolatedCluster, names
 
     assert bound(namespace, "theirs")["spec"]["nodeName"] == "node4"
     assert cluster.allocated()["node4/gpu-3"] == f"{namespace.name}/theirs"
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_pod_with_a_claim_costs_two_writes_more(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """One creates the claim, one allocates it. Nothing is read."""
+    before = requests(cluster.kube)
+    lines = "".join(f"{index}=node1:{index}\n" for index in range(GPUS))
+    cluster.kube.create(SETS.format(namespace.name), replicas(lines, GPUS))
+    for index in range(GPUS):
+        bound(namespace, f"train-{index}")
+
+    made = requests(cluster.kube) - before
+    writes = {each: count for each, count in made.items() if "resourceclaims" in each or "binding" in each}
+    assert writes == {
+        "POST resourceclaims": GPUS,
+        "PATCH resourceclaims/status": GPUS,
+        "POST pods/binding": GPUS,
+        # The tests' own look at all claims, if any, and the controllers' are lists.
+        **{each: count for each, count in writes.items() if each.startswith(("LIST", "WATCH"))},
+    }
 
 
 @pytest.mark.usefixtures("scheduler")
