@@ -183,7 +183,8 @@ CHECK: Final = {
     "_check_management": value("statefulSet.podManagementPolicy"),
     "_check_replicas": Expression('include "gpu-scheduler.checkReplicas" $'),
     "_check_annotations": Expression(
-        '(merge (deepCopy $.Values.podAnnotations) (dict "agentaflow.gpu/observer" "true"))'
+        "(merge (deepCopy $.Values.podAnnotations) "
+        '(ternary (dict "agentaflow.gpu/observer" "true") (dict) $.Values.observer))'
     ),
     "_check_pull_secrets": value("imagePullSecrets"),
     "_check_rights_namespaces": [NAMESPACE],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -107,6 +108,21 @@ def test_pod_on_another_node_is_wrong() -> None:
     item(found, "gpu-scheduler-check-1")["spec"]["nodeName"] = "node3"
 
     assert verdicts(found, answers()) == {"gpu-scheduler-check-1": "wrong node"}
+
+
+def test_a_pod_with_claims_is_compared_by_the_numbers_of_its_node() -> None:
+    """Its container has UUIDs. Which GPU has which, its node's monitor says. There are no bare pods."""
+    found, environments = cluster(), answers()
+    devices = [{"index": index, "uuid": f"GPU-{index}"} for index in range(3)]
+    item(found, "node1")["metadata"]["annotations"] = {"agentaflow.gpu/devices": json.dumps(devices)}
+    item(found, "gpu-scheduler-check-0")["spec"]["resourceClaims"] = [{"name": "gpu-scheduler-0"}]
+    environments[0]["stdout"] = "CUDA_VISIBLE_DEVICES=GPU-0,GPU-1\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0"
+
+    assert verdicts(found, environments) == {}
+    environments[0]["stdout"] = "CUDA_VISIBLE_DEVICES=GPU-1,GPU-0\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0"
+    assert verdicts(found, environments) == {"gpu-scheduler-check-0": "wrong devices"}
+    names = [each["name"] for each in evidence.expectations(MAP, "default", "tests", "dra")]
+    assert names == [f"gpu-scheduler-check-{index}" for index in range(3)]
 
 
 def test_missing_pod_is_wrong() -> None:

@@ -6,6 +6,7 @@ Arguments and results are plain dictionaries, because Ansible passes them on.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,7 @@ ORDER: Final = "PCI_BUS_ID"
 # Role check labels the pods that it makes; one of the guide's names without the label is a user's.
 OWN_LABEL: Final = "pod-revision"
 MAP: Final = "gpu-scheduling-map"
+DEVICES: Final = "agentaflow.gpu/devices"
 INDEX: Final = "agentaflow.gpu/index"
 NOT_PROVED: Final = "not proved"
 
@@ -46,11 +48,15 @@ def read_map(text: str) -> dict[int, tuple[str, str]]:
     return slots
 
 
-def expectations(text: str, check_namespace: str, tests_namespace: str) -> list[Json]:
-    """Return the expected pods: a check pod for each line, and the guide's pods for the first three."""
+def expectations(text: str, check_namespace: str, tests_namespace: str, isolation: str = "env") -> list[Json]:
+    """Return the expected pods: a check pod for each line, and the guide's pods for the first three.
+
+    With isolation `dra` no pod can stand beside another on its GPUs, so there are no guide's pods.
+    """
     slots = sorted(read_map(text).items())
     named = [(check_namespace, f"{CHECK}-{index}", slot) for index, slot in slots]
-    named += [(tests_namespace, TESTS[index], slot) for index, slot in slots if index < len(TESTS)]
+    if isolation == "env":
+        named += [(tests_namespace, TESTS[index], slot) for index, slot in slots if index < len(TESTS)]
     return [
         {"namespace": namespace, "name": name, "node": node, "devices": devices}
         for namespace, name, (node, devices) in named
@@ -86,7 +92,7 @@ def proof(cluster: Json, expected: Iterable[Json], answers: Iterable[Json], sche
             **(
                 _verdict_on_users(cluster, wanted, pod, asked[_key(wanted)], scheduler)
                 if pod and _is_users(pod)
-                else _verdict(wanted, pod, asked[_key(wanted)], _real_node(cluster, wanted["node"]), scheduler)
+                else _verdict(cluster, wanted, pod, asked[_key(wanted)], scheduler)
             ),
         }
         for wanted in expected
@@ -119,7 +125,7 @@ def _verdict_on_users(cluster: Json, wanted: Json, pod: Json, answers: list[Json
         return {"uid": uid, "expected": "nothing", "actual": "a user's pod", "verdict": verdict}
     node, devices = slot
     own = {**wanted, "node": node, "devices": devices}
-    row = _verdict(own, pod, answers, _real_node(cluster, node), scheduler)
+    row = _verdict(cluster, own, pod, answers, scheduler)
     return {"expected": f"{node}:{devices} (its own map: a user's pod)", **row}
 
 
@@ -133,12 +139,17 @@ def _own_line(pod: Json) -> tuple[str, str] | None:
         return None
 
 
-def _verdict(wanted: Json, pod: Json | None, answers: list[Json], node: str, scheduler: str) -> Json:
+def _verdict(cluster: Json, wanted: Json, pod: Json | None, answers: list[Json], scheduler: str) -> Json:
     if pod is None:
         return {"uid": "none", "actual": "no such pod", "verdict": "missing"}
+    node = _real_node(cluster, wanted["node"])
     actual_node = pod["spec"].get("nodeName", "")
     placed_by = pod["spec"].get("schedulerName")
-    seen = [_seen(answer) for answer in answers]
+    # A container with ResourceClaims finds its devices by UUID; the line may name them by index.
+    names = (
+        _indices(cluster, actual_node) if pod["spec"].get("resourceClaims") and "GPU-" not in wanted["devices"] else {}
+    )
+    seen = [(_in_words(devices, names), order) for devices, order in map(_seen, answers)]
     devices = list(dict.fromkeys(device for device, _ in seen))
     # An alias is shown as it is in the map, if it belongs to the right node.
     shown = wanted["node"] if actual_node == node else actual_node or "no node"
@@ -161,6 +172,20 @@ def _seen(answer: Json) -> tuple[str, str]:
         return "(not readable)", ORDER
     variables = dict(entry.split("=", 1) for entry in answer["stdout"].split("\0") if "=" in entry)
     return variables.get("CUDA_VISIBLE_DEVICES", "(not set)"), variables.get("CUDA_DEVICE_ORDER", "(not set)")
+
+
+def _indices(cluster: Json, name: str) -> dict[str, str]:
+    """Return UUID → index of the node's devices, as its monitor lists them."""
+    for item in cluster["items"]:
+        if item["kind"] == "Node" and item["metadata"]["name"] == name:
+            devices = json.loads(item["metadata"].get("annotations", {}).get(DEVICES, "[]"))
+            return {device["uuid"]: str(device["index"]) for device in devices if "uuid" in device}
+    return {}
+
+
+def _in_words(devices: str, names: dict[str, str]) -> str:
+    """Return a list of devices with other names for those that have one."""
+    return ",".join(names.get(device, device) for device in devices.split(","))
 
 
 def _key(pod: Json) -> tuple[str, str]:
