@@ -57,6 +57,14 @@ RIGHTS: Final[dict[str, Rights]] = {
     "Role gpu-scheduler-check": {("agentaflow.io", "observers", ""): {"use"}},
 }
 
+# What `isolation: dra` adds to ClusterRole gpu-scheduler.
+ISOLATING: Final[Rights] = {
+    ("resource.k8s.io", "resourceslices", ""): {"list", "watch"},
+    ("resource.k8s.io", "resourceclaims", ""): {"get", "list", "watch", "create", "patch"},
+    ("resource.k8s.io", "resourceclaims/status", ""): {"patch"},
+    ("resource.k8s.io", "resourceclaims/binding", ""): {"patch"},
+}
+
 # role → the accounts that have it, as NAMESPACE/NAME.
 ACCOUNTS: Final[dict[str, set[str]]] = {
     "ClusterRole gpu-scheduler": {"gpu-scheduler-system/gpu-scheduler"},

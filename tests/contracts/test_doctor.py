@@ -9,7 +9,7 @@ import yaml
 
 from gpu_scheduler.cli.doctor import expected, rights
 from tests.contracts.rendering import rendered
-from tests.contracts.rights import ACCOUNTS, RIGHTS
+from tests.contracts.rights import ACCOUNTS, ISOLATING, RIGHTS
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
@@ -114,3 +114,15 @@ def test_rights_are_those_that_the_roles_grant(account: Account, roles: tuple[st
     if account == rights.monitor_account():
         wanted.pop(SIMULATED_ONLY)
     assert asked == wanted
+
+
+@pytest.mark.promise("doctor-3")
+def test_a_scheduler_that_allocates_claims_has_more_rights() -> None:
+    """Those that role scheduler grants with `isolation: dra` too."""
+    plain, isolating = (
+        {(each.group, each.resource, verb) for each in account.rights for verb in each.verbs}
+        for account in (rights.scheduler_account(SYSTEM), rights.scheduler_account(SYSTEM, reads_claims=True))
+    )
+
+    added = {(group, resource, verb) for (group, resource, _), verbs in ISOLATING.items() for verb in verbs}
+    assert isolating == plain | added

@@ -101,10 +101,10 @@ def train(guide: ControlPlane) -> Namespace:
     return namespace
 
 
-def start(plane: ControlPlane, folder: Path, account: str, *options: str) -> Command:
+def start(plane: ControlPlane, folder: Path, account: str, *options: str, **env: str) -> Command:
     """Run the scheduler with a real token of an account of kube-system."""
     kubeconfig = plane.kubeconfig(folder / "kubeconfig", plane.service_account_token("kube-system", account))
-    return Command(folder, account, ["run", "--kubeconfig", str(kubeconfig), *options], {})
+    return Command(folder, account, ["run", "--kubeconfig", str(kubeconfig), *options], env)
 
 
 @pytest.fixture(scope="module")
@@ -213,12 +213,15 @@ def test_without_the_right_to_a_lease_it_refuses_to_run(guide: ControlPlane, tmp
 def test_the_commands_of_the_log_grant_all_rights(
     alone: Command, guide: ControlPlane, train: Namespace, tmp_path: Path
 ) -> None:
-    """An account without any right gets one sentence. With what the log says, nothing is missing any more."""
+    """An account without any right gets one sentence. With what the log says, nothing is missing any more.
+
+    With `ISOLATION=dra`, which needs the most rights.
+    """
     alone.process.stop()
     for name in ("gpu-scheduler-system", "gpu-scheduler-monitor"):
         guide.kube.create("/api/v1/namespaces", {"metadata": {"name": name}})
     guide.kube.create(COLLECTIONS["ServiceAccount"], {"metadata": {"name": "newcomer"}})
-    refused = start(guide, tmp_path, "newcomer")
+    refused = start(guide, tmp_path, "newcomer", ISOLATION="dra")
     assert refused.process.wait(30) == 2
     sentence = refused.process.output().splitlines()[-1]
     assert sentence.startswith(
@@ -226,7 +229,7 @@ def test_the_commands_of_the_log_grant_all_rights(
         "create pods/binding; list nodes; get, update leases"
     )
     grants = [str(line["grant"]) for line in refused.lines() if "grant" in line]
-    assert len(grants) == len(missing(refused)) == 16
+    assert len(grants) == len(missing(refused)) == 21
     env = {
         "PATH": f"{program('kubectl').parent}{os.pathsep}{os.environ['PATH']}",
         "KUBECONFIG": str(guide.kubeconfig(tmp_path / "admin", ADMIN_TOKEN)),
@@ -239,7 +242,7 @@ def test_the_commands_of_the_log_grant_all_rights(
         assert done.returncode == 0, (commands, done.stderr)
 
     (tmp_path / "granted").mkdir()
-    command = start(guide, tmp_path / "granted", "newcomer")
+    command = start(guide, tmp_path / "granted", "newcomer", ISOLATION="dra")
     try:
         command.wait_ready()
         eventually("it leads", command.leads)

@@ -121,6 +121,9 @@ class Use(StrEnum):
     SETTINGS = "settings"
     DEVICE_SLICES = "resourceslices"
     DEVICE_CLAIMS = "resourceclaims"
+    CLAIM_WRITES = "resourceclaims-writes"
+    CLAIM_STATUSES = "resourceclaims-status"
+    CLAIM_ALLOCATIONS = "resourceclaims-binding"
 
 
 class Missing(Enum):
@@ -168,7 +171,9 @@ class Right:
 
     @property
     def _resource(self) -> str:
-        return f"{self.resource}.{self.group}" if self.group else self.resource
+        """The resource as kubectl reads it: with its group, then its subresource."""
+        resource, slash, subresource = self.resource.partition("/")
+        return f"{resource}.{self.group}{slash}{subresource}" if self.group else self.resource
 
     def review(self, verb: str) -> dict[str, object]:
         """Return the question whether this process has the right to `verb`."""
@@ -264,14 +269,18 @@ def needed_rights(settings: RunSettings, *, leader_elect: bool) -> tuple[Right, 
 
 def _claim_rights() -> tuple[Right, ...]:
     """Return the rights that isolation `dra` needs."""
-    nothing = "nothing is decided"
-    slices = Right(
-        *(Use.DEVICE_SLICES, ("list", "watch"), "resourceslices", "see the GPUs that drivers publish", nothing),
-        missing=Missing.RETRY,
-        group="resource.k8s.io",
+    claims, follow, nothing = "resourceclaims", ("list", "watch"), "nothing is decided"
+    unallocated = "pods with ResourceClaims wait with BindFailed"
+    rights = (
+        (Use.DEVICE_SLICES, follow, "resourceslices", "see the GPUs that drivers publish", nothing),
+        (Use.DEVICE_CLAIMS, follow, claims, "see which claims hold GPUs", nothing),
+        (Use.CLAIM_WRITES, ("get", "create", "patch"), claims, "make the claims of pods", unallocated),
+        (Use.CLAIM_STATUSES, ("patch",), f"{claims}/status", "allocate claims", unallocated),
+        (Use.CLAIM_ALLOCATIONS, ("patch",), f"{claims}/binding", "allocate claims from Kubernetes 1.36", unallocated),
     )
-    return slices, replace(
-        slices, use=Use.DEVICE_CLAIMS, resource="resourceclaims", needed_to="see which claims hold GPUs"
+    return tuple(
+        Right(use, verbs, resource, needed_to, without_it, Missing.RETRY, "resource.k8s.io")
+        for use, verbs, resource, needed_to, without_it in rights
     )
 
 

@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import pytest
 
@@ -307,12 +308,15 @@ async def test_an_api_server_without_an_answer_delays_the_start_only_shortly(
 def test_a_right_is_retried_only_where_its_grant_is_followed() -> None:
     """Without an election the limits are left out: the operator runs the scheduler outside an installation."""
 
-    def retried(*, leader_elect: bool) -> set[Use]:
-        rights = needed_rights(SETTINGS, leader_elect=leader_elect)
+    def retried(*, leader_elect: bool, isolation: Literal["env", "dra"] = "env") -> set[Use]:
+        rights = needed_rights(replace(SETTINGS, isolation=isolation), leader_elect=leader_elect)
         return {right.use for right in rights if right.missing is Missing.RETRY}
 
     assert retried(leader_elect=True) == {Use.LIMITS, Use.MONITORS}
     assert retried(leader_elect=False) == {Use.MONITORS}
+    # A pod whose claims cannot be written is tried again.
+    claims = {Use.DEVICE_SLICES, Use.DEVICE_CLAIMS, Use.CLAIM_WRITES, Use.CLAIM_STATUSES, Use.CLAIM_ALLOCATIONS}
+    assert retried(leader_elect=False, isolation="dra") == {Use.MONITORS, *claims}
 
 
 @pytest.mark.parametrize("kinds", [True, False])

@@ -82,7 +82,7 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
         ours = ask(fact(right, ask_admission(api, namespace, our_pod(policy.scheduler_name, image))))
         forged = ask(fact(right, ask_admission(api, namespace, forged_pod(image))))
         snapshot = ask(fact("list nodes and pods of all namespaces", take_snapshot(api, policy), "list pods -A"))
-        accounts = _accounts(namespace, await monitors, await renewer)
+        accounts = _accounts(namespace, await monitors, await renewer, reads_claims=policy.reads_claims)
         denied = ask(fact("create subjectaccessreviews.authorization.k8s.io", ask_rights(api, accounts)))
         replicas = ask(_replicas(api, namespace, await pods, clock))
     return Facts(
@@ -132,10 +132,13 @@ def _of_scheduler(deployments: Known[Mapping[str, WorkloadObject]] | Unread) -> 
     return found.image or names.SCHEDULER_NAME, installer
 
 
-def _accounts(namespace: str, monitors: Known[Workload | None] | Unread, renews: Known[bool] | Unread) -> list[Account]:
+def _accounts(
+    namespace: str, monitors: Known[Workload | None] | Unread, renews: Known[bool] | Unread, *, reads_claims: bool
+) -> list[Account]:
     """Return the accounts of what is installed."""
     monitored = isinstance(monitors, Known) and monitors.value is not None
-    accounts = [scheduler_account(namespace, monitors=monitored), controller_account(namespace)]
+    scheduler = scheduler_account(namespace, monitors=monitored, reads_claims=reads_claims)
+    accounts = [scheduler, controller_account(namespace)]
     if monitored:
         accounts.append(monitor_account())
     if isinstance(renews, Known) and renews.value:

@@ -57,12 +57,14 @@ class Account:
         return f"{self.namespace}/{self.name}"
 
 
-def scheduler_account(namespace: str, *, monitors: bool = True) -> Account:
+def scheduler_account(namespace: str, *, monitors: bool = True, reads_claims: bool = False) -> Account:
     """Return the scheduler's account in this namespace. Its rights are those that the scheduler itself asks for.
 
-    Without `monitors`, nobody grants the right to read their Leases, and there are none.
+    Without `monitors`, nobody grants the right to read their Leases, and there are none. With `reads_claims` the
+    scheduler has `ISOLATION=dra`.
     """
-    rights = needed_rights(RunSettings(kubernetes_namespace=namespace), leader_elect=True)
+    settings = RunSettings(kubernetes_namespace=namespace, isolation="dra" if reads_claims else "env")
+    rights = needed_rights(settings, leader_elect=True)
     granted = tuple(
         Granted(each.verbs, each.resource, each.group, each.namespace, each.name)
         for each in rights
