@@ -131,6 +131,14 @@ def test_of_our_own_claims_the_pods_are_read() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["gpu-scheduler-", "gpu-scheduler-test-0-gpus-abcde", f"gpu-scheduler-{'a' * 33}"])
+def test_a_claim_whose_name_only_begins_like_ours_is_of_others(name: str) -> None:
+    """kube-controller-manager makes such a claim for a pod of that name from a template."""
+    body = {"metadata": {"namespace": "team", "name": name, "uid": "u1"}, "status": {}}
+
+    assert read_allocated_claim(msgspec.json.encode(body))[1].awaits_others
+
+
 @pytest.mark.parametrize("read", [read_slice, read_allocated_claim, read_device_class])
 def test_what_is_none_of_these_is_refused(read: Any) -> None:
     """The reflector keeps its last value then."""

@@ -12,6 +12,7 @@ from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.device_pools import DeviceId
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import Identity, ReadStruct
+from gpu_scheduler.kube.objects.resource_claims import OUR_CLAIM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +59,7 @@ def read_allocated_claim(raw: bytes | msgspec.Raw) -> tuple[str, AllocatedClaim]
     """Decode a ResourceClaim into (uid, AllocatedClaim). msgspec.ValidationError if it is no ResourceClaim."""
     found = decode_object(_claims, raw)
     meta, status = found.metadata, found.status or _Status()
-    ours = (meta.name or "").startswith(names.CLAIM)
+    ours = OUR_CLAIM.fullmatch(meta.name or "") is not None
     given = status.allocation and status.allocation.devices
     claim = AllocatedClaim(
         sys.intern(meta.namespace or ""),

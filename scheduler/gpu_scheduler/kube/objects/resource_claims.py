@@ -25,8 +25,8 @@ _users = msgspec.json.Decoder(ClaimUser | None)
 _used_claims = msgspec.json.Decoder(list[UsedClaim] | None)
 
 _NOTHING: Final = frozenset({b"", b"null", b"[]"})
-_OURS: Final = re.compile(f"{re.escape(names.CLAIM)}[a-z0-9]{{1,32}}")
-"""The names of claims that webhook and core make."""
+OUR_CLAIM: Final = re.compile(f"{re.escape(names.CLAIM)}[a-z0-9]{{1,32}}")
+"""The names of claims that webhook and core make. A policy lets only the scheduler create them."""
 _NUMBERS: Final = {name: number for number, name in enumerate(CLAIM_ENTRIES)}
 _MAX_NAME: Final = 63
 """Longest name of a request."""
@@ -46,7 +46,7 @@ def resource_claims_of(spec: PodSpec) -> tuple[tuple[str, ...], bool]:
     found: dict[int, str] = {}
     for entry in entries:
         number, name = _NUMBERS.get(entry.name or "", -1), entry.resource_claim_name or ""
-        if number >= 0 and entry.resource_claim_template_name is None and _OURS.fullmatch(name):
+        if number >= 0 and entry.resource_claim_template_name is None and OUR_CLAIM.fullmatch(name):
             found[number] = name
     # Every number once, without a gap.
     if len(found) != len(entries) or (found and max(found) >= len(found)):
