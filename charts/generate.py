@@ -53,6 +53,7 @@ NAMESPACE: Final = Expression("$.Release.Namespace")
 IMAGE: Final = Expression('include "gpu-scheduler.image" $')
 SCHEDULER_NAME: Final = value("scheduler.name")
 OPENSHIFT: Final = value("openshift")
+ISOLATION: Final = value("isolation.mode")
 OPTIONS: Final = {
     "image_pull_policy": value("image.pullPolicy"),
     "image_pull_secrets": Expression('(include "gpu-scheduler.pullSecrets" $ | fromJsonArray)'),
@@ -75,7 +76,7 @@ SCHEDULER: Final = COMMON | {
     "scheduler_log_level": value("scheduler.logLevel"),
     "scheduler_interval": value("scheduler.interval"),
     "scheduler_sharing": value("scheduler.sharing"),
-    "scheduler_isolation": value("scheduler.isolation"),
+    "scheduler_isolation": ISOLATION,
     "scheduler_strategy": value("scheduler.strategy"),
     "scheduler_utilization_goal": value("scheduler.utilizationGoal"),
     "scheduler_limits": value("scheduler.limits"),
@@ -88,6 +89,8 @@ WEBHOOK: Final = COMMON | {
     "webhook_log_level": value("webhook.logLevel"),
     "webhook_failure_policy": value("webhook.failurePolicy"),
     "webhook_timeout": value("webhook.timeoutSeconds"),
+    "webhook_isolation": ISOLATION,
+    "webhook_isolation_namespaces": value("isolation.namespaces"),
     "webhook_client_ca": value("webhook.clientCA"),
     "webhook_port": value("webhook.port"),
     "webhook_http_port": value("webhook.httpPort"),
@@ -133,6 +136,7 @@ POLICIES: Final = COMMON | {
     "policies_scheduler_name": SCHEDULER_NAME,
     "policies_scheduler_users": value("policies.schedulerUsers"),
     "policies_monitor_namespace": value("monitor.namespace"),
+    "policies_isolation": ISOLATION,
     "policies_protected_namespaces": value("policies.protectedNamespaces"),
 }
 CONTROLLER: Final = COMMON | {
@@ -225,6 +229,7 @@ TEMPLATES: Final = {
         Template("policies", "accounts", POLICIES),
         Template("policies", "guards", POLICIES),
         Template("policies", "rights", POLICIES),
+        Template("policies", "claims", POLICIES, f'eq {ISOLATION.code} "dra"'),
         Template("policies", "injection", POLICIES, WITH_POLICY),
         Template("policies", "environment", POLICIES, WITH_POLICY),
         Template("monitor", "namespace", MONITOR, WITH_MONITOR),

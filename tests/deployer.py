@@ -131,6 +131,8 @@ def option_of(manifest: Manifest) -> str:
         return "cert-manager"
     if kind.startswith("MutatingAdmissionPolicy") or name == "gpu-scheduler-environment":
         return "policy"
+    if name in {"gpu-scheduler-claims", "gpu-scheduler-claim-users"}:
+        return "dra"
     if role == "observability":
         return "observability"
     if (

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from tests import objects
 from tests.integration import monitored_node
 from tests.integration.command import SHIPPED_LEASE, Command, start_alone
+from tests.integration.controller_manager import OF_CLAIMS, start_controller_manager
+from tests.integration.isolated import publish
 from tests.integration.namespace import SYSTEM_NAMESPACE, Namespace
 from tests.integration.policies import allow_use
 from tests.integration.role_manifests import rights_of
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.control_plane import ControlPlane
+    from tests.integration.programs import Process
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
@@ -36,13 +39,17 @@ _numbers = itertools.count(1)
 class InstalledCluster:
     """The control plane, our programs under their own accounts, and the tokens of all accounts."""
 
-    def __init__(self, folder: Path) -> None:
-        """Return when the scheduler and the controller lead and the API server calls the webhook."""
+    def __init__(self, folder: Path, isolation: str = "env") -> None:
+        """Return when the scheduler and the controller lead and the API server calls the webhook.
+
+        With `isolation: dra` drivers publish the GPUs, and kube-controller-manager frees claims.
+        """
         self._folder = folder
-        self.plane: ControlPlane = controller_plane(folder)
+        self.plane: ControlPlane = controller_plane(folder, isolation)
         self.kube: KubeClient = self.plane.kube
         self._monitors: dict[str, KubeClient] = {}
         self._programs: list[Command] = []
+        self._processes: list[Process] = []
         try:
             monitored_node.allow(self.plane)
             for collection, body in rights_of("certificates"):
@@ -50,14 +57,21 @@ class InstalledCluster:
             _aggregate(self.kube)
             for name in NODES:
                 devices = objects.inventory(*(objects.device(index) for index in range(DEVICES)))
-                self.kube.create("/api/v1/nodes", objects.node(name, annotations=devices))
+                # Drivers publish their GPUs in slices.
+                annotations = devices if isolation == "env" else {}
+                self.kube.create("/api/v1/nodes", objects.node(name, annotations=annotations))
             self.webhook = Webhook(folder, ["webhook"], {})
             self._programs.append(self.webhook.command)
-            for collection, body in self.webhook.registrations():
+            for collection, body in self.webhook.registrations(webhook_isolation=isolation):
                 for one in body["webhooks"]:
-                    one["namespaceSelector"] = {"matchExpressions": [{"key": UNREVIEWED, "operator": "DoesNotExist"}]}
+                    selector = one.setdefault("namespaceSelector", {"matchExpressions": []})
+                    selector["matchExpressions"].append({"key": UNREVIEWED, "operator": "DoesNotExist"})
                 self.kube.create(collection, body)
-            self.scheduler = start_alone(self.plane, folder, "scheduler-0")
+            if isolation == "dra":
+                manager = start_controller_manager(self.plane, folder, *OF_CLAIMS, own_accounts=True)
+                self._processes.append(manager)
+                publish(self.kube, NODES)
+            self.scheduler = start_alone(self.plane, folder, "scheduler-0", ISOLATION=isolation)
             self._programs.append(self.scheduler)
             self.controller = start_controller(self.plane, folder, "controller-0", **SHIPPED_LEASE)
             self._programs.append(self.controller)
@@ -92,8 +106,8 @@ class InstalledCluster:
 
     def stop(self) -> None:
         """Stop the programs and the control plane."""
-        for program in reversed(self._programs):
-            program.process.stop()
+        for process in (*(each.process for each in reversed(self._programs)), *self._processes):
+            process.stop()
         self.plane.stop()
 
 

@@ -106,6 +106,8 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
     "cordons a GPU": ("PATCH", "/apis/agentaflow.io/v1/gpunodes/node1", {"spec": {"cordoned": []}}),
     "makes a GPUNode": ("POST", "/apis/agentaflow.io/v1/gpunodes", {"metadata": {"name": "node1"}}),
     "deletes a GPUNode": ("DELETE", "/apis/agentaflow.io/v1/gpunodes/node1", None),
+    "makes a ResourceClaim": ("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", {}),
+    "reads ResourceClaims": ("GET", "/apis/resource.k8s.io/v1/resourceclaims", None),
     "deletes a claim": ("DELETE", "/api/v1/namespaces/default/persistentvolumeclaims/any", None),
     "switches a policy off": (
         "DELETE",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jinja2
 import pytest
 import yaml
 
@@ -13,6 +14,8 @@ from tests.contracts.rights import ACCOUNTS, ISOLATING, RIGHTS
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpu_scheduler.cli.doctor.rights import Account
     from tests.contracts.rights import Rights
 
@@ -34,7 +37,7 @@ def names_of(manifests: list[dict[str, Any]], kind: str) -> set[str]:
 @pytest.mark.promise("doctor-3")
 def test_policies_are_those_of_the_templates(manifests: list[dict[str, Any]]) -> None:
     """And a binding has the name of its policy."""
-    refusing = {*expected.GUARDS, expected.ENVIRONMENT}
+    refusing = {*expected.GUARDS, *expected.CLAIM_GUARDS, expected.ENVIRONMENT}
 
     assert names_of(manifests, "ValidatingAdmissionPolicy") == refusing
     assert names_of(manifests, "ValidatingAdmissionPolicyBinding") == refusing
@@ -44,22 +47,34 @@ def test_policies_are_those_of_the_templates(manifests: list[dict[str, Any]]) ->
     assert all(each["spec"]["policyName"] == each["metadata"]["name"] for each in bindings)
 
 
-def test_policies_of_another_injection_are_those_that_the_play_applies() -> None:
-    """Only with `injection: policy` does it apply the last two templates."""
-    tasks = yaml.safe_load((ROOT / "roles" / "policies" / "tasks" / "guards.yml").read_text())
-    templates = tasks[0]["kubernetes.core.k8s"]["template"]
-    text = "".join((ROOT / "roles" / "policies" / "templates" / name).read_text() for name in templates)
+def test_policies_of_other_inputs_are_those_that_the_play_applies() -> None:
+    """Only with `isolation: dra` does it apply the policies for claims, and with `injection: policy` the last two."""
+    variables = yaml.safe_load((ROOT / "roles" / "policies" / "vars" / "main.yml").read_text())
+    chosen = jinja2.Environment(autoescape=True).compile_expression(variables["_policies_guards"].strip("{} "))
 
-    assert {name for name in expected.GUARDS if f"name: {name}," in text} == expected.GUARDS
-    assert f"name: {expected.ENVIRONMENT}," not in text
+    def applied(isolation: str) -> str:
+        templates = chosen(policies_isolation=isolation) or ()
+        return "".join((ROOT / "roles" / "policies" / "templates" / name).read_text() for name in templates)
+
+    claims = expected.GUARDS | expected.CLAIM_GUARDS
+    assert {name for name in claims if f"name: {name}," in applied("env")} == expected.GUARDS
+    assert {name for name in claims if f"name: {name}," in applied("dra")} == claims
+    assert f"name: {expected.ENVIRONMENT}," not in applied("dra")
 
 
 @pytest.mark.promise("doctor-3")
-def test_webhooks_are_those_of_the_template(manifests: list[dict[str, Any]]) -> None:
-    """Of both registrations."""
-    registered = [each for each in manifests if each["kind"].endswith("WebhookConfiguration")]
+def test_webhooks_are_those_of_the_template(manifests: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Of both registrations. Those for claims are there only with `isolation: dra`."""
+    isolating = rendered(tmp_path, ["webhook"], isolation="dra")
 
-    assert {one["name"] for each in registered for one in each["webhooks"]} == expected.WEBHOOKS
+    assert webhooks_of(manifests) == expected.WEBHOOKS
+    assert webhooks_of(isolating) == expected.WEBHOOKS | expected.CLAIM_WEBHOOKS
+    assert webhooks_of(isolating, "Mutating") == expected.MUTATING
+
+
+def webhooks_of(manifests: list[dict[str, Any]], kind: str = "") -> set[str]:
+    registered = [each for each in manifests if each["kind"].endswith(f"{kind}WebhookConfiguration")]
+    return {one["name"] for each in registered for one in each["webhooks"]}
 
 
 @pytest.mark.promise("doctor-3")

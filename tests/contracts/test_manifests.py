@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import kubernetes_validate
@@ -11,12 +12,14 @@ from msgspec import structs
 
 from gpu_scheduler import names
 from gpu_scheduler.kube.objects.pod_objects import PodLabels
+from gpu_scheduler.kube.objects.resource_claims import OUR_CLAIM
 from gpu_scheduler.webhook.pod_templates import GROUPS
 from tests.contracts import roles
-from tests.contracts.rendering import rendered
-from tests.contracts.rights import ACCOUNTS, RIGHTS
+from tests.contracts.rendering import once_rendered, rendered
+from tests.contracts.rights import ACCOUNTS, ISOLATING, RIGHTS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROLES = ("certificates", "scheduler", "policies", "monitor", "network_policies", "webhook", "controller", "check")
@@ -25,6 +28,8 @@ WORKLOADS = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "CronJob")
 CHECK = "gpu-scheduler-check"
 
 Manifest = dict[str, Any]
+BACKSLASH = "\\"
+"""Before each hyphen of an escaped pattern."""
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +105,18 @@ def test_names_are_the_promised_ones(manifests: list[Manifest]) -> None:
 @pytest.mark.promise("safe-3", "order-8", "quota-8", "hook-6")
 def test_rights_are_the_least(manifests: list[Manifest]) -> None:
     """Each account has exactly the listed rights: no Secret but the renewer's two, no wildcard, no foreign write."""
-    given = {
+    accounts: dict[str, set[str]] = {}
+    for binding in of_kind(manifests, "RoleBinding", "ClusterRoleBinding"):
+        given_to = accounts.setdefault(f"{binding['roleRef']['kind']} {binding['roleRef']['name']}", set())
+        given_to |= {f"{subject['namespace']}/{subject['name']}" for subject in binding["subjects"]}
+
+    assert rights_of(manifests) == RIGHTS
+    assert accounts == ACCOUNTS
+
+
+def rights_of(manifests: list[Manifest]) -> dict[str, dict[tuple[str, str, str], set[str]]]:
+    """Return role → (group, resource, name) → verbs."""
+    return {
         f"{role['kind']} {role['metadata']['name']}": {
             (group, resource, name): set(rule["verbs"])
             for rule in role["rules"]
@@ -110,13 +126,6 @@ def test_rights_are_the_least(manifests: list[Manifest]) -> None:
         }
         for role in of_kind(manifests, "Role", "ClusterRole")
     }
-    accounts: dict[str, set[str]] = {}
-    for binding in of_kind(manifests, "RoleBinding", "ClusterRoleBinding"):
-        given_to = accounts.setdefault(f"{binding['roleRef']['kind']} {binding['roleRef']['name']}", set())
-        given_to |= {f"{subject['namespace']}/{subject['name']}" for subject in binding["subjects"]}
-
-    assert given == RIGHTS
-    assert accounts == ACCOUNTS
 
 
 @pytest.mark.promise("safe-1")
@@ -182,6 +191,56 @@ def test_webhook_sees_our_pods_only(manifests: list[Manifest]) -> None:
     assert pod_of(deployment)["automountServiceAccountToken"] is False
 
 
+@pytest.fixture(scope="module")
+def isolating(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Manifest]]:
+    """Return what the roles make with `isolation: dra` for pods of these namespaces."""
+    cases = {each: {"isolation": "dra", "isolation_namespaces": each} for each in ("all", "labelled")}
+    return once_rendered(tmp_path_factory, ("scheduler", "policies", "webhook"), cases)
+
+
+def test_claims_take_only_their_own_rights(isolating: Callable[[str], list[Manifest]]) -> None:
+    """With `isolation: dra` the scheduler reads and allocates claims; nothing else of a cluster changes."""
+    given = rights_of(isolating("all"))["ClusterRole gpu-scheduler"]
+
+    assert given == RIGHTS["ClusterRole gpu-scheduler"] | ISOLATING
+
+
+@pytest.mark.promise("guard-14", "guard-15")
+def test_policies_know_the_names_of_our_claims(isolating: Callable[[str], list[Manifest]]) -> None:
+    """The same that the scheduler takes for its own."""
+    names = f"matches('^{OUR_CLAIM.pattern.replace(BACKSLASH, '')}$')"
+    policies = of_kind(isolating("all"), "ValidatingAdmissionPolicy")
+
+    found = {policy["metadata"]["name"] for policy in policies if names in json.dumps(policy)}
+    assert found == {"gpu-scheduler-claims", "gpu-scheduler-claim-users", "gpu-scheduler-scheduler"}
+
+
+SELECTED = {
+    "all": (("In", ["env"]), ("NotIn", ["env"])),
+    "labelled": (("NotIn", ["dra"]), ("In", ["dra"])),
+}
+
+
+@pytest.mark.parametrize("namespaces", SELECTED)
+def test_each_pod_is_reviewed_with_claims_or_without(
+    isolating: Callable[[str], list[Manifest]], namespaces: str
+) -> None:
+    """The label of its namespace decides. Both entries have the same rules."""
+    without, with_claims = SELECTED[namespaces]
+    for kind, path in (("Mutating", "mutate"), ("Validating", "validate")):
+        (registration,) = of_kind(isolating(namespaces), f"{kind}WebhookConfiguration")
+        plain, isolated = registration["webhooks"][:2]
+        for entry, name, expected in ((plain, path, without), (isolated, f"{path}-dra", with_claims)):
+            (selected,) = entry.pop("namespaceSelector")["matchExpressions"]
+            assert (selected["key"], selected["operator"], selected["values"]) == (
+                "agentaflow.gpu/isolation",
+                *expected,
+            )
+            assert entry.pop("name") == f"{name}.gpu-scheduler.agentaflow.io"
+            assert entry["clientConfig"]["service"].pop("path") == f"/{name}"
+        assert isolated == plain
+
+
 @pytest.mark.promise("hook-3")
 def test_inventory_may_admit_pods_without_an_answer(tmp_path: Path) -> None:
     """With failure policy `Ignore` pods are admitted while no webhook answers; jobs are refused as before."""
@@ -193,6 +252,20 @@ def test_inventory_may_admit_pods_without_an_answer(tmp_path: Path) -> None:
     }
 
     assert policies == {"mutate": "Ignore", "validate": "Ignore", "mutate-job": "Fail", "warn": "Ignore"}
+
+
+def test_no_pod_that_must_have_claims_is_admitted_without_an_answer(tmp_path: Path) -> None:
+    """It would have none for all its life. So failure policy `Ignore` does not apply to it."""
+    found = rendered(tmp_path, ["webhook"], webhook_failure_policy="Ignore", isolation="dra")
+    policies = {
+        webhook["name"].partition(".")[0]: webhook["failurePolicy"]
+        for registration in of_kind(found, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for webhook in registration["webhooks"]
+    }
+
+    assert {name: policy for name, policy in policies.items() if policy == "Fail"} == dict.fromkeys(
+        ("mutate-dra", "validate-dra", "mutate-job"), "Fail"
+    )
 
 
 @pytest.mark.promise("env-3")

@@ -90,6 +90,20 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "an unknown one": ({"injection": "none"}, "injection is 'none': set it to webhook or policy."),
         "a boolean": ({"injection": True}, "injection is 'True': set it to webhook or policy."),
     },
+    "isolation": {
+        "an unknown one": ({"isolation": "cdi"}, "isolation is 'cdi': set it to env or dra."),
+        "a boolean": ({"isolation": True}, "isolation is 'True': set it to env or dra."),
+        "without the webhook": (
+            {"isolation": "dra", "injection": "policy"},
+            "isolation is 'dra', and injection is 'policy': only the webhook adds ResourceClaims to pods, so set ",
+        ),
+    },
+    "isolation_namespaces": {
+        "a namespace": (
+            {"isolation_namespaces": "team-a"},
+            "isolation_namespaces is 'team-a': set it to all or labelled.",
+        ),
+    },
     "scheduler_users": {
         "text": ({"scheduler_users": "me"}, "scheduler_users is 'me': it must be a list of user names (example: ["),
         "an empty name": ({"scheduler_users": [""]}, "scheduler_users has '': a user's name must be text of printable"),
@@ -386,6 +400,7 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
         "injection": "policy",
         "scheduler_users": ["Ada O'Hara <ada@example.com>"],
     },
+    "claims for pods of some namespaces": {"isolation": "dra", "isolation_namespaces": "labelled"},
     "no declared GPUs where none are asked for": {"monitor_source": "nvml", "monitor_simulated_inventory": {}},
     "declared GPUs in groups": {
         "monitor_simulated_inventory": {

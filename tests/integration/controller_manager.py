@@ -19,13 +19,19 @@ OF_DELETIONS: Final = ("namespace-controller", "garbage-collector-controller")
 """The controllers that empty deleted namespaces and delete what deleted objects own."""
 
 
-def start_controller_manager(plane: ControlPlane, folder: Path, *controllers: str) -> Process:
-    """Start these controllers, by default those that finish deletions. The caller stops them."""
+def start_controller_manager(
+    plane: ControlPlane, folder: Path, *controllers: str, own_accounts: bool = False
+) -> Process:
+    """Start these controllers, by default those that finish deletions. The caller stops them.
+
+    With `own_accounts` each has its own service account and rights, as in a cluster; otherwise all are admin.
+    """
     kubeconfig = plane.kubeconfig(folder / "controller-manager.kubeconfig", ADMIN_TOKEN)
     command = [
         str(program("kube-controller-manager")),
         f"--kubeconfig={kubeconfig}",
         f"--controllers={','.join(controllers or OF_DELETIONS)}",
+        f"--use-service-account-credentials={str(own_accounts).lower()}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={free_port()}",

@@ -14,15 +14,17 @@ from tests.integration.command import Command, start_alone
 from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.controller_manager import OF_CLAIMS, start_controller_manager
 from tests.integration.namespace import Namespace
+from tests.integration.policies import guard
 from tests.integration.programs import Process, free_port, program
 from tests.integration.role_manifests import control_plane
-from tests.integration.webhook_process import CONFIGURATIONS, NAME, Webhook
+from tests.integration.webhook_process import Webhook
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from tests.kube_client import KubeClient
     from tests.objects import Object
 
 RESOURCES: Final = "/apis/resource.k8s.io/v1"
@@ -51,15 +53,14 @@ class IsolatedCluster:
         self.kube = self.plane.kube
         self._programs: list[Process] = []
         try:
+            guard(self.plane, isolation="dra")
             self._register(Webhook(folder, ["webhook"], {}))
-            self._programs.append(start_controller_manager(self.plane, folder, *OF_CLAIMS))
+            # The policies name the accounts of the controllers that free claims.
+            self._programs.append(start_controller_manager(self.plane, folder, *OF_CLAIMS, own_accounts=True))
             self._programs.append(self._start_kube_scheduler())
-            selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
-            spec = {"selectors": [selector], "config": [CONFIG]}
-            self.kube.create(f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": spec})
             for node in NODES:
                 self.kube.create("/api/v1/nodes", objects.node(node))
-                self.publish(node)
+            publish(self.kube, NODES)
         except BaseException:
             self.stop()
             raise
@@ -74,10 +75,6 @@ class IsolatedCluster:
         """Start our scheduler, which leads at once. The caller stops it."""
         name, settings = f"scheduler-{next(_numbers)}", {"ISOLATION": "dra", "LOG_LEVEL": "DEBUG", **env}
         return start_alone(self.plane, folder, name, None, module, **settings)
-
-    def publish(self, node: str) -> None:
-        """Publish the GPUs of a node, as its driver does."""
-        self.kube.create(f"{RESOURCES}/resourceslices", slice_of(node))
 
     def namespace(self) -> Namespace:
         """Create a namespace."""
@@ -129,22 +126,8 @@ class IsolatedCluster:
 
     def _register(self, webhook: Webhook) -> None:
         self._programs.append(webhook.command.process)
-        for kind, more in (("mutating", {"reinvocationPolicy": "IfNeeded"}), ("validating", {})):
-            path = f"{'mutate' if kind == 'mutating' else 'validate'}-dra"
-            rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-            entry = {
-                "name": f"{path}.gpu-scheduler.agentaflow.io",
-                "clientConfig": webhook.client(path),
-                "rules": [rule],
-                "matchConditions": [{"name": "ours", "expression": "object.spec.schedulerName == 'gpu-scheduler'"}],
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "timeoutSeconds": 5,
-                "admissionReviewVersions": ["v1"],
-                **more,
-            }
-            body = {"metadata": {"name": NAME}, "webhooks": [entry]}
-            self.kube.create(f"{CONFIGURATIONS}/{kind}webhookconfigurations", body)
+        for collection, body in webhook.registrations(webhook_isolation="dra"):
+            self.kube.create(collection, body)
         probe = "/api/v1/namespaces/default/pods?dryRun=All"
         asked = lambda: self.kube.call("POST", probe, objects.pod("probe", "nonsense"))[0] == 400  # noqa: E731
         eventually("the API server calls the webhook", asked)
@@ -167,6 +150,15 @@ class IsolatedCluster:
             f"--cert-dir={self.folder / 'kube-scheduler'}",
         ]
         return Process("kube-scheduler", command, self.folder / "kube-scheduler.log")
+
+
+def publish(kube: KubeClient, nodes: Iterable[str]) -> None:
+    """Create the class of NVIDIA's driver, and the slices that it publishes for these nodes."""
+    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+    spec = {"selectors": [selector], "config": [CONFIG]}
+    kube.create(f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": spec})
+    for node in nodes:
+        kube.create(f"{RESOURCES}/resourceslices", slice_of(node))
 
 
 def slice_of(node: str, *, gpus: int = GPUS, generation: int = 1) -> Object:

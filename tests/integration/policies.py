@@ -44,7 +44,7 @@ COLLECTIONS: Final = {
 _numbers = itertools.count(1)
 
 
-def rendered(name: str) -> Iterator[Object]:
+def rendered(name: str, isolation: str = "env") -> Iterator[Object]:
     """Return the objects of a template of the role, rendered as Ansible renders it."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
     environment.filters["to_json"] = json.dumps
@@ -53,6 +53,7 @@ def rendered(name: str) -> Iterator[Object]:
     text = template.render(
         policies_scheduler_name="gpu-scheduler",
         policies_monitor_namespace="gpu-scheduler-monitor",
+        policies_isolation=isolation,
         _policies_schedulers=[SCHEDULER, OUTSIDE],
         _policies_controller=CONTROLLER,
         _policies_protected=[*chosen["policies_protected_namespaces"], SYSTEM_NAMESPACE, "gpu-scheduler-monitor"],
@@ -63,17 +64,21 @@ def rendered(name: str) -> Iterator[Object]:
     return (body for body in yaml.safe_load_all(text) if body)
 
 
-def apply(kube: KubeClient, *names: str) -> None:
+def apply(kube: KubeClient, *names: str, isolation: str = "env") -> None:
     """Create the objects of these templates. The API server enforces them a moment later."""
     for name in names:
-        for body in rendered(name):
+        for body in rendered(name, isolation):
             kube.create(f"{REGISTRATION}/{COLLECTIONS[body['kind']]}", body)
 
 
-def guard(plane: ControlPlane, *others: str) -> None:
+def guard(plane: ControlPlane, *others: str, isolation: str = "env") -> None:
     """Apply the guard policies and these other templates. Return when all guard policies are in force."""
-    apply(plane.kube, *GUARDS, *others)
+    apply(plane.kube, *GUARDS, *others, *(("claims",) if isolation == "dra" else ()), isolation=isolation)
     wait_guarded(plane)
+    if isolation == "dra":
+        admin, path = plane.client_as("admin"), "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims?dryRun=All"
+        ask = partial(admin.call, "POST", path, {"metadata": {"name": "gpu-scheduler-0"}, "spec": {}})
+        eventually("policy claims is in force", partial(_refused, ask, "gpu-scheduler-claims"), seconds=20)
 
 
 def wait_guarded(plane: ControlPlane) -> None:

@@ -53,6 +53,11 @@ MATRIX: Final = {
     "the API server injects": Inputs(
         {"webhook": {"enabled": False}, "injectionPolicy": {"enabled": True}}, {"injection": "policy"}
     ),
+    "ResourceClaims for all namespaces": Inputs({"isolation": {"mode": "dra"}}, {"isolation": "dra"}),
+    "ResourceClaims for labelled namespaces, and a webhook that may be silent": Inputs(
+        {"isolation": {"mode": "dra", "namespaces": "labelled"}, "webhook": {"failurePolicy": "Ignore"}},
+        {"isolation": "dra", "isolation_namespaces": "labelled", "webhook_failure_policy": "Ignore"},
+    ),
     "another namespace, as the fourth source has it": Inputs({}, {"system_namespace": "kube-system"}, "kube-system"),
     "a webhook on its nodes' network, with callers that prove who they are": Inputs(
         {
@@ -306,6 +311,16 @@ REFUSED: Final = {
         "gpu-scheduler",
         "injectionPolicy.enabled=true",
         "cannot set both webhook.enabled and injectionPolicy.enabled to true",
+    ),
+    "claims without the webhook": (
+        "gpu-scheduler",
+        "isolation.mode=dra,webhook.enabled=false",
+        "cannot set isolation.mode to dra with webhook.enabled=false",
+    ),
+    "claims in namespaces that are no choice": (
+        "gpu-scheduler",
+        "isolation.namespaces=none",
+        "value must be one of 'all', 'labelled'",
     ),
     "no map": (
         "gpu-scheduler-check",

@@ -10,6 +10,7 @@ import pytest
 from tests import objects
 from tests.integration.isolated import (
     CONFIG,
+    DRIVER,
     GPUS,
     NODES,
     RESOURCES,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tests.integration.command import Command
     from tests.integration.namespace import Namespace
 
+MERGE: Final = "application/merge-patch+json"
 SETS: Final = "/apis/apps/v1/namespaces/{}/statefulsets"
 TASK: Final = "0=node1:0,1\n1=node2:2\n2=node3:0,1,2\n3=node4:3\n4=node4:3\n"
 LINES: Final = {
@@ -224,14 +226,15 @@ def test_both_schedulers_under_load_give_no_device_twice(cluster: IsolatedCluste
 
 @pytest.mark.usefixtures("scheduler")
 def test_a_claim_that_somebody_else_made_is_not_used(cluster: IsolatedCluster, namespace: Namespace) -> None:
-    """A user who knows the name of a pod's claim makes one with other devices. The pod says what to do."""
+    """It may be older than the policy that lets only the scheduler make it. The pod says what to do."""
     cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0\n", 1))
     bound(namespace, "train-0")
     (name,) = cluster.claims(namespace.name)
     cluster.scale(namespace, 0)
     eventually("its allocation is cleared", lambda: cluster.allocated() == {}, seconds=20)
     cluster.kube.delete(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims/{name}")
-    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim(name, gpus=2))
+    unguarded = cluster.plane.client_as("system:kube-controller-manager")
+    unguarded.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim(name, gpus=2))
 
     cluster.scale(namespace, 1)
     eventually("train-0 exists", partial(cluster.kube.get, f"{namespace.pods}/train-0"), seconds=20)
@@ -241,6 +244,38 @@ def test_a_claim_that_somebody_else_made_is_not_used(cluster: IsolatedCluster, n
 
     cluster.kube.delete(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims/{name}")
     bound(namespace, "train-0")
+
+
+@pytest.mark.promise("guard-14")
+@pytest.mark.usefixtures("scheduler")
+def test_others_write_only_the_state_of_the_devices_of_a_claim(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """As a driver does. kube-scheduler reserves no claim of ours for a pod of its own."""
+    cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0\n", 1))
+    bound(namespace, "train-0")
+    ((name, claim),) = cluster.claims(namespace.name).items()
+    path = f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims/{name}/status"
+    state = {"driver": DRIVER, "pool": "node1", "device": "gpu-0", "data": {"ready": True}}
+    pods = [*claim["status"]["reservedFor"], {"resource": "pods", "name": "spy", "uid": "spy"}]
+
+    for user in ("a driver", "system:kube-scheduler"):
+        others = cluster.plane.client_as(user)
+        status, answer = others.call("PATCH", path, {"status": {"devices": [state]}}, MERGE)
+        assert status == 200, answer
+        status, answer = others.call("PATCH", path, {"status": {"reservedFor": pods}}, MERGE)
+        assert status == 403
+        assert "gpu-scheduler-claims" in answer["message"]
+
+
+@pytest.mark.promise("guard-6")
+def test_kube_scheduler_allocates_claims_whose_names_begin_like_ours(
+    cluster: IsolatedCluster, namespace: Namespace
+) -> None:
+    """The policies know the whole form of our names."""
+    name = "gpu-scheduler-test-0-gpus-abcde"
+    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim(name))
+    cluster.kube.create(namespace.pods, others_pod(name))
+
+    bound(namespace, name)
 
 
 @pytest.mark.usefixtures("scheduler")

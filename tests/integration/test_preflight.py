@@ -108,9 +108,11 @@ def test_documented_rights_suffice_to_apply_and_remove_everything(plane: Control
             plane.kube.call("PUT", f"/api/v1/namespaces/{name}/finalize", namespace)
 
 
-def test_user_with_the_documented_rights_passes(plane: ControlPlane, tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolation", ["env", "dra"])
+def test_user_with_the_documented_rights_passes(plane: ControlPlane, tmp_path: Path, isolation: str) -> None:
     """Preflight finds nothing to say, and changes nothing."""
-    status, output = preflight(plane, tmp_path, plane.service_account_token("default", "deployer"))
+    token = plane.service_account_token("default", "deployer")
+    status, output = preflight(plane, tmp_path, token, isolation=isolation)
 
     assert status == 0, output
     assert "changed=0" in output
@@ -135,6 +137,8 @@ def test_everything_in_the_way_is_named_at_once(plane: ControlPlane, tmp_path: P
         tests_namespace="ending",
         gpu_scheduling_map="0=gpu-a:0\n1=gpu-z:0\n2=gpu-b:7\n",
         check_tolerations=[],
+        isolation="dra",
+        _preflight_kubernetes_isolating="9.99",
     )
 
     assert status != 0
@@ -149,6 +153,7 @@ def test_everything_in_the_way_is_named_at_once(plane: ControlPlane, tmp_path: P
         "check_tolerations does not tolerate the taint nvidia.com/gpu:NoSchedule of node gpu-a",
         "node gpu-b has no GPU 7: it has 0, 1.",
         "make fix-nodes INVENTORY=inventory/existing",
+        ", and isolation is dra, which 9.99 or newer can: set isolation to env.",
     ):
         assert sentence in output.replace("\\'", "'"), (sentence, output)
     assert "changed=0" in output

@@ -52,9 +52,12 @@ class Webhook:
         """Return the clientConfig with which the API server calls this path."""
         return {"url": f"https://localhost:{self.port}/{path}", "caBundle": _bundle(self.authority)}
 
-    def registrations(self) -> Iterator[tuple[str, Object]]:
-        """Yield the role's registrations with their collection paths. They call this process instead of a Service."""
-        values = {**values_of("webhook"), "_webhook_ca_bundle": ""}
+    def registrations(self, **inputs: str) -> Iterator[tuple[str, Object]]:
+        """Yield the role's registrations with their collection paths. They call this process instead of a Service.
+
+        `inputs` are the role's, by default its own.
+        """
+        values = {**values_of("webhook"), "_webhook_ca_bundle": "", **inputs}
         for body in rendered("webhook", "registrations", values):
             for webhook in body["webhooks"]:
                 path = webhook["clientConfig"]["service"]["path"]

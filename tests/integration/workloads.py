@@ -33,18 +33,18 @@ STRICT: Final = "?fieldValidation=Strict"
 GUARDED_OWNERS: Final = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 
 
-def controller_plane(folder: Path) -> ControlPlane:
+def controller_plane(folder: Path, isolation: str = "env") -> ControlPlane:
     """Start a control plane with our CRDs, the RBAC of role controller and the guard policies. The caller stops it."""
-    plane = control_plane(folder, GUARDED_OWNERS)
+    plane = control_plane(folder, GUARDED_OWNERS, isolation=isolation)
     try:
-        prepare_controller(plane)
+        prepare_controller(plane, isolation)
     except BaseException:
         plane.stop()
         raise
     return plane
 
 
-def prepare_controller(plane: ControlPlane) -> None:
+def prepare_controller(plane: ControlPlane, isolation: str = "env") -> None:
     """Create our CRDs, the RBAC of role controller and the guard policies. Return when they are in force."""
     files = ROOT / "roles" / "crds" / "files"
     for name in KINDS:
@@ -54,7 +54,7 @@ def prepare_controller(plane: ControlPlane) -> None:
     for collection, body in rights_of("controller"):
         plane.kube.create(collection, body)
     eventually("both are served", lambda: all(plane.kube.call("GET", f"{API}/{name}")[0] == 200 for name in KINDS))
-    policies.guard(plane)
+    policies.guard(plane, isolation=isolation)
 
 
 def start_controller(

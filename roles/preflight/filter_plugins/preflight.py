@@ -22,6 +22,8 @@ CHOICES: Final = {
     "node_image_source": ("auto", "pull", "build"),
     "cert_mode": ("managed", "cert-manager"),
     "injection": ("webhook", "policy"),
+    "isolation": ("env", "dra"),
+    "isolation_namespaces": ("all", "labelled"),
     "monitor_source": ("none", "nvml", "simulated"),
 }
 NAMESPACES: Final = ("system_namespace", "tests_namespace", "check_namespace")
@@ -57,6 +59,15 @@ def choices(given: Given) -> Iterator[str]:
     for name, words in CHOICES.items():
         if given[name] not in words:
             yield f"{name} is '{given[name]}': set it to {', '.join(words[:-1])} or {words[-1]}."
+
+
+def isolation(given: Given) -> Iterator[str]:
+    """What ResourceClaims need."""
+    if given["isolation"] == "dra" and given["injection"] == "policy":
+        yield (
+            "isolation is 'dra', and injection is 'policy': only the webhook adds ResourceClaims to pods, so set"
+            " injection to webhook, or isolation to env (example: -e injection=webhook)."
+        )
 
 
 def cluster_name(given: Given) -> Iterator[str]:
@@ -273,6 +284,7 @@ def _number(value: object, most: int) -> bool:
 
 CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (
     choices,
+    isolation,
     cluster_name,
     kube_context,
     worker_nodes,

@@ -100,6 +100,7 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
         replicas=replicas.result(),
         kinds=kinds.result(),
         denied=denied.result(),
+        isolates=_isolates(decides, inside),
         policies=policies.result(),
         injection=injection.result(),
         webhooks=_each(bundles.result(), frozenset),
@@ -199,6 +200,12 @@ def _gpus(snapshot: Snapshot) -> Gpus:
     ]
     drifting = [pod.ref for pod in snapshot.pods if pod.bound and not pod.finished and drifts(pod)]
     return Gpus(tuple(mixed), tuple(drifting), tuple(ledger.devices.moved()), ledger.conflicts())
+
+
+def _isolates(installation: Known[Installation] | Unread, inside: str) -> Known[bool] | Unread:
+    if isinstance(installation, Known) and installation.value.unread.deployment:
+        return missing(f"get deployments.apps/{names.SCHEDULER_NAME} {inside}")
+    return _each(installation, lambda found: found.policy.reads_claims)
 
 
 def _limits_faults(installation: Known[Installation] | Unread, inside: str) -> Known[tuple[str, ...]] | Unread:

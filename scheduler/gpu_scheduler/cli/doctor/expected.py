@@ -17,10 +17,12 @@ DEPLOYMENTS: Final = {
 """Our Deployments by component. Without a webhook, a policy injects variables and the last one does not exist."""
 KINDS: Final = frozenset({"gpunodes.agentaflow.io", "gpuworkloads.agentaflow.io"})
 """The CustomResourceDefinitions."""
-VALIDATING: Final = frozenset(f"{name}.gpu-scheduler.agentaflow.io" for name in ("validate", "warn"))
-"""The webhooks of the ValidatingWebhookConfiguration."""
-WEBHOOKS: Final = VALIDATING | {f"{name}.gpu-scheduler.agentaflow.io" for name in ("mutate", "mutate-job")}
-"""The webhooks of both registrations."""
+MUTATING: Final = frozenset(f"{name}.gpu-scheduler.agentaflow.io" for name in ("mutate", "mutate-dra", "mutate-job"))
+"""The webhooks of the MutatingWebhookConfiguration."""
+CLAIM_WEBHOOKS: Final = frozenset(f"{name}.gpu-scheduler.agentaflow.io" for name in ("mutate-dra", "validate-dra"))
+"""The webhooks that are registered only with `isolation: dra`."""
+WEBHOOKS: Final = MUTATING - CLAIM_WEBHOOKS | {f"{name}.gpu-scheduler.agentaflow.io" for name in ("validate", "warn")}
+"""The webhooks of both registrations, of every installation with webhooks."""
 ASSIGNMENTS: Final = "gpu-scheduler-assignments"
 """The policy that lets only the scheduler write assignments."""
 GUARDS: Final = frozenset(
@@ -37,6 +39,8 @@ GUARDS: Final = frozenset(
     }
 )
 """The ValidatingAdmissionPolicies of every installation. The binding of a policy has its name."""
+CLAIM_GUARDS: Final = frozenset({"gpu-scheduler-claims", "gpu-scheduler-claim-users"})
+"""The ValidatingAdmissionPolicies that are there only with `isolation: dra`."""
 ENVIRONMENT: Final = "gpu-scheduler-environment"
 """The ValidatingAdmissionPolicy that is there only with INJECTION."""
 INJECTION: Final = "gpu-scheduler-injection"

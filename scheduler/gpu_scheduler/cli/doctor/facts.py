@@ -187,6 +187,8 @@ class Facts:
     """The CustomResourceDefinitions of ours that are established, by name."""
     denied: Known[Mapping[str, tuple[str, ...]]] | Unread
     """The rights that each service account of ours lacks, by NAMESPACE/NAME."""
+    isolates: Known[bool] | Unread
+    """Whether the scheduler allocates ResourceClaims (`ISOLATION=dra`)."""
     policies: Known[Mapping[str, Policy]] | Unread
     """Policies that refuse, by name."""
     injection: Known[Policy] | Unread

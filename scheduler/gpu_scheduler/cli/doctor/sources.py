@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
-from gpu_scheduler.cli.doctor.expected import ENVIRONMENT, GUARDS, INJECTION, KINDS
+from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, ENVIRONMENT, GUARDS, INJECTION, KINDS
 from gpu_scheduler.cli.doctor.facts import HeldLease, Policy
 from gpu_scheduler.cli.doctor.objects import read_kind, read_own_pod, read_policy, read_workload
 from gpu_scheduler.cli.snapshot import LEASES
@@ -87,7 +87,8 @@ async def read_policies(api: ApiClient) -> Mapping[str, Policy]:
         *(list_all(api, kind, f"{ADMISSION}/{kind}", read_policy, empty={NOT_FOUND}) for kind in kinds)
     )
     policies, bindings = ({each.metadata.name: each for each in found} for found in listed)
-    return {name: _policy(name, policies.get(name), bindings.get(name)) for name in (*GUARDS, ENVIRONMENT)}
+    ours = (*GUARDS, *CLAIM_GUARDS, ENVIRONMENT)
+    return {name: _policy(name, policies.get(name), bindings.get(name)) for name in ours}
 
 
 async def read_injection(api: ApiClient) -> Policy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_scheduler.cli.doctor.expected import DEPLOYMENTS, ENVIRONMENT, GUARDS, KINDS, WEBHOOKS
+from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DEPLOYMENTS, ENVIRONMENT, GUARDS, KINDS, WEBHOOKS
 from gpu_scheduler.cli.doctor.facts import (
     Answer,
     Certificate,
@@ -39,7 +39,7 @@ REPLICAS = tuple(
     for number in range(2)
 )
 LEASES = {name: HeldLease(f"{name}-0_1", 1.5, 15.0) for name in ("gpu-scheduler", "gpu-scheduler-controller")}
-POLICIES = {**dict.fromkeys(GUARDS, Policy()), ENVIRONMENT: GONE}
+POLICIES = {**dict.fromkeys(GUARDS, Policy()), **dict.fromkeys((*CLAIM_GUARDS, ENVIRONMENT), GONE)}
 MONITOR_LEASES = {f"node{number}": HeldLease(f"node{number}", 10.0, 45.0) for number in range(1, 9)}
 
 
@@ -58,6 +58,7 @@ def facts(**changes: Any) -> Facts:
         "replicas": REPLICAS,
         "kinds": KINDS,
         "denied": {},
+        "isolates": False,
         "policies": POLICIES,
         "injection": GONE,
         "webhooks": WEBHOOKS,

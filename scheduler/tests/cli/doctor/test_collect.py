@@ -11,7 +11,7 @@ import pytest
 from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.doctor import collect, sources
 from gpu_scheduler.cli.doctor.collect import read_facts
-from gpu_scheduler.cli.doctor.expected import ASSIGNMENTS, ENVIRONMENT, GUARDS, KINDS, WEBHOOKS
+from gpu_scheduler.cli.doctor.expected import ASSIGNMENTS, CLAIM_GUARDS, ENVIRONMENT, GUARDS, KINDS, WEBHOOKS
 from gpu_scheduler.cli.doctor.facts import Facts, Policy, Unread
 from gpu_scheduler.cli.options import Output
 from gpu_scheduler.cli.verbs.doctor import doctor
@@ -75,7 +75,9 @@ async def test_facts_are_what_the_api_server_has(tmp_path: Path) -> None:
     assert facts.kinds.value == KINDS
     assert facts.denied.value == {}
     gone = Policy(exists=False, fails_closed=False, bound=False, denies=False)
-    assert facts.policies.value == {**dict.fromkeys(GUARDS, Policy()), ENVIRONMENT: gone}
+    absent = dict.fromkeys((*CLAIM_GUARDS, ENVIRONMENT), gone)
+    assert facts.policies.value == {**dict.fromkeys(GUARDS, Policy()), **absent}
+    assert not facts.isolates.value
     assert facts.injection.value == replace(gone, denies=True)
     assert facts.webhooks.value == WEBHOOKS
     certificate = facts.certificate.value

@@ -10,7 +10,7 @@ import pytest
 from gpu_scheduler.cli.doctor.checks.certificate import SOON
 from gpu_scheduler.cli.doctor.checks.replicas import CLOCK_LIMIT
 from gpu_scheduler.cli.doctor.examine import CHECKS, examine
-from gpu_scheduler.cli.doctor.expected import ENVIRONMENT, WEBHOOKS
+from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, CLAIM_WEBHOOKS, ENVIRONMENT, WEBHOOKS
 from gpu_scheduler.cli.doctor.facts import Answer, Gpus, HeldLease, Installer, NodeUse, Policy, Unread, Workload
 from gpu_scheduler.cli.doctor.findings import Finding, Result
 from gpu_scheduler.core.ledger.devices import Conflict
@@ -220,6 +220,26 @@ DAMAGES = {
         "validate.gpu-scheduler.agentaflow.io, warn.gpu-scheduler.agentaflow.io: not registered",
         "make up ARGS='--tags webhook'",
         {"webhooks": frozenset()},
+    ),
+    "the webhook is not registered for pods that must have claims": Damage(
+        "webhook",
+        "the API server does not call validate-dra.gpu-scheduler.agentaflow.io: not registered",
+        "make up ARGS='--tags webhook'",
+        {
+            "isolates": True,
+            "policies": {**POLICIES, **dict.fromkeys(CLAIM_GUARDS, Policy())},
+            "webhooks": WEBHOOKS | {"mutate-dra.gpu-scheduler.agentaflow.io"},
+        },
+    ),
+    "a policy for claims is gone": Damage(
+        "policies",
+        "ValidatingAdmissionPolicy gpu-scheduler-claims does not exist",
+        "make up ARGS='--tags policies'",
+        {
+            "isolates": True,
+            "policies": {**POLICIES, "gpu-scheduler-claim-users": Policy()},
+            "webhooks": WEBHOOKS | CLAIM_WEBHOOKS,
+        },
     ),
     "the webhook does not answer": Damage(
         "webhook",

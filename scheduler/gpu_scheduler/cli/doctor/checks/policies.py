@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.cli.doctor.checks.webhook import refused_otherwise
-from gpu_scheduler.cli.doctor.expected import ASSIGNMENTS, ENVIRONMENT, GUARDS, INJECTION
+from gpu_scheduler.cli.doctor.expected import ASSIGNMENTS, CLAIM_GUARDS, ENVIRONMENT, GUARDS, INJECTION
 from gpu_scheduler.cli.doctor.findings import Finding
 from gpu_scheduler.cli.doctor.remedies import install_again
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def check_policies(facts: Facts) -> Iterator[Finding]:
     """Each policy exists, refuses when it cannot be evaluated, and is bound."""
-    expected = {name: facts.policies.value[name] for name in sorted(GUARDS)}
+    ours = GUARDS | CLAIM_GUARDS if facts.isolates.value else GUARDS
+    expected = {name: facts.policies.value[name] for name in sorted(ours)}
     faults = [_fault("ValidatingAdmissionPolicy", name, policy) for name, policy in expected.items()]
     if facts.injects_by_policy:
         faults.append(_fault("ValidatingAdmissionPolicy", ENVIRONMENT, facts.policies.value[ENVIRONMENT]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.cli.doctor.expected import VALIDATING, WEBHOOKS
+from gpu_scheduler.cli.doctor.expected import CLAIM_WEBHOOKS, MUTATING, WEBHOOKS
 from gpu_scheduler.cli.doctor.findings import Finding, Result, listed
 from gpu_scheduler.cli.doctor.remedies import in_namespace, install_again
 from gpu_scheduler.names import VISIBLE_DEVICES, WEBHOOK
@@ -24,10 +24,10 @@ def check_registrations(facts: Facts) -> Iterator[Finding]:
     """The webhook is registered for everything that it reviews."""
     if facts.injects_by_policy:
         return
-    missing = WEBHOOKS - facts.webhooks.value
+    missing = (WEBHOOKS | CLAIM_WEBHOOKS if facts.isolates.value else WEBHOOKS) - facts.webhooks.value
     if missing:
         what = f"the API server does not call {listed(missing)}: not registered"
-        yield Finding(what, install_again(facts, "webhook"), _VALIDATING if missing <= VALIDATING else _MUTATING)
+        yield Finding(what, install_again(facts, "webhook"), _MUTATING if missing & MUTATING else _VALIDATING)
 
 
 def check_injection(facts: Facts) -> Iterator[Finding]:

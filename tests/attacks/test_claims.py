@@ -1,0 +1,316 @@
+"""ResourceClaims with `isolation: dra`: what a tenant and a stolen scheduler token do to them is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests import objects
+from tests.attacks.installed_cluster import InstalledCluster, Tenant, refusal
+from tests.integration.isolated import DRIVER, RESOURCES, devices_of, others_claim
+from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kube_client import KubeClient
+    from tests.objects import Object
+
+MERGE: Final = "application/merge-patch+json"
+PROTECTION: Final = "resource.kubernetes.io/delete-protection"
+NAME: Final = f"gpu-scheduler-{'0123456789abcdef' * 2}"
+ENTRY: Final = "gpu-scheduler-0"
+"""The name of our first entry in a pod's spec.resourceClaims."""
+WITH_ENTRY: Final = [{"name": "main", "image": objects.IMAGE, "resources": {"claims": [{"name": ENTRY}]}}]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledCluster]:
+    """The installed cluster, with `isolation: dra`."""
+    cluster = InstalledCluster(tmp_path_factory.mktemp("isolated"), "dra")
+    yield cluster
+    cluster.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tenant with a bound pod, train-0, and its claim."""
+
+    tenant: Tenant
+    claims: str
+    """The path of the namespace's claims."""
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The claim's path."""
+        return f"{self.claims}/{self.name}"
+
+    def read(self) -> Object:
+        """Return the claim."""
+        found: Any = self.tenant.namespace.kube.get(self.path)
+        return dict(found)
+
+
+def claims_of(tenant: Tenant) -> str:
+    return f"{RESOURCES}/namespaces/{tenant.namespace.name}/resourceclaims"
+
+
+@pytest.fixture
+def placed(tenant: Tenant) -> Iterator[Placed]:
+    """A pod with GPU 0 of node2. At the end its claim is freed."""
+    tenant.kube.create(tenant.pods, objects.pod("train-0", "0=node2:0"))
+    pod = tenant.namespace.wait_bound("train-0", "node2", seconds=20)
+    (entry,) = pod["spec"]["resourceClaims"]
+    placed = Placed(tenant, claims_of(tenant), entry["resourceClaimName"])
+    yield placed
+    tenant.leave()
+    eventually("its claim is gone", lambda: tenant.namespace.kube.get(placed.path) is None, seconds=20)
+
+
+@pytest.mark.promise("guard-14")
+@pytest.mark.parametrize("metadata", [{"name": NAME}, {"generateName": "gpu-scheduler-"}], ids=["name", "generateName"])
+def test_a_tenant_makes_no_claim_of_ours(tenant: Tenant, metadata: Object) -> None:
+    """A claim that is there before its pod would keep the pod waiting, or be allocated by another scheduler."""
+    refused = refusal(tenant.call("POST", claims_of(tenant), {**others_claim(""), "metadata": metadata}))
+
+    assert "RequestInvalid: cannot create ResourceClaim gpu-scheduler-" in refused
+    assert "only the scheduler creates gpu-scheduler-*; give yours another name" in refused
+
+
+def test_a_tenant_applies_no_claim_of_ours(tenant: Tenant) -> None:
+    """Server-side apply creates it too."""
+    body = {**others_claim(NAME), "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    path = f"{claims_of(tenant)}/{NAME}?fieldManager=tenant"
+
+    assert "cannot create ResourceClaim" in refusal(tenant.call("PATCH", path, body, "apply-patch+yaml"))
+
+
+def test_a_tenant_makes_claims_of_other_names(tenant: Tenant) -> None:
+    """Those of pods of other schedulers, also with a name that begins like ours."""
+    for name in ("mine", "gpu-scheduler-test-0-gpus-abcde"):
+        tenant.kube.create(claims_of(tenant), others_claim(name))
+        tenant.namespace.kube.delete(f"{claims_of(tenant)}/{name}")
+
+
+CHANGES: Final[dict[str, Object]] = {
+    "takes the finalizer away": {"finalizers": None},
+    "adds a finalizer": {"finalizers": [PROTECTION, "example.com/never"]},
+    "takes the owner away": {"ownerReferences": None},
+}
+
+
+@pytest.mark.promise("guard-14")
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_tenant_does_not_change_what_keeps_a_claim(placed: Placed, what: str) -> None:
+    """Without its finalizer a claim could be deleted while its pod runs, and its GPU be given away."""
+    before = placed.read()
+
+    refused = refusal(placed.tenant.call("PATCH", placed.path, {"metadata": CHANGES[what]}, "merge-patch+json"))
+
+    assert "RequestInvalid: cannot change finalizers, owners, allocation or pods of ResourceClaim" in refused
+    assert placed.read() == before
+
+
+def test_a_tenant_may_label_a_claim(placed: Placed) -> None:
+    """Nobody reads its labels."""
+    labels = {"metadata": {"labels": {"team": "a"}}}
+
+    status, answer = placed.tenant.call("PATCH", placed.path, labels, "merge-patch+json")
+
+    assert status == 200, answer
+
+
+def test_a_tenant_writes_no_status_of_a_claim(placed: Placed) -> None:
+    """A namespace's admin has no right to it."""
+    freed = {"status": {"allocation": None, "reservedFor": None}}
+
+    refused = refusal(placed.tenant.call("PATCH", f"{placed.path}/status", freed, "merge-patch+json"))
+
+    assert 'cannot patch resource "resourceclaims/status"' in refused
+
+
+@pytest.mark.promise("guard-14")
+def test_a_deleted_claim_keeps_its_gpu_while_its_pod_runs(placed: Placed) -> None:
+    """Its finalizer does: the GPU is given to nobody until the pod has ended."""
+    allocated = placed.read()["status"]
+
+    status, answer = placed.tenant.call("DELETE", placed.path)
+
+    assert status == 200, answer
+    assert placed.read()["metadata"]["finalizers"] == [PROTECTION]
+    placed.tenant.kube.create(placed.tenant.pods, objects.pod("rival-0", "0=node2:0,1"))
+    placed.tenant.namespace.wait_message("rival-0", "GpuHeld: ", seconds=20)
+    assert placed.read()["status"] == allocated
+
+    placed.tenant.namespace.delete("train-0")
+    placed.tenant.namespace.wait_bound("rival-0", "node2", seconds=30)
+
+
+def preset(name: str, claim: str, text: str | None = None, **more: Any) -> Object:
+    """Return a pod that names a claim by hand."""
+    claims = [{"name": ENTRY, "resourceClaimName": claim}]
+    body = objects.pod(name, text, resourceClaims=claims, **more)
+    body["spec"]["containers"] = WITH_ENTRY
+    return body
+
+
+@pytest.mark.promise("guard-14")
+@pytest.mark.parametrize("node", [{}, {"nodeName": "node2"}], ids=["scheduled", "bound by its author"])
+def test_a_pod_of_another_scheduler_does_not_use_a_claim_of_ours(placed: Placed, node: Object) -> None:
+    """It would have the GPU of a pod of ours, and keep it after that pod's end."""
+    pod = preset("spy", placed.name, scheduler="default-scheduler", **node)
+
+    refused = refusal(placed.tenant.call("POST", placed.tenant.pods, pod))
+
+    assert f"RequestInvalid: cannot use ResourceClaim {placed.name} in a pod with another schedulerName" in refused
+
+
+def test_a_pod_with_a_line_does_not_name_another_claim(placed: Placed) -> None:
+    """The webhook knows the claims of a line."""
+    status, answer = placed.tenant.call("POST", placed.tenant.pods, preset("spy-0", placed.name, "0=node2:1"))
+
+    assert status == 400, answer
+    assert f'RequestInvalid: cannot use ResourceClaim "{placed.name}" of spec.resourceClaims: ' in answer["message"]
+
+
+@pytest.mark.promise("guard-14")
+def test_a_pod_by_count_gets_no_claim_of_another_pod(placed: Placed) -> None:
+    """The name of its claim is random, so it may name any. The scheduler does not share the one that it finds."""
+    pod = preset("spy", placed.name, annotations={"agentaflow.gpu/count": "1"})
+    before = placed.read()
+    placed.tenant.kube.create(placed.tenant.pods, pod)
+
+    message = placed.tenant.namespace.wait_message("spy", "GpuHeld: ", seconds=20)
+
+    assert f"{placed.name}: it is allocated other GPUs for 1 pods" in message
+    assert placed.read()["status"] == before["status"]
+
+
+@pytest.fixture
+def stolen(cluster: InstalledCluster) -> KubeClient:
+    """A client with the scheduler's token."""
+    return cluster.account("gpu-scheduler")
+
+
+@pytest.mark.promise("guard-15")
+@pytest.mark.parametrize("name", ["mine", "gpu-scheduler-", f"{NAME}0"])
+def test_a_stolen_token_makes_no_claim_of_another_name(tenant: Tenant, stolen: KubeClient, name: str) -> None:
+    """RBAC cannot restrict a create to a name; the policy does."""
+    body = others_claim("") if name.endswith("-") else others_claim(name)
+    if name.endswith("-"):
+        body["metadata"] = {"generateName": f"{name}not-"}
+
+    refused = refusal(stolen.call("POST", claims_of(tenant), body))
+
+    assert "cannot write a ResourceClaim of others as a scheduler" in refused
+
+
+def allocation(node: str = "node4", device: str = "gpu-3") -> Object:
+    result = {"request": "gpus", "driver": DRIVER, "pool": node, "device": device}
+    return {"devices": {"results": [result]}}
+
+
+FOREIGN: Final[dict[str, tuple[str, Object]]] = {
+    "allocates it": ("/status", {"status": {"allocation": allocation()}}),
+    "frees it": ("/status", {"status": {"allocation": None, "reservedFor": None}}),
+    "reserves it": ("/status", {"status": {"reservedFor": [{"resource": "pods", "name": "a", "uid": "a"}]}}),
+    "adds a finalizer": ("", {"metadata": {"finalizers": ["example.com/never"]}}),
+    "takes its finalizer away": ("", {"metadata": {"finalizers": None}}),
+    "changes a label": ("", {"metadata": {"labels": {"app": "bank"}}}),
+}
+
+
+@pytest.mark.promise("guard-15")
+@pytest.mark.parametrize("allocated", [False, True], ids=["new", "allocated"])
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_stolen_token_does_not_write_a_foreign_claim(
+    cluster: InstalledCluster,
+    tenant: Tenant,
+    stolen: KubeClient,
+    what: str,
+    allocated: bool,  # noqa: FBT001 - a row
+) -> None:
+    """It neither allocates a claim of others nor frees one."""
+    path, (part, body) = f"{claims_of(tenant)}/data", FOREIGN[what]
+    claim = others_claim("data")
+    claim["metadata"]["finalizers"] = ["example.com/theirs"]
+    cluster.kube.create(claims_of(tenant), claim)
+    try:
+        if allocated:
+            cluster.kube.patch(f"{path}/status", {"status": {"allocation": allocation()}})
+        before = cluster.kube.get(path)
+
+        answer = stolen.call("PATCH", f"{path}{part}", body, MERGE)
+
+        # The API server may find first that the write itself is invalid.
+        assert "a ResourceClaim of others" in refusal(answer) if answer[0] != 422 else not allocated
+        assert cluster.kube.get(path) == before
+    finally:
+        cluster.kube.patch(path, {"metadata": {"finalizers": None}})
+        cluster.kube.delete(path)
+
+
+OURS: Final[dict[str, tuple[str, Object]]] = {
+    "takes its finalizer away": ("", {"metadata": {"finalizers": None}}),
+    "adds a finalizer": ("", {"metadata": {"finalizers": [PROTECTION, "example.com/never"]}}),
+    "changes a label": ("", {"metadata": {"labels": {"app": "bank"}}}),
+    "changes an annotation": ("", {"metadata": {"annotations": {"resource.kubernetes.io/pod-claim-name": "a"}}}),
+    "forges the state of a device": (
+        "/status",
+        {"status": {"devices": [{"driver": DRIVER, "pool": "node2", "device": "gpu-0", "data": {"a": 1}}]}},
+    ),
+    "reserves it for something else than a pod": (
+        "/status",
+        {"status": {"reservedFor": [{"apiGroup": "batch", "resource": "jobs", "name": "a", "uid": "a"}]}},
+    ),
+}
+
+
+@pytest.mark.promise("guard-15")
+@pytest.mark.parametrize("what", OURS)
+def test_a_stolen_token_writes_nothing_else_of_a_claim_of_ours(placed: Placed, stolen: KubeClient, what: str) -> None:
+    """Only its owners, its finalizer, its allocation and its pods."""
+    part, body = OURS[what]
+    before = placed.read()
+
+    status, answer = stolen.call("PATCH", f"{placed.path}{part}", body, MERGE)
+
+    # From Kubernetes 1.36 on, the state of devices needs another right too, and that is looked at first.
+    no_right = status == 422 and 'resource "resourceclaims/driver"' in answer["message"]
+    assert no_right or (status == 403 and "cannot write of a ResourceClaim" in answer["message"]), answer
+    assert placed.read() == before
+    assert devices_of(before) == ["node2/gpu-0"]
+
+
+RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
+    "makes a slice": ("POST", f"{RESOURCES}/resourceslices", {"metadata": {"name": "a"}}),
+    "changes a slice": ("PATCH", f"{RESOURCES}/resourceslices/node1-{DRIVER}-1", {"metadata": {"labels": {"a": "b"}}}),
+    "deletes slices": ("DELETE", f"{RESOURCES}/resourceslices", None),
+    "makes a class": ("POST", f"{RESOURCES}/deviceclasses", {"metadata": {"name": "a"}}),
+    "reads classes": ("GET", f"{RESOURCES}/deviceclasses", None),
+    "changes a class": ("PATCH", f"{RESOURCES}/deviceclasses/{DRIVER}", {"metadata": {"labels": {"a": "b"}}}),
+    "replaces a claim": ("PUT", f"{RESOURCES}/namespaces/default/resourceclaims/{NAME}", {"metadata": {"name": NAME}}),
+    "deletes a claim": ("DELETE", f"{RESOURCES}/namespaces/default/resourceclaims/{NAME}", None),
+    "deletes claims": ("DELETE", f"{RESOURCES}/namespaces/default/resourceclaims", None),
+    "makes a template of claims": (
+        "POST",
+        f"{RESOURCES}/namespaces/default/resourceclaimtemplates",
+        {"metadata": {"name": "a"}},
+    ),
+    "ends a pod": ("DELETE", "/api/v1/namespaces/default/pods/any", None),
+}
+
+
+@pytest.mark.promise("safe-3")
+@pytest.mark.parametrize("what", RIGHTS)
+def test_a_stolen_token_has_no_other_right_with_claims(stolen: KubeClient, what: str) -> None:
+    """RBAC refuses all other requests."""
+    method, path, body = RIGHTS[what]
+
+    refused = refusal(stolen.call(method, path, body, MERGE if method == "PATCH" else "application/json"))
+
+    assert f'User "system:serviceaccount:{SYSTEM_NAMESPACE}:gpu-scheduler" cannot ' in refused
