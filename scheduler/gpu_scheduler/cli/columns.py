@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.options import Output
 from gpu_scheduler.cli.output import Column, Listing, PrintedTable, cell, flattened, marked, on_terminal
-from gpu_scheduler.cli.views import POD, holder_name
+from gpu_scheduler.cli.views import CLAIM, POD, holder_name
 from gpu_scheduler.core.text import natural, number_of
 from gpu_scheduler.names import EVENT_CONFLICT
 from gpu_scheduler.webhook.pod_templates import GROUPS
@@ -54,7 +54,7 @@ def nodes_listing(items: Sequence[View], now: datetime | None = None) -> Listing
         Column("FREE", lambda device: device["available"]),
         Column(
             "HELD BY",
-            lambda device: [holder_name(each["namespace"], each["name"], each["line"]) for each in device["holders"]],
+            lambda device: [holder_name(each) for each in device["holders"]],
             wraps=16,
         ),
         Column("SINCE", lambda device: [age(each["since"], now) or "-" for each in device["holders"]]),
@@ -265,8 +265,12 @@ def _status_lines(view: View, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Limits", f"{len(view['limits']['faults'])} wrong: {view['limits']['faults'][0]}"
     yield "Workloads", f"{workloads['pending']} pending, {workloads['running']} running"
     for each in view["conflicts"]:
-        first, second = each["pods"]
+        first, second = map(_conflicting, each["kinds"], each["pods"])
         yield EVENT_CONFLICT, f"GPU {each['device']} of {each['node']} is held by {first} and {second}"
+
+
+def _conflicting(kind: str, name: str) -> str:
+    return f"{kind} {name}" if kind == CLAIM else name
 
 
 def _limit(line: View) -> str:

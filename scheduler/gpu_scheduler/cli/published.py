@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.kube.http.client import ApiClient
 
-_API: Final = "/apis/resource.k8s.io/v1"
+SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ async def read_published(api: ApiClient, policy: Policy) -> Published:
         return Published()
     try:
         slices, claims = await asyncio.gather(
-            list_all(api, "ResourceSlices", f"{_API}/resourceslices", read_slice, empty={NOT_FOUND}),
-            list_all(api, "ResourceClaims", f"{_API}/resourceclaims", read_allocated_claim, empty={NOT_FOUND}),
+            list_all(api, "ResourceSlices", SLICES, read_slice, empty={NOT_FOUND}),
+            list_all(api, "ResourceClaims", CLAIMS, read_allocated_claim, empty={NOT_FOUND}),
         )
     except UnlistedError as error:
         return Published(unread=missing_right(error, "list resourceclaims.resource.k8s.io -A"))

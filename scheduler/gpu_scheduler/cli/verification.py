@@ -92,7 +92,7 @@ class Records:
         self._conflicts: dict[str, list[str]] = {}
         for each in ledger.conflicts():
             for one, other in ((each.first, each.second), (each.second, each.first)):
-                text = f"GPU {each.device} of {each.node} is also held by {other.ref}"
+                text = f"GPU {each.device} of {each.node} is also held by {other.holder}"
                 self._conflicts.setdefault(one.ref.uid, []).append(text)
 
     def node(self, pod: Pod) -> Node | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.core.ledger.availability import DeviceState, NodeDevices
     from gpu_scheduler.core.ledger.devices import Conflict
+    from gpu_scheduler.core.ledger.hold import Hold
     from gpu_scheduler.core.ledger.namespace_usage import NamespaceUsage
     from gpu_scheduler.core.nodes.inventory import Device, DeviceReading
     from gpu_scheduler.core.pods.count_request import Strategy
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 View = dict[str, Any]
 
 POD: Final = "Pod"
+CLAIM: Final = "ResourceClaim"
 
 
 def node_view(
@@ -138,13 +140,7 @@ def device_view(
         "cordoned": state.cordon is not None,
         "available": state.available,
         "holders": [
-            {
-                "namespace": each.ref.namespace,
-                "name": each.ref.name,
-                "memoryMiB": each.memory or None,
-                "since": each.assigned_at or None,
-                "line": each.kept_line,
-            }
+            {**_holder_view(each), "memoryMiB": each.memory or None, "since": each.assigned_at or None}
             for each in state.holders
         ],
     }
@@ -323,17 +319,30 @@ def status_view(  # noqa: PLR0913 - the parts of the screen
         },
         "limits": limits,
         "conflicts": [
-            {"node": each.node, "device": each.device, "pods": [str(each.first.ref), str(each.second.ref)]}
+            {
+                "node": each.node,
+                "device": each.device,
+                "pods": [str(each.first.ref), str(each.second.ref)],
+                "kinds": [each.first.kind, each.second.kind],
+            }
             for each in conflicts
         ],
         "grid": [grid_view(states) for states in node_devices if states.devices],
     }
 
 
-def holder_name(namespace: str, name: str, line: int | None) -> str:
-    """Return a pod that holds a device, or the workload for which this line of its map is kept."""
-    shown = "/".join(filter(None, (namespace, name)))
-    return shown if line is None else f"{shown} (line {line})"
+def _holder_view(holder: Hold) -> View:
+    """Return which object holds a device."""
+    ref = holder.ref
+    return {"kind": holder.kind or None, "namespace": ref.namespace, "name": ref.name, "line": holder.kept_line}
+
+
+def holder_name(holder: View) -> str:
+    """Return a pod or a ResourceClaim that holds a device, or the workload for which a line of its map is kept."""
+    shown = "/".join(filter(None, (holder["namespace"], holder["name"])))
+    if holder["kind"] == CLAIM:
+        return f"{CLAIM} {shown}"
+    return shown if holder["line"] is None else f"{shown} (line {holder['line']})"
 
 
 def grid_view(states: NodeDevices) -> View:
@@ -345,7 +354,7 @@ def grid_view(states: NodeDevices) -> View:
             {
                 "device": state.name,
                 "state": _state_of(states, state),
-                "holders": [holder_name(each.ref.namespace, each.ref.name, each.kept_line) for each in state.holders],
+                "holders": [holder_name(_holder_view(each)) for each in state.holders],
             }
             for state in states.devices
         ],

@@ -5,6 +5,7 @@ Plans, explanations and replays are made with it. LAW: the decision is `decide`,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_scheduler.core.decide import decide
@@ -86,6 +87,15 @@ class DryRun:
             case _:
                 handler = self._handlers[kind]
                 (handler.forgotten if gone else handler.applied)(value)
+
+    def evict(self, pod: Pod) -> None:
+        """Remove a pod and what it alone holds by ResourceClaims, as its deletion does after a while."""
+        claims = self._cache.reserved_for(pod)
+        self.apply(InputKind.POD, pod, gone=True)
+        for claim in claims:
+            others = tuple(uid for uid in claim.pods if uid != pod.ref.uid)
+            released = replace(claim, pods=others, devices=claim.devices if others else ())
+            self.apply(InputKind.DEVICE_CLAIM, released)
 
     def decide(self, uid: str) -> Decision | None:
         """Decide on a pod that was applied, and assume its placement or reserve its line as the loop does."""

@@ -243,6 +243,10 @@ class SchedulerProcess:
                 }
                 for holder in self.scheduler.ledger
             ],
+            "claims": [
+                {"claim": str(hold.ref), "uid": hold.ref.uid, "node": hold.node, "devices": hold.devices}
+                for hold in self.scheduler.ledger.of_claims
+            ],
         }
 
     def _gpu_counts(self) -> tuple[GpuCount, Mapping[str, GpuCount]]:

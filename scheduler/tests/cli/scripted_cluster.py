@@ -24,6 +24,8 @@ LEASE = f"/apis/coordination.k8s.io/v1{SYSTEM}/leases/gpu-scheduler"
 MONITORS = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
 WORKLOADS = "/apis/agentaflow.io/v1/gpuworkloads"
 GPU_NODES = "/apis/agentaflow.io/v1/gpunodes"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 CONTROLLERS = {
     "statefulsets": "/apis/apps/v1/statefulsets",
     "deployments": "/apis/apps/v1/deployments",
@@ -109,6 +111,8 @@ async def cluster(tmp_path: Path, **replies: Reply) -> AsyncIterator[tuple[FakeS
         "mine": ("/api/v1/namespaces/ml/pods", items()),
         "monitors": (MONITORS, items()),
         "gpu_nodes": (GPU_NODES, items()),
+        "slices": (SLICES, MISSING),
+        "claims": (CLAIMS, MISSING),
         "workloads": (WORKLOADS, MISSING),
         "my_workloads": (WORKLOADS.replace("v1/", "v1/namespaces/ml/"), MISSING),
         **{name: (path, items()) for name, path in CONTROLLERS.items()},

@@ -40,7 +40,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b2J\x9d0;x\x9c\u202e\u2028\r\nforged   Pod 
 def device(text: str) -> Facts:
     """Return a device with this text in each field that can have any."""
     observer = {"namespace": text, "name": text}
-    holder = {**observer, "memoryMiB": 1, "since": SINCE, "line": 1}
+    holder = {**observer, "kind": "Pod", "memoryMiB": 1, "since": SINCE, "line": 1}
     numbers = dict.fromkeys(("memoryTotalMiB", "memoryUsedMiB", "utilization", "temperature", "power"), 1)
     words = dict.fromkeys(("node", "device", "uuid", "model", "health", "why"), text)
     return {**words, **numbers, "stale": False, "available": True, "holders": [holder], "observers": [observer]}
@@ -89,7 +89,7 @@ def status(text: str) -> Facts:
         "nodes": {"total": 1, "ready": 1, "withGpus": 1, "stale": [text]},
         "workloads": {"pending": 1, "running": 0, "waiting": [waiting]},
         "limits": {"lines": [limit], "faults": [text]},
-        "conflicts": [{"node": text, "device": text, "pods": [text, text]}],
+        "conflicts": [{"node": text, "device": text, "pods": [text, text], "kinds": ["Pod", "ResourceClaim"]}],
         "grid": [{"node": text, "unnamed": 0, "devices": [held]}],
     }
 

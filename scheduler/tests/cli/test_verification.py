@@ -15,12 +15,28 @@ from gpu_scheduler.cli.verification import (
     read_environment,
     sort_out,
 )
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
-from tests.core.build import FIELD_REF, KEEP, MAP, PCI, container, isolated, node, nodes, own, pod, running, visible
+from tests.core.build import (
+    FIELD_REF,
+    KEEP,
+    MAP,
+    PCI,
+    container,
+    device_id,
+    isolated,
+    node,
+    nodes,
+    own,
+    pod,
+    running,
+    visible,
+)
+from tests.core.build import claimed as claimed_by
 from tests.core.build import ledger as ledger_of
 
 Facts = dict[str, Any]
@@ -55,6 +71,7 @@ class Case:
     index: int | None = 0
     others: tuple[Pod, ...] = ()
     known: tuple[Node, ...] = ()
+    claims: tuple[AllocatedClaim, ...] = ()
     more: Facts = field(default_factory=dict)
     """Other fields of the view."""
 
@@ -62,7 +79,7 @@ class Case:
 def views_of(case: Case) -> list[Facts]:
     """Return the views of the pod's containers, which all have the same reading."""
     known = nodes(*case.known)
-    records = Records(known, ledger_of(case.pod, *case.others, known=known))
+    records = Records(known, claimed_by(ledger_of(case.pod, *case.others, known=known), known, *case.claims))
     names = [each.name for each in case.pod.environment.containers] or [""]
     return list(pod_views(case.pod, case.index, records, {(case.pod.ref, name): case.reading for name in names}))
 
@@ -263,6 +280,13 @@ CASES = {
         verdict="differs",
         why="GPU 1 of node1 is also held by default/rival-0",
         others=(running("rival-0", "node1", "0=node1:1", owner=None),),
+    ),
+    "a ResourceClaim of others holds its GPU": Case(
+        placed(),
+        verdict="differs",
+        why="GPU 1 of node1 is also held by ResourceClaim team/training",
+        known=(KNOWN,),
+        claims=(AllocatedClaim("team", "training", "uid-of-training", (device_id("node1", GPUS[1]),)),),
     ),
     "another pod has its index": Case(
         placed(text="0=node1:", annotations=assigned("")),

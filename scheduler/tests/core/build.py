@@ -11,6 +11,7 @@ from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Decision
 from gpu_scheduler.core.filters.environment import BY_FIELD, required_env
 from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim, AllocatedClaims
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools, DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
@@ -175,6 +176,14 @@ def ledger(*bound: Pod, policy: Policy = POLICY, known: Nodes | None = None) -> 
     for each in bound:
         result.apply(each)
     return result
+
+
+def claimed(held: Ledger, known: Nodes, *claims: AllocatedClaim) -> Ledger:
+    """Return the ledger with what these claims hold of the GPUs that drivers publish on these nodes."""
+    found = AllocatedClaims(pools(known))
+    for claim in claims:
+        held.apply_claim(claim.uid, found.apply(claim))
+    return held
 
 
 def placed(node: str, devices: str = "", index: int = 0) -> Placement:

@@ -4,12 +4,27 @@ from typing import Any
 import pytest
 
 from gpu_scheduler import names
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.ledger.availability import NodeDevices, node_devices
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest
 from gpu_scheduler.core.refs import PodRef
-from tests.core.build import KEEP, PCI, container, ledger, node, nodes, running, visible
+from tests.core.build import (
+    KEEP,
+    PCI,
+    bound,
+    claimed,
+    container,
+    device_id,
+    isolated,
+    ledger,
+    node,
+    nodes,
+    running,
+    visible,
+)
 
 UUID = "GPU-00000000-0000-0000-0000-00000000000"
 FOUR = Inventory(tuple(Device(index, f"{UUID}{index}", memory=40960) for index in range(4)))
@@ -104,6 +119,42 @@ def test_device_states_name_their_holders_in_order() -> None:
         ("7", ["default/a"]),
     ]
     assert (found.total, found.held) == (4, 2)
+
+
+A, B = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
+TWO = Inventory((Device(0, A), Device(1, B)))
+BY_CLAIM = bound(isolated("a-0", "0=node1:1"), Placement("node1", (B,), 0, (B,)))
+OWN = AllocatedClaim("default", BY_CLAIM.resource_claims[0], "uid-of-own", (device_id("node1", B),))
+UNPUBLISHED = replace(OWN, namespace="team", devices=(device_id("node1", "GPU-cccc"),))
+CLAIMS: dict[str, tuple[Node, tuple[Pod, ...], AllocatedClaim, list[tuple[str, list[str]]]]] = {
+    "of a pod and its claim the pod": (node(inventory=TWO), (BY_CLAIM,), OWN, [("1", ["default/a-0"])]),
+    "a claim whose pods are gone": (node(inventory=TWO), (), OWN, [("1", [f"ResourceClaim default/{OWN.name}"])]),
+    "a claim of others beside a pod": (
+        node(inventory=TWO),
+        (BY_CLAIM,),
+        replace(OWN, namespace="team"),
+        [("1", ["default/a-0", f"ResourceClaim team/{OWN.name}"])],
+    ),
+    "a claim of a device that no driver publishes, of a node without an inventory": (
+        node(),
+        (),
+        UNPUBLISHED,
+        [(UNPUBLISHED.devices[0].device, [f"ResourceClaim team/{OWN.name}"])],
+    ),
+}
+
+
+@pytest.mark.parametrize(("there", "pods", "claim", "holders"), CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_holds_a_device_unless_its_pod_does(
+    there: Node, pods: tuple[Pod, ...], claim: AllocatedClaim, holders: list[tuple[str, list[str]]]
+) -> None:
+    """A reader knows the pod, and asks who has a claim that no pod of ours has."""
+    known = nodes(there)
+    (found,) = node_devices(known, claimed(ledger(*pods, known=known), known, claim))
+
+    shown = [(state.name, [each.holder for each in state.holders]) for state in found.devices if state.holders]
+    assert shown == holders
+    assert found.held == 1
 
 
 def test_a_node_without_an_inventory_has_only_held_devices() -> None:

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.explanation.explain import MOST_PLACES, explain
 from gpu_scheduler.core.explanation.explanation import DeviceUse, Explanation
-from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim, Volumes
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
@@ -19,7 +21,7 @@ from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from tests.core import naive_placement
 from tests.core.asking import ClusterState, asking, having, words
-from tests.core.build import container, node, pod, running
+from tests.core.build import POLICY, claimed, container, device_id, ledger, node, nodes, pod, running
 from tests.core.test_candidates import pod_of, some_node, some_request
 from tests.core.test_node_fit_cache import HOLDERS, bind
 
@@ -233,6 +235,18 @@ def test_the_remedy_deletes_the_fewest_holders(pending: Pod, node1: Node, held: 
     if command:
         left = tuple(each for each in held if each.ref.name not in command.split())
         assert isinstance(explained(pending, node1, held=left).decision, Bind)
+
+
+def test_no_pod_is_deleted_for_what_a_claim_holds() -> None:
+    """Nobody says which pods use a claim of others."""
+    known = nodes(node("node1", inventory=Inventory((Device(0, "GPU-0"),))))
+    claim = AllocatedClaim("team", "training", "uid-of-training", (device_id("node1", "GPU-0"),))
+    found = explain(asking(), Cluster(claimed(ledger(known=known), known, claim), known, Volumes(), POLICY), {})
+
+    (device,) = found.places[0].devices
+    assert (device.use, [each.kind for each in device.holders]) == (DeviceUse.HELD, ["ResourceClaim"])
+    assert found.remedy is not None
+    assert [each.command for each in found.remedy.steps] == [""]
 
 
 def test_nodes_beyond_the_most_are_counted_by_reason() -> None:

@@ -13,13 +13,29 @@ from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.explanation.explain import explain
 from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Explanation, Holder, Remedy
 from gpu_scheduler.core.filters.volumes import StorageClass, VolumeClaim, Volumes
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
 from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, RankedReason, Reason
 from gpu_scheduler.core.refs import Owner, PodRef
-from tests.core.build import AT, POLICY, bound, container, ledger, node, nodes, placed, pod, running
+from tests.core.build import (
+    AT,
+    POLICY,
+    bound,
+    claimed,
+    container,
+    device_id,
+    isolated,
+    ledger,
+    node,
+    nodes,
+    placed,
+    pod,
+    pools,
+    running,
+)
 from tests.core.situation import ORDER, TOO_LARGE, Situation
 
 OTHER = Owner("StatefulSet", "other")
@@ -107,6 +123,7 @@ HELD = Holder(PodRef("default", "other-0", "uid-of-default/other-0"), AT, "", ""
 ENDS = replace(HELD, until=UNTIL)
 HOLDER = bound(pod("other-0", "0=node1:1", owner=OTHER), placed("node1", "1"))
 DELETED = replace(HOLDER, deleting_since="2026-11-21T02:00:00Z")
+DELETE = "kubectl delete pod -n default other-0"
 SICK = {1: DeviceReading(health=Health.UNHEALTHY)}
 UUIDS = Inventory((Device(0, uuid="GPU-00000000-0000-4000-8000-000000000000"), Device(1)))
 
@@ -174,6 +191,48 @@ def test_each_device_of_the_line_has_a_row(
     assert place.devices == rows
 
 
+GPU_1 = "GPU-11111111-0000-4000-8000-000000000000"
+PUBLISHED = node("node1", inventory=Inventory((Device(0, UUIDS.devices[0].uuid), Device(1, GPU_1))))
+ISOLATED = isolated("other-0", "0=node1:1", owner=OTHER)
+OURS, TEAM = (
+    AllocatedClaim(namespace, name, f"uid-of-{namespace}", (device_id("node1", GPU_1),))
+    for namespace, name in (("default", ISOLATED.resource_claims[0]), ("team", "training"))
+)
+OF_CLAIM = Holder(PodRef("team", "training", "uid-of-team"), "", "", "", kind="ResourceClaim")
+CLAIMS = {
+    "a claim of others names itself": (pod("train-0", "0=node1:1"), (), TEAM, (OF_CLAIM,), DeviceUse.HELD, ""),
+    "of a pod and its claim the pod": (
+        pod("train-0", "0=node1:1"),
+        (bound(ISOLATED, placed("node1", GPU_1)),),
+        OURS,
+        (HELD,),
+        DeviceUse.HELD,
+        DELETE,
+    ),
+    "a pod's own claim is no holder": (ISOLATED, (), OURS, (), DeviceUse.FREE, None),
+}
+
+
+@pytest.mark.promise("explain-2")
+@pytest.mark.parametrize(("pending", "held", "claim", "holders", "use", "command"), CLAIMS.values(), ids=CLAIMS)
+def test_a_device_names_the_claim_that_holds_it(  # noqa: PLR0913, PLR0917 - the columns of the table
+    pending: Pod,
+    held: tuple[Pod, ...],
+    claim: AllocatedClaim,
+    holders: tuple[Holder, ...],
+    use: DeviceUse,
+    command: str,
+) -> None:
+    """It has no end, and no pod whose deletion frees it."""
+    known = nodes(PUBLISHED)
+    cluster = Cluster(claimed(ledger(*held, known=known), known, claim), known, Volumes(), POLICY, pools=pools(known))
+    found = explain(pending, cluster, {})
+
+    (place,) = found.places
+    assert place.devices == (answer("1", use, "", *holders),)
+    assert (None if found.remedy is None else found.remedy.steps[0].command) == command
+
+
 def test_an_unhealthy_device_has_its_row() -> None:
     """Whatever its holders are."""
     (place,) = explained(pod("train-0", "0=node1:1"), HOLDER, known=nodes(four("node1", readings=SICK))).places
@@ -204,7 +263,6 @@ def steps(remedy: Remedy | None) -> list[tuple[tuple[Reason, ...], str, str]]:
 
 
 TAINTED = (Taint("dedicated", "ml", "NoSchedule"),)
-DELETE = "kubectl delete pod -n default other-0"
 REMEDIES = {
     "a cordoned node is uncordoned": (
         pod("train-0", "0=node1:0"),

@@ -278,7 +278,7 @@ def test_explain_says_who_holds_the_devices_of_a_line() -> None:
 
     (device,) = place.devices
     assert (device.device, device.use) == ("2", DeviceUse.HELD)
-    assert [str(each.pod) for each in device.holders] == ["default/other-1"]
+    assert [str(each.ref) for each in device.holders] == ["default/other-1"]
 
 
 def test_explain_says_which_devices_have_no_uuid() -> None:

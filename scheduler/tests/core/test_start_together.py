@@ -404,7 +404,7 @@ def test_an_explanation_names_the_workload_for_which_a_line_is_kept() -> None:
     by_count = explained(asking(4), held)
 
     (device,) = by_map.places[0].devices
-    assert [(str(each.pod), each.line) for each in device.holders] == [("default/train", 2)]
+    assert [(str(each.ref), each.line, each.kind) for each in device.holders] == [("default/train", 2, "StatefulSet")]
     for each in (by_map, by_count):
         assert each.remedy is not None
         assert [step.command for step in each.remedy.steps] == [""]

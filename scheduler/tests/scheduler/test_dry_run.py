@@ -9,7 +9,9 @@ import pytest
 
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.filters.volumes import StorageClass, VolumeClaim
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.namespace_limits import parse_limits
+from gpu_scheduler.core.nodes.device_pools import DeviceId
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Inventory
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest
@@ -17,7 +19,7 @@ from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.scheduler.dry_run import DryRun
 from gpu_scheduler.scheduler.ports import InputKind
-from tests.core.build import FIELD_REF, PCI, bound, container, node, pod
+from tests.core.build import FIELD_REF, PCI, bound, container, isolated, node, pod
 
 ONE = "0=node1:0\n"
 ANY_LINE: dict[str, Any] = {"owner": None, "generate_name": "web-", "containers": (container((FIELD_REF, PCI)),)}
@@ -67,6 +69,27 @@ def test_what_is_decided_is_assumed() -> None:
     assert [each.ref.name for each in dry_run.pods] == ["a-0", "b-0"]
     assert dry_run.pod(first.ref.uid) is first
     assert dry_run.pod("unknown") is None
+
+
+def test_a_claim_is_released_with_the_last_pod_that_has_it() -> None:
+    """As kube-controller-manager does a while after its deletion."""
+    shared = "0=node1:0\n1=node1:0\n"
+    first, second = (isolated(name, shared) for name in ("train-0", "train-1"))
+    claim = AllocatedClaim(
+        "default",
+        first.resource_claims[0],
+        "1",
+        (DeviceId("gpu.nvidia.com", "node1", "gpu-0"),),
+        (first.ref.uid, second.ref.uid),
+    )
+    dry_run = of(NODE, (InputKind.DEVICE_CLAIM, claim), *pods(first, second, pod("b-0", ONE, owner=None)))
+
+    reasons = []
+    for each in (first, second):
+        dry_run.evict(each)
+        decision = dry_run.decide("uid-of-default/b-0")
+        reasons.append(decision.reason if isinstance(decision, Wait) else "")
+    assert reasons == ["GpuHeld", ""]
 
 
 def test_a_release_and_the_end_of_a_holder_free_the_gpu() -> None:

@@ -228,7 +228,7 @@ async def test_the_ledger_can_be_read_where_debugging_is_allowed() -> None:
     """It lists which pod holds which devices, as the pods name them. By default the path does not exist."""
     async with leading(settings(debug_endpoints=True), RUNNING) as (_, url):
         _, text = await ask(f"{url}/debug/ledger")
-        assert json.loads(text) == {"strategy": "least_utilized", "holders": [HOLDER]}
+        assert json.loads(text) == {"strategy": "least_utilized", "holders": [HOLDER], "claims": []}
     async with leading(settings(), RUNNING) as (_, url):
         assert (await ask(f"{url}/debug/ledger"))[0] == 404
 

@@ -59,7 +59,7 @@ async def plan_drain(
     dry_run.apply(InputKind.NODE, replace(known, cordons=(*known.cordons, *cordons)))
     evicted, unknown = users_of(dry_run.pods, node, cordons)
     for pod in evicted:
-        dry_run.apply(InputKind.POD, pod, gone=True)
+        dry_run.evict(pod)
     planner = Planner(dry_run, live.inputs, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", await read_default(api))
     planner.decide_waiting()
     await add_returning(api, planner, evicted, set())

@@ -91,5 +91,5 @@ class Explainer:
         """Apply the pod. A pod of its name that exists counts as gone: both cannot exist at once."""
         name = (pod.ref.namespace, pod.ref.name)
         for each in [other for other in self._dry_run.pods if (other.ref.namespace, other.ref.name) == name]:
-            self._dry_run.apply(InputKind.POD, each, gone=True)
+            self._dry_run.evict(each)
         self._dry_run.apply(InputKind.POD, pod)

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.output import View
 
-_NOBODY: Final = {"namespace": "", "name": "", "since": None, "until": None, "deletingSince": None, "line": None}
+_NOBODY: Final = {
+    "kind": None,
+    "namespace": "",
+    "name": "",
+    "since": None,
+    "until": None,
+    "deletingSince": None,
+    "line": None,
+}
 
 
 def explanation_listing(items: Sequence[View]) -> Listing:
@@ -86,7 +94,7 @@ def _devices(view: View, now: datetime) -> PrintedTable:
 
 
 def _holder(holder: View) -> str:
-    shown = holder_name(holder["namespace"], holder["name"], holder["line"])
+    shown = holder_name(holder)
     return f"{shown} (terminating)" if holder["deletingSince"] else shown
 
 

@@ -203,8 +203,9 @@ def _device(row: DeviceAnswer, faults: DeviceFaults) -> View:
         "why": why or None,
         "holders": [
             {
-                "namespace": each.pod.namespace,
-                "name": each.pod.name,
+                "kind": each.kind or None,
+                "namespace": each.ref.namespace,
+                "name": each.ref.name,
                 "since": each.since or None,
                 "until": each.until or None,
                 "deletingSince": each.deleting_since or None,

@@ -93,7 +93,7 @@ def _decided(
     """Yield why pods would wait. The pods that the object has made already go, as in a roll-out."""
     first, waits = _rolled_out(checked, pods, old, run)
     for each in old:
-        run.apply(InputKind.POD, each, gone=True)
+        run.evict(each)
     if waits is not None and first is not None and not isinstance(run.decide(first.ref.uid), Wait):
         yield _deadlock(checked, first, waits)
     for pod in pods:
@@ -126,7 +126,7 @@ def _rolled_out(
         return None, None
     for pod, before in order:
         if before is not None:
-            run.apply(InputKind.POD, before, gone=True)
+            run.evict(before)
         run.apply(InputKind.POD, pod)
         decision = run.decide(pod.ref.uid)
         if isinstance(decision, Wait):

@@ -76,13 +76,13 @@ def forget_pod(dry_run: DryRun, namespace: str, name: str) -> None:
             f"cannot use --assume-gone {quote(name)}: namespace {namespace} has no such pod of this scheduler; "
             "name one that it has (example: gpu-scheduler workloads -A)"
         )
-    dry_run.apply(InputKind.POD, pod, gone=True)
+    dry_run.evict(pod)
 
 
 def _evicted(dry_run: DryRun, pods: list[Pod]) -> list[Pod]:
     """Remove these pods. Return those that have not finished, in the order of their names."""
     for pod in pods:
-        dry_run.apply(InputKind.POD, pod, gone=True)
+        dry_run.evict(pod)
     alive = [pod for pod in pods if not pod.finished]
     return sorted(alive, key=lambda pod: (pod.ref.namespace, natural(pod.ref.name)))
 

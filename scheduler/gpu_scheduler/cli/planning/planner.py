@@ -174,7 +174,7 @@ class Planner:
         for each in found:
             ended = None if isinstance(each.pod, Deny) else self._existing.ended(each.pod)
             if ended is not None:
-                self._dry_run.apply(InputKind.POD, ended, gone=True)
+                self._dry_run.evict(ended)
         # Pods of a text that admission refuses are never made, so nobody knows which of the older ones they replace.
         if removes and not any(isinstance(each.pod, Deny) for each in found):
             for extra in self._existing.surplus(maker):
@@ -203,7 +203,7 @@ class Planner:
         return pod.scheduler_name == self._scheduler_name
 
     def _remove(self, pod: Pod, why: str) -> None:
-        self._dry_run.apply(InputKind.POD, pod, gone=True)
+        self._dry_run.evict(pod)
         ref = pod.ref
         self.pods.append(PlannedPod(ref.namespace, ref.name, maker_of(pod), Cause.NEW, Outcome.REMOVED, why))
 

@@ -51,7 +51,7 @@ async def follow_nodes(options: Options, chosen: Selection, followed: Followed) 
         warn((installation.unread.deployment, snapshot.unread))
         state = WatchState(installation, leases_read=not snapshot.unread)
         plugins = bool(snapshot.nodes.advertising)
-        watches = watches_of(api, state, installation.policy.scheduler_name, plugins=plugins, chosen=chosen)
+        watches = watches_of(api, state, installation.policy, plugins=plugins, chosen=chosen)
         return await show_changes(state, watches, nullcontext(show), ended)
 
 

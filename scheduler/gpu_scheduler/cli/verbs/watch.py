@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.cli.snapshot import ListedNode, ListedPod, Selection
     from gpu_scheduler.cli.verbs.watch_state import ClusterFacts, Key, View, WatchState
     from gpu_scheduler.controller.objects import GpuWorkloadObject
+    from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.process.reflectors import Reflectors
 
@@ -59,7 +60,7 @@ async def watch(options: Options) -> int:
         warn((installation.unread.deployment, installation.unread.strategy, snapshot.unread))
         state = WatchState(installation, options.namespace, leases_read=not snapshot.unread)
         plugins = bool(snapshot.nodes.advertising)
-        watches = watches_of(api, state, installation.policy.scheduler_name, plugins=plugins)
+        watches = watches_of(api, state, installation.policy, plugins=plugins)
         cluster = _read_cluster(api, state, options.system_namespace)
         return await show_changes(state, watches, _showing(options, ended), ended, cluster)
 
@@ -135,15 +136,18 @@ async def _read_cluster(api: ApiClient, state: WatchState, namespace: str) -> No
 
 
 def watches_of(
-    api: ApiClient, state: WatchState, scheduler_name: str, *, plugins: bool, chosen: Selection | None = None
+    api: ApiClient, state: WatchState, policy: Policy, *, plugins: bool, chosen: Selection | None = None
 ) -> Reflectors:
     """Create the watches of the chosen nodes, and of what holds their devices.
 
     `plugins`: watch pods of other schedulers too, because a node has a GPU device plugin.
     """
+    from gpu_scheduler.cli.published import CLAIMS, SLICES
     from gpu_scheduler.cli.snapshot import ALL, LEASES, others, read_node
+    from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
     from gpu_scheduler.kube.objects.leases import read_monitor_lease
     from gpu_scheduler.kube.objects.pods import read_foreign_pod
+    from gpu_scheduler.kube.objects.resource_slices import read_slice
     from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, Resource
     from gpu_scheduler.process.reflectors import Reflectors, by_name, by_uid
 
@@ -152,7 +156,7 @@ def watches_of(
         return listed.node.name, listed
 
     nodes = chosen or ALL
-    ours, foreign = f"spec.schedulerName={scheduler_name}", others(scheduler_name)
+    ours, foreign = f"spec.schedulerName={policy.scheduler_name}", others(policy.scheduler_name)
     watches = Reflectors(api, _IDLE)
     watches.watch(
         Resource("nodes", "/api/v1/nodes", nodes.fields, node, by_name, label_selector=nodes.labels),
@@ -165,6 +169,12 @@ def watches_of(
     if plugins:
         foreign_pods = Resource("foreign_pods", "/api/v1/pods", foreign, read_foreign_pod, by_uid)
         watches.watch(foreign_pods, state.foreign_pods.handler)
+    if policy.reads_claims:
+        unless = DENIED_OR_NOT_SERVED
+        slices = Resource("resourceslices", SLICES, None, read_slice, by_name, empty_if=unless)
+        claims = Resource("resourceclaims", CLAIMS, None, read_allocated_claim, by_uid, empty_if=unless)
+        watches.watch(slices, state.slices.handler)
+        watches.watch(claims, state.claims.handler)
     return watches
 
 

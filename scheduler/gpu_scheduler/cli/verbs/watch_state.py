@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpu_scheduler.cli.output import gpus_of, marked
-from gpu_scheduler.cli.snapshot import ledger_of
+from gpu_scheduler.cli.published import Published
+from gpu_scheduler.cli.snapshot import as_scheduled, ledger_of
 from gpu_scheduler.cli.views import POD, node_view, observers_of, pod_view, workload_view
 from gpu_scheduler.core.ledger.availability import node_devices
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gpu_scheduler.cli.installation import Installation
     from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
     from gpu_scheduler.controller.objects import GpuWorkloadObject
+    from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+    from gpu_scheduler.core.nodes.device_pools import DeviceSlice
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.pods.pod import ForeignPod
 
@@ -60,7 +63,7 @@ class _Table(dict[str, T], Generic[T]):
 
 
 class WatchState:
-    """Nodes, pods and monitors' Leases from the watches. `changed` is set when any of them changes."""
+    """Nodes, pods, ResourceClaims and monitors' Leases from the watches. `changed` is set when any of them changes."""
 
     def __init__(
         self,
@@ -87,6 +90,8 @@ class WatchState:
         self.pods: _Table[ListedPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
         self.workloads: _Table[GpuWorkloadObject] = _Table(lambda workload: workload.metadata.uid or "", self.changed)
         self.foreign_pods: _Table[ForeignPod] = _Table(lambda foreign_pod: foreign_pod.ref.uid, self.changed)
+        self.slices: _Table[DeviceSlice] = _Table(lambda found: found.name, self.changed)
+        self.claims: _Table[AllocatedClaim] = _Table(lambda claim: claim.uid, self.changed)
         self.monitors = EventHandlerFuncs(self._monitor_applied, self._monitor_forgotten)
 
     def tick(self) -> None:
@@ -109,11 +114,14 @@ class WatchState:
     def view(self) -> dict[Key, View]:
         """Return nodes and workloads as the verbs `nodes` and `workloads` print them, in the same order."""
         strategy = self._installation.strategy
-        nodes = [replace(each.node, stale=self._monitor_leases.stale(name)) for name, each in self.nodes.items()]
+        published = Published(tuple(self.slices.values()), tuple(self.claims.values()))
+        silent = {name for name in self.nodes if self._monitor_leases.stale(name)}
+        nodes = [as_scheduled(each.node, silent, {}, published.pools) for each in self.nodes.values()]
         pods = [each.pod for each in self.pods.values()]
         known, ledger = ledger_of(self._installation.policy, nodes, pods, self.foreign_pods.values())
+        published.hold_in(ledger)
         self._conflicts = tuple(
-            f"GPU {each.device} of {each.node} is held by {each.first.ref} and {each.second.ref}"
+            f"GPU {each.device} of {each.node} is held by {each.first.holder} and {each.second.holder}"
             for each in ledger.conflicts()
         )
         devices = list(node_devices(known, ledger))

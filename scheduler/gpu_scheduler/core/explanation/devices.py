@@ -10,7 +10,7 @@ from typing import Final
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Holder
 from gpu_scheduler.core.filters import gpu_filters
-from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
+from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, without_claims_of_pods
 from gpu_scheduler.core.nodes.cordons import cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Device, Health
 from gpu_scheduler.core.nodes.nodes import Node
@@ -46,7 +46,8 @@ def of_line(pod: Pod, slot: Slot, claim: Hold | None, cluster: Cluster, ends: En
 def _answer(claim: Hold, device: str, node: Node, cluster: Cluster, ends: Ends) -> DeviceAnswer:
     """Return the answer about one device. `claim` holds it alone, or nothing if the pod is an observer."""
     ledger = cluster.ledger
-    holders = [each for each in ledger.devices.rivals(node.name, device) if each.ref.uid != claim.ref.uid]
+    found = without_claims_of_pods((claim, *ledger.devices.rivals(node.name, device)))
+    holders = [each for each in found if each.ref.uid != claim.ref.uid]
     use, why = DeviceUse.FREE, ""
     if gpu_filters.devices_exist((device,), node) is not None:
         use, why = DeviceUse.MISSING, "the node's inventory does not have it"
@@ -65,7 +66,8 @@ def of_node(pod: Pod, node: Node, node_filter: NodeFilter, cluster: Cluster, end
         return
     for device in () if node.inventory is None else node.inventory.devices:
         claim = assumed_hold(pod, Placement(node.name, (str(device.index),), None))
-        holders = cluster.ledger.devices.holders_of(node.name, device.index).values()
+        found = without_claims_of_pods((claim, *cluster.ledger.devices.holders_of(node.name, device.index).values()))
+        holders = [each for each in found if each.ref.uid != claim.ref.uid]
         use, why = _use(claim, device, node, node_filter, cluster)
         yield DeviceAnswer(node.name, str(device.index), use, why, _holders(holders, ends))
 
@@ -107,6 +109,7 @@ def _holders(holders: Iterable[Hold], ends: Ends) -> tuple[Holder, ...]:
             ends.get(each.ref.uid, ""),
             each.deleting_since or "",
             each.kept_line,
+            each.kind,
         )
         for each in sorted(holders, key=lambda each: (each.ref.namespace, each.ref.name))
     )

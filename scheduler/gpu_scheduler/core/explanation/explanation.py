@@ -27,10 +27,10 @@ class DeviceUse(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pod that holds a device, or a workload for which a line is kept. Times are RFC 3339."""
+    """A pod or ResourceClaim that holds a device, or a workload for which a line is kept. Times are RFC 3339."""
 
-    pod: PodRef
-    """The pod; for a kept line, the workload's controller."""
+    ref: PodRef
+    """The pod or the claim; for a kept line, the workload's controller."""
     since: str
     """When it was bound; empty if that is not known."""
     until: str
@@ -38,7 +38,14 @@ class Holder:
     deleting_since: str
     """Empty if it is not being deleted."""
     line: int | None = None
-    """The index of a line that is kept, because its pods start together; None if the holder is a pod."""
+    """The index of a line that is kept, because its pods start together; None if the holder is a pod or a claim."""
+    kind: str = "Pod"
+    """As `Hold.kind`."""
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether the end of a pod frees the device."""
+        return self.kind == "Pod"
 
 
 @dataclass(frozen=True, slots=True)

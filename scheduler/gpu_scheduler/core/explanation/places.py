@@ -156,15 +156,13 @@ def _node_place(pod: Pod, fit: NodeFit, ranking: Ranking, cluster: Cluster, ends
 def _fewest_holders(devices: Sequence[DeviceAnswer], missing: int) -> tuple[PodRef, ...]:
     """Return pods whose end would free `missing` devices: those of the devices with the fewest holders.
 
-    Return none if they are too few. No pod's end frees a line that is kept.
+    Return none if they are too few. No pod's end frees what a line or a claim without pods of ours keeps.
     """
     held = [
-        device
-        for device in devices
-        if device.use is DeviceUse.HELD and all(holder.line is None for holder in device.holders)
+        device for device in devices if device.use is DeviceUse.HELD and all(holder.is_pod for holder in device.holders)
     ]
     held.sort(key=lambda device: len(device.holders))
     if missing <= 0 or len(held) < missing:
         return ()
     holders = [holder for device in held[:missing] for holder in device.holders]
-    return tuple(dict.fromkeys(holder.pod for holder in holders if not holder.deleting_since))
+    return tuple(dict.fromkeys(holder.ref for holder in holders if not holder.deleting_since))

@@ -64,7 +64,7 @@ def _deleting(pods: Iterable[PodRef]) -> str:
 def _until(fault: Fault, place: Place) -> str:
     """Return when the last of the pods that block ends; empty unless all of them say when."""
     blockers = fault.blockers if isinstance(fault, Unschedulable) else ()
-    ends = {holder.pod: holder.until for device in place.devices for holder in device.holders}
+    ends = {holder.ref: holder.until for device in place.devices for holder in device.holders}
     found = [ends.get(pod, "") for pod in blockers]
     return max(found) if found and all(found) else ""
 

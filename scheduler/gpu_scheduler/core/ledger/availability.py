@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.ledger.hold import Hold
+from gpu_scheduler.core.ledger.hold import Hold, without_claims_of_pods
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import Cordon, cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Device, DeviceReading, Health
@@ -16,13 +16,13 @@ from gpu_scheduler.core.text import natural
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device of a node. `device` is None if a pod holds the device but no inventory knows it."""
+    """A device of a node. `device` is None if it is held, but no inventory knows it."""
 
     name: str
     device: Device | None
     reading: DeviceReading
     holders: tuple[Hold, ...]
-    """In order of the pods' names."""
+    """In order of their names; of a pod and its ResourceClaim, the pod alone."""
     cordon: Cordon | None
     """Why it is out of service, if it is."""
     available: bool
@@ -45,7 +45,7 @@ class NodeDevices:
 
     @property
     def held(self) -> int:
-        """Return how many devices pods hold."""
+        """Return how many devices are held."""
         return sum(bool(state.holders) for state in self.devices) + self.unnamed
 
     @property
@@ -84,7 +84,7 @@ class NodeDevices:
 def node_devices(nodes: Iterable[Node], ledger: Ledger) -> Iterator[NodeDevices]:
     """Yield the devices of each node, node2 before node10. This reads all nodes and holds: too slow for decisions."""
     held: dict[str, list[Hold]] = {}
-    for holder in chain(ledger, ledger.kept_lines):
+    for holder in chain(ledger, ledger.kept_lines, ledger.of_claims):
         held.setdefault(holder.node, []).append(holder)
     for node in sorted(nodes, key=lambda node: (natural(node.name), node.name)):
         unnamed = 0 if node.advertised is None else ledger.used_resources.used(node.name, names.GPU_RESOURCE)
@@ -103,7 +103,7 @@ def _known(node: Node, ledger: Ledger) -> Iterator[DeviceState]:
 
 
 def _unknown(node: Node, held: Iterable[Hold], ledger: Ledger) -> Iterator[DeviceState]:
-    """Yield devices that a pod holds by a name that no inventory knows."""
+    """Yield devices that are held by a name that no inventory knows."""
     found: dict[str, dict[str, Hold]] = {}
     for holder in held:
         for device in () if ledger.devices.unnamed(holder) else holder.devices:
@@ -115,7 +115,8 @@ def _unknown(node: Node, held: Iterable[Hold], ledger: Ledger) -> Iterator[Devic
 
 
 def _ordered(holders: Mapping[str, Hold]) -> tuple[Hold, ...]:
-    return tuple(sorted(holders.values(), key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))
+    found = without_claims_of_pods(holders.values())
+    return tuple(sorted(found, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,8 @@ class GpuCount:
     utilization: int = 0
     """The sum of their utilization, in percent."""
     held: int = 0
-    """How many of them pods hold, or are kept for pods that start together. No inventory has a device that is held by
-    a wrong name, so it does not count."""
+    """How many of them are held: by pods, by ResourceClaims, or for pods that start together. No inventory has a device
+    that is held by a wrong name, so it does not count."""
     cordoned: int = 0
     """Of the others, how many are out of service."""
     unhealthy: int = 0

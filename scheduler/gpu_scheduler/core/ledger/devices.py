@@ -194,7 +194,7 @@ class Devices:
         return device if states is None else states.part(device)[0]
 
     def rivals(self, node: str, device: str) -> tuple[Hold, ...]:
-        """Return the pods that hold this device, or a device that may be the same, in order of name."""
+        """Return who holds this device, or a device that may be the same, in order of name."""
         states = self._nodes.get(node)
         if states is None:
             return ()
@@ -208,9 +208,9 @@ class Devices:
         return _ordered(found)
 
     def holders_of(self, node: str, index: int) -> Mapping[str, Hold]:
-        """Return by uid the pods that hold the device, a part of it, or a device that may be the same.
+        """Return by uid who holds the device, a part of it, or a device that may be the same.
 
-        The cost depends only on the number of these pods.
+        The cost depends only on the number of these holders.
         """
         states = self._nodes.get(node)
         if states is None:

@@ -55,14 +55,22 @@ class Hold:
         return self.index if self.kept else None
 
     @property
+    def kind(self) -> str:
+        """Return the kind of object that `ref` names; empty for bare pods for which a line is kept."""
+        if self.is_claim:
+            return "ResourceClaim"
+        if not self.kept:
+            return "Pod"
+        return "" if self.workload is None else self.workload.owner_kind
+
+    @property
     def holder(self) -> str:
         """Return who holds, as text for people: the pod, the claim, or the workload for which the line is kept."""
         if self.is_claim:
-            return f"ResourceClaim {self.ref}"
+            return f"{self.kind} {self.ref}"
         if not self.kept:
             return str(self.ref)
-        kind = self.workload.owner_kind if self.workload is not None else ""
-        owner = f"{kind} {self.ref}" if kind else f"pods of namespace {self.ref.namespace} that have one map"
+        owner = f"{self.kind} {self.ref}" if self.kind else f"pods of namespace {self.ref.namespace} that have one map"
         return f"{owner} (line {self.index}, to start together)"
 
 

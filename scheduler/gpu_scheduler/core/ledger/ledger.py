@@ -24,7 +24,7 @@ from gpu_scheduler.core.refs import WorkloadKey
 
 
 class Ledger:
-    """All holds of one scheduler's pods, and what all pods take of their nodes."""
+    """All holds of one scheduler's pods and of ResourceClaims, and what all pods take of their nodes."""
 
     __slots__ = (
         "_by_uid",
@@ -158,8 +158,13 @@ class Ledger:
         return len(self._drifting) + sum(1 for _ in self.devices.moved())
 
     def __iter__(self) -> Iterator[Hold]:
-        """Iterate over all holds, in the order in which they were recorded."""
+        """Iterate over the holds of pods, in the order in which they were recorded."""
         return iter(self._by_uid.values())
+
+    @property
+    def of_claims(self) -> Iterator[Hold]:
+        """Iterate over what ResourceClaims hold, in the order in which they were recorded."""
+        return chain.from_iterable(self._of_claims.values())
 
     def differences(self, other: "Ledger") -> int:
         """Return in how many entries the two ledgers differ."""

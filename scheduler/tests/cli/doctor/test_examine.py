@@ -404,6 +404,18 @@ DAMAGES = {
         "kubectl delete pod b-0 -n ml",
         {"gpus": Gpus(conflicts=(Conflict("node1", "0", hold(A), hold(B)),))},
     ),
+    "a pod and a ResourceClaim hold one GPU": Damage(
+        "pods",
+        "GPU 0 of node1 is held by ml/a-0 and ResourceClaim ml/b-0",
+        "kubectl delete pod a-0 -n ml",
+        {"gpus": Gpus(conflicts=(Conflict("node1", "0", hold(A), replace(hold(B), is_claim=True)),))},
+    ),
+    "a ResourceClaim and a pod hold one GPU": Damage(
+        "pods",
+        "GPU 0 of node1 is held by ResourceClaim ml/a-0 and ml/b-0",
+        "kubectl delete pod b-0 -n ml",
+        {"gpus": Gpus(conflicts=(Conflict("node1", "0", replace(hold(A), is_claim=True), hold(B)),))},
+    ),
     "a limit cannot be read": Damage(
         "limits",
         "ConfigMap gpu-scheduler-limits: line 4 cannot be read",

@@ -73,9 +73,10 @@ def check_moved(facts: Facts) -> Iterator[Finding]:
 def check_conflicts(facts: Facts) -> Iterator[Finding]:
     """No GPU is held twice against the rules."""
     for conflict in facts.gpus.value.conflicts:
-        pod = conflict.second.ref
+        # Of a claim and a pod, the pod can be deleted.
+        pod = (conflict.first if conflict.second.is_claim else conflict.second).ref
         yield Finding(
-            f"GPU {conflict.device} of {conflict.node} is held by {conflict.first.ref} and {pod}",
+            f"GPU {conflict.device} of {conflict.node} is held by {conflict.first.holder} and {conflict.second.holder}",
             f"kubectl delete pod {pod.name} -n {pod.namespace}",
             f"pod/{pod.name}",
         )
