@@ -107,7 +107,6 @@ FORMER: Final = {
     "shout": "print",
     "sighting": "monitor lease",
     "sightings": "monitor leases",
-    "slices": "MIG devices",
     "sparingly": "throttled",
     "speak": "serve, report",
     "speaks": "reports",

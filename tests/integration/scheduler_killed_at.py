@@ -24,7 +24,7 @@ STEPS: dict[str, tuple[type, str]] = {
 }
 
 
-def dying(step: Callable[..., Any]) -> Callable[..., Any]:
+def killed_at(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that does the step, then kills this process."""
 
     async def done_and_dead(*arguments: Any) -> Any:
@@ -37,5 +37,5 @@ def dying(step: Callable[..., Any]) -> Callable[..., Any]:
 
 if __name__ == "__main__":
     kind, name = STEPS[os.environ["DIES_AT"]]
-    setattr(kind, name, dying(getattr(kind, name)))
+    setattr(kind, name, killed_at(getattr(kind, name)))
     main()

@@ -115,7 +115,7 @@ async def test_a_claim_is_named_as_a_claim_where_devices_are_listed(
     ]
 
 
-async def test_status_tells_a_claim_from_a_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_names_a_claim_as_a_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the grid, and in a conflict, whose names stay NAMESPACE/NAME for programs."""
     rival = mapped("r-0", 1, node="node1", devices="1")
     async with isolating(tmp_path, rival) as options:

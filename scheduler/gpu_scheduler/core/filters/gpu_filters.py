@@ -311,8 +311,8 @@ def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, sa
     if first.kept:
         return f"{_NEW_MAP if _one_owner(claim, first) else 'wait until that workload has ended'}, or {_OTHER_GPU}"
     if first.is_claim:
-        look = f"kubectl describe resourceclaim -n {first.ref.namespace} {first.ref.name}"
-        return f"it is free when no pod uses that claim: {look}; or {_OTHER_GPU}"
+        command = f"kubectl describe resourceclaim -n {first.ref.namespace} {first.ref.name}"
+        return f"it is free when no pod uses that claim: {command}; or {_OTHER_GPU}"
     if _one_owner(claim, first):
         return _ROLLING
     if others:
