@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.core.text import sentence
+from gpu_scheduler.core.text import number_of, sentence
 from gpu_scheduler.kube.http.client import JSON, MERGE, NoResponseError, NotSentError, segment, status_message
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.meta import ReadStruct
@@ -195,7 +195,9 @@ class ApiClaimAllocator(ClaimAllocator):
         version = claim.metadata.resource_version
         if claim.results is not None and not current:
             if others:
-                raise _failed(f"{name}: it is allocated other GPUs for {len(others)} pods", Reason.GPU_HELD)
+                raise _failed(
+                    f"{name}: it is allocated other GPUs for {number_of(len(others), 'pod')}", Reason.GPU_HELD
+                )
             await self._patch(f"{wanted.path}/status", version, {"status": {"allocation": None, "reservedFor": None}})
             return False
         owners = claim.metadata.owner_references or []

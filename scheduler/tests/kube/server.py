@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reply:
-    """One response: status, body, headers, and the seconds until it is sent."""
+    """One response: status, body, headers, and the seconds until it is sent. With status 0 the connection is cut."""
 
     status: int = 200
     body: Object | str = field(default_factory=dict)
@@ -117,8 +117,12 @@ class FakeServer:
         if isinstance(reply, Exec):
             return await self._exec(request, reply)
         await asyncio.sleep(reply.after)
+        if not reply.status and request.transport is not None:
+            request.transport.close()
         content = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
-        return web.Response(status=reply.status, body=content.encode(errors="surrogateescape"), headers=reply.headers)
+        return web.Response(
+            status=reply.status or 500, body=content.encode(errors="surrogateescape"), headers=reply.headers
+        )
 
     async def _stream(self, request: web.Request, watch: Watch) -> web.StreamResponse:
         response = web.StreamResponse()
