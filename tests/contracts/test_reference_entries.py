@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.core.decision import Refuse, Wait
 from gpu_scheduler.core.filters.gpu_filters import gpu_in_service
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.reasons import RANKING, REFUSED_AT_ADMISSION, Reason
 from tests.contracts.roles import ROOT
+from tests.core.build import KEEP, POLICY, ROOM, claimed, decided, device_id, isolated, ledger, nodes, pod
 from tests.integration.test_feasibility import CASES
 from tests.objects import gpu
+from tests.scheduler.test_claim_allocator import failed
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUOTA: Final = Reason.QUOTA_EXCEEDED
+OWN_CLAIM: Final = "gpu-scheduler-c3f4aec860cdf1f93eb7fd826cf750e5"
 NAMESPACE: Final = "ml"
 SINCE: Final = "2026-11-25T10:00:00Z"
 ENTRY: Final = re.compile(
@@ -70,8 +79,36 @@ def written() -> set[str]:
         plugin_chooses=False,
     )
     assert cordoned is not None
+    claims = (
+        failed(f"{OWN_CLAIM}: it has another spec than this scheduler writes; delete it").message,
+        failed(f'HTTP 403: resourceclaims.resource.k8s.io "{OWN_CLAIM}" is forbidden: exceeded quota', QUOTA).message,
+        *_of_claims(),
+    )
     filled = (case.message.replace("{ns}", NAMESPACE).replace("{since}", SINCE) for case in CASES)
-    return {cordoned.message, *filled}
+    return {cordoned.message, *claims, *filled}
+
+
+def _of_claims() -> Iterator[str]:
+    """Yield messages about ResourceClaims."""
+    known = nodes(Node("node1", inventory=Inventory((Device(0, gpu(0)),)), allocatable=ROOM))
+    held = AllocatedClaim(NAMESPACE, "training", "1", (device_id("node1", gpu(0)),))
+    plain = pod("train-0", "0=node1:0", namespace=NAMESPACE)
+    with_claims = isolated("train-0", "0=node1:0", namespace=NAMESPACE)
+    wrong = isolated("train-0", "0=node1:0", namespace=NAMESPACE, resource_claims=("gpu-scheduler-mine",))
+    keeping = pod("train-0", "0=node1:0", namespace=NAMESPACE, wants_claims=True, annotations=KEEP)
+    uncounted = nodes(Node("node1", allocatable=ROOM))
+    for decision in (
+        decided(plain, claimed(ledger(known=known), known, held), known),
+        decided(
+            with_claims, ledger(known=known), known, replace(POLICY, reads_claims=True), published=nodes(Node("node2"))
+        ),
+        decided(with_claims, ledger(known=uncounted), uncounted),
+        decided(wrong, ledger(known=known), known),
+    ):
+        assert isinstance(decision, Wait | Refuse)
+        yield decision.message
+    assert keeping.request.fault is not None
+    yield keeping.request.fault.message
 
 
 def test_each_reason_has_one_entry() -> None:
@@ -97,7 +134,7 @@ def test_a_reason_with_two_ranks_has_a_message_of_each() -> None:
     twice = {reason for reason, beyond in RANKING if beyond}
 
     for reason in twice:
-        shown = {ranks[message] for message in read(REASONS[reason][0]).messages}
+        shown = {ranks[message] for message in read(REASONS[reason][0]).messages if message in ranks}
         assert shown == {(reason, True), (reason, False)}
 
 
