@@ -75,6 +75,7 @@ def bound(namespace: Namespace, name: str) -> Any:
     return namespace.read(name)
 
 
+@pytest.mark.promise("isolate-2")
 @pytest.mark.usefixtures("scheduler")
 def test_each_replica_is_allocated_exactly_the_devices_of_its_line(
     cluster: IsolatedCluster, namespace: Namespace
@@ -127,6 +128,7 @@ def _other(namespace: Namespace, name: str, uid: str) -> bool:
     return pod is not None and pod["metadata"]["uid"] != uid and bool(pod["spec"].get("nodeName"))
 
 
+@pytest.mark.promise("isolate-5")
 @pytest.mark.usefixtures("scheduler")
 def test_what_kube_scheduler_allocated_is_held_until_it_is_cleared(
     cluster: IsolatedCluster, namespace: Namespace
@@ -149,6 +151,7 @@ def test_what_kube_scheduler_allocated_is_held_until_it_is_cleared(
     bound(namespace, "train-0")
 
 
+@pytest.mark.promise("isolate-5")
 @pytest.mark.usefixtures("scheduler")
 def test_kube_scheduler_leaves_our_devices_alone(cluster: IsolatedCluster, namespace: Namespace) -> None:
     """Its pod waits while ours hold all GPUs, and gets the first that is free."""
@@ -203,6 +206,7 @@ def test_a_strategy_allocates_a_claim_of_the_pod_alone(cluster: IsolatedCluster,
     eventually("its claim is gone", lambda: not cluster.claims(namespace.name), seconds=20)
 
 
+@pytest.mark.promise("isolate-4")
 @pytest.mark.usefixtures("scheduler")
 def test_both_schedulers_under_load_give_no_device_twice(cluster: IsolatedCluster, namespace: Namespace) -> None:
     """Eight pods of each ask for sixteen devices at once, again and again."""
@@ -224,6 +228,7 @@ def test_both_schedulers_under_load_give_no_device_twice(cluster: IsolatedCluste
         eventually("all allocations are cleared", lambda: cluster.allocated() == {}, seconds=30)
 
 
+@pytest.mark.promise("isolate-3")
 @pytest.mark.usefixtures("scheduler")
 def test_a_claim_that_somebody_else_made_is_not_used(cluster: IsolatedCluster, namespace: Namespace) -> None:
     """It may be older than the policy that lets only the scheduler make it. The pod says what to do."""
@@ -303,6 +308,7 @@ def alone(scheduler: Command, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.promise("isolate-7")
 @pytest.mark.parametrize("step", ["created", "allocated", "bound"])
 @pytest.mark.parametrize("cordoned", [False, True], ids=["and the node takes pods", "and the node is cordoned"])
 def test_a_scheduler_killed_between_two_writes_leaves_nothing_behind(

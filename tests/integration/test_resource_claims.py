@@ -85,6 +85,7 @@ def claims_of(pod: Object) -> list[str]:
     return [each["resourceClaimName"] for each in pod["spec"]["resourceClaims"]]
 
 
+@pytest.mark.promise("isolate-1")
 def test_pods_that_share_a_gpu_share_its_claim(isolating: Namespace) -> None:
     """Pods 3 and 4 of the README's map have one claim. Every container uses it and reads its devices by name."""
     containers = [

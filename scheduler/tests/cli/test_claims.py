@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from gpu_scheduler.cli.installation import Installation
 from gpu_scheduler.cli.options import Options, Output
 from gpu_scheduler.cli.snapshot import read_node, read_pod
@@ -24,8 +26,6 @@ from tests.kube.server import Reply
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    import pytest
 
     from tests.objects import Object
 
@@ -95,6 +95,7 @@ def json_of(options: Options) -> Options:
     return replace(options, output=Output.JSON)
 
 
+@pytest.mark.promise("isolate-11")
 async def test_a_claim_is_named_as_a_claim_where_devices_are_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +116,7 @@ async def test_a_claim_is_named_as_a_claim_where_devices_are_listed(
     ]
 
 
+@pytest.mark.promise("isolate-11")
 async def test_status_names_a_claim_as_a_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the grid, and in a conflict, whose names stay NAMESPACE/NAME for programs."""
     rival = mapped("r-0", 1, node="node1", devices="1")
@@ -136,6 +138,7 @@ async def test_status_names_a_claim_as_a_claim(tmp_path: Path, capsys: pytest.Ca
     assert found["gpus"] == {"total": 3, "held": 2, "available": 1, "unhealthy": 0}
 
 
+@pytest.mark.promise("isolate-11")
 async def test_explain_names_the_claim_and_no_pod_to_delete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whose pods use it, its own command shows."""
     async with isolating(tmp_path) as options:
@@ -152,6 +155,7 @@ async def test_explain_names_the_claim_and_no_pod_to_delete(tmp_path: Path, caps
     ]
 
 
+@pytest.mark.promise("isolate-11")
 async def test_a_plan_without_a_pod_is_without_its_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its deletion releases the claim. A claim of others stays."""
     found = {}

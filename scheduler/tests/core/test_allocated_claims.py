@@ -63,6 +63,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.promise("isolate-5")
 @pytest.mark.parametrize(("text", "thing", "device"), REFUSED.values(), ids=REFUSED)
 def test_a_device_of_another_schedulers_claim_is_held(text: str, thing: str, device: str) -> None:
     """The message names the claim and the command that shows who uses it."""
@@ -104,6 +105,7 @@ def test_other_claims_keep_nobody_away(claim: AllocatedClaim) -> None:
     assert isinstance(decide_beside(claims_with(claim), pod("train-0", ZERO)), Bind)
 
 
+@pytest.mark.promise("isolate-5")
 def test_a_pod_may_have_the_devices_of_its_own_claim() -> None:
     """The allocation of the pod's predecessor, or of an earlier try, does not stop it; a namesake elsewhere does."""
     own = isolated("train-0", ZERO)
@@ -140,6 +142,7 @@ def test_of_a_pod_and_its_claim_the_pod_is_named() -> None:
     assert "ResourceClaim" not in decision.message
 
 
+@pytest.mark.promise("isolate-6")
 def test_a_claim_holds_after_its_pod_is_gone_until_its_allocation_is_cleared() -> None:
     """The kubelet may not have released the device before."""
     claims = claims_with(OURS)

@@ -144,6 +144,7 @@ CLAIMS: dict[str, tuple[Node, tuple[Pod, ...], AllocatedClaim, list[tuple[str, l
 }
 
 
+@pytest.mark.promise("isolate-11")
 @pytest.mark.parametrize(("there", "pods", "claim", "holders"), CLAIMS.values(), ids=CLAIMS)
 def test_a_claim_holds_a_device_unless_its_pod_does(
     there: Node, pods: tuple[Pod, ...], claim: AllocatedClaim, holders: list[tuple[str, list[str]]]

@@ -47,6 +47,7 @@ ALLOCATED = {
 }
 
 
+@pytest.mark.promise("isolate-2")
 @pytest.mark.parametrize(("pending", "claims"), ALLOCATED.values(), ids=ALLOCATED)
 def test_each_claim_gets_its_devices(pending: Pod, claims: list[tuple[tuple[int, ...], Owner | None]]) -> None:
     """Together they are those of the placement. Pods of one controller share a claim, so that it owns the claim."""

@@ -42,6 +42,7 @@ def claims_of(placement_map: PlacementMap, index: int, namespace: str = "default
     return list(claim_sets(placement_map, slot, namespace, uid))
 
 
+@pytest.mark.promise("isolate-1")
 @pytest.mark.parametrize(("text", "sets"), SETS.values(), ids=SETS)
 def test_the_devices_of_a_line_are_in_sets(text: str, sets: dict[int, list[str]]) -> None:
     """One claim stands for the devices that exactly the same lines name."""
@@ -75,6 +76,7 @@ OTHERS: dict[str, tuple[Of, bool]] = {
 }
 
 
+@pytest.mark.promise("isolate-1")
 @pytest.mark.parametrize(("other", "same"), OTHERS.values(), ids=OTHERS)
 def test_a_name_stands_for_the_workload_and_its_devices(other: Of, *, same: bool) -> None:
     """Whoever reads the same pod finds the same name, and no other pod has it."""

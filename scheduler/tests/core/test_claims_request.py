@@ -97,6 +97,7 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
+@pytest.mark.promise("isolate-8")
 @pytest.mark.parametrize(("given", "what", "remedy"), UNSUPPORTED.values(), ids=UNSUPPORTED)
 def test_what_claims_cannot_give_is_unsupported(given: dict[str, Any], what: str, remedy: str) -> None:
     """Under admission and, for a pod that was created without the webhook, in the scheduler; never without claims."""
@@ -194,6 +195,7 @@ CARRIED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
 }
 
 
+@pytest.mark.promise("isolate-9")
 @pytest.mark.parametrize(("given", "carried", "what"), CARRIED.values(), ids=CARRIED)
 def test_wrong_claims_are_refused(given: dict[str, Any], carried: tuple[str, ...], what: str) -> None:
     """The message says which claim is wrong and which is right."""

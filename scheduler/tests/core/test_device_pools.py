@@ -55,6 +55,7 @@ def published(slices: Iterable[DeviceSlice]) -> DevicePools:
     return pools
 
 
+@pytest.mark.promise("isolate-10")
 @pytest.mark.parametrize(("slices", "uuids"), TABLE.values(), ids=TABLE)
 def test_a_pool_has_the_devices_of_its_highest_complete_generation(slices: list[DeviceSlice], uuids: list[str]) -> None:
     """Each of them is found by its UUID and by its id, and no other is."""

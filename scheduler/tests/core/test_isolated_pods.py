@@ -69,6 +69,7 @@ def bind_of(pending: Pod, *held: Pod, policy: Policy = POLICY) -> Bind:
     return found
 
 
+@pytest.mark.promise("isolate-2")
 def test_the_annotation_has_the_uuids_in_the_order_of_the_line() -> None:
     """CUDA finds the devices of a claim by their UUIDs. The container reads them from the annotation."""
     placement = bind_of(isolated("train-0", "0=node1:2,0\n1=node1:0")).placement
@@ -194,6 +195,7 @@ GATE: dict[str, tuple[Container, str | None]] = {
 }
 
 
+@pytest.mark.promise("isolate-9")
 @pytest.mark.parametrize(("main", "message"), GATE.values(), ids=GATE)
 def test_every_container_has_the_claims_and_the_reference(main: Container, message: str | None) -> None:
     """Otherwise the container would start without its devices, or would not find them."""

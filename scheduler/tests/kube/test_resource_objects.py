@@ -108,6 +108,7 @@ CLAIMS: dict[str, tuple[dict[str, Any], tuple[DeviceId, ...]]] = {
 }
 
 
+@pytest.mark.promise("isolate-5")
 @pytest.mark.parametrize(("given", "devices"), CLAIMS.values(), ids=CLAIMS)
 def test_a_claim_holds_the_gpus_that_it_is_allocated(given: dict[str, Any], devices: tuple[DeviceId, ...]) -> None:
     """Its uid is the key: a claim that is made anew is another claim."""

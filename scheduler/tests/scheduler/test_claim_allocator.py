@@ -312,6 +312,7 @@ RELEASED = {
 }
 
 
+@pytest.mark.promise("isolate-7")
 @pytest.mark.parametrize("case", RELEASED.values(), ids=RELEASED)
 async def test_a_pod_that_is_not_bound_gives_its_claims_back(case: Case) -> None:
     """And nothing of other pods."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.decision import Bind
 
 A, B = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
-GPU_A = device_id("node1", A)
+GPU_A, GPU_B = device_id("node1", A), device_id("node1", B)
 SLICE = DeviceSlice(
     "s1",
     "node1",
@@ -78,6 +78,7 @@ async def looping() -> AsyncIterator[Loop]:
         await task
 
 
+@pytest.mark.promise("isolate-2")
 @pytest.mark.clock("virtual")
 async def test_claims_are_allocated_before_the_binding() -> None:
     """To exactly the devices of the placement."""
@@ -90,6 +91,7 @@ async def test_claims_are_allocated_before_the_binding() -> None:
         assert [(each.name, each.devices) for each in bind.claims] == [(CLAIM, (GPU_A,))]
 
 
+@pytest.mark.promise("isolate-4")
 @pytest.mark.clock("virtual")
 async def test_a_claim_that_came_first_withdraws_ours() -> None:
     """Another scheduler allocated the device between our decision and our write. The pod is not bound.
@@ -119,6 +121,24 @@ async def test_a_claim_that_came_first_withdraws_ours() -> None:
         assert loop.binder.names() == ["train-0"]
 
 
+@pytest.mark.promise("isolate-4")
+@pytest.mark.clock("virtual")
+@pytest.mark.parametrize("late", [False, True], ids=["it takes another GPU", "it takes ours"])
+async def test_a_claim_of_others_that_is_not_allocated_yet_is_waited_for(*, late: bool) -> None:
+    """Its scheduler may have decided before ours, and write a moment later."""
+    async with looping() as loop:
+        loop.scheduler.cache.device_claims.applied(replace(OTHERS, devices=(), awaits_others=True))
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(0.2)
+        assert loop.binder.sent == []
+
+        loop.scheduler.cache.device_claims.applied(OTHERS if late else replace(OTHERS, devices=(GPU_B,)))
+        await asyncio.sleep(0.2)
+        assert loop.binder.names() == ([] if late else ["train-0"])
+        assert any(note.startswith("GpuHeld: ") for note in loop.event_recorder.notes("train-0")) is late
+
+
+@pytest.mark.promise("isolate-4")
 @pytest.mark.clock("virtual")
 async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
     """Until then nobody knows what else was allocated. After 3 s the pod is tried again."""
@@ -161,6 +181,7 @@ async def test_a_claim_that_is_not_allocated_costs_one_attempt(
         assert loop.binder.names() == ["train-0"]
 
 
+@pytest.mark.promise("isolate-7")
 @pytest.mark.clock("virtual")
 async def test_claims_of_a_pod_that_waits_are_released() -> None:
     """An earlier leader allocated them and was killed before the Binding. Now the node is cordoned."""

@@ -105,6 +105,7 @@ async def test_a_container_that_another_webhook_added_later_is_completed() -> No
             ]
 
 
+@pytest.mark.promise("isolate-1")
 async def test_pods_of_a_set_share_the_claims_of_the_devices_that_they_share() -> None:
     """Pods 3 and 4 of the README's map have one claim. The names are those of the workload."""
     async with serving() as (client, _, _registry):
