@@ -1,16 +1,17 @@
-"""Reads what verify compares: the state of each container, and the environment of its first process.
+"""Reads what verify compares: the state of each container, the environment of its first process, its device files.
 
-LAW: it runs `cat /proc/1/environ` in containers and nothing else.
+LAW: it runs `cat /proc/1/environ` in containers, `ls /dev` in those of pods with ResourceClaims, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpu_scheduler.cli.verification import ContainerState, PodState, Reading, read_environment
+from gpu_scheduler.cli.verification import ContainerState, PodState, Reading, count_files, read_environment
 from gpu_scheduler.core.pods.pod_index import static_index
 from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.http.exec import ExecError, Executor
@@ -21,17 +22,18 @@ from gpu_scheduler.kube.objects.pod_objects import PodObject
 from gpu_scheduler.kube.objects.pods import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from gpu_scheduler.cli.verification import ContainerRef
     from gpu_scheduler.core.refs import PodRef
     from gpu_scheduler.kube.http.client import ApiClient
 
-_COMMAND: Final = ("cat", "/proc/1/environ")
+_ENVIRONMENT: Final = ("cat", "/proc/1/environ")
+_FILES: Final = ("ls", "/dev")
 _SECONDS: Final = 10.0
 """Seconds that one container may take to answer."""
 _MOST: Final = 2**20
-"""Most bytes of an environment."""
+"""Most bytes of an answer."""
 _AT_ONCE: Final = 8
 """Containers that are read at the same time."""
 
@@ -144,22 +146,33 @@ def _why(state: _State) -> str:
     return (state.waiting and state.waiting.reason) or ContainerState().why
 
 
-async def read_environments(
-    api: ApiClient, containers: Iterable[ContainerRef]
+async def read_containers(
+    api: ApiClient, containers: Iterable[ContainerRef], isolated: Container[str]
 ) -> tuple[dict[ContainerRef, Reading], list[str]]:
-    """Read each container's environment, and return what the user may not, a sentence for each namespace."""
+    """Read each container's environment, and return what the user may not, a sentence for each namespace.
+
+    `isolated` are the uids of the pods with ResourceClaims, of which the device files are read too.
+    """
     slots = asyncio.Semaphore(_AT_ONCE)
     unread: dict[str, str] = {}
 
     async def read(executor: Executor, pod: PodRef, container: str) -> Reading:
         try:
             async with slots:
-                data = await executor.run(pod, container, _COMMAND, seconds=_SECONDS, most=_MOST)
+                data = await executor.run(pod, container, _ENVIRONMENT, seconds=_SECONDS, most=_MOST)
         except ExecError as error:
             if error.forbidden:
                 unread.setdefault(pod.namespace, _missing_right(pod.namespace, error))
-            return Reading(unseen=_unseen(error))
-        return read_environment(data)
+            return Reading(unseen=_unseen(error, _ENVIRONMENT))
+        reading = read_environment(data)
+        if pod.uid not in isolated:
+            return reading
+        try:
+            async with slots:
+                data = await executor.run(pod, container, _FILES, seconds=_SECONDS, most=_MOST)
+        except ExecError as error:
+            return replace(reading, unlisted=f"its device files: {_unseen(error, _FILES)}")
+        return replace(reading, files=count_files(data))
 
     wanted = list(containers)
     async with Executor(api) as executor:
@@ -175,11 +188,11 @@ def _missing_right(namespace: str, error: ExecError) -> str:
     )
 
 
-def _unseen(error: ExecError) -> str:
+def _unseen(error: ExecError, command: Sequence[str]) -> str:
     """Return why a container could not be read, in few words where the reason is a usual one."""
     text = str(error)
     if error.forbidden:
         return "you may not exec into it (HTTP 403)"
     # Each container runtime has its own sentence for a program that does not exist.
     absent = "executable file" in text and "not found" in text
-    return f"it has no program {_COMMAND[0]}" if absent else f"cannot exec into it: {text}"
+    return f"it has no program {command[0]}" if absent else f"cannot exec into it: {text}"

@@ -3,6 +3,7 @@
 LAW: pure functions. A container whose environment was not read is never `ok`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,7 @@ from gpu_scheduler.core.pods.count_request import MAX_DEVICES
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.visible_devices import keepable
 from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.core.text import number_of
 
 View = dict[str, Any]
 ContainerRef = tuple[PodRef, str]
@@ -25,6 +27,7 @@ ContainerRef = tuple[PodRef, str]
 _DRIFT: Final = f"drift: it reads its GPUs from annotation {names.ASSIGNED_DEVICES}, which it does not have"
 _NOT_KEPT: Final = (Container(ContainerKind.CONTAINER, 0, "", None),)
 """In place of the containers of a pod that has too many: they are not in memory."""
+_DEVICE_FILE: Final = re.compile(r"nvidia[0-9]+")
 _UNKNOWN: Final = "neither a line of its map nor its Binding says its GPUs"
 
 
@@ -40,12 +43,15 @@ class Verdict(StrEnum):
 class Reading:
     """The CUDA variables in the environment of a container's first process; None for one that is not set.
 
-    `unseen` says why the environment was not read; it is empty if it was.
+    `unseen` says why the environment was not read; it is empty if it was. `unlisted` says so of the device files.
     """
 
     devices: str | None = None
     order: str | None = None
     unseen: str = ""
+    files: int | None = None
+    """How many GPUs have a device file in the container; None if that was not read."""
+    unlisted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,11 @@ def read_environment(data: bytes) -> Reading:
     return Reading(variables.get(names.VISIBLE_DEVICES), variables.get(names.DEVICE_ORDER))
 
 
+def count_files(data: bytes) -> int:
+    """Count the GPUs in what `ls /dev` prints: their files have a number, the others of the driver a word."""
+    return sum(_DEVICE_FILE.fullmatch(name) is not None for name in data.decode(errors="replace").split())
+
+
 def sort_out(
     pods: Iterable[Pod], states: Mapping[str, PodState], records: Records
 ) -> tuple[dict[ContainerRef, Reading], list[ContainerRef]]:
@@ -181,6 +192,9 @@ def pod_views(
         if reading is not None:
             value = _value(pod, container, expected)
             found = (*faults, *_differences(container, reading, value)) if live else ()
+            if live and pod.isolated:
+                found = (*found, *_wrong_files(container, reading, expected))
+            unseen = reading.unseen or reading.unlisted
             yield {
                 "namespace": pod.ref.namespace,
                 "name": pod.ref.name,
@@ -190,10 +204,14 @@ def pod_views(
                 "node": pod.node,
                 "expected": {"node": expected.node, "visibleDevices": value, "source": expected.source},
                 "held": {"devices": list(devices), "unnamed": unnamed},
-                "actual": None if reading.unseen else {"visibleDevices": reading.devices, "deviceOrder": reading.order},
-                "verdict": Verdict.DIFFERS if found else Verdict.UNSEEN if reading.unseen else Verdict.OK,
-                "why": "; ".join(filter(None, (*found, reading.unseen))) or None,
+                "actual": None if reading.unseen else _actual(reading),
+                "verdict": Verdict.DIFFERS if found else Verdict.UNSEEN if unseen else Verdict.OK,
+                "why": "; ".join(filter(None, (*found, unseen))) or None,
             }
+
+
+def _actual(reading: Reading) -> View:
+    return {"visibleDevices": reading.devices, "deviceOrder": reading.order, "deviceFiles": reading.files}
 
 
 def expected_of(pod: Pod, records: Records) -> Expected:
@@ -264,6 +282,16 @@ def _differences(container: Container, reading: Reading, value: str | None) -> I
         written = {entry.name: entry.value for entry in container.env or ()}.get(name)
         if written is not None and wanted is not None and written != wanted:
             yield f"its spec says {name}={written}"
+
+
+def _wrong_files(container: Container, reading: Reading, expected: Expected) -> Iterator[str]:
+    """Yield what is wrong with the device files of a container whose kubelet gives it those of its claims alone.
+
+    Their number is compared: on hardware, the number in a name is not the GPU's index.
+    """
+    given = 0 if container.kind is ContainerKind.EPHEMERAL else len(expected.devices or ())
+    if reading.files not in {None, given}:
+        yield f"it has device files of {number_of(reading.files or 0, 'GPU')} instead of {given}"
 
 
 def _shown(devices: tuple[str, ...] | None) -> str:

@@ -11,6 +11,7 @@ from gpu_scheduler.cli.verification import (
     PodState,
     Reading,
     Records,
+    count_files,
     pod_views,
     read_environment,
     sort_out,
@@ -21,6 +22,7 @@ from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.visible_devices import environment_of
 from tests.core.build import (
     FIELD_REF,
     KEEP,
@@ -96,13 +98,19 @@ def claimed(devices: str) -> Pod:
     return isolated("train-0", node="node1", phase="Running", annotations=assigned(devices), containers=(BY_FIELD,))
 
 
+def files(number: int) -> Reading:
+    """Return what is read in a container that sees GPUs 0 and 1, and has device files of so many GPUs."""
+    return Reading(f"{GPUS[0]},{GPUS[1]}", "PCI_BUS_ID", files=number)
+
+
+DEBUG = replace(BY_FIELD, kind=ContainerKind.EPHEMERAL)
 CASES = {
     "a pod as its line says": Case(
         placed(),
         more={
             "expected": {"node": "node1", "visibleDevices": "0,1", "source": "map"},
             "held": {"devices": ["0", "1"], "unnamed": 0},
-            "actual": {"visibleDevices": "0,1", "deviceOrder": "PCI_BUS_ID"},
+            "actual": {"visibleDevices": "0,1", "deviceOrder": "PCI_BUS_ID", "deviceFiles": None},
         },
     ),
     "a line without GPUs": Case(
@@ -165,6 +173,40 @@ CASES = {
         value=f"{GPUS[0]},{GPUS[1]}",
         known=(KNOWN,),
     ),
+    "a pod with claims has the device files of its GPUs": Case(
+        claimed(f"{GPUS[0]},{GPUS[1]}"), files(2), value=f"{GPUS[0]},{GPUS[1]}", known=(KNOWN,)
+    ),
+    "a pod with claims has the device files of all GPUs": Case(
+        claimed(f"{GPUS[0]},{GPUS[1]}"),
+        files(3),
+        "differs",
+        "it has device files of 3 GPUs instead of 2",
+        value=f"{GPUS[0]},{GPUS[1]}",
+        known=(KNOWN,),
+    ),
+    "a pod with claims has no device files": Case(
+        claimed(f"{GPUS[0]},{GPUS[1]}"),
+        files(0),
+        "differs",
+        "it has device files of 0 GPUs instead of 2",
+        value=f"{GPUS[0]},{GPUS[1]}",
+        known=(KNOWN,),
+    ),
+    "a debug container of a pod with claims has no device files": Case(
+        replace(claimed(f"{GPUS[0]},{GPUS[1]}"), environment=environment_of((DEBUG,))),
+        files(0),
+        value=f"{GPUS[0]},{GPUS[1]}",
+        known=(KNOWN,),
+    ),
+    "a pod with claims whose device files were not listed": Case(
+        claimed(f"{GPUS[0]},{GPUS[1]}"),
+        replace(files(2), files=None, unlisted="its device files: it has no program ls"),
+        "unseen",
+        "its device files: it has no program ls",
+        value=f"{GPUS[0]},{GPUS[1]}",
+        known=(KNOWN,),
+    ),
+    "a pod without claims may have any device files": Case(placed(), replace(SEES, files=8)),
     "another program bound it where its line says": Case(running("train-0", "node1", containers=(LITERAL,))),
     "the process sees another GPU": Case(placed(), Reading("2", "PCI_BUS_ID"), "differs", "wrong devices"),
     "the process sees the GPUs in another order": Case(
@@ -175,7 +217,7 @@ CASES = {
         Reading(),
         "differs",
         "wrong devices; CUDA_DEVICE_ORDER is not PCI_BUS_ID",
-        more={"actual": {"visibleDevices": None, "deviceOrder": None}},
+        more={"actual": {"visibleDevices": None, "deviceOrder": None, "deviceFiles": None}},
     ),
     "the process sees all GPUs, and should see none": Case(
         placed(text="0=node1:", annotations=assigned("")),
@@ -324,6 +366,12 @@ def test_each_container_has_a_verdict(case: Case) -> None:
     assert (view["verdict"], view["why"]) == (case.verdict, case.why)
     assert view["expected"]["visibleDevices"] == case.value
     assert {key: view[key] for key in case.more} == case.more
+
+
+def test_only_the_device_files_of_gpus_are_counted() -> None:
+    """NVIDIA's driver has others beside them, which every container with a GPU gets."""
+    assert count_files(b"core\nfd\nnvidia-uvm\nnvidia-caps\nnvidia0\nnvidia12\nnvidiactl\nnull\n") == 2
+    assert count_files(b"") == 0
 
 
 def test_an_enormous_limit_is_not_counted() -> None:

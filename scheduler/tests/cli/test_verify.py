@@ -81,6 +81,43 @@ async def test_one_difference_fails(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert printed.err == "Warning: 1 of 2 containers unseen: nothing is proved about them\n"
 
 
+LISTED = {
+    "its GPU": (Exec((OUT + b"null\nnvidia0\nnvidiactl\n", SUCCESS)), 0, "ok", None),
+    "all GPUs of its node": (
+        Exec((OUT + b"nvidia0\nnvidia1\n", SUCCESS)),
+        1,
+        "differs",
+        "it has device files of 2 GPUs instead of 1",
+    ),
+    "no program": (
+        Exec((status(status="Failure", message='exec: "ls": executable file not found in $PATH: unknown'),)),
+        3,
+        "unseen",
+        "its device files: it has no program ls",
+    ),
+}
+
+
+@pytest.mark.promise("isolate-12")
+@pytest.mark.parametrize(("files", "code", "verdict", "why"), LISTED.values(), ids=LISTED)
+async def test_a_pod_with_claims_has_its_device_files_alone(  # noqa: PLR0913, PLR0917 - the columns of the table
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: Exec, code: int, verdict: str, why: str | None
+) -> None:
+    """They are listed by a second command, which containers of other pods are not asked."""
+    uuid = device(0)["uuid"]
+    isolated = running("a-0", str(uuid), count="1")
+    isolated["spec"]["resourceClaims"] = [{"name": "gpu-scheduler-0", "resourceClaimName": "gpu-scheduler-1"}]
+    found = items(isolated, running("b-0", "1", count="1"))
+    async with cluster(tmp_path, nodes=NODES, pods=found, mine=found) as (server, options):
+        server.on("GET", "/api/v1/namespaces/ml/pods/a-0/exec", sees(str(uuid)), files)
+        answer(server, b_0=sees("1"))
+        assert await verify(replace(options, output=Output.JSON)) == code
+
+    first, second = json.loads(capsys.readouterr().out)["items"]
+    assert (first["verdict"], first["why"]) == (verdict, why)
+    assert (second["verdict"], second["actual"]["deviceFiles"]) == ("ok", None)
+
+
 @pytest.mark.promise("verify-3")
 async def test_what_cannot_be_read_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The exit code is 3. The missing right is named once, with the command that checks it."""

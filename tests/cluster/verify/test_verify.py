@@ -56,7 +56,7 @@ def test_each_check_pod_is_ok(cluster: Cluster, verify: Verify, namespace: str) 
     assert set(found) == set(names)
     for name, view in found.items():
         node, devices = EXPECTED[namespace, name]
-        actual = {"visibleDevices": devices, "deviceOrder": "PCI_BUS_ID"}
+        actual = {"visibleDevices": devices, "deviceOrder": "PCI_BUS_ID", "deviceFiles": None}
         assert (view["verdict"], view["why"], view["node"], view["actual"]) == ("ok", None, node, actual), name
         assert view["expected"] == {"node": node, "visibleDevices": devices, "source": "map"}
 

@@ -53,7 +53,7 @@ async def _views(
 
     FailedError if a chosen pod does not exist.
     """
-    from gpu_scheduler.cli.container_environments import pod_states, read_environments
+    from gpu_scheduler.cli.container_environments import pod_states, read_containers
     from gpu_scheduler.cli.snapshot import take_snapshot
     from gpu_scheduler.cli.verification import Records, pod_views, sort_out
 
@@ -62,7 +62,7 @@ async def _views(
     records = Records(snapshot.nodes, snapshot.ledger)
     pods = _chosen((pod for pod in snapshot.pods if pod.ref.uid in states), chosen, namespace)
     unseen, readable = sort_out(pods, states, records)
-    read, unread = await read_environments(api, readable)
+    read, unread = await read_containers(api, readable, {pod.ref.uid for pod in pods if pod.isolated})
     readings = {**unseen, **read}
     return [view for pod in pods for view in pod_views(pod, states[pod.ref.uid].index, records, readings)], unread
 
