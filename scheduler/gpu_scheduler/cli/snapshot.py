@@ -90,10 +90,17 @@ class Snapshot:
     """The nodes by name."""
     silent: Mapping[str, str]
     """The nodes whose monitor has not renewed its Lease in time, and when it last did (RFC 3339)."""
-    unread: str
-    """What may not be listed of Leases, slices and claims, in sentences; empty if all could be."""
+    no_leases: str
+    """That the monitors' Leases may not be listed, as a sentence; empty if they could be."""
     no_cordons: str
     """Likewise of the GPUNodes, which have the cordons."""
+    no_claims: str
+    """Likewise of ResourceSlices and ResourceClaims; empty if the scheduler does not read them."""
+
+    @property
+    def unread(self) -> tuple[str, str, str]:
+        """What may not be listed, a sentence each."""
+        return self.no_leases, self.no_cordons, self.no_claims
 
     @property
     def node_devices(self) -> tuple[NodeDevices, ...]:
@@ -104,7 +111,7 @@ class Snapshot:
 async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL) -> Snapshot:
     """List the chosen nodes, and all pods. Pods of other schedulers only if a node has a device plugin for GPUs.
 
-    `unread` says if the user may not list the monitors' Leases. UnlistedError if the API server refuses a list.
+    `unread` says what else the user may not list. UnlistedError if the API server refuses a list.
     """
     listed, pods, (leases, no_leases), (cordons, no_cordons), published = await asyncio.gather(
         list_all(api, "nodes", "/api/v1/nodes", read_node, selector=chosen.fields, labels=chosen.labels),
@@ -124,8 +131,8 @@ async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL)
     known, ledger = ledger_of(policy, nodes, (each.pod for each in pods), foreign_pods)
     published.hold_in(ledger)
     by_name = {each.node.name: each for each in listed}
-    unread = " ".join(filter(None, (no_leases, published.unread)))
-    return Snapshot(known, ledger, tuple(each.pod for each in pods), by_name, silent, unread, no_cordons)
+    ours = tuple(each.pod for each in pods)
+    return Snapshot(known, ledger, ours, by_name, silent, no_leases, no_cordons, published.unread)
 
 
 def as_scheduled(

@@ -19,7 +19,7 @@ from gpu_scheduler.cli.verbs.watch_state import WatchState
 from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
 from gpu_scheduler.kube.objects.resource_slices import read_slice
 from tests import objects
-from tests.cli.scripted_cluster import cluster, deployment, items, node, pod
+from tests.cli.scripted_cluster import cluster, deployment, device, items, node, pod
 from tests.cli.stored import with_storage
 from tests.kube.server import Reply
 
@@ -40,6 +40,7 @@ SLICE = {
     "spec": {"driver": DRIVER, "nodeName": "node1", "pool": POOL, "devices": GPUS},
 }
 OWN = "gpu-scheduler-0123"
+DENIED = Reply(403, {"message": 'User "jane" cannot list it'})
 NODE = node("node1")
 
 
@@ -164,6 +165,19 @@ async def test_a_plan_without_a_pod_is_without_its_claim(tmp_path: Path, capsys:
             assert await plan(json_of(options), assume_gone=[gone]) == 1
             found[gone] = {each["name"]: each["outcome"] for each in item(capsys)["pods"]}
     assert found == {"c-0": {"b-0": "waits", "w-0": "waits"}, "a-0": {"b-0": "fits", "w-0": "waits", "c-0": "fits"}}
+
+
+async def test_claims_that_may_not_be_listed_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the monitors say is known nevertheless."""
+    listed = items(node("node1", device(0)))
+    parts = {"slices": DENIED, "claims": DENIED, "deployment": deployment(ISOLATION="dra")}
+    async with cluster(tmp_path, nodes=listed, **parts) as (_, options):
+        assert await nodes(json_of(options)) == 0
+    printed = capsys.readouterr()
+
+    (warned,) = printed.err.splitlines()
+    assert "kubectl auth can-i list resourceclaims.resource.k8s.io -A" in warned
+    assert json.loads(printed.out)["items"][0]["stale"] is False
 
 
 def test_a_watch_shows_what_claims_hold() -> None:

@@ -142,6 +142,15 @@ def test_of_a_pod_and_its_claim_the_pod_is_named() -> None:
     assert "ResourceClaim" not in decision.message
 
 
+def test_of_many_claims_three_are_named() -> None:
+    """The others are counted."""
+    claims = [replace(OTHERS, name=f"training-{number}", uid=f"uid-{number}") for number in range(5)]
+    decision = decide_beside(claims_with(*claims), pod("train-0", ZERO))
+
+    assert isinstance(decision, Wait)
+    assert "GPU 0 by ResourceClaim team/training-2, and 2 more holders; " in decision.message
+
+
 @pytest.mark.promise("isolate-6")
 def test_a_claim_holds_after_its_pod_is_gone_until_its_allocation_is_cleared() -> None:
     """The kubelet may not have released the device before."""

@@ -61,7 +61,7 @@ async def status(options: Options) -> int:
             pods=[pod for pod in snapshot.pods if options.namespace in {None, pod.ref.namespace}],
             conflicts=snapshot.ledger.conflicts(),
             limits=limits_view(installation.limits, snapshot.ledger.devices.usage, options.namespace),
-            leases_read=not snapshot.unread,
+            leases_read=not snapshot.no_leases,
         )
         if options.namespace and not view["workloads"]["pending"] + view["workloads"]["running"]:
             await check_namespace(api, options.namespace)
@@ -71,7 +71,7 @@ async def status(options: Options) -> int:
         text = output.render(status_listing(view), options)
     sys.stdout.write(text)
     missing = installation.unread
-    unread = (missing.deployment, missing.strategy, missing.limits, snapshot.unread, snapshot.no_cordons)
+    unread = (missing.deployment, missing.strategy, missing.limits, *snapshot.unread)
     warn(unread)
     return FAILED if leader is None or view["conflicts"] or any(unread) else 0
 
@@ -272,9 +272,9 @@ async def _nodes(options: Options, names: Sequence[str]) -> tuple[list[View], bo
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
         snapshot = await take_snapshot(api, installation.policy, chosen)
-    warn((installation.unread.deployment, snapshot.unread, snapshot.no_cordons))
+    warn((installation.unread.deployment, *snapshot.unread))
     items, missing = _named(node_items(snapshot), names, node_names, "node", "nodes")
-    return items, not snapshot.unread, missing
+    return items, not snapshot.no_leases, missing
 
 
 def node_items(snapshot: Snapshot) -> list[View]:
@@ -287,7 +287,7 @@ def node_items(snapshot: Snapshot) -> list[View]:
         node_view(
             states,
             snapshot.listed[states.node.name],
-            leases_read=not snapshot.unread,
+            leases_read=not snapshot.no_leases,
             renewed=snapshot.silent.get(states.node.name, ""),
             observers=observers.get(states.node.name, {}),
         )

@@ -57,8 +57,8 @@ async def watch(options: Options) -> int:
         installation = await read_installation(api, options.system_namespace)
         # The snapshot fails at once if a list is forbidden; the watches would retry for ever.
         snapshot = await take_snapshot(api, installation.policy)
-        warn((installation.unread.deployment, installation.unread.strategy, snapshot.unread))
-        state = WatchState(installation, options.namespace, leases_read=not snapshot.unread)
+        warn((installation.unread.deployment, installation.unread.strategy, snapshot.no_leases, snapshot.no_claims))
+        state = WatchState(installation, options.namespace, leases_read=not snapshot.no_leases)
         plugins = bool(snapshot.nodes.advertising)
         watches = watches_of(api, state, installation.policy, plugins=plugins)
         cluster = _read_cluster(api, state, options.system_namespace)

@@ -145,7 +145,9 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     remedy = _remedy(claim, list(blocking.values()), policy, same_kind=same_kind)
     found = _held(Reason.GPU_HELD, thing, first, remedy, nodes, freed)
     shown = others[: _MOST_HOLDERS - 1]
-    more = f", and {number_of(len(others) - len(shown), 'more pod')}" if len(others) > len(shown) else ""
+    rest = [holder for _, holder in others[len(shown) :]]
+    kind = "more holder" if any(holder.is_claim for holder in rest) else "more pod"
+    more = f", and {number_of(len(rest), kind)}" if rest else ""
     detail = "".join(f", GPU {device} by {holder.holder}" for device, holder in shown) + more
     return replace(found, detail=detail, blockers=(*found.blockers, *_alive(holder for _, holder in others)))
 
