@@ -120,6 +120,7 @@ class Use(StrEnum):
     SELECTED_NODES = "selected-nodes"
     SETTINGS = "settings"
     DEVICE_SLICES = "resourceslices"
+    DEVICE_CLASSES = "deviceclasses"
     DEVICE_CLAIMS = "resourceclaims"
     CLAIM_WRITES = "resourceclaims-writes"
     CLAIM_STATUSES = "resourceclaims-status"
@@ -273,6 +274,7 @@ def _claim_rights() -> tuple[Right, ...]:
     unallocated = "pods with ResourceClaims wait with BindFailed"
     rights = (
         (Use.DEVICE_SLICES, follow, "resourceslices", "see the GPUs that drivers publish", nothing),
+        (Use.DEVICE_CLASSES, follow, "deviceclasses", "see what drivers are told of their devices", nothing),
         (Use.DEVICE_CLAIMS, follow, claims, "see which claims hold GPUs", nothing),
         (Use.CLAIM_WRITES, ("get", "create", "patch"), claims, "make the claims of pods", unallocated),
         (Use.CLAIM_STATUSES, ("patch",), f"{claims}/status", "allocate claims", unallocated),

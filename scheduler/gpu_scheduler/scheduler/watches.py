@@ -104,7 +104,7 @@ class Watches(Reflectors):
             devices = "/apis/resource.k8s.io/v1"
             slices = Resource(Use.DEVICE_SLICES, f"{devices}/resourceslices", None, read_slice, by_name)
             device_claims = Resource(Use.DEVICE_CLAIMS, f"{devices}/resourceclaims", None, read_allocated_claim, by_uid)
-            classes = Resource("deviceclasses", f"{devices}/deviceclasses", None, read_device_class, by_name)
+            classes = Resource(Use.DEVICE_CLASSES, f"{devices}/deviceclasses", None, read_device_class, by_name)
             self.watch(classes, device_classes)
             self.watch(slices, cache.device_slices)
             self.watch(device_claims, cache.device_claims)

@@ -14,7 +14,7 @@ from gpu_scheduler.core.nodes.device_pools import DeviceId
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
-from gpu_scheduler.scheduler.claim_allocator import FINALIZER, ApiClaimAllocator
+from gpu_scheduler.scheduler.claim_allocator import FINALIZER, ApiClaimAllocator, DeviceClasses
 from gpu_scheduler.scheduler.ports import Failed, NotSent
 from tests.kube.server import FakeServer, Reply, connected
 from tests.scheduler.test_binder import ClosingGate, Gate
@@ -226,7 +226,7 @@ async def test_claims_are_allocated_with_as_few_writes_as_possible(case: Case) -
     """A claim is used only if it is as this scheduler writes it, and what other pods have stays theirs."""
     async with connected() as (server, api):
         case.script(server)
-        result = await ApiClaimAllocator(api, Gate()).allocate(BIND)
+        result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(BIND)
 
         assert sent(server) == case.sent
         assert result == case.result
@@ -245,7 +245,7 @@ async def test_a_lost_answer_leaves_the_pod_unbound(case: Case) -> None:
     """Whether the claim is allocated is unknown. The pod is tried again, and finds the claim."""
     async with connected() as (server, api):
         case.script(server)
-        result = await ApiClaimAllocator(api, Gate()).allocate(BIND)
+        result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(BIND)
 
     assert isinstance(result, Failed)
     assert result.reason is Reason.BIND_FAILED
@@ -261,7 +261,7 @@ async def test_an_answer_that_cannot_be_read_is_a_sentence(body: Object | str) -
     """As a proxy may send it."""
     async with connected() as (server, api):
         server.on("POST", BASE, Reply(201, body))
-        result = await ApiClaimAllocator(api, Gate()).allocate(BIND)
+        result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(BIND)
 
     assert isinstance(result, Failed)
     assert "the answer cannot be read" in result.message
@@ -273,7 +273,7 @@ async def test_every_write_asks_the_fence(checks: int, requests: int) -> None:
     """A replica that no longer leads writes no claim, also between two writes of one claim."""
     async with connected() as (server, api):
         CASES["a claim that its controller has released is protected again"].script(server)
-        result = await ApiClaimAllocator(api, ClosingGate(checks=checks)).allocate(BIND)
+        result = await ApiClaimAllocator(api, ClosingGate(checks=checks), DeviceClasses()).allocate(BIND)
 
         assert result == NotSent("this replica's Lease no longer allows a write")
         assert len(server.requests) == requests
@@ -286,7 +286,7 @@ async def test_a_claim_of_one_pod_is_owned_by_it() -> None:
         server.on("POST", BASE, found(ownerReferences=[owner]))
         server.on("PATCH", STATUS, found("8"))
         alone = tuple(replace(claim, owner=None) for claim in BIND.claims)
-        assert await ApiClaimAllocator(api, Gate()).allocate(replace(BIND, claims=alone)) is None
+        assert await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(replace(BIND, claims=alone)) is None
 
         assert [each.body["metadata"]["ownerReferences"] for each in server.asked("POST")] == [[owner]]
 
@@ -318,7 +318,9 @@ async def test_a_pod_that_is_not_bound_gives_its_claims_back(case: Case) -> None
     """And nothing of other pods."""
     async with connected() as (server, api):
         case.script(server)
-        why = await ApiClaimAllocator(api, Gate()).release(POD, [AllocatedClaim("default", "own", "uid-of-own")])
+        why = await ApiClaimAllocator(api, Gate(), DeviceClasses()).release(
+            POD, [AllocatedClaim("default", "own", "uid-of-own")]
+        )
 
         assert sent(server) == case.sent
         assert why == (None if case.result is None else str(case.result))
@@ -328,7 +330,9 @@ async def test_a_replica_that_does_not_lead_gives_nothing_back() -> None:
     """The claims may be those of the pod that the new leader binds now."""
     async with connected() as (server, api):
         server.on("GET", CLAIM, allocated(MINE))
-        why = await ApiClaimAllocator(api, Gate(open=False)).release(POD, [AllocatedClaim("default", "own", "1")])
+        why = await ApiClaimAllocator(api, Gate(open=False), DeviceClasses()).release(
+            POD, [AllocatedClaim("default", "own", "1")]
+        )
 
         assert sent(server) == [GET]
         assert why == str(NotSent("this replica's Lease no longer allows a write"))
