@@ -315,7 +315,14 @@ def test_a_right_is_retried_only_where_its_grant_is_followed() -> None:
     assert retried(leader_elect=True) == {Use.LIMITS, Use.MONITORS}
     assert retried(leader_elect=False) == {Use.MONITORS}
     # A pod whose claims cannot be written is tried again.
-    claims = {Use.DEVICE_SLICES, Use.DEVICE_CLAIMS, Use.CLAIM_WRITES, Use.CLAIM_STATUSES, Use.CLAIM_ALLOCATIONS}
+    claims = {
+        Use.DEVICE_SLICES,
+        Use.DEVICE_CLASSES,
+        Use.DEVICE_CLAIMS,
+        Use.CLAIM_WRITES,
+        Use.CLAIM_STATUSES,
+        Use.CLAIM_ALLOCATIONS,
+    }
     assert retried(leader_elect=False, isolation="dra") == {Use.MONITORS, *claims}
 
 
