@@ -78,8 +78,8 @@ class GpuCollector(Collector):
         )
         by_state = GaugeMetricFamily(
             names.METRIC_NODE_GPUS,
-            "GPUs of a node by the first state that applies: held (by pods, or for a line of a map), cordoned, "
-            "unhealthy, unavailable (its node takes no pods, or its monitor is silent), free",
+            "GPUs of a node by the first state that applies: held (by pods or claims, or for a line of a map), "
+            "cordoned, unhealthy, unavailable (its node takes no pods, or its monitor is silent), free",
             labels=["node", "state"],
         )
         for node, count in nodes.items():
