@@ -54,6 +54,7 @@ IMAGE: Final = Expression('include "gpu-scheduler.image" $')
 SCHEDULER_NAME: Final = value("scheduler.name")
 OPENSHIFT: Final = value("openshift")
 ISOLATION: Final = value("isolation.mode")
+DRIVERS: Final = '(and (eq $.Values.isolation.mode "dra") (ne $.Values.monitor.source "none"))'
 OPTIONS: Final = {
     "image_pull_policy": value("image.pullPolicy"),
     "image_pull_secrets": Expression('(include "gpu-scheduler.pullSecrets" $ | fromJsonArray)'),
@@ -136,6 +137,7 @@ POLICIES: Final = COMMON | {
     "policies_scheduler_name": SCHEDULER_NAME,
     "policies_scheduler_users": value("policies.schedulerUsers"),
     "policies_monitor_namespace": value("monitor.namespace"),
+    "policies_driver_namespace": Expression(f'(ternary $.Values.driver.namespace "" {DRIVERS})'),
     "policies_isolation": ISOLATION,
     "policies_protected_namespaces": value("policies.protectedNamespaces"),
 }
@@ -159,9 +161,19 @@ MONITOR: Final = COMMON | {
     "monitor_driver_dir": value("monitor.driverDir"),
     "monitor_simulated_inventory": value("monitor.simulatedInventory"),
 }
+DRIVER: Final = COMMON | {
+    "_common_pod_options": OPTIONS | {"tolerations": []},
+    "driver_namespace": value("driver.namespace"),
+    "driver_image": IMAGE,
+    "driver_source": Expression('(ternary "simulated" "nvidia" (eq $.Values.monitor.source "simulated"))'),
+    "driver_kubelet_dir": value("driver.kubeletDir"),
+    "driver_log_level": value("driver.logLevel"),
+}
 OBSERVABILITY: Final = COMMON | {
     "observability_namespace": NAMESPACE,
     "observability_monitor_namespace": value("monitor.namespace"),
+    "observability_driver_namespace": value("driver.namespace"),
+    "observability_with_drivers": Expression(DRIVERS),
     "observability_labels": value("observability.labels"),
     "observability_board_labels": value("observability.boardLabels"),
     "observability_scrape_interval": value("observability.scrapeInterval"),
@@ -176,6 +188,7 @@ OBSERVABILITY: Final = COMMON | {
 NETWORK_POLICIES: Final = COMMON | {
     "network_policies_namespace": NAMESPACE,
     "network_policies_monitor_namespace": value("monitor.namespace"),
+    "network_policies_driver_namespace": value("driver.namespace"),
     "network_policies_api_server_cidrs": value("networkPolicies.apiServerCidrs"),
     "network_policies_api_server_ports": value("networkPolicies.apiServerPorts"),
     "network_policies_scraping_namespaces": value("networkPolicies.scrapingNamespaces"),
@@ -213,6 +226,7 @@ WITH_OBSERVABILITY: Final = (
 WITH_RECEIVER: Final = f'and (ne $.Values.observability.receiver "none") ({WITH_OBSERVABILITY})'
 WITH_NETWORK_POLICIES: Final = "$.Values.networkPolicies.enabled"
 WITH_MONITOR_NETWORK_POLICIES: Final = f"and {WITH_NETWORK_POLICIES} ({WITH_MONITOR})"
+WITH_DRIVER_NETWORK_POLICIES: Final = f"and {WITH_NETWORK_POLICIES} {DRIVERS}"
 WITH_SIMULATED: Final = 'eq $.Values.monitor.source "simulated"'
 
 TEMPLATES: Final = {
@@ -237,8 +251,15 @@ TEMPLATES: Final = {
         Template("monitor", "quota", MONITOR, WITH_MONITOR),
         Template("monitor", "inventory", MONITOR, WITH_SIMULATED),
         Template("monitor", "daemonset", MONITOR, WITH_MONITOR),
+        Template("driver", "namespace", DRIVER, DRIVERS),
+        Template("driver", "rbac", DRIVER, DRIVERS),
+        Template("driver", "quota", DRIVER, DRIVERS),
+        Template("driver", "class", DRIVER, DRIVERS),
+        Template("driver", "policy", DRIVER, DRIVERS),
+        Template("driver", "daemonset", DRIVER, DRIVERS),
         Template("network_policies", "system", NETWORK_POLICIES, WITH_NETWORK_POLICIES),
         Template("network_policies", "monitor", NETWORK_POLICIES, WITH_MONITOR_NETWORK_POLICIES),
+        Template("network_policies", "driver", NETWORK_POLICIES, WITH_DRIVER_NETWORK_POLICIES),
         Template("webhook", "service", WEBHOOK, WITH_WEBHOOK),
         Template("webhook", "deployment", WEBHOOK, WITH_WEBHOOK),
         Template("webhook", "registrations", WEBHOOK, WITH_WEBHOOK),

@@ -98,7 +98,7 @@ OTHER: Final = (
 def plural(kind: str) -> str:
     """Return the resource of a kind."""
     word = kind.lower()
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'es' if word.endswith('s') else 's'}"
 
 
 def group_of(api_version: str) -> str:
@@ -126,7 +126,6 @@ def option_of(manifest: Manifest) -> str:
     """Return the option of the inventory with which the object is applied; empty if it always is."""
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     role = manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", "")
-    monitors = "gpu-scheduler-monitor"
     if manifest["apiVersion"].startswith("cert-manager.io/"):
         return "cert-manager"
     if kind.startswith("MutatingAdmissionPolicy") or name == "gpu-scheduler-environment":
@@ -135,12 +134,10 @@ def option_of(manifest: Manifest) -> str:
         return "dra"
     if role == "observability":
         return "observability"
-    if (
-        role == "monitor"
-        or manifest["metadata"].get("namespace") == monitors
-        or (kind, name) == ("Namespace", monitors)
-    ):
-        return "monitor"
+    for option in ("monitor", "driver"):
+        own = f"gpu-scheduler-{option}"
+        if role == option or manifest["metadata"].get("namespace") == own or (kind, name) == ("Namespace", own):
+            return option
     return "webhook" if role in {"webhook", "certificates"} else ""
 
 
@@ -178,7 +175,7 @@ def lists(groups: dict[str, str]) -> Iterator[Right]:
         if task.role in ELSEWHERE or not task.role:
             continue
         if task.module == "kubernetes.core.k8s_info" and "name" not in task.arguments:
-            needed_for = REMOVAL if task.file.endswith("/remove.yml") else ""
+            needed_for = REMOVAL if task.file.endswith(("/remove.yml", "/unused.yml")) else ""
             for group, kind in _kinds(task):
                 yield Right(
                     group, plural(kind), "list", "", _namespace(task.arguments.get("namespace", "")), needed_for

@@ -46,6 +46,7 @@ KINDS: Final = (
     "ConfigMap",
     "Secret",
     "ResourceQuota",
+    "DeviceClass",
     "RoleBinding",
     "ClusterRoleBinding",
     "Role",
@@ -123,7 +124,7 @@ class Reference(NamedTuple):
         root = "/api" if "/" not in self.api_version else "/apis"
         within = f"/namespaces/{self.namespace}" if self.namespace else ""
         plural = self.kind.lower()
-        plural = f"{plural[:-1]}ies" if plural.endswith("y") else f"{plural}s"
+        plural = f"{plural[:-1]}ies" if plural.endswith("y") else f"{plural}{'es' if plural.endswith('s') else 's'}"
         return f"{root}/{self.api_version}{within}/{plural}/{self.name}"
 
     def __str__(self) -> str:

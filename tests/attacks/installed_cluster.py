@@ -9,7 +9,7 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from tests import objects
-from tests.integration import monitored_node
+from tests.integration import driven_node, monitored_node
 from tests.integration.command import SHIPPED_LEASE, Command, start_alone
 from tests.integration.controller_manager import OF_CLAIMS, start_controller_manager
 from tests.integration.isolated import publish
@@ -48,10 +48,12 @@ class InstalledCluster:
         self.plane: ControlPlane = controller_plane(folder, isolation)
         self.kube: KubeClient = self.plane.kube
         self._monitors: dict[str, KubeClient] = {}
+        self._drivers: dict[str, KubeClient] = {}
         self._programs: list[Command] = []
         self._processes: list[Process] = []
         try:
             monitored_node.allow(self.plane)
+            driven_node.allow(self.plane, "policy", "class")
             for collection, body in rights_of("certificates"):
                 self.kube.create(collection, body)
             _aggregate(self.kube)
@@ -99,6 +101,15 @@ class InstalledCluster:
             folder.mkdir()
             self._monitors[node] = self.plane.client(monitored_node.MonitoredNode(self.plane, folder, node).token())
         return self._monitors[node]
+
+    def driver(self, node: str) -> KubeClient:
+        """Return a client with the token of this node's driver, which is bound to its pod there."""
+        if node not in self._drivers:
+            namespace = account = driven_node.NAMESPACE
+            body = objects.pod(f"driver-{node}", None, scheduler="none", serviceAccountName=account, nodeName=node)
+            pod = self.kube.create(f"/api/v1/namespaces/{namespace}/pods", body)["metadata"]
+            self._drivers[node] = self.plane.client(self.plane.pod_token(namespace, account, pod))
+        return self._drivers[node]
 
     def allow(self, namespace: str, resource: str, account: str = "default") -> None:
         """Give a service account the right to `use` a virtual resource of ours, `observers` or `keepenvs`."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Render = Callable[[str], list[Manifest]]
 
 PAGE: Final = (ROOT / "docs" / "network-policies.md").read_text(encoding="utf-8")
-ROLES: Final = ("certificates", "scheduler", "monitor", "network_policies", "webhook", "controller")
+ROLES: Final = ("certificates", "scheduler", "monitor", "driver", "network_policies", "webhook", "controller")
 SYSTEM: Final = "gpu-scheduler-system"
 
 CASES: Final[dict[str, dict[str, object]]] = {
@@ -67,6 +67,7 @@ PROGRAMS: Final = {
     "webhook": "Deployment gpu-scheduler-webhook",
     "controller": "Deployment gpu-scheduler-controller",
     "monitor": "DaemonSet gpu-scheduler-monitor",
+    "driver": "DaemonSet gpu-scheduler-driver",
     "renewer": "CronJob gpu-scheduler-renewer",
 }
 UNDECLARED: Final = Port(9999)
@@ -75,7 +76,7 @@ OUTSIDE: Final = {"443": Port(443), "6443": Port(6443), "80": Port(80), "53": Po
 
 ALL_DEPLOYMENTS: Final = "http of scheduler, webhook and controller"
 HTTPS: Final = "https of the webhook"
-MONITORS: Final = "http of the monitors"
+MONITORS: Final = "http of monitors and drivers"
 NOTHING: Final = "nothing"
 # Who → what it reaches of ours, by default, and with the API server's addresses.
 INWARD: Final = {
@@ -88,14 +89,14 @@ INWARD: Final = {
 TARGETS: Final = {
     HTTPS: {("webhook", "https")},
     ALL_DEPLOYMENTS: {("scheduler", "http"), ("webhook", "http"), ("controller", "http")},
-    MONITORS: {("monitor", "http")},
+    MONITORS: {("monitor", "http"), ("driver", "http")},
 }
 API: Final = f"{API_SERVER} at 443 and 6443"
 EVERYWHERE: Final = "anything at 443 and 6443"
 # Who of ours → what it reaches, by default, and with the API server's addresses.
 OUTWARD: Final = {
     "webhook": (set[str](), set[str]()),
-    **dict.fromkeys(("scheduler", "controller", "renewer", "monitor"), ({EVERYWHERE}, {API})),
+    **dict.fromkeys(("scheduler", "controller", "renewer", "monitor", "driver"), ({EVERYWHERE}, {API})),
 }
 
 
@@ -206,7 +207,7 @@ def test_an_input_that_moves_a_port_moves_its_opening(render: Render, case: str)
     assert inward(manifests, PEERS[PROMETHEUS]) >= TARGETS[ALL_DEPLOYMENTS] | TARGETS[MONITORS]
 
 
-def test_without_a_namespace_that_scrapes_nobody_reaches_a_monitor(render: Render) -> None:
+def test_without_a_namespace_that_scrapes_nobody_reaches_a_monitor_or_driver(render: Render) -> None:
     """An empty list opens nothing; a selector without values would be refused."""
     manifests = render(EMPTY)
 

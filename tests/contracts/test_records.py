@@ -340,6 +340,6 @@ def test_removal_stops_the_questions_before_the_answers() -> None:
     order = [task[key]["name"] for task in play["tasks"] if task.get(key, {}).get("tasks_from") == "remove"]
     first = roles.read("roles", "webhook", "tasks", "remove.yml")[0]["block"][0]["applied_record"]
 
-    workloads = ["check", "webhook", "observability", "controller", "scheduler", "monitor"]
+    workloads = ["check", "webhook", "observability", "controller", "scheduler", "driver", "monitor"]
     assert order == [*workloads, "network_policies", "policies", "crds", "certificates"]
     assert first["only_kinds"] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]

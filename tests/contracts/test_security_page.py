@@ -19,7 +19,11 @@ NO_TEST: Final = "no test: "
 ATTACKS: Final = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/attacks").glob("test_*.py"))
 KINDS: Final = re.compile(r"^kind: (?:Validating|Mutating)AdmissionPolicy$", re.MULTILINE)
 POLICIES: Final = re.compile(KINDS.pattern + r"\nmetadata: \{name: ([\w-]+),", re.MULTILINE)
-TEMPLATES: Final = [path.read_text(encoding="utf-8") for path in (ROOT / "roles/policies/templates").glob("*.j2")]
+TEMPLATES: Final = [
+    path.read_text(encoding="utf-8")
+    for role in ("policies", "driver")
+    for path in sorted((ROOT / "roles" / role / "templates").glob("*.j2"))
+]
 
 
 def _rows() -> list[str]:
@@ -64,7 +68,7 @@ def test_each_file_of_attacks_stands_on_the_page(file: str) -> None:
 
 
 def test_each_policy_stands_on_the_page() -> None:
-    """The page names every policy of role policies, including those for `injection: policy`."""
+    """The page names every policy of roles policies and driver, including those for `injection: policy`."""
     text = "\n".join(TEMPLATES)
     shipped = POLICIES.findall(text)
 

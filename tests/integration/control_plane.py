@@ -179,6 +179,14 @@ class ControlPlane:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
         return str(self.kube.create(path, body)["status"]["token"])
 
+    def pod_token(self, namespace: str, account: str, pod: Object) -> str:
+        """Request a token of a pod with this metadata and service account. The token names the pod's node."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"]}
+        spec = {"boundObjectRef": bound, "audiences": []}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return str(self.kube.create(path, body)["status"]["token"])
+
     def serving_context(self, folder: Path) -> ssl.SSLContext:
         """Create a certificate for 127.0.0.1 that the clients trust. Return the TLS context of a server with it."""
         folder.mkdir()

@@ -9,8 +9,9 @@ import grpc
 
 from gpu_scheduler.driver import kubelet_api as api
 from tests import objects
-from tests.integration.accounts import create_account
+from tests.integration import policies
 from tests.integration.command import Command
+from tests.integration.role_manifests import rendered, values_of
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -23,27 +24,25 @@ if TYPE_CHECKING:
 API: Final = "/apis/resource.k8s.io/v1"
 POOLS: Final = f"{API}/resourceslices"
 DRIVER: Final = "gpu.agentaflow.io"
-ACCOUNT: Final = "driver"
-ROLE: Final[Object] = {
-    "metadata": {"name": ACCOUNT},
-    "rules": [
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["agentaflow.io"], "resources": ["gpunodes"], "verbs": ["list", "watch"]},
-        {
-            "apiGroups": ["resource.k8s.io"],
-            "resources": ["resourceslices"],
-            "verbs": ["list", "watch", "create", "update", "delete"],
-        },
-        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
-    ],
+NAMESPACE: Final = "gpu-scheduler-driver"
+ACCOUNT: Final = NAMESPACE
+COLLECTIONS: Final = {
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "DeviceClass": f"{API}/deviceclasses",
+    **{kind: f"{policies.REGISTRATION}/{plural}" for kind, plural in policies.COLLECTIONS.items()},
 }
-"""All that a driver may do."""
 
 
-def allow(plane: ControlPlane) -> None:
-    """Create the drivers' service account and its rights, unless it exists."""
-    if plane.kube.get(f"/api/v1/namespaces/default/serviceaccounts/{ACCOUNT}") is None:
-        create_account(plane, ACCOUNT, ROLE)
+def allow(plane: ControlPlane, *templates: str) -> None:
+    """Create the drivers' namespace with the rights of role driver and these other templates, unless it exists."""
+    if plane.kube.get(f"/api/v1/namespaces/{NAMESPACE}") is not None:
+        return
+    plane.kube.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    for template in ("rbac", *templates):
+        for body in rendered("driver", template, values_of("driver")):
+            plane.kube.create(COLLECTIONS[body["kind"]], body)
 
 
 class PluginClient:
@@ -111,7 +110,7 @@ class DrivenNode:
 
     def command(self, module: str = "gpu_scheduler") -> Command:
         """Start the driver with simulated devices."""
-        token = self.plane.service_account_token("default", ACCOUNT)
+        token = self.plane.service_account_token(NAMESPACE, ACCOUNT)
         kubeconfig = self.plane.kubeconfig(self._folder / "kubeconfig", token)
         settings = {
             "NODE_NAME": self.node,

@@ -63,11 +63,7 @@ class MonitoredNode:
 
     def token(self) -> str:
         """Request a token of the monitor's pod. The token names the node on which the pod runs."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAMESPACE}/token"
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": self._pod["name"], "uid": self._pod["uid"]}
-        spec = {"boundObjectRef": bound, "audiences": []}
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        return str(self._plane.kube.create(path, body)["status"]["token"])
+        return self._plane.pod_token(NAMESPACE, NAMESPACE, self._pod)
 
     def start(self, **env: str) -> Command:
         """Start the node's monitor, which reads the devices five times a second."""

@@ -82,7 +82,7 @@ def test_field_that_argo_cd_does_not_know_is_refused(kube: KubeClient) -> None:
 # What a chart makes with other values than those of the files.
 OTHER_VALUES: Final = {
     "gpu-scheduler": (
-        "monitor.source=simulated,observability.mode=always,observability.receiver=slack",
+        "monitor.source=simulated,isolation.mode=dra,observability.mode=always,observability.receiver=slack",
         "webhook.enabled=false,injectionPolicy.enabled=true",
     ),
     "gpu-scheduler-check": ("statefulSet.enabled=false",),

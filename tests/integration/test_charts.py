@@ -125,6 +125,34 @@ MATRIX: Final = {
         {"monitor": {"source": "simulated", "simulatedInventory": INVENTORY}},
         {"monitor_source": "simulated", "monitor_simulated_inventory": INVENTORY},
     ),
+    "the kubelet's driver of declared GPUs": Inputs(
+        {
+            "isolation": {"mode": "dra"},
+            "monitor": {"source": "simulated", "simulatedInventory": INVENTORY},
+            "driver": {"namespace": "drivers", "kubeletDir": "/data/kubelet", "logLevel": "DEBUG"},
+        },
+        {
+            "isolation": "dra",
+            "monitor_source": "simulated",
+            "monitor_simulated_inventory": INVENTORY,
+            **dict.fromkeys(
+                (
+                    "driver_namespace",
+                    "policies_driver_namespace",
+                    "network_policies_driver_namespace",
+                    "observability_driver_namespace",
+                ),
+                "drivers",
+            ),
+            "driver_kubelet_dir": "/data/kubelet",
+            "driver_log_level": "DEBUG",
+        },
+    ),
+    "the kubelet's driver with NVIDIA's toolkit, on OpenShift": Inputs(
+        {"isolation": {"mode": "dra"}, "monitor": {"source": "nvml"}, "openshift": True},
+        {"isolation": "dra", "monitor_source": "nvml", "openshift": True},
+    ),
+    "no driver without monitors": Inputs({"isolation": {"mode": "dra"}}, {"isolation": "dra"}),
     "pods that choose their nodes": Inputs(
         {
             "image": {"digest": DIGEST, "pullPolicy": "Always"},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
+from gpu_scheduler.names import DRA_DRIVER
 from tests import deployer, objects
 from tests.cluster.plays import Run, run
 from tests.contracts.rendering import rendered
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 
-WORKLOADS: Final = ("scheduler", "monitor", "webhook", "controller", "check")
+WORKLOADS: Final = ("scheduler", "monitor", "driver", "webhook", "controller", "check")
 ROLES: Final = ("certificates", "crds", "policies", "network_policies", *WORKLOADS)
 SYSTEM: Final = "gpu-scheduler-system"
 MONITORS: Final = "gpu-scheduler-monitor"
@@ -239,6 +240,45 @@ def test_check_mode_shows_what_would_go_and_changes_nothing(site: Site) -> None:
         "CustomResourceDefinition gpunodes.agentaflow.io",
     ):
         assert name in _messages(result)
+
+
+def _reserve(site: Site, namespace: str, pod: str) -> str:
+    """Create a claim that has a device of our driver and is reserved for this pod. Return its path."""
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    request = {"name": "gpu", "exactly": {"deviceClassName": DRA_DRIVER, "allocationMode": "ExactCount", "count": 1}}
+    body = {"metadata": {"name": f"gpus-of-{pod}"}, "spec": {"devices": {"requests": [request]}}}
+    path = f"{claims}/{site.plane.kube.create(claims, body)['metadata']['name']}"
+    found: Any = site.plane.kube.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
+    result = {"request": "gpu", "driver": DRA_DRIVER, "pool": "node1", "device": "gpu-0"}
+    user = {"resource": "pods", "name": pod, "uid": found["metadata"]["uid"]}
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}
+    site.plane.kube.patch(f"{path}/status", {"status": status})
+    return path
+
+
+@pytest.mark.promise("down-5")
+def test_drivers_stay_while_pods_have_their_gpus(site: Site, tmp_path: Path) -> None:
+    """Without a driver the kubelet could not end these pods: nothing is removed, and the sentence names them.
+
+    `make uninstall` ends check pods itself. The play names them too where `isolation` is no longer `dra`.
+    """
+    claims = [_reserve(site, "team", "running"), _reserve(site, "gpu-scheduler-tests", "webhook-test-0")]
+    before = site.everything()
+
+    removal = site.play("playbooks/uninstall.yml")
+    change = site.play("playbooks/site.yml", "--tags", "driver", evidence_dir=str(tmp_path))
+
+    assert "Cannot remove the drivers: 1 pods have GPUs by claims of gpu.agentaflow.io (team/running)," in (
+        _messages(removal)
+    )
+    assert "2 pods have GPUs by claims of gpu.agentaflow.io (gpu-scheduler-tests/webhook-test-0, team/running)," in (
+        _messages(change)
+    )
+    assert "(example: kubectl delete pod --namespace=team running)" in _messages(removal)
+    assert 0 not in {removal.code, change.code}
+    assert site.everything() == before
+    for path in claims:
+        site.plane.kube.delete(path)
 
 
 @pytest.mark.promise("down-5")

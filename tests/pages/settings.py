@@ -37,12 +37,12 @@ CLASSES: Final[dict[str, Settings]] = {
     "issue": settings.IssuerSettings,
 }
 _ROLES: Final = {
-    "all programs": ("scheduler", "webhook", "controller", "monitor", "certificates"),
+    "all programs": ("scheduler", "webhook", "controller", "monitor", "driver", "certificates"),
     "run and controller": ("scheduler", "controller"),
     "run": ("scheduler",),
     "webhook": ("webhook",),
     "monitor": ("monitor",),
-    "driver": (),
+    "driver": ("driver",),
     "renew and issue": ("certificates",),
     "issue": ("certificates",),
 }

@@ -23,7 +23,7 @@ OPTIONS: Final = (
     "priority_class",
     "resources",
 )
-ROLES: Final = ("scheduler", "webhook", "controller", "monitor", "certificates")
+ROLES: Final = ("scheduler", "webhook", "controller", "monitor", "driver", "certificates")
 FLAGS: Final = ("openshift", "webhook_host_network")
 PORTS: Final = ("webhook_port", "webhook_http_port")
 LOWEST_PORT: Final = 1024

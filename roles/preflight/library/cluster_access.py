@@ -133,7 +133,7 @@ def user_of(cluster: Cluster) -> str:
 def path_of(api_version: str, kind: str, namespace: str, name: str) -> str:
     """Return an object's path at the API server."""
     word = kind.lower()
-    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'es' if word.endswith('s') else 's'}"
     within = f"/namespaces/{namespace}" if namespace else ""
     return f"{'/apis' if '/' in api_version else '/api'}/{api_version}{within}/{plural}/{name}"
 

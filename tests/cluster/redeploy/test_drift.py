@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.names import DRIVER
 from tests.cluster import plays
 from tests.cluster.clusters import CHECK, HOME, ROOT, SYSTEM, TESTS, Cluster
 from tests.cluster.declared import MONITORS
@@ -42,6 +43,12 @@ def _lose_image(cluster: Cluster) -> None:
     cluster.on_node("node2", "ctr", "--namespace=k8s.io", "images", "remove", "--sync", name)
 
 
+def _leave_namespace(cluster: Cluster, name: str) -> None:
+    """Create a namespace of ours with nothing in it."""
+    labels = {"app.kubernetes.io/part-of": "gpu-scheduler"}
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+
+
 DAMAGES: Final[Mapping[str, Damage]] = {
     "node_image": Damage("the link to kind", lambda _: (ROOT / ".venv" / "bin" / "kind").unlink()),
     "certificates": Damage(
@@ -58,17 +65,9 @@ DAMAGES: Final[Mapping[str, Damage]] = {
             '--patch=[{"op": "remove", "path": "/spec/names/shortNames"}]',
         ),
     ),
-    # The test cluster has no monitors: the role must remove what is left of them, and no namespace of others.
-    "monitor": Damage(
-        "the namespace that monitors left",
-        lambda cluster: cluster.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": MONITORS, "labels": {"app.kubernetes.io/part-of": "gpu-scheduler"}},
-            }
-        ),
-    ),
+    # The test cluster has neither of the two: the roles must remove what is left, and no namespace of others.
+    "monitor": Damage("the namespace that monitors left", lambda cluster: _leave_namespace(cluster, MONITORS)),
+    "driver": Damage("the namespace that drivers left", lambda cluster: _leave_namespace(cluster, DRIVER)),
     "check": Damage(
         "a bare pod", lambda cluster: cluster.kubectl("delete", "pod", "-n", TESTS, "webhook-test-1", "--wait")
     ),

@@ -1,0 +1,170 @@
+"""S7: a stolen token of a driver writes its own node's ResourceSlices, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.attacks.installed_cluster import Tenant, refusal
+from tests.integration.driven_node import ACCOUNT, API, DRIVER, NAMESPACE, POOLS
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.attacks.installed_cluster import InstalledCluster
+    from tests.objects import Object
+
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+OTHER: Final = "gpu.example.com"
+OWN_ONLY: Final = "as the driver of node node1: a driver writes those of its own node only"
+
+
+def resource_slice(name: str, node: str = "node1", driver: str = DRIVER, pool: str = "", generation: int = 1) -> Object:
+    """Return a ResourceSlice with one device."""
+    spec = {
+        "driver": driver,
+        "nodeName": node,
+        "pool": {"name": pool or node, "generation": generation, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}],
+    }
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+def claim(device: str) -> Object:
+    """Return the status of a claim that has a device of node1."""
+    result = {"request": "gpu", "driver": DRIVER, "pool": "node1", "device": device}
+    return {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _in_force(cluster: InstalledCluster) -> Iterator[None]:
+    """The policy of role driver is in force. All ResourceSlices are deleted afterwards, as a kubelet does it."""
+    probe = resource_slice("probe", "node2")
+    path = f"{POOLS}?dryRun=All"
+    eventually(
+        "the policy is in force",
+        lambda: "'gpu-scheduler-driver'" in cluster.driver("node1").call("POST", path, probe)[1].get("message", ""),
+        seconds=20,
+    )
+    yield
+    assert cluster.kube.call("DELETE", POOLS)[0] == 200
+
+
+FORGED: Final[dict[str, tuple[Object, str]]] = {
+    "of another node": (resource_slice("forged", "node2"), OWN_ONLY),
+    "of another driver": (
+        resource_slice("forged", driver=OTHER),
+        f"ResourceSlice forged of driver {OTHER} as driver {DRIVER}; leave it to its own driver",
+    ),
+    "of another node and driver": (resource_slice("forged", "node2", OTHER), f"of driver {OTHER} as driver {DRIVER}"),
+    "of all nodes": (
+        {
+            **(every := resource_slice("forged")),
+            "spec": {**{key: value for key, value in every["spec"].items() if key != "nodeName"}, "allNodes": True},
+        },
+        "cannot write ResourceSlice forged of no node as the driver of node node1",
+    ),
+    # The highest generation of a pool hides all others.
+    "of its own node in another node's pool": (
+        resource_slice("forged", pool="node2", generation=1000),
+        "cannot write ResourceSlice forged of pool node2 as the driver of node node1",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_stolen_token_publishes_no_device_but_its_nodes(cluster: InstalledCluster, what: str) -> None:
+    """Neither of another node, nor of another driver, nor in another pool."""
+    body, reported = FORGED[what]
+
+    assert reported in refusal(cluster.driver("node1").call("POST", POOLS, body))
+
+
+@pytest.mark.parametrize(
+    ("node", "driver"), [("node2", DRIVER), ("node1", OTHER)], ids=["another node", "another driver"]
+)
+def test_a_stolen_token_changes_no_foreign_slice(cluster: InstalledCluster, node: str, driver: str) -> None:
+    """It cannot change or delete the ResourceSlice of another node or of another driver."""
+    name = f"foreign-{node}"
+    writer = cluster.driver(node) if driver == DRIVER else cluster.kube
+    status, before = writer.call("POST", POOLS, resource_slice(name, node, driver))
+    assert status == 201, before
+    changed = {**before, "spec": {**before["spec"], "devices": []}}
+
+    refusal(cluster.driver("node1").call("PUT", f"{POOLS}/{name}", changed))
+    refusal(cluster.driver("node1").call("DELETE", f"{POOLS}/{name}"))
+
+    assert cluster.kube.get(f"{POOLS}/{name}") == before
+
+
+BEYOND: Final[dict[str, tuple[str, str, Object | None]]] = {
+    "all ResourceSlices": ("DELETE", POOLS, None),
+    "an allocation": ("PATCH", f"{API}/namespaces/default/resourceclaims/any/status", claim("gpu-0")),
+    "a claim": ("POST", f"{API}/namespaces/default/resourceclaims", {"metadata": {"name": "any"}}),
+    "a list of claims": ("GET", f"{API}/resourceclaims", None),
+    "the DeviceClass": ("DELETE", f"{API}/deviceclasses/{DRIVER}", None),
+    "a pod": ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": {"name": "spy"}}),
+    "all pods": ("GET", "/api/v1/pods", None),
+    "its node": ("PATCH", "/api/v1/nodes/node1", {"metadata": {"annotations": {"agentaflow.gpu/devices": "[]"}}}),
+    "its GPUNode": ("PATCH", "/apis/agentaflow.io/v1/gpunodes/node1", {"spec": {"cordoned": []}}),
+    "secrets": ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets", None),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_a_stolen_token_has_no_other_right(cluster: InstalledCluster, what: str) -> None:
+    """RBAC refuses all other requests."""
+    method, path, body = BEYOND[what]
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+
+    refused = refusal(cluster.driver("node1").call(method, path, body, content))
+
+    assert f'User "system:serviceaccount:{NAMESPACE}:{ACCOUNT}" cannot ' in refused
+
+
+def test_the_driver_publishes_its_node(cluster: InstalledCluster) -> None:
+    """It creates, changes and deletes the ResourceSlices of its node."""
+    driver, path = cluster.driver("node3"), f"{POOLS}/own"
+
+    status, stored = driver.call("POST", POOLS, resource_slice("own", "node3"))
+    assert status == 201, stored
+    status, answer = driver.call("PUT", path, {**stored, "spec": {**stored["spec"], "devices": []}})
+    assert status == 200, answer
+    assert driver.call("DELETE", path)[0] == 200
+
+
+def test_a_token_without_a_node_publishes_nothing(cluster: InstalledCluster) -> None:
+    """One that was requested for the account alone names no node."""
+    refused = refusal(cluster.account(ACCOUNT, NAMESPACE).call("POST", POOLS, resource_slice("forged")))
+
+    assert "as the driver of no node" in refused
+
+
+def test_nobody_else_says_which_devices_a_driver_has(cluster: InstalledCluster) -> None:
+    """Another driver's account writes its own ResourceSlices, and may delete ours, as a kubelet does; no more."""
+    tenant = Tenant(cluster)
+    metadata = {"name": "another-driver"}
+    verbs = ["get", "create", "update", "patch", "delete", "deletecollection"]
+    rules = [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": verbs}]
+    cluster.kube.create(f"{RBAC}/clusterroles", {"metadata": metadata, "rules": rules})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "another-driver"}
+    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": tenant.namespace.name}
+    body = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
+    cluster.kube.create(f"{RBAC}/clusterrolebindings", body)
+    own = resource_slice("theirs", "node4", OTHER)
+    eventually("the account may write", lambda: tenant.call("POST", POOLS, own)[0] in {201, 409})
+    status, ours = cluster.driver("node4").call("POST", POOLS, resource_slice("ours", "node4"))
+    assert status == 201, ours
+
+    for method, path, forged in (
+        ("POST", POOLS, resource_slice("forged", "node4", generation=1000)),
+        ("PUT", f"{POOLS}/ours", {**ours, "spec": {**ours["spec"], "devices": []}}),
+    ):
+        assert "only the drivers say which devices they have" in refusal(tenant.call(method, path, forged))
+    labelled = {"metadata": {"labels": {"example.com/any": "label"}}}
+    assert tenant.call("PATCH", f"{POOLS}/ours", labelled, "merge-patch+json")[0] == 200
+    selector = "?fieldSelector=spec.nodeName=node4"
+    assert tenant.call("DELETE", f"{POOLS}{selector}")[0] == 200
+    assert cluster.kube.call("GET", f"{POOLS}{selector}")[1]["items"] == []

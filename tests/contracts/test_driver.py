@@ -1,0 +1,190 @@
+"""The manifests of the kubelet's drivers, and which pods keep the role from removing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import kubernetes_validate
+import pytest
+
+from gpu_scheduler import names
+from tests.contracts import roles
+from tests.contracts.rendering import once_rendered, rendered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Json = dict[str, Any]
+
+CASES: Final[dict[str, dict[str, object]]] = {
+    "simulated": {"isolation": "dra"},
+    "nvidia": {"isolation": "dra", "monitor_source": "nvml", "driver_kubelet_dir": "/data/kubelet"},
+    "OpenShift": {"isolation": "dra", "openshift": True},
+    "options": {
+        "isolation": "dra",
+        "pod_options": {
+            "node_selector": {"pool": "gpus"},
+            "tolerations": [{"key": "ours"}],
+            "priority_class": "ours",
+            "resources": {"driver": {"limits": {"memory": "1Gi"}}},
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def render(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a function that renders a case once."""
+    return once_rendered(tmp_path_factory, ["driver"], CASES)
+
+
+def of_kind(manifests: list[Json], kind: str) -> Json:
+    """Return the only manifest of that kind."""
+    (found,) = (manifest for manifest in manifests if manifest["kind"] == kind)
+    return found
+
+
+def pod_of(manifests: list[Json]) -> Json:
+    """Return the specification of the drivers' pods."""
+    spec: Json = of_kind(manifests, "DaemonSet")["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_manifests_are_valid(render: Any, case: str) -> None:
+    """Every object is valid against Kubernetes' own schema, and labelled as part of the product."""
+    for manifest in render(case):
+        kubernetes_validate.validate(manifest, "1.36", strict=True)
+        assert manifest["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gpu-scheduler"
+
+
+def test_names_are_those_of_the_program(render: Any) -> None:
+    """Of namespace, account and DaemonSet, and of the driver, which the kubelet finds by its directory."""
+    found = render("simulated")
+    paths = [volume["hostPath"]["path"] for volume in pod_of(found)["volumes"]]
+
+    assert {of_kind(found, kind)["metadata"]["name"] for kind in ("Namespace", "ServiceAccount", "DaemonSet")} == {
+        names.DRIVER
+    }
+    assert of_kind(found, "DeviceClass")["metadata"]["name"] == names.DRA_DRIVER
+    assert f"/var/lib/kubelet/plugins/{names.DRA_DRIVER}" in paths
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_rights_are_the_least(render: Any, case: str) -> None:
+    """One role, for all nodes; tests/integration/test_driver.py runs the driver with it."""
+    found = render(case)
+    given = {
+        (group, resource): set(rule["verbs"])
+        for rule in of_kind(found, "ClusterRole")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+    assert given == {
+        ("", "nodes"): {"list", "watch"},
+        ("agentaflow.io", "gpunodes"): {"list", "watch"},
+        ("resource.k8s.io", "resourceslices"): {"list", "watch", "create", "update", "delete"},
+        ("resource.k8s.io", "resourceclaims"): {"get"},
+    }
+    (subject,) = of_kind(found, "ClusterRoleBinding")["subjects"]
+    assert (subject["namespace"], subject["name"]) == (names.DRIVER, names.DRIVER)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_user_0_has_no_capability(render: Any, case: str) -> None:
+    """Only directories of the node need the namespace's standard; the root is read-only, with the default seccomp."""
+    found = render(case)
+    pod = pod_of(found)
+    (container,) = pod["containers"]
+    labels = of_kind(found, "Namespace")["metadata"]["labels"]
+
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (0, 0)
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+
+@pytest.mark.parametrize(
+    ("case", "kubelet_dir", "writable"),
+    [
+        ("simulated", "/var/lib/kubelet", {"plugin", "registry", "cdi"}),
+        ("nvidia", "/data/kubelet", {"plugin", "registry"}),
+    ],
+)
+def test_directories_have_the_paths_of_the_node(render: Any, case: str, kubelet_dir: str, writable: set[str]) -> None:
+    """The driver names its socket to the kubelet, and devices to the runtime. What it only reads, it cannot write."""
+    pod = pod_of(render(case))
+    (container,) = pod["containers"]
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    env = {each["name"]: each.get("value") for each in container["env"]}
+
+    assert mounts == {each["name"]: each["hostPath"]["path"] for each in pod["volumes"]}
+    assert {each["name"] for each in container["volumeMounts"] if not each.get("readOnly")} == writable
+    assert mounts["registry"] == f"{kubelet_dir}/plugins_registry"
+    assert (env["KUBELET_DIR"], env["DRIVER_SOURCE"]) == (kubelet_dir, case)
+
+
+def test_drivers_run_where_the_monitors_do(render: Any) -> None:
+    """On GPU nodes with any taint, whatever other pods tolerate."""
+    pod, chosen = pod_of(render("simulated")), pod_of(render("options"))
+
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "agentaflow.gpu/enabled": "true"}
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert chosen["nodeSelector"] == {**pod["nodeSelector"], "pool": "gpus"}
+    assert chosen["priorityClassName"] == "ours"
+    assert chosen["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+    assert pod["tolerations"] == chosen["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_the_account_may_use_directories_of_the_node_on_openshift(render: Any) -> None:
+    """By the SecurityContextConstraints `privileged`, in the drivers' namespace alone."""
+    binding = of_kind(render("OpenShift"), "RoleBinding")
+
+    assert binding["roleRef"]["name"] == "system:openshift:scc:privileged"
+    assert binding["metadata"]["namespace"] == names.DRIVER
+    assert "RoleBinding" not in {each["kind"] for each in render("simulated")}
+
+
+APPLIED: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "by default": ({}, "none"),
+    "isolation dra": ({"isolation": "dra"}, "simulated"),
+    "isolation dra, and NVIDIA's driver": ({"isolation": "dra", "monitor_source": "nvml"}, "nvidia"),
+    # Nobody lists the devices.
+    "isolation dra without monitors": ({"isolation": "dra", "monitor_source": "none"}, "none"),
+}
+
+
+@pytest.mark.parametrize(("given", "source"), APPLIED.values(), ids=APPLIED)
+def test_drivers_run_only_with_isolation_dra(given: dict[str, Any], source: str, tmp_path: Path) -> None:
+    """The inventory's wiring decides it. The other roles then know the drivers' namespace."""
+    found = rendered(tmp_path, ["driver", "policies", "observability"], **given)
+    (container,) = pod_of(found)["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    (controllers,) = (
+        each
+        for each in found
+        if (each["kind"], each["metadata"]["name"]) == ("ValidatingAdmissionPolicy", "gpu-scheduler-controller")
+    )
+    scraped = {each["metadata"]["name"] for each in found if each["kind"] == "PodMonitor"}
+
+    assert env["DRIVER_SOURCE"] == source
+    assert (names.DRIVER in str(controllers)) == (names.DRIVER in scraped) == (source != "none")
+
+
+def test_the_role_removes_no_driver_before_it_has_asked_for_pods() -> None:
+    """`main` and the removal of everything ask first."""
+    tasks = roles.read("roles", "driver", "tasks", "main.yml")
+    (play,) = roles.read("playbooks", "uninstall.yml")
+    key = "ansible.builtin.import_role"
+    order = [task[key]["tasks_from"] for task in play["tasks"] if task.get(key, {}).get("name") == "driver"]
+    first = next(task[key] for task in play["tasks"] if task.get(key, {}).get("tasks_from") in {"remove", "unused"})
+
+    assert [task.get("ansible.builtin.include_tasks") for task in tasks[:2]] == [None, "unused.yml"]
+    assert order == ["unused", "remove"]
+    assert first == {"name": "driver", "tasks_from": "unused"}
