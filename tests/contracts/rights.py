@@ -60,6 +60,7 @@ RIGHTS: Final[dict[str, Rights]] = {
 # What `isolation: dra` adds to ClusterRole gpu-scheduler.
 ISOLATING: Final[Rights] = {
     ("resource.k8s.io", "resourceslices", ""): {"list", "watch"},
+    ("resource.k8s.io", "deviceclasses", ""): {"list", "watch"},
     ("resource.k8s.io", "resourceclaims", ""): {"get", "list", "watch", "create", "patch"},
     ("resource.k8s.io", "resourceclaims/status", ""): {"patch"},
     ("resource.k8s.io", "resourceclaims/binding", ""): {"patch"},

@@ -229,7 +229,7 @@ def test_the_commands_of_the_log_grant_all_rights(
         "create pods/binding; list nodes; get, update leases"
     )
     grants = [str(line["grant"]) for line in refused.lines() if "grant" in line]
-    assert len(grants) == len(missing(refused)) == 21
+    assert len(grants) == len(missing(refused)) == 22
     env = {
         "PATH": f"{program('kubectl').parent}{os.pathsep}{os.environ['PATH']}",
         "KUBECONFIG": str(guide.kubeconfig(tmp_path / "admin", ADMIN_TOKEN)),

@@ -238,3 +238,14 @@ def test_claims_of_a_pool_are_found_when_its_slices_change() -> None:
     assert claims.of_pool(*POOL) == (OTHERS,)
     claims.forget(OTHERS.uid)
     assert claims.of_pool(*POOL) == ()
+
+
+def test_a_claim_that_is_made_anew_is_found_by_its_name() -> None:
+    """The watch may show it before it shows that the former one is gone."""
+    claims = claims_with(OURS, replace(OURS, uid="uid-of-new"))
+
+    claims.forget(OURS.uid)
+
+    found = claims.find(OURS.namespace, OURS.name)
+    assert found is not None
+    assert found.uid == "uid-of-new"

@@ -30,6 +30,11 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{BEGIN}annotation agentaflow.gpu/observer: a pod with a claim holds its devices",
         LEAVE_OUT,
     ),
+    "an observer that asks for a count": (
+        {"text": None, "annotations": {**COUNT, "agentaflow.gpu/observer": "true"}},
+        f"{BEGIN}annotation agentaflow.gpu/observer: a pod with a claim holds its devices",
+        LEAVE_OUT,
+    ),
     "a pod that keeps its variables": (
         {"annotations": {"agentaflow.gpu/keep-env": "true"}},
         (

@@ -147,7 +147,7 @@ def test_what_is_none_of_these_is_refused(read: Any) -> None:
         read(b'{"metadata": {"name": "s1"}, "spec": {"driver": 1, "config": 1}, "status": 1}')
 
 
-def test_a_device_class_says_what_its_driver_is_told() -> None:
+def test_a_device_class_has_a_configuration_for_its_driver() -> None:
     """The text of the parameters is passed on as it is. A class without any says nothing."""
     opaque = {"opaque": {"driver": NVIDIA, "parameters": {"sharing": {"strategy": "MPS"}}}}
     _, known = read_device_class(msgspec.json.encode({"metadata": {"name": NVIDIA}, "spec": {"config": [opaque]}}))

@@ -21,10 +21,6 @@ class DeviceId:
     pool: str
     device: str
 
-    def __str__(self) -> str:
-        """Return the name as text for people: `gpu.nvidia.com/node1/gpu-0`."""
-        return f"{self.driver}/{self.pool}/{self.device}"
-
 
 @dataclass(frozen=True, slots=True)
 class PublishedDevice:
