@@ -139,8 +139,7 @@ def as_scheduled(
     node: Node, silent: Collection[str], cordons: Mapping[str, tuple[Cordon, ...]], pools: DevicePools
 ) -> Node:
     """Return the node as the scheduler reads it, with what Lease, cordons and slices say."""
-    published = None if node.monitored else pools.inventory(node.name)
-    inventory = node.inventory if published is None else published
+    inventory = pools.published_for(node) or node.inventory
     return replace(node, stale=node.name in silent, cordons=cordons.get(node.name, ()), inventory=inventory)
 
 

@@ -131,7 +131,8 @@ class BindingCycle:
         result: BindResult = Unknown("the bind was cancelled")
         try:
             await self._status_writer.withdraw_condition(state)
-            result = await self._allocate(state.pod, bind) or await self._ports.binder.bind(bind)
+            failure = await self._allocate(state.pod, bind) if bind.claims else None
+            result = failure or await self._ports.binder.bind(bind)
         except Exception:
             log.exception("A bind failed with an internal error: its outcome is unknown", extra={"pod": str(bind.pod)})
         finally:
@@ -142,15 +143,15 @@ class BindingCycle:
                 self.finish_bind(state, bind, result, began=began, now=self._clock())
             self._on_end()
 
-    async def _allocate(self, pod: Pod, bind: Bind) -> BindResult | None:
+    async def _allocate(self, pod: Pod, bind: Bind) -> Failed | NotSent | None:
         """Allocate the pod's claims, then look for others of the same devices. Return None if the pod may be bound.
 
         Nothing arbitrates between schedulers: the API server accepts two claims on one device. Whatever was allocated
         before our claims is known when the watch has shown these. Who decides after that knows ours. Who has decided
         before, and writes later, is seen only after a while.
         """
-        failure = await self._ports.allocator.allocate(bind) if bind.claims else None
-        if failure is not None or not bind.claims:
+        failure = await self._ports.allocator.allocate(bind)
+        if failure is not None:
             return failure
         if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, SHOWN_WITHIN):
             message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"

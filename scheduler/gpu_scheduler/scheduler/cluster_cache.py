@@ -184,7 +184,7 @@ class ClusterCache:
     def _inventory(self, node: Node) -> Inventory | None:
         """Return the node's devices: those that its monitor lists, else those that a driver of claims publishes."""
         own = self._own_inventories.pop(node.name, node.inventory)
-        published = None if node.monitored else self.cluster.pools.inventory(node.name)
+        published = self.cluster.pools.published_for(node)
         if published is None:
             return own
         self._own_inventories[node.name] = own

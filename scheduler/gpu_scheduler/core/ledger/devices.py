@@ -321,7 +321,7 @@ class Devices:
         }
         for one, other in combinations(_ordered(proven), 2):
             if one.is_claim and other.is_claim:
-                # Neither is a pod that could be told. What a user's claims share, their driver decides.
+                # Neither is a pod, so nobody would get the event. What a user's claims share, their driver decides.
                 continue
             for device in states.named(one):
                 # Only names that certainly mean the same device prove a conflict.

@@ -9,6 +9,7 @@ from itertools import chain, groupby
 from typing import Final
 
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
+from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import MAX_DEVICES
 from gpu_scheduler.core.pods.placement_map import device_kind
 
@@ -115,6 +116,10 @@ class DevicePools:
             for each in gpus
         )
         return Inventory(tuple(sorted(devices, key=lambda device: device.index)))
+
+    def published_for(self, node: Node) -> Inventory | None:
+        """Return the inventory that replaces the node's own; None if a monitor lists its devices, or no driver does."""
+        return None if node.monitored else self.inventory(node.name)
 
     def _devices_of(self, node: str) -> tuple[PublishedDevice, ...]:
         pools = self._by_node.get(node, ())

@@ -1,4 +1,4 @@
-"""Reads of a DeviceClass what a driver is to be told of each device that is allocated by it."""
+"""Reads the configuration of a DeviceClass, which its driver gets with each device that is allocated by it."""
 
 from __future__ import annotations
 
