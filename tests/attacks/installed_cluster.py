@@ -148,8 +148,7 @@ class Tenant:
     def leave(self) -> None:
         """Delete the tenant's GPUWorkloads and pods."""
         self.cluster.kube.call("DELETE", self.workloads)
-        self.cluster.kube.call("DELETE", f"{self.pods}?gracePeriodSeconds=0")
-        eventually("its pods are gone", lambda: not self.cluster.kube.call("GET", self.pods)[1]["items"], seconds=20)
+        self.namespace.wait_empty()
 
 
 def refusal(answered: tuple[int, Object]) -> str:

@@ -100,7 +100,7 @@ class IsolatedCluster:
         """Delete controllers, pods and claims of a namespace, and wait until no device is allocated."""
         for path in (f"/apis/apps/v1/namespaces/{namespace.name}/statefulsets", namespace.pods):
             self.kube.call("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
-        eventually("its pods are gone", lambda: self._empty(namespace), seconds=20)
+        namespace.wait_empty()
         self.kube.call("DELETE", f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims")
         eventually("its claims are gone", lambda: not self.claims(namespace.name), seconds=20)
 
@@ -118,11 +118,6 @@ class IsolatedCluster:
             return len(pods) <= count
 
         eventually(f"{count} pods of {name} are left", ended, seconds=20)
-
-    def _empty(self, namespace: Namespace) -> bool:
-        namespace.empty()
-        found: Any = self.kube.get(namespace.pods)
-        return not found["items"]
 
     def _register(self, webhook: Webhook) -> None:
         self._programs.append(webhook.command.process)

@@ -138,6 +138,14 @@ class Namespace:
         for pod in self._all():
             self.kube.merge(f"{self.pods}/{pod['metadata']['name']}", {"metadata": {"finalizers": None}})
 
+    def wait_empty(self) -> None:
+        """Delete its pods until none is left.
+
+        A controller that has not yet seen that its object is deleted creates a pod again, and without a kubelet such
+        a pod stays where the garbage collector deletes it.
+        """
+        eventually("its pods are gone", self._emptied, seconds=20)
+
     def clear(self) -> None:
         """Delete its pods and the nodes that were created through it."""
         self.empty()
@@ -204,6 +212,10 @@ class Namespace:
         """Count the namespace's pods that wait with this reason."""
         conditions = [each for pod in self._all() for each in pod["status"].get("conditions", [])]
         return sum(each.get("message", "").startswith(f"{reason}: ") for each in conditions)
+
+    def _emptied(self) -> bool:
+        self.empty()
+        return not self._all()
 
     def _all(self) -> list[Object]:
         status, answer = self.kube.call("GET", self.pods)

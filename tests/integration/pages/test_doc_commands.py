@@ -135,11 +135,7 @@ class Reader:
             self.namespace.clear()
 
     def _gone(self) -> bool:
-        """Delete workloads and pods, and return whether none was left before.
-
-        A controller that has not yet seen that its object is deleted creates a pod again, and without a kubelet such
-        a pod stays where the garbage collector deletes it.
-        """
+        """Delete workloads and pods, and return whether none was left before, as Namespace.wait_empty does."""
         left = []
         for name in (self.namespace.name, OTHERS):
             self.kube.call("DELETE", f"{API}/namespaces/{name}/gpuworkloads")
