@@ -113,7 +113,7 @@ test-suite: env-dev ## Run one suite beyond make test (SUITE=healing; else the c
 
 .PHONY: molecule
 molecule: env-dev ## Run molecule's scenarios on clusters of their own (KEEP=1 keeps them)
-	@$(SUITES) default redeploy healing existing charts
+	@$(SUITES) default redeploy healing existing charts isolation
 
 .PHONY: check
 check: env-dev ## Lint, types, import laws and structure

@@ -114,6 +114,7 @@ RUNNERS: Final = (
         '"--leader-elect=false"',
     ),
     Runner("docs/images.md", "docker build ", "tests/cluster/redeploy/test_builds.py", 'docker("build"'),
+    Runner("docs/isolation.md", "make up", "tests/cluster/isolation/test_3_switch.py", '"--skip-tags", "driver"'),
     Runner("docs/alerts.md", "kubectl logs", ON_CLUSTER),
     Runner("docs/metrics.md", "", ON_CLUSTER),
     Runner("docs/monitoring.md", "kubectl get", "tests/integration/test_observability.py", '"docs/monitoring.md"'),

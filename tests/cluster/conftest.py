@@ -13,6 +13,8 @@ from tests.cluster.verify import system
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.cluster.verify.pods import Json, MakePod
+
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
@@ -67,3 +69,31 @@ def make_pod(cluster: Cluster, image: str) -> Iterator[Callable[..., dict[str, A
     yield describe
     if names:
         cluster.kubectl("delete", "pod", "-n", TESTS, "--ignore-not-found", "--wait", *names)
+
+
+@pytest.fixture
+def make_workload(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[..., None]]:
+    """Return a function that creates a controller with our pods. Delete controllers and pods after the test."""
+    made: list[str] = []
+
+    def create(kind: str, name: str, text: str, /, **spec: Json) -> None:
+        api, pod = "batch/v1" if kind == "Job" else "apps/v1", make_pod(name, text)
+        labels = {"app": name}
+        annotations = {**pod["metadata"]["annotations"], **spec.pop("annotations", {})}
+        template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod["spec"]}
+        if kind == "Job":
+            template["spec"]["restartPolicy"] = "Never"
+        else:
+            spec["selector"] = {"matchLabels": labels}
+        made.append(f"{kind}/{name}")
+        manifest = {
+            "apiVersion": api,
+            "kind": kind,
+            "metadata": {"name": name, "namespace": TESTS},
+            "spec": {**spec, "template": template},
+        }
+        cluster.create(manifest)
+
+    yield create
+    if made:
+        cluster.kubectl("delete", "-n", TESTS, "--ignore-not-found", "--wait", "--cascade=foreground", *made)

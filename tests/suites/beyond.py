@@ -81,6 +81,7 @@ BEYOND: Final[dict[str, Callable[[], Suite]]] = {
     "healing": lambda: scenario("healing"),
     "existing": lambda: scenario("existing"),
     "charts": lambda: scenario("charts"),
+    "isolation": lambda: scenario("isolation"),
     "sweeps": _sweeps,
     "long": _long,
     "soak": _soak,
