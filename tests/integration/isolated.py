@@ -31,6 +31,8 @@ RESOURCES: Final = "/apis/resource.k8s.io/v1"
 DRIVER: Final = "gpu.nvidia.com"
 CONFIG: Final = {"opaque": {"driver": DRIVER, "parameters": {"sharing": {"strategy": "TimeSlicing"}}}}
 """What the class of the devices tells their driver."""
+EXTENDED: Final = "nvidia.com/gpu"
+"""The resource by which the class lets a pod without a claim ask for devices; kube-scheduler makes its claim."""
 GPUS: Final = 4
 """GPUs of each node."""
 NODES: Final = ("node1", "node2", "node3", "node4")
@@ -150,7 +152,7 @@ class IsolatedCluster:
 def publish(kube: KubeClient, nodes: Iterable[str]) -> None:
     """Create the class of NVIDIA's driver, and the slices that it publishes for these nodes."""
     selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
-    spec = {"selectors": [selector], "config": [CONFIG]}
+    spec = {"selectors": [selector], "config": [CONFIG], "extendedResourceName": EXTENDED}
     kube.create(f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": spec})
     for node in nodes:
         kube.create(f"{RESOURCES}/resourceslices", slice_of(node))
@@ -205,13 +207,17 @@ def others_claim(name: str, gpus: int = 1) -> Object:
     return {"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}}
 
 
-def others_pod(name: str) -> Object:
-    """Return a pod of kube-scheduler with the claim of its own name."""
-    container = {"name": "main", "image": objects.IMAGE, "resources": {"claims": [{"name": "gpus"}]}}
-    claims = [{"name": "gpus", "resourceClaimName": name}]
-    body = objects.pod(name, None, scheduler="default-scheduler", resourceClaims=claims)
+def create_others(namespace: Namespace, name: str, *, extended: bool = False) -> None:
+    """Create a pod of kube-scheduler for one GPU: with a claim of its own name, or with the extended resource."""
+    container: Object = {"name": "main", "image": objects.IMAGE, "resources": {"claims": [{"name": "gpus"}]}}
+    spec: Object = {"resourceClaims": [{"name": "gpus", "resourceClaimName": name}]}
+    if extended:
+        container["resources"], spec = {"limits": {EXTENDED: "1"}}, {}
+    else:
+        namespace.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim(name))
+    body = objects.pod(name, None, scheduler="default-scheduler", **spec)
     body["spec"]["containers"] = [container]
-    return body
+    namespace.kube.create(namespace.pods, body)
 
 
 def running(folder: Path) -> Iterator[IsolatedCluster]:

@@ -15,9 +15,9 @@ from tests.integration.isolated import (
     NODES,
     RESOURCES,
     IsolatedCluster,
+    create_others,
     devices_of,
     others_claim,
-    others_pod,
     replicas,
     running,
     uuid,
@@ -42,6 +42,10 @@ LINES: Final = {
     3: ("node4", (3,)),
     4: ("node4", (3,)),
 }
+
+
+EITHER_WAY: Final = pytest.mark.parametrize("extended", [False, True], ids=["with claims", "with extended resources"])
+"""How pods of kube-scheduler ask for GPUs."""
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +132,14 @@ def _other(namespace: Namespace, name: str, uid: str) -> bool:
     return pod is not None and pod["metadata"]["uid"] != uid and bool(pod["spec"].get("nodeName"))
 
 
+@EITHER_WAY
 @pytest.mark.promise("isolate-5")
 @pytest.mark.usefixtures("scheduler")
 def test_what_kube_scheduler_allocated_is_held_until_it_is_cleared(
-    cluster: IsolatedCluster, namespace: Namespace
+    cluster: IsolatedCluster, namespace: Namespace, *, extended: bool
 ) -> None:
     """Our pod names the claim, and is bound when the other pod is gone."""
-    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim("theirs"))
-    cluster.kube.create(namespace.pods, others_pod("theirs"))
+    create_others(namespace, "theirs", extended=extended)
     bound(namespace, "theirs")
     (device,) = cluster.allocated()
     node, _, gpu = device.partition("/")
@@ -144,29 +148,32 @@ def test_what_kube_scheduler_allocated_is_held_until_it_is_cleared(
     cluster.kube.create(SETS.format(namespace.name), replicas(f"0={node}:{index}\n", 1))
     eventually("train-0 exists", partial(cluster.kube.get, f"{namespace.pods}/train-0"), seconds=20)
     message = namespace.wait_message("train-0", "GpuHeld: ")
-    assert f"is held by ResourceClaim {namespace.name}/theirs" in message
-    assert cluster.allocated() == {device: f"{namespace.name}/theirs"}
+    ((held, claim),) = cluster.allocated().items()
+    assert (held, claim.startswith(f"{namespace.name}/theirs")) == (device, True)
+    assert f"is held by ResourceClaim {claim}" in message
 
     namespace.delete("theirs")
     bound(namespace, "train-0")
 
 
+@EITHER_WAY
 @pytest.mark.promise("isolate-5")
 @pytest.mark.usefixtures("scheduler")
-def test_kube_scheduler_leaves_our_devices_alone(cluster: IsolatedCluster, namespace: Namespace) -> None:
+def test_kube_scheduler_leaves_our_devices_alone(
+    cluster: IsolatedCluster, namespace: Namespace, *, extended: bool
+) -> None:
     """Its pod waits while ours hold all GPUs, and gets the first that is free."""
     lines = "".join(f"{index}={NODES[index // GPUS]}:{index % GPUS}\n" for index in range(GPUS * len(NODES)))
     cluster.kube.create(SETS.format(namespace.name), replicas(lines, GPUS * len(NODES)))
     for index in range(GPUS * len(NODES)):
         bound(namespace, f"train-{index}")
 
-    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim("theirs"))
-    cluster.kube.create(namespace.pods, others_pod("theirs"))
+    create_others(namespace, "theirs", extended=extended)
     namespace.wait_message("theirs", "0/4 nodes are available")
     cluster.scale(namespace, 15)
 
     assert bound(namespace, "theirs")["spec"]["nodeName"] == "node4"
-    assert cluster.allocated()["node4/gpu-3"] == f"{namespace.name}/theirs"
+    assert cluster.allocated()["node4/gpu-3"].startswith(f"{namespace.name}/theirs")
 
 
 @pytest.mark.usefixtures("scheduler")
@@ -204,17 +211,18 @@ def test_a_strategy_allocates_a_claim_of_the_pod_alone(cluster: IsolatedCluster,
     eventually("its claim is gone", lambda: not cluster.claims(namespace.name), seconds=20)
 
 
+@EITHER_WAY
 @pytest.mark.promise("isolate-4")
 @pytest.mark.usefixtures("scheduler")
-def test_both_schedulers_under_load_give_no_device_twice(cluster: IsolatedCluster, namespace: Namespace) -> None:
+def test_both_schedulers_under_load_give_no_device_twice(
+    cluster: IsolatedCluster, namespace: Namespace, *, extended: bool
+) -> None:
     """Eight pods of each ask for sixteen devices at once, again and again."""
-    claims = f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims"
     for wave in range(3):
         names = []
         for number in range(8):
             theirs = f"theirs-{wave}-{number}"
-            cluster.kube.create(claims, others_claim(theirs))
-            cluster.kube.create(namespace.pods, others_pod(theirs))
+            create_others(namespace, theirs, extended=extended)
             ours = f"ours-{wave}-{number}"
             cluster.kube.create(namespace.pods, objects.pod(ours, None, annotations={"agentaflow.gpu/count": "1"}))
             names += [theirs, ours]
@@ -275,8 +283,7 @@ def test_kube_scheduler_allocates_claims_whose_names_begin_like_ours(
 ) -> None:
     """The policies know the whole form of our names."""
     name = "gpu-scheduler-test-0-gpus-abcde"
-    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim(name))
-    cluster.kube.create(namespace.pods, others_pod(name))
+    create_others(namespace, name)
 
     bound(namespace, name)
 

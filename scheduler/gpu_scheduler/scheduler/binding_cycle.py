@@ -39,6 +39,8 @@ SHOWN_WITHIN = 3.0
 """Seconds within which the watch must show an allocation: as long as an answer may take."""
 OTHERS_WRITE = 0.25
 """Seconds that another scheduler has to write what it has decided. kube-scheduler usually takes a few milliseconds."""
+OTHERS_ALLOCATE = 0.75
+"""Seconds that it has besides to allocate a claim which exists by then: on a busy machine its writes take longer."""
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +150,8 @@ class BindingCycle:
 
         Nothing arbitrates between schedulers: the API server accepts two claims on one device. Whatever was allocated
         before our claims is known when the watch has shown these. Who decides after that knows ours. Who has decided
-        before, and writes later, is seen only after a while.
+        before, and writes later, is seen only after a while. Not every claim exists before: for a pod with an extended
+        resource, kube-scheduler creates it when it has decided.
         """
         failure = await self._ports.allocator.allocate(bind)
         if failure is not None:
@@ -156,8 +159,9 @@ class BindingCycle:
         if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, SHOWN_WITHIN):
             message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"
             return Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
+        await asyncio.sleep(OTHERS_WRITE)
         if self._cache.others_allocate:
-            await asyncio.sleep(OTHERS_WRITE)
+            await asyncio.sleep(OTHERS_ALLOCATE)
         cluster = self._cache.cluster
         taken = gpu_free(assumed_hold(pod, bind.placement), cluster.ledger, cluster.nodes, cluster.policy)
         return None if taken is None else Failed(taken.message, reason=taken.reason)

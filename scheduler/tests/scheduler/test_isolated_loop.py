@@ -123,13 +123,15 @@ async def test_a_claim_that_came_first_withdraws_ours() -> None:
 
 @pytest.mark.promise("isolate-4")
 @pytest.mark.clock("virtual")
+@pytest.mark.parametrize(("pending", "seconds"), [(False, 0.2), (True, 0.9)], ids=["without a claim", "for its claim"])
 @pytest.mark.parametrize("late", [False, True], ids=["it takes another GPU", "it takes ours"])
-async def test_a_claim_of_others_that_is_not_allocated_yet_is_waited_for(*, late: bool) -> None:
-    """Its scheduler may have decided before ours, and write a moment later."""
+async def test_another_scheduler_has_time_to_write_its_decision(*, late: bool, pending: bool, seconds: float) -> None:
+    """It may have decided before ours, and write a moment later. While a claim is not allocated yet, it has longer."""
     async with looping() as loop:
-        loop.scheduler.cache.device_claims.applied(replace(OTHERS, devices=(), awaits_others=True))
+        if pending:
+            loop.scheduler.cache.device_claims.applied(replace(OTHERS, devices=(), awaits_others=True))
         loop.scheduler.pods.applied(POD)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(seconds)
         assert loop.binder.sent == []
 
         loop.scheduler.cache.device_claims.applied(OTHERS if late else replace(OTHERS, devices=(GPU_B,)))
