@@ -45,6 +45,8 @@ class Seen(msgspec.Struct):
     """When the pod's first `Scheduled` event was received."""
     repeated: int = 0
     """`Scheduled` events of a pod after its first one."""
+    elections: int = 0
+    """Events of Leases."""
 
 
 class Progress(msgspec.Struct):
@@ -155,6 +157,7 @@ class Watcher:
             key = f"{event.object.regarding.namespace}/{event.object.regarding.name}"
             self.seen.repeated += key in self.seen.events
             self.seen.events.setdefault(key, at)
+        self.seen.elections += event.object.reason == "LeaderElection" and event.type == "ADDED"
         return event.object.metadata.version
 
 
