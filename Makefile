@@ -143,6 +143,10 @@ bench-quick: env-dev programs ## Measure how fast pending pods are placed, besid
 bench: env-dev programs ## Measure pending pods, arrivals and admission beside the limit, kube-scheduler and others: 35 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
 
+.PHONY: bench-claims
+bench-claims: env-dev programs ## Measure pods with ResourceClaims beside kube-scheduler and pods without: 8 minutes
+	@PYTHONPATH=.:scheduler $(BIN)/python -m bench claims
+
 .PHONY: bench-full
 bench-full: env-dev programs ## Measure all parts: three hours (ONLY=W1,growth measures these parts again)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')

@@ -1,4 +1,4 @@
-"""`python -m bench quick|standard|full [--only PART,PART]`: measure, then write medians, tables and plots."""
+"""`python -m bench quick|standard|claims|full [--only PART,PART]`: measure, then write medians, tables and plots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.report import markdown
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLANS: Final = {"quick": plans.quick, "standard": plans.standard, "full": plans.full}
+PLANS: Final = {"quick": plans.quick, "standard": plans.standard, "claims": plans.claims, "full": plans.full}
 
 
 def main() -> int:

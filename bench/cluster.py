@@ -90,23 +90,23 @@ class _Items(msgspec.Struct):
 
 
 @contextmanager
-def start_cluster(*, data: Path | None = None) -> Iterator[ClusterUnderTest]:
+def start_cluster(*, data: Path | None = None, isolation: str = "env") -> Iterator[ClusterUnderTest]:
     """Start a control plane with the policies that accompany a webhook. Remove it at the end.
 
-    `data` is the etcd folder of an earlier control plane, to begin with its objects.
+    `data` is the etcd folder of an earlier control plane with the same `isolation`, to begin with its objects.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         if data is None:
-            plane = control_plane(folder, *FLAGS)
+            plane = control_plane(folder, *FLAGS, isolation=isolation)
         else:
             shutil.copytree(data, folder / DATA)
             plane = ControlPlane(folder, *FLAGS)
         try:
             if data is None:
-                policies.guard(plane)
+                policies.guard(plane, isolation=isolation)
             else:
-                policies.wait_guarded(plane)
+                policies.wait_guarded(plane, isolation)
             yield ClusterUnderTest(folder, plane)
         finally:
             plane.stop()

@@ -124,6 +124,11 @@ class MappedPods:
         number = member.workload * WORKLOAD_PODS + member.number
         return node_name(number % self.nodes), number // self.nodes % GPUS_PER_NODE
 
+    def assignment(self, member: MappedPod) -> Assignment:
+        """Return what the pod is given, as our scheduler reports it."""
+        node, device = self.place(member)
+        return Assignment(node, node, (str(device),))
+
     def body(self, member: MappedPod, scheduler: str, *, pinned: bool = False, admitted: bool = True) -> Object:
         """Return the pod as controller and webhook write it, or, if not `admitted`, as its controller creates it.
 
@@ -154,11 +159,9 @@ class MappedPods:
     def misplaced(self, bound: Mapping[str, Assignment], *, devices: bool) -> Iterator[str]:
         """Yield a sentence for each pod whose assignment differs from its map."""
         for member in self.members():
-            given = bound.get(member.name)
-            node, device = self.place(member)
-            right = Assignment(node, node, (str(device),))
-            if given is not None and (given != right if devices else given.node != node):
-                yield f"{member.name} belongs on GPU {device} of {node}"
+            given, right = bound.get(member.name), self.assignment(member)
+            if given is not None and (given != right if devices else given.node != right.node):
+                yield f"{member.name} belongs on GPU {','.join(right.devices)} of {right.node}"
 
     def _map(self, owner: MappedPod) -> str:
         lines = []

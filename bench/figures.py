@@ -130,6 +130,12 @@ def cpu_a_pod(measured: Measured) -> float | None:
     return None if cost is None or not pods else cost.cpu / pods * 1000
 
 
+def plane_cpu_a_pod(measured: Measured) -> float | None:
+    """CPU of API server and etcd for each bound pod, in ms; None if it was not measured."""
+    costs = [measured.costs[name].cpu for name in ("kube-apiserver", "etcd") if name in measured.costs]
+    return sum(costs) / measured.bound * 1000 if costs and measured.bound else None
+
+
 def writes_a_pod(measured: Measured) -> float | None:
     """Writes to the API server for each bound pod; None if they were not counted."""
     return _calls_a_pod(measured, lambda verb: verb not in _READS | _WATCHES)
@@ -187,6 +193,12 @@ def pod_memory(measured: Measured) -> float | None:
     """Memory of our own code for each pod, in kB; None if there are too few pods to measure it."""
     growth = measured.growth
     return None if growth is None or growth.pod_memory is None else growth.pod_memory / 1000
+
+
+def claim_memory(measured: Measured) -> float | None:
+    """Memory of our own code for each allocated ResourceClaim, in kB; None if it was not measured."""
+    growth = measured.growth
+    return None if growth is None or growth.claim_memory is None else growth.claim_memory / 1000
 
 
 def _rate(pods: int, seconds: float | None) -> float | None:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from bench.claimed_pods import ClaimedPods, slice_of
 from bench.cluster_objects import GPUS_PER_NODE, MappedPods
 from bench.gated_process import ROOT
 from bench.growth_process import FREE, LONGEST, SizeRequest, alias
 from bench.results import Cell, Growth, Measured, now
-from bench.targets import AFTER, CHURNED, GROWTH
+from bench.targets import AFTER, CHURNED, CLAIMED, GROWTH, WITH_CLAIMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,9 +38,13 @@ def fits(nodes: int, pods: int) -> bool:
 
 
 def cells() -> tuple[Cell, ...]:
-    """Return a cell for every size that fits, and one more in which many pods were placed and removed before."""
+    """Return a cell for every size that fits, and two more.
+
+    In one of them many pods were placed and removed before, in the other each pod has a ResourceClaim.
+    """
     sizes = [(nodes, pods) for nodes in NODES for pods in PODS if fits(nodes, pods)]
-    return *(Cell(GROWTH, "O", "", *size) for size in sizes), Cell(GROWTH, "O", AFTER, *CHURNED)
+    others = (Cell(GROWTH, "O", AFTER, *CHURNED), Cell(GROWTH, "O", WITH_CLAIMS, *CLAIMED))
+    return *(Cell(GROWTH, "O", "", *size) for size in sizes), *others
 
 
 def measure(cell: Cell, repetition: int, log: Callable[[str], None]) -> Measured:
@@ -64,7 +69,7 @@ def measure(cell: Cell, repetition: int, log: Callable[[str], None]) -> Measured
 
 def _lines(cell: Cell) -> Iterator[bytes]:
     """Yield the lines of the process's standard input."""
-    full = MappedPods(-(-cell.pods // GPUS_PER_NODE), cell.pods)
+    full = (ClaimedPods if cell.variant == WITH_CLAIMS else MappedPods)(-(-cell.pods // GPUS_PER_NODE), cell.pods)
     gone = GONE if cell.variant == AFTER else 0
     yield msgspec.json.encode(SizeRequest(cell.nodes, full.nodes, cell.pods, gone)) + b"\n"
     for number, node in enumerate(MappedPods(cell.nodes, 0).node_bodies()):
@@ -72,25 +77,37 @@ def _lines(cell: Cell) -> Iterator[bytes]:
         node["metadata"]["labels"] = {"gpu-node-name": alias(last)} if last < LONGEST else {}
         yield _watch_event(node, number)
     yield b"\n"
+    for number in range(cell.nodes if isinstance(full, ClaimedPods) else 0):
+        yield _watch_event(slice_of(number), number)
+    yield b"\n"
     for number, member in enumerate(full.members()):
         yield _watch_event(_bound(full, member), number)
+    yield b"\n"
+    if isinstance(full, ClaimedPods):
+        for number, member in enumerate(full.members()):
+            yield _watch_event(full.allocated_claim(member, _uid(number)), cell.pods + number)
     yield b"\n"
 
 
 def _bound(objects: MappedPods, member: MappedPod) -> Object:
     """Return the pod as it runs on the node of its map."""
-    node, device = objects.place(member)
+    placed = objects.assignment(member)
     body = objects.body(member, "gpu-scheduler")
     at = "2026-11-21T01:00:00.000000Z"
-    given = {"devices": str(device), "index": str(member.number), "node": node, "at": at, "by": "gpu-scheduler-0"}
+    devices = ",".join(placed.devices)
+    given = {"devices": devices, "index": str(member.number), "node": placed.node, "at": at, "by": "gpu-scheduler-0"}
     body["metadata"]["annotations"] |= {f"agentaflow.gpu/assigned-{key}": value for key, value in given.items()}
     body["metadata"] |= {"namespace": objects.namespace(member)}
-    body["spec"]["nodeName"] = node
+    body["spec"]["nodeName"] = placed.node
     body["status"] = {"phase": "Running"}
     return body
 
 
 def _watch_event(body: Object, number: int) -> bytes:
     """Return the object as a watch event."""
-    body["metadata"] |= {"uid": f"00000000-0000-4000-8000-{number:012}", "resourceVersion": str(number + 1)}
+    body["metadata"] |= {"uid": _uid(number), "resourceVersion": str(number + 1)}
     return msgspec.json.encode({"type": "ADDED", "object": body}) + b"\n"
+
+
+def _uid(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012}"

@@ -30,6 +30,7 @@ QUANTITIES: Final = (
     Quantity("first decision of a kind", "ms", lambda growth: growth.first),
     Quantity("full collection", "ms", lambda growth: growth.collection),
     Quantity("memory a pod", "kB", lambda growth: growth.pod_memory and growth.pod_memory / 1000),
+    Quantity("memory a claim", "kB", lambda growth: growth.claim_memory and growth.claim_memory / 1000),
     Quantity("memory a node", "kB", lambda growth: growth.node_memory and growth.node_memory / 1000),
 )
 

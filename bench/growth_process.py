@@ -1,7 +1,8 @@
 """Measures one cluster size in a process of its own: `python -m bench.growth_process`, started by bench.growth.
 
-Standard input holds nodes and then pods as lines of a watch, with an empty line after each kind. They take the same way
-as in the scheduler: reflector, translation, the loop's event handler, ledger. The measured decisions use that ledger.
+Standard input holds nodes, ResourceSlices, pods and then ResourceClaims as lines of a watch, with an empty line after
+each kind. They take the same way as in the scheduler: reflector, translation, the loop's event handler, ledger. The
+measured decisions use that ledger.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from bench.results import Growth
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
+from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pods import read_pod
+from gpu_scheduler.kube.objects.resource_slices import read_slice
 from gpu_scheduler.kube.reflector import Reflector
 from gpu_scheduler.kube.resource import Resource
 from gpu_scheduler.names import COUNT
@@ -110,10 +113,14 @@ async def _grown(asked: SizeRequest) -> Growth:
     gc.freeze()
     before = _memory()
     nodes = await _apply_watch(Resource("nodes", "/nodes", None, read_node, by_name), scheduler.cache.nodes)
+    slices = await _apply_watch(Resource("slices", "/slices", None, read_slice, by_name), scheduler.cache.device_slices)
     between, began = _memory(), time.process_time()
     pods = await _apply_watch(Resource("pods", "/pods", None, read_pod, by_uid), scheduler.pods)
     taken_in, after = time.process_time() - began, _memory()
     assert len(scheduler.pod_states) == asked.pods, (len(scheduler.pod_states), asked)
+    resource = Resource("device_claims", "/claims", None, read_allocated_claim, by_uid)
+    claims = await _apply_watch(resource, scheduler.cache.device_claims)
+    held, with_claims = sum(1 for _ in scheduler.ledger.of_claims), _memory()
     began = time.process_time()
     gc.collect()
     collected = time.process_time() - began
@@ -127,9 +134,10 @@ async def _grown(asked: SizeRequest) -> Growth:
         collection=collected * 1e3,
         node_memory=(between - before) / asked.nodes if asked.nodes >= _FEW else None,
         pod_memory=(after - between) / asked.pods if asked.pods >= _FEW else None,
+        claim_memory=(with_claims - after) / held if held >= _FEW else None,
     )
     # The reflectors keep their objects until here, for the measurement of memory.
-    del nodes, pods
+    del nodes, slices, pods, claims
     return found
 
 

@@ -8,10 +8,11 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from bench import admission, arrivals, background, churn, cold_start, failover, growth, idle, pending_pods
+from bench import admission, arrivals, background, churn, claims, cold_start, failover, growth, idle, pending_pods
+from bench.claimed_pods import ClaimedPods
 from bench.cluster_objects import GPUS_PER_NODE, MappedPods
 from bench.comparison import cells, chosen
-from bench.contenders.kube_scheduler import KubeScheduler
+from bench.contenders.kube_scheduler import KubeScheduler, KubeSchedulerWithClaims
 from bench.contenders.limit import Arriving, Limit
 from bench.contenders.load_generator import CLIENTS, SWEEP
 from bench.contenders.naive import Naive
@@ -19,6 +20,7 @@ from bench.contenders.ours import ColdStart, GpuScheduler, MinimalColdStart, Pre
 from bench.counted_pods import CountedPods
 from bench.figures import bind_rate, event_rate
 from bench.results import Cell
+from bench.targets import WITH_CLAIMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +35,8 @@ NODES: Final = 500
 PODS: Final = 5000
 FEW: Final = 200
 """Pods for contenders that would take minutes for all PODS."""
+CLAIM_PODS: Final = 1000
+"""Pods with a ResourceClaim each: kube-scheduler takes many times as long for one of them."""
 FEWEST: Final = 20
 """Pods for a contender that would take minutes even for FEW."""
 MANY_NODES: Final = 5000
@@ -143,6 +147,11 @@ def growth_jobs() -> tuple[Job, ...]:
     return tuple(map(_growth, growth.cells()))
 
 
+def claims_growth_jobs() -> tuple[Job, ...]:
+    """The size at which the memory of claims is measured."""
+    return tuple(_growth(cell) for cell in growth.cells() if cell.variant == WITH_CLAIMS)
+
+
 def _growth(cell: Cell) -> Job:
     return Job(cell, lambda repetition, log: growth.measure(cell, repetition, log))
 
@@ -234,6 +243,26 @@ def starting(make: Callable[[], ColdStart]) -> Job:
 def failover_jobs() -> tuple[Job, ...]:
     """W7, with a leader that gets SIGKILL and one that gets SIGTERM."""
     return tuple(map(_failover, (signal.SIGKILL, signal.SIGTERM)))
+
+
+def claims_jobs() -> tuple[Job, ...]:
+    """Pods with claims, placed by ours and by kube-scheduler, and the same pods without claims, placed by ours."""
+    return (
+        _claiming("KC", lambda: KubeSchedulerWithClaims(ClaimedPods(NODES, CLAIM_PODS))),
+        claiming(lambda: GpuScheduler(ISOLATION="dra")),
+        _claiming("K", lambda: KubeScheduler(throttled=False), made_before=True),
+        _pending_pods_job("O", GpuScheduler, workload="claims-env", pods=CLAIM_PODS),
+    )
+
+
+def claiming(make: Callable[[], GpuScheduler]) -> Job:
+    """Return our scheduler's job for pods with claims; it must read claims."""
+    return _claiming("O", make)
+
+
+def _claiming(name: str, make: Callable[[], Contender], *, made_before: bool = False) -> Job:
+    cell = Cell("claims", name, "", NODES, CLAIM_PODS)
+    return Job(cell, lambda repetition, log: claims.measure(cell, make(), repetition, log, made_before=made_before))
 
 
 def admission_jobs() -> tuple[Job, ...]:

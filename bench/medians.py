@@ -25,6 +25,7 @@ from bench.figures import (
     interval,
     latency,
     memory_growth,
+    plane_cpu_a_pod,
     reads_a_pod,
     writes_a_pod,
 )
@@ -53,6 +54,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
     "s of the longest gap": gap,
     "% of a core": idle_share,
     "CPU ms a pod": cpu_a_pod,
+    "CPU ms of API server and etcd a pod": plane_cpu_a_pod,
     "writes a pod": writes_a_pod,
     "reads a pod": reads_a_pod,
 }

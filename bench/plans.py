@@ -9,6 +9,8 @@ from bench.jobs import (
     admission_jobs,
     arrival_jobs,
     churn_jobs,
+    claims_growth_jobs,
+    claims_jobs,
     failover_jobs,
     fastest,
     few_pending_pods_jobs,
@@ -67,6 +69,14 @@ def standard() -> Plan:
     )
 
 
+def claims() -> Plan:
+    """ResourceClaims: how fast pods with a claim each are placed, and what a claim takes of memory."""
+    return (
+        Part("claims", lambda _: claims_jobs(), FULL),
+        Part("growth", lambda _: claims_growth_jobs(), FULL),
+    )
+
+
 def full() -> Plan:
     """All parts; a part has the name of its first workload."""
     return (
@@ -79,6 +89,7 @@ def full() -> Plan:
         Part("W6", lambda _: start_jobs(), FULL),
         Part("W7", lambda _: failover_jobs(), FULL),
         Part("W8", lambda _: admission_jobs(), FULL),
+        Part("claims", lambda _: claims_jobs(), FULL),
         Part("idle", lambda _: idle_jobs(), FULL),
         Part("growth", lambda _: growth_jobs(), FULL),
     )

@@ -44,6 +44,7 @@ _STYLES: Final = {
     "O": _LineStyle("#D55E00", "-", "gpu-scheduler"),
     "F": _LineStyle("#E69F00", (0, (5, 1)), "gpu-scheduler, decided before"),
     "K": _LineStyle("#0072B2", "-.", "kube-scheduler, unthrottled"),
+    "KC": _LineStyle("#0072B2", (0, (3, 1, 1, 1)), "kube-scheduler, claims created meanwhile"),
     "K50": _LineStyle("#56B4E9", (0, (6, 2, 1, 2, 1, 2)), "kube-scheduler, default throttle"),
     "N": _LineStyle("#009E73", (0, (1, 3)), "naive scheduler"),
     "A": _LineStyle("#CC79A7", (0, (3, 2)), "limit while pods arrive"),

@@ -1,4 +1,4 @@
-"""`python -m bench.profiles [W1,W2,W3,W6,W8]`: where our CPU time is used in a workload, as a table and as stacks.
+"""`python -m bench.profiles [W1,W2,W3,W6,W8,claims]`: where our CPU time is used, as a table and as stacks.
 
 Stacks are in the folded format, which tools for flame graphs read: a line for each stack, with its count.
 """
@@ -18,7 +18,7 @@ from bench.comparison import OURS
 from bench.contenders import sampler
 from bench.contenders.ours import ColdStart, Sampled
 from bench.gated_process import ROOT
-from bench.jobs import FILLS, STREAM, arriving, filling, placing, reviewing, starting
+from bench.jobs import FILLS, STREAM, arriving, claiming, filling, placing, reviewing, starting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,9 +39,10 @@ WORKLOADS: Final[Mapping[str, Callable[[Path], Job]]] = {
     "W3": lambda path: filling(max(FILLS), lambda: Sampled(path)),
     "W6": lambda path: starting(lambda: ColdStart(sampler.MODULE, **{sampler.PATH: str(path)})),
     "W8": lambda path: reviewing(OURS, path),
+    "claims": lambda path: claiming(lambda: Sampled(path, ISOLATION="dra")),
 }
-"""What is sampled: W1 and W3 while pending pods are placed, W2 while pods arrive, W6 from the start of the process on,
-W8 under reviews."""
+"""What is sampled: W1, W3 and claims while pending pods are placed, W2 while pods arrive, W6 from the start of the
+process on, W8 under reviews."""
 
 
 def main() -> int:

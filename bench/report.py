@@ -23,7 +23,8 @@ CONTENDERS: Final = {
     "A": "the limit while as many pods are made: what a scheduler that costs nothing could sustain",
     "O": "gpu-scheduler",
     "F": "its floor: the same loop, its decisions made before the clock starts; in W6 nothing read that need not be",
-    "K": "kube-scheduler, unthrottled",
+    "K": "kube-scheduler, unthrottled; in claims the claims of its pods exist before the clock starts",
+    "KC": "the same, while a client creates the claims of its pods",
     "K50": "kube-scheduler with its default throttle",
     "N": "a naive scheduler in Python",
     "P": "pods created without a webhook",
@@ -42,6 +43,8 @@ WORKLOADS: Final = {
     "W6": "a cold start",
     "W7": "a failover",
     "W8": "the admission webhook",
+    "claims": "a backlog of mapped pods with a ResourceClaim each",
+    "claims-env": "the same pods without claims",
     "idle": "nothing to place",
 }
 _RESULTS: Final = {True: "met", False: "**missed**", None: NONE}

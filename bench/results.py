@@ -52,7 +52,9 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     pod_memory: float | None = None
     """Bytes that each pod adds; None if there are too few pods to measure it."""
     node_memory: float | None = None
-    """Bytes that each node adds; None if there are too few nodes to measure it."""
+    """Bytes that each node adds, with its slice if there are claims; None if there are too few nodes to measure it."""
+    claim_memory: float | None = None
+    """Bytes that each allocated ResourceClaim adds; None without claims."""
 
 
 class Measured(msgspec.Struct, kw_only=True):
@@ -126,7 +128,7 @@ class Session(msgspec.Struct, kw_only=True):
     """One run of the benchmark."""
 
     name: str
-    """`quick`, `standard` or `full`."""
+    """`quick`, `standard`, `claims` or `full`."""
     began: str
     commit: str
     """With `-dirty` if the working tree had changes."""

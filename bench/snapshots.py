@@ -25,19 +25,21 @@ _snapshots: dict[Hashable, tempfile.TemporaryDirectory[str]] = {}
 
 
 @contextmanager
-def from_snapshot(what: Hashable, make: Callable[[ClusterUnderTest], None]) -> Iterator[ClusterUnderTest]:
+def from_snapshot(
+    what: Hashable, make: Callable[[ClusterUnderTest], None], isolation: str = "env"
+) -> Iterator[ClusterUnderTest]:
     """Start a control plane with the objects of `make`. Later calls with the same `what` get a copy of its data."""
     if what not in _snapshots:
         while len(_snapshots) >= _KEPT:
             _snapshots.pop(next(iter(_snapshots))).cleanup()
-        _snapshots[what] = _made(make)
-    with start_cluster(data=Path(_snapshots[what].name) / DATA) as cluster:
+        _snapshots[what] = _made(make, isolation)
+    with start_cluster(data=Path(_snapshots[what].name) / DATA, isolation=isolation) as cluster:
         yield cluster
 
 
-def _made(make: Callable[[ClusterUnderTest], None]) -> tempfile.TemporaryDirectory[str]:
+def _made(make: Callable[[ClusterUnderTest], None], isolation: str) -> tempfile.TemporaryDirectory[str]:
     snapshot = tempfile.TemporaryDirectory(prefix="bench-stock-")
-    with start_cluster() as cluster:
+    with start_cluster(isolation=isolation) as cluster:
         make(cluster)
         cluster.plane.stop()
         shutil.copytree(cluster.folder / DATA, Path(snapshot.name) / DATA)

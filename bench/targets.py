@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench.comparison import OURS, added, at, compared, of_ours, sizes_compared
 from bench.figures import (
     answer_rate,
+    claim_memory,
     cpu_a_pod,
     creation,
     event_delay,
@@ -31,6 +32,9 @@ GROWTH: Final = "growth"
 CHURNED: Final = (1000, 1000)
 """Nodes and pods of the cluster on which many more pods are placed and removed before the measurement."""
 AFTER: Final = "after 50,000 pods"
+WITH_CLAIMS: Final = "with claims"
+CLAIMED: Final = (1000, 10_000)
+"""Nodes and pods of the cluster in which each pod has a ResourceClaim."""
 _LEASE: Final = 15.0
 """Duration of the Lease in seconds, as in the defaults of the scheduler's role."""
 _ELECTION: Final = 0.005
@@ -94,6 +98,12 @@ TARGETS: Final = (
     Target("W8", "added to a creation, p99", "O-P", 5.0, False, at("creations", added("W8", "P", creation(99))), "ms"),
     Target("W8", "creations a second", "O/P", 0.9, True, at("creations", compared("W8", ("W8", "P"), answer_rate))),
     Target("W8", "reviews a second", "O/H", 0.8, True, at("reviews", compared("W8", ("W8", "H"), answer_rate))),
+    Target("claims", "rate to the last bind", "O/K", 1.0, True, compared("claims", ("claims", "K"))),
+    Target("claims", "rate to the last bind", "O/KC", 1.0, True, compared("claims", ("claims", "KC"))),
+    Target(
+        "claims", "rate beside the same pods without claims", "O/O", 0.3, True, compared("claims", ("claims-env", OURS))
+    ),
+    Target("claims", "writes a pod", "O", 4.0, False, of_ours("claims", writes_a_pod)),
     Target("idle", "of a core, alone", "O", 0.5, False, at("alone", of_ours("idle", idle_share)), "%"),
     Target("idle", "of a core, beside monitors", "O", 3.0, False, at("monitors", of_ours("idle", idle_share)), "%"),
     Target("idle", "of a core, beside others' churn", "O", 5.0, False, at("others", of_ours("idle", idle_share)), "%"),
@@ -101,4 +111,5 @@ TARGETS: Final = (
     Target(GROWTH, "decision by strategy at 5,000 nodes beside 100", "O/O", 1.3, False, _BY_STRATEGY),
     Target(GROWTH, f"decision on a free line {AFTER}, beside none", "O/O", 1.1, False, _CHURN),
     Target(GROWTH, "memory a pod", "O", 2.5, False, of_ours(GROWTH, pod_memory), "kB"),
+    Target(GROWTH, "memory a claim", "O", 2.5, False, at(WITH_CLAIMS, of_ours(GROWTH, claim_memory)), "kB"),
 )

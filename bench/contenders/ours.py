@@ -134,9 +134,9 @@ class Predecided(GpuScheduler):
 class Sampled(GpuScheduler):
     """Our scheduler, which writes a CPU profile to a file, from the start of the clock on."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **env: str) -> None:
         """`path` is the file of the profile."""
-        super().__init__(sampler.MODULE, **{sampler.PATH: str(path)})
+        super().__init__(sampler.MODULE, **{sampler.PATH: str(path)}, **env)
 
     def go(self) -> None:
         """See Contender."""

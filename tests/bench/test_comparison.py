@@ -111,6 +111,21 @@ RATIOS: dict[str, Case] = {
         [one("O", 95, workload="W4", pods=2000), one("O", 100, workload="W2")],
         Estimate(0.95, repetitions=1),
     ),
+    "pods with claims are compared with those of kube-scheduler": (
+        ("claims", "O/K", ""),
+        [one(name, rate, workload="claims") for name, rate in (("O", 90), ("K", 60), ("KC", 30))],
+        Estimate(1.5, repetitions=1),
+    ),
+    "kube-scheduler while its claims are created is another contender": (
+        ("claims", "O/KC", ""),
+        [one(name, rate, workload="claims") for name, rate in (("O", 90), ("K", 60), ("KC", 30))],
+        Estimate(3, repetitions=1),
+    ),
+    "pods with claims are compared with ours without": (
+        ("claims", "O/O", ""),
+        [one("O", 90, workload="claims"), one("O", 100, workload="claims-env"), one("K", 60, workload="claims")],
+        Estimate(0.9, repetitions=1),
+    ),
     "what a webhook adds to a creation is a difference": (
         ("W8", "O-P", "p50"),
         [

@@ -10,7 +10,7 @@ from bench import growth, plans, results, session
 from bench.jobs import Job
 from bench.plans import Part
 from bench.results import Again, Cell, Machine
-from bench.targets import CHURNED
+from bench.targets import CHURNED, CLAIMED
 from tests.bench.sample_results import one
 from tests.bench.sample_results import session as made_up
 
@@ -53,7 +53,7 @@ def test_contenders_take_turns_in_mirrored_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("parts", [plans.quick(), plans.standard(), plans.full()])
+@pytest.mark.parametrize("parts", [plans.quick(), plans.standard(), plans.claims(), plans.full()])
 def test_the_parts_of_a_plan_have_cells_and_names_of_their_own(parts: plans.Plan) -> None:
     """No cell is measured by two parts, and none twice in a part."""
     found = [one("L", number=number, variant="curl/32") for number in (1, 2, 3)]
@@ -200,5 +200,5 @@ def test_sizes_leave_room_for_what_is_measured() -> None:
     """The sizes include those of the targets, and no size has more pods than GPUs."""
     sizes = {(cell.nodes, cell.pods) for cell in growth.cells()}
 
-    assert {(10, 100), (5000, 100), (100, 1000), (5000, 1000), CHURNED, (5000, 50_000)} <= sizes
+    assert {(10, 100), (5000, 100), (100, 1000), (5000, 1000), CHURNED, CLAIMED, (5000, 50_000)} <= sizes
     assert (10, 1000) not in sizes

@@ -63,9 +63,30 @@ FIGURES: dict[str, Case] = {
         None,
     ),
     "memory in the largest cluster": (
-        ("growth", "O", "memory"),
+        ("growth", "O", "memory a pod"),
         [size(5000, 50_000, memory=2600), size(5000, 1000, memory=9000), size(10, 100, memory=None)],
         Estimate(2.6, repetitions=1),
+    ),
+    "memory of claims, where there are claims": (
+        ("growth", "O", "a claim"),
+        [size(1000, 10_000, variant="with claims", claim=1700), size(5000, 50_000)],
+        Estimate(1.7, repetitions=1),
+    ),
+    "every write of a pod with a claim counts": (
+        ("claims", "O", "writes"),
+        [
+            one(
+                "O",
+                workload="claims",
+                calls={
+                    "POST resourceclaims": 1000,
+                    "PATCH resourceclaims/status": 1000,
+                    "POST pods/binding": 1000,
+                    "POST events": 1000,
+                },
+            )
+        ],
+        Estimate(4, repetitions=1),
     ),
     "events come later, in seconds": (
         ("W2", "O", "to event"),

@@ -74,14 +74,10 @@ def apply(kube: KubeClient, *names: str, isolation: str = "env") -> None:
 def guard(plane: ControlPlane, *others: str, isolation: str = "env") -> None:
     """Apply the guard policies and these other templates. Return when all guard policies are in force."""
     apply(plane.kube, *GUARDS, *others, *(("claims",) if isolation == "dra" else ()), isolation=isolation)
-    wait_guarded(plane)
-    if isolation == "dra":
-        admin, path = plane.client_as("admin"), "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims?dryRun=All"
-        ask = partial(admin.call, "POST", path, {"metadata": {"name": "gpu-scheduler-0"}, "spec": {}})
-        eventually("policy claims is in force", partial(_refused, ask, "gpu-scheduler-claims"), seconds=20)
+    wait_guarded(plane, isolation)
 
 
-def wait_guarded(plane: ControlPlane) -> None:
+def wait_guarded(plane: ControlPlane, isolation: str = "env") -> None:
     """Wait until each guard policy that a request in an empty namespace can reach refuses such a request."""
     admin, controller = plane.client_as("admin"), plane.client_as(CONTROLLER)
     scheduler, monitor = plane.client_as(SCHEDULER), plane.client_as(MONITOR)
@@ -96,6 +92,10 @@ def wait_guarded(plane: ControlPlane) -> None:
         "scheduler": lambda: scheduler.call("POST", leases, lease),
         "monitor": lambda: monitor.call("POST", leases, lease),
     }
+    if isolation == "dra":
+        claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims?dryRun=All"
+        claim = {"metadata": {"name": "gpu-scheduler-0"}, "spec": {}}
+        probes["claims"] = lambda: admin.call("POST", claims, claim)
     for name, ask in probes.items():
         eventually(f"policy {name} is in force", partial(_refused, ask, f"gpu-scheduler-{name}"), seconds=20)
 

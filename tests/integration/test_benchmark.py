@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from bench import admission, arrivals, background, churn, cold_start, failover, growth, idle, pending_pods
+from bench import admission, arrivals, background, churn, claims, cold_start, failover, growth, idle, pending_pods
+from bench.claimed_pods import ClaimedPods
 from bench.cluster_objects import MappedPods
-from bench.contenders.kube_scheduler import KubeScheduler
+from bench.contenders.kube_scheduler import KubeScheduler, KubeSchedulerWithClaims
 from bench.contenders.limit import Arriving, Limit
 from bench.contenders.naive import Naive
 from bench.contenders.ours import ColdStart, GpuScheduler, Predecided, Sampled, as_shipped
 from bench.counted_pods import CountedPods
 from bench.figures import (
     answer_rate,
+    claim_memory,
     cpu_a_pod,
     idle_share,
     memory_beside_pods,
@@ -26,6 +28,7 @@ from bench.figures import (
     writes_a_pod,
 )
 from bench.results import Cell
+from bench.targets import WITH_CLAIMS
 from tests.integration.command import QUICK_LEASE
 from tests.waiting import slowness
 
@@ -71,6 +74,27 @@ def test_a_contender_places_pending_pods(make: Callable[[], Contender], writes: 
     assert reported[0] == "making 10 nodes and 100 pods"
     if isinstance(contender, Naive):
         assert reads_a_pod(measured) == 1
+
+
+CLAIMING: dict[str, tuple[Callable[[], Contender], float]] = {
+    "ours": (lambda: GpuScheduler(ISOLATION="dra"), 4),
+    "kube-scheduler": (lambda: KubeScheduler(throttled=False), 5),
+    "kube-scheduler while its claims are created": (lambda: KubeSchedulerWithClaims(ClaimedPods(NODES, PODS)), 6),
+}
+
+
+@pytest.mark.parametrize(("make", "writes"), CLAIMING.values(), ids=CLAIMING)
+def test_a_contender_allocates_a_claim_to_each_pending_pod(make: Callable[[], Contender], writes: float) -> None:
+    """Each claim has one GPU of its pod's node, each GPU is allocated once, and claims are created inside the clock."""
+    contender = make()
+    before, cell = contender.name == "K", Cell("claims", contender.name, "", NODES, PODS)
+
+    measured = claims.measure(cell, contender, 1, print, made_before=before)
+
+    assert measured.wrong == []
+    assert (measured.bound, measured.events) == (PODS, PODS)
+    assert measured.calls.get("POST resourceclaims", 0) == (0 if before else PODS)
+    assert writes_a_pod(measured) == writes
 
 
 def test_the_schedulers_cpu_time_is_sampled(tmp_path: Path) -> None:
@@ -146,6 +170,17 @@ def test_growth_is_measured_in_a_process_of_its_own() -> None:
     costs = (measured.growth.pinned, measured.growth.strategy, measured.growth.line, measured.growth.event)
     # Microseconds. A decision takes more than 1 and less than 10,000 of them on any machine.
     assert all(1 < cost < 10_000 for cost in costs)
+
+
+def test_the_memory_of_claims_is_measured_where_there_are_enough() -> None:
+    """Each of a thousand pods has a claim."""
+    measured = growth.measure(Cell("growth", "O", WITH_CLAIMS, 70, 1000), 1, lambda _: None)
+
+    assert measured.wrong == []
+    memory = claim_memory(measured)
+    assert memory is not None
+    # kB. The objects of a claim have some hundred bytes.
+    assert 0.3 < memory < 10
 
 
 def test_a_size_that_does_not_fit_is_reported_as_wrong() -> None:
