@@ -72,6 +72,24 @@ def test_webhooks_are_those_of_the_template(manifests: list[dict[str, Any]], tmp
     assert webhooks_of(isolating, "Mutating") == expected.MUTATING
 
 
+@pytest.mark.promise("doctor-3")
+def test_the_policy_of_drivers_is_that_of_their_role(tmp_path: Path) -> None:
+    """And the rights that it grants them."""
+    drivers = rendered(tmp_path, ["driver"], isolation="dra", monitor_source="simulated")
+    (role,) = [each for each in drivers if each["kind"] == "ClusterRole"]
+
+    assert names_of(drivers, "ValidatingAdmissionPolicy") == {expected.DRIVER_GUARD}
+    assert names_of(drivers, "ValidatingAdmissionPolicyBinding") == {expected.DRIVER_GUARD}
+    granted = {
+        (group, resource, tuple(rule["verbs"]))
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert {(each.group, each.resource, each.verbs) for each in rights.driver_account().rights} == granted
+    assert names_of(drivers, "ServiceAccount") == names_of(drivers, "DaemonSet") == {rights.driver_account().name}
+
+
 def webhooks_of(manifests: list[dict[str, Any]], kind: str = "") -> set[str]:
     registered = [each for each in manifests if each["kind"].endswith(f"{kind}WebhookConfiguration")]
     return {one["name"] for each in registered for one in each["webhooks"]}

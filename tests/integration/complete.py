@@ -64,21 +64,26 @@ class CompleteInstallation:
                     _label(body, role)
                     self.kube.create(f"{APPS}/{SYSTEM}/deployments", body)
                     self.set_available(name, 1)
-        values = {**values_of("monitor"), "_monitor_simulated": True}
-        (body,) = rendered("monitor", "daemonset", values)
-        _label(body, "monitor")
-        path = f"{APPS}/{MONITOR}/daemonsets"
+        self.add_daemon_set("monitor", 1, _monitor_simulated=True)
+        for body in rendered("certificates", "renewer", {**values_of("certificates"), "_certificates_pod_labels": {}}):
+            self.kube.create(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs", body)
+
+    def add_daemon_set(self, role: str, available: int, **values: object) -> str:
+        """Create the DaemonSet of a role for one node, in its namespace of the same name. Return its path."""
+        (body,) = rendered(role, "daemonset", {**values_of(role), **values})
+        _label(body, role)
+        name = body["metadata"]["name"]
+        path = f"{APPS}/{name}/daemonsets"
         self.kube.create(path, body)
         status = {
             "desiredNumberScheduled": 1,
             "currentNumberScheduled": 1,
             "numberMisscheduled": 0,
-            "numberReady": 1,
-            "numberAvailable": 1,
+            "numberReady": available,
+            "numberAvailable": available,
         }
-        self.kube.patch(f"{path}/{MONITOR}/status", {"status": status})
-        for body in rendered("certificates", "renewer", {**values_of("certificates"), "_certificates_pod_labels": {}}):
-            self.kube.create(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs", body)
+        self.kube.patch(f"{path}/{name}/status", {"status": status})
+        return f"{path}/{name}"
 
     def _start(self) -> None:
         self.kube.create("/api/v1/nodes", objects.node(NODE))

@@ -15,7 +15,7 @@ from gpu_scheduler.cli.doctor import reading
 from gpu_scheduler.cli.doctor.examine import CHECKS
 from gpu_scheduler.names import LEASE, LIMITS, SERVING_SECRET, WEBHOOK
 from tests import objects
-from tests.integration import monitored_node, policies
+from tests.integration import driven_node, monitored_node, policies
 from tests.integration.accounts import create_account
 from tests.integration.command import start_scheduler
 from tests.integration.complete import EVERY_ADDRESS, NODE, CompleteInstallation
@@ -285,6 +285,21 @@ def test_a_monitor_that_is_silent(healthy: CompleteInstallation, admin: Installe
 
     assert silent == {"monitors": f"the monitors of nodes are silent, so that no strategy uses these nodes: {NODE}"}
     assert ahead == {"clock": f"the clocks of nodes are ahead of that of the API server: {NODE}"}
+
+
+@pytest.mark.promise("doctor-1")
+def test_a_driver_that_does_not_start(healthy: CompleteInstallation, admin: Installed) -> None:
+    """And nobody has installed the policy that restricts each driver to its own node."""
+    driven_node.allow(healthy.plane)
+    path = healthy.add_daemon_set("driver", 0, driver_source="simulated", _driver_simulated=True)
+    try:
+        answer = problems(admin)
+    finally:
+        healthy.kube.delete(path)
+
+    assert answer.keys() == {"drivers", "policies"}
+    assert answer["drivers"].startswith("DaemonSet gpu-scheduler-driver has 0 of 1 drivers available: ")
+    assert answer["policies"].startswith("ValidatingAdmissionPolicy gpu-scheduler-driver does not exist")
 
 
 @pytest.mark.promise("doctor-1")

@@ -40,6 +40,7 @@ PURE: Final = (
     "cli/doctor/examine.py",
     "cli/doctor/remedies.py",
     "cli/doctor/checks/certificate.py",
+    "cli/doctor/checks/drivers.py",
     "cli/doctor/checks/gpus.py",
     "cli/doctor/checks/installation.py",
     "cli/doctor/checks/policies.py",

@@ -32,6 +32,7 @@ from gpu_scheduler.monitor.readings import faults_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from gpu_scheduler.cli.published import Published
     from gpu_scheduler.core.nodes.cordons import Cordon
     from gpu_scheduler.core.nodes.device_pools import DevicePools
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
@@ -94,8 +95,13 @@ class Snapshot:
     """That the monitors' Leases may not be listed, as a sentence; empty if they could be."""
     no_cordons: str
     """Likewise of the GPUNodes, which have the cordons."""
-    no_claims: str
-    """Likewise of ResourceSlices and ResourceClaims; empty if the scheduler does not read them."""
+    published: Published
+    """What drivers publish and claims hold; nothing if the scheduler does not read it."""
+
+    @property
+    def no_claims(self) -> str:
+        """That ResourceSlices and ResourceClaims may not be listed, likewise."""
+        return self.published.unread
 
     @property
     def unread(self) -> tuple[str, str, str]:
@@ -132,7 +138,7 @@ async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL)
     published.hold_in(ledger)
     by_name = {each.node.name: each for each in listed}
     ours = tuple(each.pod for each in pods)
-    return Snapshot(known, ledger, ours, by_name, silent, no_leases, no_cordons, published.unread)
+    return Snapshot(known, ledger, ours, by_name, silent, no_leases, no_cordons, published)
 
 
 def as_scheduled(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools, DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
+from gpu_scheduler.core.nodes.nodes import Node
 
 A, B, C = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "abc")
 MIG = "MIG-11111111-0000-0000-0000-000000000000"
@@ -152,3 +153,25 @@ def test_a_pool_of_another_driver_on_the_same_node_is_kept_apart() -> None:
 
     assert pools.id_of("node1", A) == DeviceId(DRIVER, "node1", "gpu-a")
     assert pools.id_of("node1", B) == DeviceId("gpu.agentaflow.io", "node1", "b")
+
+
+PUBLISHED: dict[str, tuple[Node, bool]] = {
+    "each device": (Node("node1", inventory=Inventory((Device(0, A), Device(1, B))), monitored=True), True),
+    "all but one": (Node("node1", inventory=Inventory((Device(0, A), Device(1, C))), monitored=True), False),
+    "none of another node's": (Node("node2", inventory=Inventory((Device(0, A),)), monitored=True), False),
+    "all that have a UUID and are whole": (
+        Node("node1", inventory=Inventory((Device(0, A), Device(1), Device(2, C, (MIG,)))), monitored=True),
+        True,
+    ),
+    "what no monitor lists": (Node("node2", inventory=Inventory((Device(0, C),))), True),
+    "a list that cannot be read": (Node("node2", monitored=True), True),
+}
+
+
+@pytest.mark.promise("isolate-13")
+@pytest.mark.parametrize(("node", "expected"), PUBLISHED.values(), ids=PUBLISHED)
+def test_whether_drivers_publish_what_a_monitor_lists(node: Node, *, expected: bool) -> None:
+    """Only devices that our driver could publish count."""
+    pools = published([part("s1", device(A), device(B))])
+
+    assert pools.publish_all(node) is expected

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.clusters import Json
 
-CHECKS: Final = 14
+CHECKS: Final = 15
 BINDING: Final = "validatingadmissionpolicybinding/gpu-scheduler-inputs"
 
 

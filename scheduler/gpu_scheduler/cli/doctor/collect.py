@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from gpu_scheduler import names
 from gpu_scheduler.certificates.inspection import inspect
 from gpu_scheduler.certificates.issuing import CERTIFICATE, names_of
-from gpu_scheduler.cli.doctor.facts import Certificate, Facts, Gpus, Installer, Known, NodeUse
+from gpu_scheduler.cli.doctor.facts import Certificate, Claims, Facts, Gpus, Installer, Known, NodeUse
 from gpu_scheduler.cli.doctor.probing import ask_admission, ask_replicas, ask_rights, forged_pod, our_pod
 from gpu_scheduler.cli.doctor.reading import fact, missing, read_server
-from gpu_scheduler.cli.doctor.rights import controller_account, monitor_account, renewer_account, scheduler_account
+from gpu_scheduler.cli.doctor.rights import (
+    controller_account,
+    driver_account,
+    monitor_account,
+    renewer_account,
+    scheduler_account,
+)
 from gpu_scheduler.cli.doctor.sources import (
     has_renewer,
     read_bundles,
+    read_daemon_set,
     read_deployments,
     read_injection,
     read_kinds,
     read_leases,
-    read_monitors,
     read_monitors_leases,
     read_pods,
     read_policies,
@@ -60,7 +66,10 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
     async with asyncio.TaskGroup() as group:
         ask = group.create_task
         deployments = ask(fact(f"list deployments.apps {inside}", read_deployments(api, namespace)))
-        monitors = ask(fact(f"get daemonsets.apps/{names.MONITOR} {lease_space}", read_monitors(api)))
+        monitors, drivers = (
+            ask(fact(f"get daemonsets.apps/{name} -n {name}", read_daemon_set(api, name)))
+            for name in (names.MONITOR, names.DRIVER)
+        )
         renewer = ask(fact(f"get cronjobs.batch/{names.RENEWER} {inside}", has_renewer(api, namespace)))
         pods = ask(fact(f"list pods {inside}", read_pods(api, namespace)))
         right = f"get deployments.apps/{names.SCHEDULER_NAME} {inside}"
@@ -82,9 +91,10 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
         ours = ask(fact(right, ask_admission(api, namespace, our_pod(policy.scheduler_name, image))))
         forged = ask(fact(right, ask_admission(api, namespace, forged_pod(image))))
         snapshot = ask(fact("list nodes and pods of all namespaces", take_snapshot(api, policy), "list pods -A"))
-        accounts = _accounts(namespace, await monitors, await renewer, reads_claims=policy.reads_claims)
+        accounts = _accounts(namespace, await monitors, await drivers, await renewer, reads_claims=policy.reads_claims)
         denied = ask(fact("create subjectaccessreviews.authorization.k8s.io", ask_rights(api, accounts)))
         replicas = ask(_replicas(api, namespace, await pods, clock))
+    isolates = _isolates(decides, inside)
     return Facts(
         namespace=namespace,
         own_version="" if own_version() == UNKNOWN_VERSION else own_version(),
@@ -96,11 +106,12 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
         ),
         installer=installer,
         monitors=monitors.result(),
+        drivers=drivers.result(),
         pods=_each(pods.result(), lambda found: frozenset(pod.metadata.name for pod in found)),
         replicas=replicas.result(),
         kinds=kinds.result(),
         denied=denied.result(),
-        isolates=_isolates(decides, inside),
+        isolates=isolates,
         policies=policies.result(),
         injection=injection.result(),
         webhooks=_each(bundles.result(), frozenset),
@@ -112,6 +123,7 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
         leases=leases.result(),
         monitor_leases=_each(monitor_leases.result(), lambda found: _of_nodes(found, snapshot.result())),
         gpus=_each(snapshot.result(), _gpus),
+        claims=_claims(isolates, snapshot.result()),
         limits_faults=_limits_faults(decides, inside),
     )
 
@@ -134,14 +146,21 @@ def _of_scheduler(deployments: Known[Mapping[str, WorkloadObject]] | Unread) -> 
 
 
 def _accounts(
-    namespace: str, monitors: Known[Workload | None] | Unread, renews: Known[bool] | Unread, *, reads_claims: bool
+    namespace: str,
+    monitors: Known[Workload | None] | Unread,
+    drivers: Known[Workload | None] | Unread,
+    renews: Known[bool] | Unread,
+    *,
+    reads_claims: bool,
 ) -> list[Account]:
     """Return the accounts of what is installed."""
-    monitored = isinstance(monitors, Known) and monitors.value is not None
+    monitored, driven = (isinstance(each, Known) and each.value is not None for each in (monitors, drivers))
     scheduler = scheduler_account(namespace, monitors=monitored, reads_claims=reads_claims)
     accounts = [scheduler, controller_account(namespace)]
     if monitored:
         accounts.append(monitor_account())
+    if driven:
+        accounts.append(driver_account())
     if isinstance(renews, Known) and renews.value:
         accounts.append(renewer_account(namespace))
     return accounts
@@ -200,6 +219,30 @@ def _gpus(snapshot: Snapshot) -> Gpus:
     ]
     drifting = [pod.ref for pod in snapshot.pods if pod.bound and not pod.finished and drifts(pod)]
     return Gpus(tuple(mixed), tuple(drifting), tuple(ledger.devices.moved()), ledger.conflicts())
+
+
+def _claims(isolates: Known[bool] | Unread, snapshot: Known[Snapshot] | Unread) -> Known[Claims] | Unread:
+    if not isinstance(isolates, Known):
+        return isolates
+    if not isolates.value:
+        return Known(Claims())
+    if isinstance(snapshot, Known) and snapshot.value.no_claims:
+        claims = "resourceclaims.resource.k8s.io"
+        return missing(f"list {claims} and resourceslices.resource.k8s.io", f"list {claims} -A")
+    return _each(snapshot, _without_driver)
+
+
+def _without_driver(snapshot: Snapshot) -> Claims:
+    pools = snapshot.published.pools
+    nodes = frozenset(node.name for node in snapshot.nodes if not pools.publish_all(node))
+    claims = {
+        f"{claim.namespace}/{claim.name}"
+        for claim in snapshot.published.claims
+        for device in claim.devices
+        # A driver of ours names its pool after its node.
+        if device.driver == names.DRA_DRIVER and device.pool not in nodes and pools.where(device) is None
+    }
+    return Claims(tuple(sorted(nodes)), tuple(sorted(claims)))
 
 
 def _isolates(installation: Known[Installation] | Unread, inside: str) -> Known[bool] | Unread:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.cli.doctor.checks import certificate, gpus, installation, policies, replicas, webhook
+from gpu_scheduler.cli.doctor.checks import certificate, drivers, gpus, installation, policies, replicas, webhook
 from gpu_scheduler.cli.doctor.facts import UnreadError
 from gpu_scheduler.cli.doctor.findings import Finding, Result
 
@@ -38,7 +38,7 @@ CHECKS: Final = (
     Check(
         "policies",
         "all are in force, and a forged assignment is refused",
-        (policies.check_policies, policies.check_guarded),
+        (policies.check_policies, policies.check_driver_policy, policies.check_guarded),
     ),
     Check("webhook", "a new pod gets its variables", (webhook.check_registrations, webhook.check_injection)),
     Check(
@@ -57,6 +57,11 @@ CHECKS: Final = (
         (replicas.check_running, replicas.check_readiness),
     ),
     Check("monitors", "each monitor renews its Lease", (gpus.check_monitors, gpus.check_monitor_leases)),
+    Check(
+        "drivers",
+        "where claims are allocated, each GPU has a driver",
+        (drivers.check_drivers, drivers.check_published, drivers.check_claims),
+    ),
     Check(
         "clock",
         "this machine, the leaders and the API server agree",

@@ -41,6 +41,8 @@ GUARDS: Final = frozenset(
 """The ValidatingAdmissionPolicies of every installation. The binding of a policy has its name."""
 CLAIM_GUARDS: Final = frozenset({"gpu-scheduler-claims", "gpu-scheduler-claim-users"})
 """The ValidatingAdmissionPolicies that are there only with `isolation: dra`."""
+DRIVER_GUARD: Final = names.DRIVER
+"""The ValidatingAdmissionPolicy that is there only with drivers of ours."""
 ENVIRONMENT: Final = "gpu-scheduler-environment"
 """The ValidatingAdmissionPolicy that is there only with INJECTION."""
 INJECTION: Final = "gpu-scheduler-injection"

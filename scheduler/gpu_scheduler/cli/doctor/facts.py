@@ -163,6 +163,16 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
+class Claims:
+    """What has no driver, where the scheduler allocates ResourceClaims."""
+
+    unpublished: tuple[str, ...] = ()
+    """Nodes whose monitor lists GPUs that no driver publishes."""
+    without_driver: tuple[str, ...] = ()
+    """Claims with a GPU of our driver that it does not publish, on other nodes; NAMESPACE/NAME."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that the checks read."""
 
@@ -180,6 +190,8 @@ class Facts:
     installer: Installer
     monitors: Known[Workload | None] | Unread
     """The monitors' DaemonSet; None if there is none."""
+    drivers: Known[Workload | None] | Unread
+    """The drivers' DaemonSet; None if there is none."""
     pods: Known[frozenset[str]] | Unread
     """The names of the pods in the namespace of the scheduler."""
     replicas: Known[tuple[Replica, ...]] | Unread
@@ -205,6 +217,7 @@ class Facts:
     monitor_leases: Known[Mapping[str, HeldLease]] | Unread
     """The Leases of monitors by node, of nodes that exist."""
     gpus: Known[Gpus] | Unread
+    claims: Known[Claims] | Unread
     limits_faults: Known[tuple[str, ...]] | Unread
 
     @property

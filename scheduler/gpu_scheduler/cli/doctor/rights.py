@@ -109,6 +109,20 @@ def monitor_account() -> Account:
     )
 
 
+def driver_account() -> Account:
+    """Return the drivers' account."""
+    return Account(
+        names.DRIVER,
+        names.DRIVER,
+        (
+            Granted(("list", "watch"), "nodes"),
+            Granted(("list", "watch"), "gpunodes", "agentaflow.io"),
+            Granted(("list", "watch", "create", "update", "delete"), "resourceslices", "resource.k8s.io"),
+            Granted(("get",), "resourceclaims", "resource.k8s.io"),
+        ),
+    )
+
+
 def renewer_account(namespace: str) -> Account:
     """Return the account that renews the webhook's certificate."""
     return Account(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
-from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, ENVIRONMENT, GUARDS, INJECTION, KINDS
+from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, GUARDS, INJECTION, KINDS
 from gpu_scheduler.cli.doctor.facts import HeldLease, Policy
 from gpu_scheduler.cli.doctor.objects import read_kind, read_own_pod, read_policy, read_workload
 from gpu_scheduler.cli.snapshot import LEASES
@@ -37,10 +37,10 @@ async def read_deployments(api: ApiClient, namespace: str) -> Mapping[str, Workl
     return {each.metadata.name: each for each in await list_all(api, "Deployments", path, read_workload)}
 
 
-async def read_monitors(api: ApiClient) -> Workload | None:
-    """Return the monitors' DaemonSet; None if there is none."""
-    path = f"/apis/apps/v1/namespaces/{names.MONITOR}/daemonsets/{names.MONITOR}"
-    found = await get_one(api, "the monitors' DaemonSet", path, read_workload)
+async def read_daemon_set(api: ApiClient, name: str) -> Workload | None:
+    """Return the DaemonSet of this name in its own namespace, which has the same name; None if there is none."""
+    path = f"/apis/apps/v1/namespaces/{name}/daemonsets/{name}"
+    found = await get_one(api, f"DaemonSet {name}", path, read_workload)
     return None if found is None else found.daemon_set()
 
 
@@ -87,7 +87,7 @@ async def read_policies(api: ApiClient) -> Mapping[str, Policy]:
         *(list_all(api, kind, f"{ADMISSION}/{kind}", read_policy, empty={NOT_FOUND}) for kind in kinds)
     )
     policies, bindings = ({each.metadata.name: each for each in found} for found in listed)
-    ours = (*GUARDS, *CLAIM_GUARDS, ENVIRONMENT)
+    ours = (*GUARDS, *CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT)
     return {name: _policy(name, policies.get(name), bindings.get(name)) for name in ours}
 
 

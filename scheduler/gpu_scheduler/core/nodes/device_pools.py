@@ -121,6 +121,16 @@ class DevicePools:
         """Return the inventory that replaces the node's own; None if a monitor lists its devices, or no driver does."""
         return None if node.monitored else self.inventory(node.name)
 
+    def publish_all(self, node: Node) -> bool:
+        """Whether drivers publish each GPU that the node's monitor lists, except those that our driver cannot.
+
+        It needs a UUID, and publishes no GPU that is divided into MIG devices.
+        """
+        if not node.monitored or node.inventory is None:
+            return True
+        published = {each.uuid for each in self._devices_of(node.name)}
+        return all(gpu.uuid in published for gpu in node.inventory.devices if gpu.uuid and not gpu.mig_devices)
+
     def _devices_of(self, node: str) -> tuple[PublishedDevice, ...]:
         pools = self._by_node.get(node, ())
         return tuple(chain.from_iterable(self._devices[pool][1] for pool in pools)) if pools else _NO_DEVICES

@@ -5,10 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DEPLOYMENTS, ENVIRONMENT, GUARDS, KINDS, WEBHOOKS
+from gpu_scheduler.cli.doctor.expected import (
+    CLAIM_GUARDS,
+    CLAIM_WEBHOOKS,
+    DEPLOYMENTS,
+    DRIVER_GUARD,
+    ENVIRONMENT,
+    GUARDS,
+    KINDS,
+    WEBHOOKS,
+)
 from gpu_scheduler.cli.doctor.facts import (
     Answer,
     Certificate,
+    Claims,
     Facts,
     Gpus,
     HeldLease,
@@ -39,8 +49,16 @@ REPLICAS = tuple(
     for number in range(2)
 )
 LEASES = {name: HeldLease(f"{name}-0_1", 1.5, 15.0) for name in ("gpu-scheduler", "gpu-scheduler-controller")}
-POLICIES = {**dict.fromkeys(GUARDS, Policy()), **dict.fromkeys((*CLAIM_GUARDS, ENVIRONMENT), GONE)}
+POLICIES = {**dict.fromkeys(GUARDS, Policy()), **dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT), GONE)}
 MONITOR_LEASES = {f"node{number}": HeldLease(f"node{number}", 10.0, 45.0) for number in range(1, 9)}
+
+ISOLATING: dict[str, Any] = {
+    "isolates": True,
+    "drivers": Workload(4, 4),
+    "policies": {**POLICIES, **dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD), Policy())},
+    "webhooks": WEBHOOKS | CLAIM_WEBHOOKS,
+}
+"""What differs where claims are allocated and our drivers hand out their GPUs."""
 
 
 def facts(**changes: Any) -> Facts:
@@ -54,6 +72,7 @@ def facts(**changes: Any) -> Facts:
         "clock_ahead": 0.4,
         "deployments": dict.fromkeys(DEPLOYMENTS.values(), Workload(2, 2)),
         "monitors": Workload(4, 4),
+        "drivers": None,
         "pods": frozenset(replica.pod for replica in REPLICAS),
         "replicas": REPLICAS,
         "kinds": KINDS,
@@ -68,6 +87,7 @@ def facts(**changes: Any) -> Facts:
         "leases": LEASES,
         "monitor_leases": MONITOR_LEASES,
         "gpus": Gpus(),
+        "claims": Claims(),
         "limits_faults": (),
     }
     plain = {"namespace", "own_version", "now", "installer"}

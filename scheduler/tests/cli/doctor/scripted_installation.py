@@ -87,6 +87,7 @@ SECRET = Reply(
 )
 HELM = {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": {"meta.helm.sh/release-name": "ours"}}
 MONITORS = "/apis/apps/v1/namespaces/gpu-scheduler-monitor/daemonsets/gpu-scheduler-monitor"
+DRIVERS = "/apis/apps/v1/namespaces/gpu-scheduler-driver/daemonsets/gpu-scheduler-driver"
 MONITOR_LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases"
 INSTALLED: dict[str, Reply] = {
     "/version": Reply(body={"major": "1", "minor": "36+"}),
@@ -94,6 +95,7 @@ INSTALLED: dict[str, Reply] = {
     MONITORS: Reply(
         body={**workload("gpu-scheduler-monitor"), "status": {"desiredNumberScheduled": 4, "numberAvailable": 3}}
     ),
+    DRIVERS: MISSING,
     f"/apis/batch/v1{SYSTEM}/cronjobs/gpu-scheduler-renewer": Reply(body={}),
     PODS: items(own_pod("gpu-scheduler-0", "scheduler"), own_pod("gpu-scheduler-webhook-0", "webhook")),
     proxied("gpu-scheduler-0", "readyz"): READY,

@@ -11,13 +11,22 @@ import pytest
 from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.doctor import collect, sources
 from gpu_scheduler.cli.doctor.collect import read_facts
-from gpu_scheduler.cli.doctor.expected import ASSIGNMENTS, CLAIM_GUARDS, ENVIRONMENT, GUARDS, KINDS, WEBHOOKS
-from gpu_scheduler.cli.doctor.facts import Facts, Policy, Unread
+from gpu_scheduler.cli.doctor.expected import (
+    ASSIGNMENTS,
+    CLAIM_GUARDS,
+    DRIVER_GUARD,
+    ENVIRONMENT,
+    GUARDS,
+    KINDS,
+    WEBHOOKS,
+)
+from gpu_scheduler.cli.doctor.facts import Claims, Facts, Policy, Unread, Workload
 from gpu_scheduler.cli.options import Output
 from gpu_scheduler.cli.verbs.doctor import doctor
 from gpu_scheduler.process.lifecycle import UNKNOWN_VERSION
 from tests.cli.doctor.scripted_installation import (
     DAY,
+    DRIVERS,
     FORBIDDEN,
     INSTALLED,
     MONITOR_LEASES,
@@ -26,14 +35,16 @@ from tests.cli.doctor.scripted_installation import (
     PODS,
     REVIEWS,
     installed,
+    workload,
 )
-from tests.cli.scripted_cluster import DEPLOYMENT, MISSING, SYSTEM, cluster, device, items, lease, node, pod
+from tests.cli.scripted_cluster import DEPLOYMENT, MISSING, SYSTEM, cluster, deployment, device, items, lease, node, pod
 from tests.kube.server import Reply
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_scheduler.cli.options import Options
+    from tests.objects import Object
 
 
 async def facts_of(options: Options) -> Facts:
@@ -62,6 +73,8 @@ async def test_facts_are_what_the_api_server_has(tmp_path: Path) -> None:
     assert (facts.installer.name, facts.installer.release) == ("Helm", "ours")
     assert facts.monitors.value is not None
     assert (facts.monitors.value.wanted, facts.monitors.value.available) == (4, 3)
+    assert facts.drivers.value is None
+    assert facts.claims.value == Claims()
     assert facts.pods.value == {"gpu-scheduler-0", "gpu-scheduler-webhook-0"}
     first, second = facts.replicas.value
     assert (first.pod, first.component, first.version, first.commit) == (
@@ -75,7 +88,7 @@ async def test_facts_are_what_the_api_server_has(tmp_path: Path) -> None:
     assert facts.kinds.value == KINDS
     assert facts.denied.value == {}
     gone = Policy(exists=False, fails_closed=False, bound=False, denies=False)
-    absent = dict.fromkeys((*CLAIM_GUARDS, ENVIRONMENT), gone)
+    absent = dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT), gone)
     assert facts.policies.value == {**dict.fromkeys(GUARDS, Policy()), **absent}
     assert not facts.isolates.value
     assert facts.injection.value == replace(gone, denies=True)
@@ -137,14 +150,13 @@ async def test_the_verb_prints_what_it_found_first(tmp_path: Path, capsys: pytes
         await doctor(replace(options, output=Output.JSON))
         data = json.loads(capsys.readouterr().out)
 
-    found = [row.split()[:2] for row in rows[1:] if not row.startswith(" ")]
-    assert [check for result, check in found if result == "error"] == [
+    assert [row.split()[1] for row in rows if row.startswith("error")] == [
         "deployments",
         "policies",
-        "certificate",
         "leader",
+        "readiness",
         "monitors",
-    ][: len(found)] or True
+    ]
     assert rows[2].startswith(" ")
     assert "remedy: helm upgrade ours charts/gpu-scheduler -n gpu-scheduler-system --reuse-values" in rows[2]
     assert names[0] == "deployment/gpu-scheduler-controller"
@@ -179,6 +191,89 @@ async def test_a_command_that_was_never_installed_has_no_version(
     monkeypatch.setattr(collect, "own_version", lambda: UNKNOWN_VERSION)
     async with installed(tmp_path) as (_, options):
         assert (await facts_of(options)).own_version == ""
+
+
+MIG = "MIG-00000009-0000-4000-8000-000000000000"
+LISTED = device(0), device(1), device(2, uuid=None), device(3, migDevices=[{"uuid": MIG}])
+"""The devices of a node: two that our driver publishes, one without a UUID, and one that is divided."""
+MONITORED = node("node1", *LISTED)
+MONITORED["metadata"]["annotations"]["agentaflow.gpu/last-update"] = "2026-01-01T00:00:00Z"
+
+
+def slice_of(name: str, *indices: int, driver: str = "gpu.agentaflow.io") -> Object:
+    """Return the ResourceSlice of a node with these devices."""
+    devices = [{"name": f"gpu-{i}", "attributes": {"uuid": {"string": device(i)["uuid"]}}} for i in indices]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "metadata": {"name": f"{name}-{driver}"},
+        "spec": {"driver": driver, "nodeName": name, "pool": pool, "devices": devices},
+    }
+
+
+def claim(name: str, pool: str, index: int, driver: str = "gpu.agentaflow.io") -> Object:
+    """Return a claim that is allocated this device."""
+    results = [{"request": "gpu", "driver": driver, "pool": pool, "device": f"gpu-{index}"}]
+    return {
+        "metadata": {"namespace": "ml", "name": name, "uid": f"uid-{name}"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+
+
+DRIVEN: dict[str, tuple[list[Object], list[Object], Claims]] = {
+    "our driver publishes what it can": ([slice_of("node1", 0, 1)], [claim("a", "node1", 1)], Claims()),
+    "NVIDIA's driver publishes the devices": (
+        [slice_of("node1", 0, 1, driver="gpu.nvidia.com")],
+        [claim("a", "node1", 7, driver="gpu.nvidia.com")],
+        Claims(),
+    ),
+    "one device is not published": ([slice_of("node1", 0)], [], Claims(("node1",))),
+    "the driver is gone": ([], [claim("a", "node1", 1)], Claims(("node1",))),
+    "claims of a device and of a node that are gone": (
+        [slice_of("node1", 0, 1)],
+        [claim("b", "node1", 7), claim("a", "former", 0)],
+        Claims((), ("ml/a", "ml/b")),
+    ),
+}
+
+
+@pytest.mark.promise("isolate-13")
+@pytest.mark.parametrize(("slices", "claims", "expected"), DRIVEN.values(), ids=DRIVEN)
+async def test_what_has_no_driver(slices: list[Object], claims: list[Object], expected: Claims, tmp_path: Path) -> None:
+    """A claim on a node whose devices are not published is not named beside the node."""
+    async with installed(
+        tmp_path,
+        deployment=deployment(ISOLATION="dra"),
+        nodes=items(MONITORED, node("node2", device(5))),
+        slices=items(*slices),
+        claims=items(*claims),
+    ) as (_, options):
+        facts = await facts_of(options)
+
+    assert facts.isolates.value
+    assert facts.claims.value == expected
+
+
+async def test_rights_of_drivers_are_asked_for_where_there_are_any(tmp_path: Path) -> None:
+    """Their DaemonSet is counted as the monitors' is."""
+    drivers = Reply(body={**workload("gpu-scheduler-driver"), "status": {"desiredNumberScheduled": 2}})
+    async with installed(tmp_path, {DRIVERS: drivers}) as (server, options):
+        facts = await facts_of(options)
+
+    assert facts.drivers.value == Workload(2, 0)
+    reviewed = {each.body["spec"]["user"] for each in server.asked("POST", REVIEWS)}
+    assert "system:serviceaccount:gpu-scheduler-driver:gpu-scheduler-driver" in reviewed
+
+
+@pytest.mark.promise("doctor-2")
+async def test_claims_that_may_not_be_listed(tmp_path: Path) -> None:
+    """Where the scheduler allocates them, they are no empty list."""
+    async with installed(tmp_path, claims=FORBIDDEN, deployment=deployment(ISOLATION="dra")) as (_, options):
+        facts = await facts_of(options)
+
+    assert facts.claims == Unread(
+        "missing right to list resourceclaims.resource.k8s.io and resourceslices.resource.k8s.io",
+        "ask for the right (kubectl auth can-i list resourceclaims.resource.k8s.io -A)",
+    )
 
 
 BINDINGS: dict[str, tuple[dict[str, object], Policy]] = {

@@ -10,8 +10,8 @@ import pytest
 from gpu_scheduler.cli.doctor.checks.certificate import SOON
 from gpu_scheduler.cli.doctor.checks.replicas import CLOCK_LIMIT
 from gpu_scheduler.cli.doctor.examine import CHECKS, examine
-from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, CLAIM_WEBHOOKS, ENVIRONMENT, WEBHOOKS
-from gpu_scheduler.cli.doctor.facts import Answer, Gpus, HeldLease, Installer, NodeUse, Policy, Unread, Workload
+from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, CLAIM_WEBHOOKS, DRIVER_GUARD, ENVIRONMENT, WEBHOOKS
+from gpu_scheduler.cli.doctor.facts import Answer, Claims, Gpus, HeldLease, Installer, NodeUse, Policy, Unread, Workload
 from gpu_scheduler.cli.doctor.findings import Finding, Result
 from gpu_scheduler.core.ledger.devices import Conflict
 from gpu_scheduler.core.ledger.hold import Hold
@@ -21,6 +21,7 @@ from tests.cli.doctor.healthy import (
     CERTIFICATE,
     DAY,
     GONE,
+    ISOLATING,
     LEASES,
     MONITOR_LEASES,
     NOW,
@@ -66,9 +67,9 @@ def only_problems(findings: list[Finding]) -> list[Finding]:
 
 
 @pytest.mark.promise("doctor-1")
-@pytest.mark.parametrize("changes", [{}, NO_WEBHOOK], ids=["webhook", "policy"])
+@pytest.mark.parametrize("changes", [{}, NO_WEBHOOK, ISOLATING], ids=["webhook", "policy", "claims"])
 def test_a_healthy_installation_has_no_finding(changes: dict[str, Any]) -> None:
-    """Each check reports that it passed, whoever injects the variables."""
+    """Each check reports that it passed, whoever injects the variables, with claims and without."""
     assert [(each.result, each.check) for each in examine(facts(**changes))] == [
         (Result.OK, check.name) for check in CHECKS
     ]
@@ -344,6 +345,42 @@ DAMAGES = {
         "kubectl describe pods -n gpu-scheduler-monitor",
         {"monitors": Workload(4, 3)},
     ),
+    "a driver does not start": Damage(
+        "drivers",
+        "DaemonSet gpu-scheduler-driver has 3 of 4 drivers available: on the other nodes no pod with claims starts",
+        "kubectl describe pods -n gpu-scheduler-driver",
+        {**ISOLATING, "drivers": Workload(4, 3)},
+    ),
+    "a driver publishes nothing": Damage(
+        "drivers",
+        "no driver publishes GPUs of nodes, so that pods wait for them with GpuNotFound: node2, node3",
+        "kubectl get pods -n gpu-scheduler-driver -o wide",
+        {**ISOLATING, "claims": Claims(unpublished=("node2", "node3"))},
+    ),
+    "the drivers are removed": Damage(
+        "drivers",
+        "no driver publishes GPUs of nodes, so that pods wait for them with GpuNotFound: node1",
+        "make up ARGS='--tags driver'",
+        {**ISOLATING, "drivers": None, "claims": Claims(unpublished=("node1",))},
+    ),
+    "a claim has a GPU of no driver": Damage(
+        "drivers",
+        "our driver does not publish GPUs of claims, so that no container starts with them: ml/a, ml/b",
+        "start the driver of their node (kubectl get pods -n gpu-scheduler-driver -o wide) or, if the GPU is gone",
+        {**ISOLATING, "claims": Claims(without_driver=("ml/a", "ml/b"))},
+    ),
+    "a driver may say of other nodes what it likes": Damage(
+        "policies",
+        "ValidatingAdmissionPolicyBinding gpu-scheduler-driver does not exist",
+        "make up ARGS='--tags driver'",
+        {**ISOLATING, "policies": {**ISOLATING["policies"], DRIVER_GUARD: Policy(bound=False, denies=False)}},
+    ),
+    "a right of the drivers is gone": Damage(
+        "rights",
+        "service account gpu-scheduler-driver of namespace gpu-scheduler-driver may not get resourceclaims",
+        "make up ARGS='--tags driver'",
+        {"denied": {"gpu-scheduler-driver/gpu-scheduler-driver": ("get resourceclaims",)}},
+    ),
     "a right of the scheduler is gone": Damage(
         "rights",
         "service account gpu-scheduler of namespace gpu-scheduler-system may not patch pods/status; create events",
@@ -496,6 +533,7 @@ FACTS = {
     "clock_ahead": {"clock"},
     "deployments": {"deployments"},
     "monitors": {"monitors"},
+    "drivers": {"policies", "drivers"},
     "pods": {"leader"},
     "replicas": {"versions", "certificate", "readiness"},
     "kinds": {"kinds"},
@@ -508,6 +546,7 @@ FACTS = {
     "leases": {"leader", "clock"},
     "monitor_leases": {"monitors", "clock"},
     "gpus": {"nodes", "pods"},
+    "claims": {"drivers"},
     "limits_faults": {"limits"},
 }
 

@@ -87,7 +87,12 @@ def check_rights(facts: Facts) -> Iterator[Finding]:
         )
 
 
-_ROLES: Final = {names.SCHEDULER_NAME: "scheduler,monitor", names.CONTROLLER: "controller", names.MONITOR: "monitor"}
+_ROLES: Final = {
+    names.SCHEDULER_NAME: "scheduler,monitor",
+    names.CONTROLLER: "controller",
+    names.MONITOR: "monitor",
+    names.DRIVER: "driver",
+}
 """The roles that grant an account its rights: the monitors' role lets the scheduler read their Leases."""
 
 

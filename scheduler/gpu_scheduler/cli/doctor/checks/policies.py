@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.cli.doctor.checks.webhook import refused_otherwise
-from gpu_scheduler.cli.doctor.expected import ASSIGNMENTS, CLAIM_GUARDS, ENVIRONMENT, GUARDS, INJECTION
+from gpu_scheduler.cli.doctor.expected import ASSIGNMENTS, CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, GUARDS, INJECTION
 from gpu_scheduler.cli.doctor.findings import Finding
 from gpu_scheduler.cli.doctor.remedies import install_again
 
@@ -41,6 +41,15 @@ def _fault(kind: str, name: str, policy: Policy) -> tuple[str, str] | None:
     else:
         return None
     return what, f"{at.lower()}/{name}"
+
+
+def check_driver_policy(facts: Facts) -> Iterator[Finding]:
+    """Where drivers of ours run, each writes only what its node has."""
+    if facts.drivers.value is None:
+        return
+    fault = _fault("ValidatingAdmissionPolicy", DRIVER_GUARD, facts.policies.value[DRIVER_GUARD])
+    if fault is not None:
+        yield Finding(fault[0], install_again(facts, "driver"), fault[1])
 
 
 def check_guarded(facts: Facts) -> Iterator[Finding]:
