@@ -3,11 +3,12 @@
 from typing import Final
 
 from boards.panels import (
+    BLUE,
     CONTROLLER,
     DECIDER,
     GREEN,
     JOB,
-    MONITOR,
+    ON_NODES,
     ORANGE,
     PLAIN,
     RED,
@@ -58,8 +59,8 @@ BOARD: Final = Board(
                 ),
                 Stat(
                     title="Processes that do not answer",
-                    description="Replicas and monitors that Prometheus cannot scrape. Their pods' status and log "
-                    "say why.",
+                    description="Replicas, monitors and drivers that Prometheus cannot scrape. Their pods' status and "
+                    "log say why.",
                     query=Query(f"count(up{{{JOB}}} == 0) or vector(0)"),
                     levels=rising((1, RED)),
                     width=WIDE,
@@ -215,20 +216,36 @@ BOARD: Final = Board(
             "Drivers",
             (
                 TimeSeries(
+                    title="Drivers",
+                    description="Drivers that their kubelet has registered, drivers whose ResourceSlices are current, "
+                    "and nodes with a GPU that no driver publishes. The first two are equal, and the last is 0. If "
+                    f"not: {DOCTOR}",
+                    width=8,
+                    queries=(
+                        Query("sum(gpu_scheduler_driver_registered) or vector(0)", "registered"),
+                        Query("sum(gpu_scheduler_driver_current) or vector(0)", "current"),
+                        Query("max(gpu_scheduler_unpublished_nodes)", "nodes not published"),
+                    ),
+                    colors={"registered": GREEN, "current": BLUE, "nodes not published": RED},
+                ),
+                TimeSeries(
                     title="Prepared claims",
                     description="Claims whose devices containers may use, on all nodes with a driver. 0 where "
                     "isolation is `env`. One that stays although its pods are gone: see the driver's log on the node.",
+                    width=8,
                     queries=(Query("sum(gpu_scheduler_driver_prepared_claims) or vector(0)", "prepared"),),
                 ),
                 TimeSeries(
                     title="Claims that failed",
-                    description="Claims a second that a driver could not prepare, by what failed. Pods wait in "
-                    "ContainerCreating meanwhile, and their events have the sentence.",
+                    description="Claims per minute that a driver could not prepare or unprepare, by what failed. "
+                    "Pods wait in ContainerCreating meanwhile, and their events have the sentence.",
+                    width=8,
+                    unit="cpm",
                     queries=(
                         Query(
-                            "sum by (failure) (rate(gpu_scheduler_driver_prepare_failures_total[$__rate_interval])) "
-                            "or vector(0)",
-                            "{{failure}}",
+                            "60 * sum by (operation, outcome) "
+                            '(rate(gpu_scheduler_driver_claims_total{outcome!="done"}[$__rate_interval])) or vector(0)',
+                            "{{operation}} {{outcome}}",
                         ),
                     ),
                 ),
@@ -240,25 +257,26 @@ BOARD: Final = Board(
             (
                 TimeSeries(
                     title="CPU",
-                    description="Cores that each replica uses, and the busiest monitor. The scheduler decides in "
-                    "one thread: near 1 it is overloaded.",
+                    description="Cores that each replica uses, and the busiest monitor and driver. The scheduler "
+                    "decides in one thread: near 1 it is overloaded.",
                     queries=(
                         Query(
                             f"sum by (pod) (rate(process_cpu_seconds_total{{{REPLICAS}}}[$__rate_interval]))", "{{pod}}"
                         ),
                         Query(
-                            f"max(rate(process_cpu_seconds_total{{{MONITOR}}}[$__rate_interval]))", "busiest monitor"
+                            f"max by (job) (rate(process_cpu_seconds_total{{{ON_NODES}}}[$__rate_interval]))",
+                            "busiest of {{job}}",
                         ),
                     ),
                 ),
                 TimeSeries(
                     title="Memory",
-                    description="Resident bytes of each replica, and of the largest monitor. At the limit of its "
-                    "container a process is killed: raise the limit in `pod_options`.",
+                    description="Resident bytes of each replica, and of the largest monitor and driver. At the limit "
+                    "of its container a process is killed: raise the limit in `pod_options`.",
                     unit="bytes",
                     queries=(
                         Query(f"sum by (pod) (process_resident_memory_bytes{{{REPLICAS}}})", "{{pod}}"),
-                        Query(f"max(process_resident_memory_bytes{{{MONITOR}}})", "largest monitor"),
+                        Query(f"max by (job) (process_resident_memory_bytes{{{ON_NODES}}})", "largest of {{job}}"),
                     ),
                 ),
                 Table(

@@ -33,11 +33,12 @@ MOST_CELLS: Final = 1000
 """Cells that a grid shows; Grafana's default is 25."""
 DATA_SOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-JOB: Final = 'job=~"gpu-scheduler(-controller|-webhook|-monitor)?"'
+JOB: Final = 'job=~"gpu-scheduler(-controller|-webhook|-monitor|-driver)?"'
 """Selects all programs, by the jobs of the ServiceMonitors."""
 DECIDER: Final = 'job="gpu-scheduler"'
 CONTROLLER: Final = 'job="gpu-scheduler-controller"'
-MONITOR: Final = 'job="gpu-scheduler-monitor"'
+ON_NODES: Final = 'job=~"gpu-scheduler-(monitor|driver)"'
+"""Selects the programs of which each node has one."""
 
 GREEN, ORANGE, RED, BLUE, PURPLE, PLAIN = "green", "orange", "red", "blue", "purple", "text"
 STATE_COLORS: Final = {"held": BLUE, "cordoned": PURPLE, "unhealthy": RED, "unavailable": ORANGE, "free": GREEN}

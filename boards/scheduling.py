@@ -17,6 +17,7 @@ from boards.panels import (
     rising,
 )
 
+ALLOCATIONS: Final = "gpu_scheduler_claim_allocation_duration_seconds"
 # Where no pod is placed within the interval of the rate, a quantile has no value.
 SPARSE: Final = "Gaps are times without any."
 PHASES: Final = {"Pending": ORANGE, "Scheduled": BLUE, "Running": GREEN, "Succeeded": PURPLE, "Failed": RED}
@@ -162,6 +163,53 @@ BOARD: Final = Board(
                     stacked=True,
                 ),
             ),
+        ),
+        Row(
+            "ResourceClaims",
+            (
+                TimeSeries(
+                    title="Claims that have GPUs",
+                    description="ResourceClaims by whom they serve: bound, a pod that we have bound; waiting, pods of "
+                    "ours that wait; other, another scheduler's pods, or a claim that is not cleared yet. waiting "
+                    "stays for long: its pods cannot be bound, and board Waiting says why.",
+                    width=8,
+                    queries=(Query("max by (state) (gpu_scheduler_allocated_claims)", "{{state}}"),),
+                    stacked=True,
+                    colors={"bound": GREEN, "waiting": ORANGE, "other": BLUE},
+                ),
+                TimeSeries(
+                    title="Allocations by outcome",
+                    description="Allocations of a pod's claims per minute: allocated; failed, the API server refused a "
+                    "write; unseen, the watch is late; withdrawn, another claim has one of the GPUs. The last often: "
+                    "another scheduler takes the same GPUs.",
+                    width=8,
+                    unit="cpm",
+                    queries=(
+                        Query(
+                            f'60 * sum by (outcome) (rate({ALLOCATIONS}_bucket{{le="+Inf"}}[$__rate_interval]))',
+                            "{{outcome}}",
+                        ),
+                    ),
+                    stacked=True,
+                    colors={"allocated": GREEN, "failed": RED, "unseen": PURPLE, "withdrawn": ORANGE},
+                ),
+                TimeSeries(
+                    title="Duration of an allocation, p99",
+                    description="Seconds from the first write of a pod's claims to the look for others; 0 while there "
+                    "is none. 0.25 s of it is the wait for another scheduler, while one has a claim to allocate. "
+                    "Near 3 s: the watch of claims is late.",
+                    width=8,
+                    unit="s",
+                    queries=(
+                        Query(
+                            "histogram_quantile(0.99, sum by (le) "
+                            f"(rate({ALLOCATIONS}_bucket[$__rate_interval]))) >= 0 or vector(0)",
+                            "p99",
+                        ),
+                    ),
+                ),
+            ),
+            collapsed=True,
         ),
         Row(
             "GPUWorkloads",

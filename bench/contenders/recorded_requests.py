@@ -94,6 +94,7 @@ def scheduler_of(api: ApiClient) -> tuple[Scheduler, ApiEventRecorder]:
         event_recorder,
         metrics,
         metrics,
+        metrics,
     )
     return Scheduler(Policy(), ports), event_recorder
 

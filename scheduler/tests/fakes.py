@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.core.reasons import Reason
     from gpu_scheduler.core.refs import PodRef
-    from gpu_scheduler.scheduler.ports import Failed, Notice, NotSent, Result
+    from gpu_scheduler.scheduler.ports import AllocationOutcome, Failed, Notice, NotSent, Result
 
 
 @dataclass
@@ -119,6 +119,12 @@ class FakeRecorder:
     reasons: list[Reason] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     repairs: list[int] = field(default_factory=list)
+    allocations: list[AllocationOutcome] = field(default_factory=list)
+
+    def allocation(self, outcome: AllocationOutcome, seconds: float) -> None:
+        """Keep how an allocation of claims ended."""
+        assert seconds >= 0
+        self.allocations.append(outcome)
 
     def repaired(self, entries: int) -> None:
         """Keep how many entries of the ledger were repaired."""

@@ -120,7 +120,9 @@ class Machine(RuleBasedStateMachine):
         self.reference = Reference(self.policy.sharing, self.requests)
         self.result_unknown: set[str] = set()
         self.recorder, self.event_recorder = FakeRecorder(), FakeEventRecorder()
-        ports = Ports(self.api, FakeClaims(), FakeAllocator(), self.event_recorder, self.recorder, self.recorder)
+        ports = Ports(
+            self.api, FakeClaims(), FakeAllocator(), self.event_recorder, self.recorder, self.recorder, self.recorder
+        )
         self.scheduler = Scheduler(self.policy, ports, timings=Timings(audit=10.0, resync=NEVER), clock=self.loop.time)
         self.apply_limits(self.limits)
         seen = self.reference

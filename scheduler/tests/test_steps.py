@@ -72,7 +72,7 @@ class Cluster:
     def __init__(self, nodes: int) -> None:
         self.loop = VirtualLoop()
         self.binder, self.event_recorder, recorder = FakeBinder(), FakeEventRecorder(), FakeRecorder()
-        ports = Ports(self.binder, FakeClaims(), FakeAllocator(), self.event_recorder, recorder, recorder)
+        ports = Ports(self.binder, FakeClaims(), FakeAllocator(), self.event_recorder, recorder, recorder, recorder)
         # Without periodic work: it is no part of a pod's cost.
         timings = Timings(interval=NEVER, audit=NEVER, resync=NEVER)
         self.scheduler = Scheduler(Policy(), ports, timings=timings, clock=self.loop.time)

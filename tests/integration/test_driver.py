@@ -328,8 +328,10 @@ def test_a_crash_before_the_answer_loses_nothing(node: DrivenNode, namespace: Na
         found = node.client.prepare(second, first)
         assert "has GPU 1 (" in found[second["metadata"]["uid"]].error
         assert [each.device_name for each in found[first["metadata"]["uid"]].devices] == [name(1)]
-        assert restarted.metric("gpu_scheduler_driver_prepared_claims") == 1
-        assert restarted.metric('gpu_scheduler_driver_prepare_failures_total{failure="held"}') == 1
+        of_node = f'node="{node.node}"'
+        assert restarted.metric(f"gpu_scheduler_driver_prepared_claims{{{of_node}}}") == 1
+        held = f'{of_node},operation="prepare",outcome="held"'
+        assert restarted.metric(f"gpu_scheduler_driver_claims_total{{{held}}}") == 1
     finally:
         restarted.process.stop()
 

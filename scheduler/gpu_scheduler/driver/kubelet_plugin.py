@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from gpu_scheduler.driver.preparing import Preparer
+    from gpu_scheduler.driver.preparing import Operation, Preparer
 
 GRACE: Final = 5.0
 """Seconds that calls in flight have when the driver ends."""
@@ -49,14 +49,18 @@ class KubeletPlugin:
     """Both services; `async with` opens and closes them."""
 
     def __init__(
-        self, kubelet_dir: Path, node: str, preparer: Preparer, failed: Callable[[PrepareFailure], None]
+        self,
+        kubelet_dir: Path,
+        node: str,
+        preparer: Preparer,
+        answered: Callable[[Operation, PrepareFailure | None], None],
     ) -> None:
-        """`node` is the name of the pool. `failed` is called for each claim that cannot be prepared or unprepared."""
+        """`node` is the name of the pool. `answered` is called for each claim, with why it failed if it did."""
         self.socket = plugin_dir(kubelet_dir) / "dra.sock"
         self._registration_socket = kubelet_dir / "plugins_registry" / f"{names.DRA_DRIVER}-reg.sock"
         self._node = node
         self._preparer = preparer
-        self._failed = failed
+        self._answered = answered
         self._opened = AsyncExitStack()
         self.problem: str | None = "the kubelet has not registered the driver yet"
         """Why the kubelet does not call the driver; None if it has registered the driver."""
@@ -109,7 +113,7 @@ class KubeletPlugin:
                 )
             log.info("Prepared", extra={"claim": str(claim), "uid": claim.uid})
 
-        return await self._for_each(request, response, prepare)
+        return await self._for_each("prepare", request, response, prepare)
 
     async def _unprepare_all(self, request: Any) -> Any:
         response = api.UnprepareResponse()
@@ -120,22 +124,26 @@ class KubeletPlugin:
             response.claims[claim.uid].SetInParent()
             log.info("Unprepared", extra={"claim": str(claim), "uid": claim.uid})
 
-        return await self._for_each(request, response, unprepare)
+        return await self._for_each("unprepare", request, response, unprepare)
 
-    async def _for_each(self, request: Any, response: Any, act: Callable[[ClaimRef], Awaitable[None]]) -> Any:
+    async def _for_each(
+        self, operation: Operation, request: Any, response: Any, act: Callable[[ClaimRef], Awaitable[None]]
+    ) -> Any:
         """Act on every claim of the request, all at once. Each failure is an error of its claim alone."""
 
         async def attempt(claim: ClaimRef) -> None:
+            failure: PrepareFailure | None = None
             try:
                 await act(claim)
             except PrepareError as error:
-                self._failed(error.failure)
+                failure = error.failure
                 response.claims[claim.uid].error = str(error)
                 log.warning("A claim failed", extra={"claim": str(claim), "error": str(error)})
             except Exception:
-                self._failed(PrepareFailure.INTERNAL)
+                failure = PrepareFailure.INTERNAL
                 response.claims[claim.uid].error = f"cannot serve claim {claim}: internal error; see the driver's log"
                 log.exception("A claim failed with an internal error", extra={"claim": str(claim)})
+            self._answered(operation, failure)
 
         claims = {each.uid: ClaimRef(each.namespace, each.name, each.uid) for each in request.claims}
         await asyncio.gather(*(attempt(claim) for claim in claims.values()))

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from gpu_scheduler import names
@@ -37,6 +37,10 @@ CALL_LIMIT: Final = 30.0
 """Seconds after which a call for a claim is given up. The kubelet waits for 45."""
 
 
+Operation: TypeAlias = Literal["prepare", "unprepare"]
+"""What the kubelet asks to do with a claim."""
+
+
 class PrepareFailure(StrEnum):
     """Why a claim could not be prepared or unprepared."""
 
@@ -58,7 +62,7 @@ class PrepareError(Exception):
     """A claim could not be prepared or unprepared; the text is the sentence that the kubelet shows on the pod."""
 
     def __init__(
-        self, failure: PrepareFailure, claim: ClaimRef, why: str, remedy: str = "", *, verb: str = "prepare"
+        self, failure: PrepareFailure, claim: ClaimRef, why: str, remedy: str = "", *, verb: Operation = "prepare"
     ) -> None:
         """`verb` is what could not be done with the claim."""
         super().__init__(sentence(f"cannot {verb} claim {claim}", why, remedy))
@@ -128,7 +132,7 @@ class Preparer:
                     raise PrepareError(PrepareFailure.CHECKPOINT, claim, str(error), verb="unprepare") from error
 
     @asynccontextmanager
-    async def _alone(self, claim: ClaimRef, verb: str = "prepare") -> AsyncIterator[None]:
+    async def _alone(self, claim: ClaimRef, verb: Operation = "prepare") -> AsyncIterator[None]:
         """Wait until no other call for the claim runs. PrepareError if this one takes too long."""
         lock = self._locks.setdefault(claim.uid, asyncio.Lock())
         try:

@@ -10,7 +10,7 @@ from gpu_scheduler import names
 from gpu_scheduler.driver.cdi import NvidiaCdi, SimulatedCdi
 from gpu_scheduler.driver.checkpoint import CheckpointError, open_checkpoint
 from gpu_scheduler.driver.kubelet_plugin import KubeletPlugin, SocketError, plugin_dir
-from gpu_scheduler.driver.metrics import DriverMetrics
+from gpu_scheduler.driver.metrics import DriverMetrics, driver_gauges
 from gpu_scheduler.driver.node_state import NotifyingHandler, WatchedNode, WatchedPools
 from gpu_scheduler.driver.objects import read_own_node, read_slice
 from gpu_scheduler.driver.preparing import Preparer
@@ -54,9 +54,15 @@ class DriverProcess:
         cdi = self._cdi()
         self.publisher = Publisher(api, node, pools, cdi, changed=changed, unlisted=watches.unlisted)
         self.registry = new_registry(own_version(), settings.gpu_scheduler_commit)
-        metrics = DriverMetrics(self.registry, lambda: len(checkpoint))
         preparer = Preparer(api, name, node.published, cdi, checkpoint)
-        self.plugin = KubeletPlugin(settings.kubelet_dir, name, preparer, metrics.failed)
+        self.plugin = KubeletPlugin(settings.kubelet_dir, name, preparer, DriverMetrics(self.registry, name).answered)
+        driver_gauges(
+            self.registry,
+            name,
+            prepared=checkpoint.__len__,
+            registered=lambda: self.plugin.problem is None,
+            current=lambda: self.publisher.problem is None,
+        )
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Run until `stop`. The ResourceSlices remain: the kubelet deletes them if no driver registers soon."""

@@ -16,7 +16,7 @@ from gpu_scheduler.core.filters.gpu_filters import gpu_free
 from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
-from gpu_scheduler.scheduler.ports import Bound, Dropped, Failed, InputKind, NotSent, Result, Unknown
+from gpu_scheduler.scheduler.ports import AllocationOutcome, Bound, Dropped, Failed, InputKind, NotSent, Result, Unknown
 from gpu_scheduler.scheduler.status_writer import notice_of
 
 if TYPE_CHECKING:
@@ -146,7 +146,14 @@ class BindingCycle:
             self._on_end()
 
     async def _allocate(self, pod: Pod, bind: Bind) -> Failed | NotSent | None:
-        """Allocate the pod's claims, then look for others of the same devices. Return None if the pod may be bound.
+        """Return None if the pod's claims are allocated and it may be bound."""
+        began = self._clock()
+        outcome, failure = await self._try_allocation(pod, bind)
+        self._ports.allocations.allocation(outcome, self._clock() - began)
+        return failure
+
+    async def _try_allocation(self, pod: Pod, bind: Bind) -> tuple[AllocationOutcome, Failed | NotSent | None]:
+        """Allocate the pod's claims, then look for others of the same devices.
 
         Nothing arbitrates between schedulers: the API server accepts two claims on one device. Whatever was allocated
         before our claims is known when the watch has shown these. Who decides after that knows ours. Who has decided
@@ -155,16 +162,18 @@ class BindingCycle:
         """
         failure = await self._ports.allocator.allocate(bind)
         if failure is not None:
-            return failure
+            return AllocationOutcome.FAILED, failure
         if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, SHOWN_WITHIN):
             message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"
-            return Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
+            return AllocationOutcome.UNSEEN, Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
         await asyncio.sleep(OTHERS_WRITE)
         if self._cache.others_allocate:
             await asyncio.sleep(OTHERS_ALLOCATE)
         cluster = self._cache.cluster
         taken = gpu_free(assumed_hold(pod, bind.placement), cluster.ledger, cluster.nodes, cluster.policy)
-        return None if taken is None else Failed(taken.message, reason=taken.reason)
+        if taken is not None:
+            return AllocationOutcome.WITHDRAWN, Failed(taken.message, reason=taken.reason)
+        return AllocationOutcome.ALLOCATED, None
 
     async def _select_volumes(self, pod: Pod, selection: Selection) -> None:
         failure: str | None = "it was cancelled"

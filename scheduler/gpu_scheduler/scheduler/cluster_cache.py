@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import ForeignPod, Pod
     from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.kube.resource import T
-    from gpu_scheduler.scheduler.pod_states import PodStates
+    from gpu_scheduler.scheduler.pod_states import ClaimState, PodStates
     from gpu_scheduler.scheduler.ports import Journal
 
 ClusterEvents = frozenset["ClusterEvent"]
@@ -243,6 +244,17 @@ class ClusterCache:
     def reserved_for(self, pod: Pod) -> tuple[AllocatedClaim, ...]:
         """Return the claims of this scheduler that are allocated GPUs and reserved for the pod."""
         return self._allocated_claims.reserved_for(pod.ref.uid)
+
+    def count_claims(self, states: PodStates) -> Counter[ClaimState]:
+        """Count the claims that have GPUs. The cost depends on the number of all claims: for a scrape."""
+        return Counter(map(states.claim_state, self._allocated_claims.claims))
+
+    def unpublished_nodes(self) -> list[str]:
+        """Return the nodes with a GPU that a monitor lists and no driver publishes; none without claims."""
+        cluster = self.cluster
+        return [
+            node.name for node in cluster.nodes if cluster.policy.reads_claims and not cluster.pools.publish_all(node)
+        ]
 
     @property
     def others_allocate(self) -> bool:

@@ -11,7 +11,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.decision import BY_MAP
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.scheduler.ports import AttemptMetrics, RepairMetrics
+from gpu_scheduler.scheduler.ports import AllocationMetrics, AllocationOutcome, AttemptMetrics, RepairMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ _KINDS: Final = frozenset(
 )
 
 
-class SchedulerMetrics(AttemptMetrics, RepairMetrics):
+class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
     """The counters and histograms of the scheduling loop."""
 
     def __init__(self, registry: CollectorRegistry, profile: str, wall: Callable[[], float]) -> None:
@@ -97,6 +97,16 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics):
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
+        self._allocations = Histogram(
+            names.METRIC_ALLOCATION_DURATION,
+            "Seconds that the allocation of a pod's ResourceClaims took, by outcome: allocated, failed (a write), "
+            "unseen (the watch has not shown it in 3 s), withdrawn (another claim has one of the GPUs)",
+            ["outcome"],
+            buckets=_ATTEMPT_BUCKETS,
+            registry=registry,
+        )
+        for outcome in AllocationOutcome:
+            self._allocations.labels(outcome)
         self._repairs = Counter(
             names.METRIC_REPAIRS,
             "Entries of the ledger that differed from the API objects and were rebuilt",
@@ -127,6 +137,10 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics):
         except ValueError:
             return
         self._since_creation.labels(kind if kind in _KINDS else "other").observe(max(0.0, self._wall() - created))
+
+    def allocation(self, outcome: AllocationOutcome, seconds: float) -> None:
+        """Count an attempt to allocate claims, see AllocationMetrics."""
+        self._allocations.labels(outcome).observe(seconds)
 
     def repaired(self, entries: int) -> None:
         """Count repaired entries of the ledger, see RepairMetrics."""

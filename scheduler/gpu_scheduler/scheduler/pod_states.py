@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.decision import awaits_placement
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.pods.placement import Placement
     from gpu_scheduler.core.pods.pod import Pod, ScheduledCondition
     from gpu_scheduler.core.policy import Policy
@@ -71,6 +73,17 @@ class PodCounts:
     """When the first of these was first seen, in seconds of the monotonic clock; None if there is none."""
 
 
+class ClaimState(StrEnum):
+    """Whom an allocated claim serves."""
+
+    BOUND = "bound"
+    """A pod of ours that is bound."""
+    WAITING = "waiting"
+    """Pods of ours, of which none is bound."""
+    OTHER = "other"
+    """Another scheduler's pods, or none any more."""
+
+
 class PodStates(dict[str, PodState]):
     """All of our pods, by uid."""
 
@@ -90,6 +103,13 @@ class PodStates(dict[str, PodState]):
                 waiting[state.waits_for] += 1
                 oldest = state.first_seen if oldest is None else min(oldest, state.first_seen)
         return PodCounts(pending, running, waiting, oldest)
+
+    def claim_state(self, claim: AllocatedClaim) -> ClaimState:
+        """Return whom the claim serves."""
+        found = [self[uid].pod for uid in claim.pods if uid in self]
+        if not found:
+            return ClaimState.OTHER
+        return ClaimState.BOUND if any(pod.bound for pod in found) else ClaimState.WAITING
 
     def namespaces(self) -> set[str]:
         """Return the namespaces of all pods."""

@@ -166,6 +166,25 @@ class RepairMetrics(Protocol):
         """Count the ledger entries that were wrong and have been rebuilt."""
 
 
+class AllocationOutcome(StrEnum):
+    """How an attempt to allocate a pod's claims ended."""
+
+    ALLOCATED = "allocated"
+    FAILED = "failed"
+    """A write was refused, or not answered, or not allowed to this replica."""
+    UNSEEN = "unseen"
+    """The watch has not shown it in time."""
+    WITHDRAWN = "withdrawn"
+    """Another claim, or a pod, has one of the GPUs."""
+
+
+class AllocationMetrics(Protocol):
+    """Counts allocations of claims."""
+
+    def allocation(self, outcome: AllocationOutcome, seconds: float) -> None:
+        """Count an attempt to allocate all claims of a pod, which took `seconds`."""
+
+
 class InputKind(StrEnum):
     """The kinds of input that the journal records."""
 
@@ -205,6 +224,7 @@ class Ports:
     event_recorder: EventRecorder
     recorder: AttemptMetrics
     repairs: RepairMetrics
+    allocations: AllocationMetrics
     journal: Journal | None = None
 
 

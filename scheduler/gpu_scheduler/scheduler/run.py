@@ -30,7 +30,7 @@ from gpu_scheduler.scheduler.journal import FileJournal, JournalError
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
 from gpu_scheduler.scheduler.ports import Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
-from gpu_scheduler.scheduler.state_metrics import GpuCollector, PodCollector
+from gpu_scheduler.scheduler.state_metrics import ClaimCollector, GpuCollector, PodCollector
 from gpu_scheduler.scheduler.timings import Timings
 from gpu_scheduler.scheduler.watches import Watches
 
@@ -115,6 +115,7 @@ class SchedulerProcess:
                 event_recorder=self.event_recorder,
                 recorder=metrics,
                 repairs=metrics,
+                allocations=metrics,
                 journal=self._journal,
             ),
             strategy=settings.scheduling_strategy,
@@ -278,10 +279,15 @@ class SchedulerProcess:
                 "Nodes whose monitor has let its Lease expire, so that their GPUs are given to no pod by strategy",
                 lambda: float(sum(node.stale for node in scheduler.cache.cluster.nodes)),
             ),
+            names.METRIC_UNPUBLISHED_NODES: (
+                "Nodes with a GPU that a monitor lists and no driver publishes; 0 without isolation dra",
+                lambda: float(len(scheduler.cache.unpublished_nodes())),
+            ),
         }
         read_gauges(self.registry, gauges)
         PodCollector(self.registry, scheduler.pod_states.counts, self._clock)
         GpuCollector(self.registry, self._gpu_counts)
+        ClaimCollector(self.registry, lambda: scheduler.cache.count_claims(scheduler.pod_states))
         strategies = {word.value: lambda word=word: float(scheduler.settings.strategy is word) for word in Strategy}
         meaning = "1 for the strategy of pods that name none"
         read_labelled_gauge(self.registry, names.METRIC_STRATEGY, meaning, "strategy", strategies)

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from gpu_scheduler import names
 from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.scheduler.pod_states import ClaimState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,28 @@ class PodCollector(Collector):
             "Seconds since the leading replica first saw the oldest of the pods that wait; 0 if none waits",
             value=0 if counts.oldest is None else self._clock() - counts.oldest,
         )
+
+
+class ClaimCollector(Collector):
+    """A gauge of the ResourceClaims that have GPUs."""
+
+    def __init__(self, registry: CollectorRegistry, counts: Callable[[], Mapping[ClaimState, int]]) -> None:
+        """Register with `registry`. `counts` returns the numbers; a state that it lacks has no claim."""
+        self._counts = counts
+        registry.register(self)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield one family."""
+        counts = self._counts()
+        claims = GaugeMetricFamily(
+            names.METRIC_ALLOCATED_CLAIMS,
+            "ResourceClaims that have GPUs: bound (for a pod that we have bound), waiting (for pods of ours that "
+            "wait), other (of another scheduler, or not cleared yet)",
+            labels=["state"],
+        )
+        for state in ClaimState:
+            claims.add_metric([state], counts.get(state, 0))
+        yield claims
 
 
 class GpuCollector(Collector):

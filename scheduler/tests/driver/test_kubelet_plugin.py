@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.driver.preparing import ClaimRef
 
+Answer = tuple[str, PrepareFailure | None]
 DEVICE = HandedDevice("gpu-1", ("a", "b"), "test/gpu=1")
 
 
@@ -64,12 +65,12 @@ def kubelet_dir() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[tuple[KubeletPlugin, FakePreparer, list[PrepareFailure]]]:
-    """Yield a plugin that serves, its preparer, and the failures that it reports."""
+async def serving(folder: Path) -> AsyncIterator[tuple[KubeletPlugin, FakePreparer, list[Answer]]]:
+    """Yield a plugin that serves, its preparer, and what it reports of each claim."""
     preparer: Any = FakePreparer()
-    failures: list[PrepareFailure] = []
-    async with KubeletPlugin(folder, "node1", preparer, failures.append) as plugin:
-        yield plugin, preparer, failures
+    answers: list[Answer] = []
+    async with KubeletPlugin(folder, "node1", preparer, lambda *answer: answers.append(answer)) as plugin:
+        yield plugin, preparer, answers
 
 
 async def call(socket: Path, method: str, asked: Any, answer: Any) -> Any:
@@ -131,9 +132,10 @@ async def test_the_kubelet_registers_the_driver(kubelet_dir: Path) -> None:
         assert plugin.problem is None
 
 
+@pytest.mark.promise("isolate-14")
 async def test_each_claim_has_its_own_answer(kubelet_dir: Path) -> None:
     """One that fails has a sentence, and the others have their devices."""
-    async with serving(kubelet_dir) as (plugin, _, failures):
+    async with serving(kubelet_dir) as (plugin, _, answers):
         found = await prepare(plugin, "train", "held", "broken")
 
     (device,) = found["uid-train"].devices
@@ -144,12 +146,18 @@ async def test_each_claim_has_its_own_answer(kubelet_dir: Path) -> None:
         "uid-held": "cannot prepare claim default/held: it is held",
         "uid-broken": "cannot serve claim default/broken: internal error; see the driver's log",
     }
-    assert sorted(failures) == [PrepareFailure.HELD, PrepareFailure.INTERNAL]
+    assert set(answers) == {
+        ("prepare", None),
+        ("prepare", PrepareFailure.HELD),
+        ("prepare", PrepareFailure.INTERNAL),
+    }
+    assert len(answers) == 3
 
 
+@pytest.mark.promise("isolate-14")
 async def test_each_unprepared_claim_has_its_own_answer(kubelet_dir: Path) -> None:
     """The kubelet expects an entry for each."""
-    async with serving(kubelet_dir) as (plugin, preparer, failures):
+    async with serving(kubelet_dir) as (plugin, preparer, answers):
         found = await unprepare(plugin, "train", "held")
 
     assert [claim.name for claim in preparer.unprepared] == ["train"]
@@ -157,7 +165,7 @@ async def test_each_unprepared_claim_has_its_own_answer(kubelet_dir: Path) -> No
         "uid-train": "",
         "uid-held": "cannot prepare claim default/held: the disk is full",
     }
-    assert failures == [PrepareFailure.CHECKPOINT]
+    assert sorted(answers, key=str) == [("unprepare", PrepareFailure.CHECKPOINT), ("unprepare", None)]
 
 
 async def test_a_request_without_claims_is_answered(kubelet_dir: Path) -> None:

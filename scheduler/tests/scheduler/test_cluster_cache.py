@@ -307,6 +307,19 @@ def test_a_driver_publishes_the_devices_of_a_node_without_a_monitor(given: Node,
     assert cache.cluster.nodes.resolve("node1") == given
 
 
+@pytest.mark.promise("isolate-13")
+def test_nodes_whose_devices_no_driver_publishes_are_found_where_claims_are_allocated() -> None:
+    """A node without a monitor has no devices that could be missing."""
+    for policy, before in ((Policy(reads_claims=True), ["node1"]), (Policy(), [])):
+        cache = ClusterCache(policy, lambda _: None)
+        cache.nodes.applied(node("node1", inventory=BY_DRIVER, monitored=True))
+        cache.nodes.applied(node("node2", inventory=BY_DRIVER))
+        assert cache.unpublished_nodes() == before
+
+        cache.device_slices.applied(PUBLISHED)
+        assert cache.unpublished_nodes() == []
+
+
 def test_the_devices_of_a_claim_are_known_when_their_slice_comes() -> None:
     """Until then no device of the node is free: the claim may hold any of them."""
     cache, events = cache_and_events()

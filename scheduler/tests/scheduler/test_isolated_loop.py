@@ -14,7 +14,8 @@ from gpu_scheduler.core.nodes.device_pools import DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.scheduler.ports import Failed, NotSent, Ports
+from gpu_scheduler.scheduler.pod_states import ClaimState
+from gpu_scheduler.scheduler.ports import AllocationOutcome, Failed, NotSent, Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.core.build import device_id, isolated, node
@@ -64,7 +65,7 @@ class Loop:
 async def looping() -> AsyncIterator[Loop]:
     """Run the loop. The watch shows each allocation at once."""
     binder, allocator, recorder, events = FakeBinder(), FakeAllocator(), FakeRecorder(), FakeEventRecorder()
-    ports = Ports(binder, FakeClaims(), allocator, events, recorder, recorder)
+    ports = Ports(binder, FakeClaims(), allocator, events, recorder, recorder, recorder)
     scheduler = Scheduler(Policy(), ports, timings=Timings(interval=5), clock=asyncio.get_running_loop().time)
     loop = Loop(scheduler, binder, allocator, events, recorder)
     allocator.shows = loop.show
@@ -78,7 +79,7 @@ async def looping() -> AsyncIterator[Loop]:
         await task
 
 
-@pytest.mark.promise("isolate-2")
+@pytest.mark.promise("isolate-2", "isolate-14")
 @pytest.mark.clock("virtual")
 async def test_claims_are_allocated_before_the_binding() -> None:
     """To exactly the devices of the placement."""
@@ -89,9 +90,17 @@ async def test_claims_are_allocated_before_the_binding() -> None:
         (bind,) = loop.binder.sent
         assert loop.allocator.allocated == [bind]
         assert [(each.name, each.devices) for each in bind.claims] == [(CLAIM, (GPU_A,))]
+        assert loop.recorder.allocations == [AllocationOutcome.ALLOCATED]
+        assert loop.scheduler.cache.count_claims(loop.scheduler.pod_states) == {ClaimState.WAITING: 1}
+        loop.scheduler.pods.applied(replace(POD, node="node1"))
+        loop.scheduler.cache.device_claims.applied(OTHERS)
+        assert loop.scheduler.cache.count_claims(loop.scheduler.pod_states) == {
+            ClaimState.BOUND: 1,
+            ClaimState.OTHER: 1,
+        }
 
 
-@pytest.mark.promise("isolate-4")
+@pytest.mark.promise("isolate-4", "isolate-14")
 @pytest.mark.clock("virtual")
 async def test_a_claim_that_came_first_withdraws_ours() -> None:
     """Another scheduler allocated the device between our decision and our write. The pod is not bound.
@@ -113,6 +122,7 @@ async def test_a_claim_that_came_first_withdraws_ours() -> None:
         assert notes
         assert all(note.startswith("GpuHeld: ") and "held by ResourceClaim team/training" in note for note in notes)
         assert loop.recorder.reasons[0] is Reason.GPU_HELD
+        assert set(loop.recorder.allocations) == {AllocationOutcome.WITHDRAWN}
         assert loop.allocator.released == [("train-0", [CLAIM])]
 
         loop.allocator.shows = loop.show
@@ -140,7 +150,7 @@ async def test_another_scheduler_has_time_to_write_its_decision(*, late: bool, p
         assert any(note.startswith("GpuHeld: ") for note in loop.event_recorder.notes("train-0")) is late
 
 
-@pytest.mark.promise("isolate-4")
+@pytest.mark.promise("isolate-4", "isolate-14")
 @pytest.mark.clock("virtual")
 async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
     """Until then nobody knows what else was allocated. After 3 s the pod is tried again."""
@@ -155,6 +165,7 @@ async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
             "BindFailed: cannot see the pod's ResourceClaims: the watch has not shown their allocation"
         ]
         assert loop.binder.sent == []
+        assert loop.recorder.allocations == [AllocationOutcome.UNSEEN]
 
         loop.allocator.shows = loop.show
         await asyncio.sleep(5)
@@ -168,6 +179,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.promise("isolate-14")
 @pytest.mark.clock("virtual")
 @pytest.mark.parametrize(("failure", "reasons"), FAILURES.values(), ids=FAILURES)
 async def test_a_claim_that_is_not_allocated_costs_one_attempt(
@@ -180,6 +192,7 @@ async def test_a_claim_that_is_not_allocated_costs_one_attempt(
         await asyncio.sleep(3)
 
         assert loop.recorder.reasons == reasons
+        assert loop.recorder.allocations == [AllocationOutcome.FAILED, AllocationOutcome.ALLOCATED]
         assert loop.binder.names() == ["train-0"]
 
 

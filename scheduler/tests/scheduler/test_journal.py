@@ -142,7 +142,16 @@ class RandomLoop:
         recorder = FakeRecorder()
         self.loop = Scheduler(
             Policy(),
-            Ports(self.binder, FakeClaims(), FakeAllocator(), FakeEventRecorder(), recorder, recorder, self.journal),
+            Ports(
+                self.binder,
+                FakeClaims(),
+                FakeAllocator(),
+                FakeEventRecorder(),
+                recorder,
+                recorder,
+                recorder,
+                self.journal,
+            ),
             timings=Timings(interval=60, audit=40, resync=20),
             clock=lambda: self.now,
             wall=lambda: 1809172800.0,

@@ -7,7 +7,9 @@ from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
 from gpu_scheduler.process.metrics import read_gauges, read_labelled_gauge
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
-from gpu_scheduler.scheduler.ports import Result
+from gpu_scheduler.scheduler.pod_states import ClaimState
+from gpu_scheduler.scheduler.ports import AllocationOutcome, Result
+from gpu_scheduler.scheduler.state_metrics import ClaimCollector
 from gpu_scheduler.webhook.metrics import WebhookMetrics
 from tests.core.build import pod
 
@@ -75,6 +77,27 @@ def test_each_reason_has_a_count_from_the_start() -> None:
 
     found = {reason: registry.get_sample_value("gpu_scheduler_attempts_total", {"reason": reason}) for reason in Reason}
     assert found == {reason: float(reason is Reason.GPU_HELD) for reason in Reason}
+
+
+def test_allocations_are_measured_by_their_outcome() -> None:
+    """Each outcome has a count from the start."""
+    registry = CollectorRegistry()
+    metrics = SchedulerMetrics(registry, "gpu-scheduler", lambda: NOW)
+    metrics.allocation(AllocationOutcome.WITHDRAWN, 0.3)
+
+    name = "gpu_scheduler_claim_allocation_duration_seconds"
+    found = {each: registry.get_sample_value(f"{name}_count", {"outcome": each}) for each in AllocationOutcome}
+    assert found == {each: float(each is AllocationOutcome.WITHDRAWN) for each in AllocationOutcome}
+    assert registry.get_sample_value(f"{name}_sum", {"outcome": "withdrawn"}) == 0.3
+
+
+def test_claims_are_counted_at_a_scrape() -> None:
+    """A state without a claim is 0."""
+    registry = CollectorRegistry()
+    ClaimCollector(registry, lambda: {ClaimState.BOUND: 2})
+
+    found = [registry.get_sample_value("gpu_scheduler_allocated_claims", {"state": state}) for state in ClaimState]
+    assert found == [2, 0, 0]
 
 
 def test_repairs_are_counted_by_entry() -> None:

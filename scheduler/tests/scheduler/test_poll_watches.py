@@ -42,7 +42,7 @@ async def test_poll_watches_ends_the_pause_of_a_watch(scheme: str) -> None:
 async def test_a_decision_sees_the_unread_watch_events() -> None:
     """A pod of another scheduler that came just before ours keeps its resources."""
     binder, recorder, unread = FakeBinder([]), FakeRecorder(), [True]
-    ports = Ports(binder, FakeClaims(), FakeAllocator(), FakeEventRecorder(), recorder, recorder)
+    ports = Ports(binder, FakeClaims(), FakeAllocator(), FakeEventRecorder(), recorder, recorder, recorder)
     theirs = ForeignPod(PodRef("default", "theirs", "uid-theirs"), "node1", ResourceRequest({"cpu": 1000}))
 
     def poll_watches() -> bool:

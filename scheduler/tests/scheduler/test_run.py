@@ -216,6 +216,8 @@ async def test_the_metrics_show_the_replicas_state() -> None:
             "gpu_scheduler_leader_transitions 1.0",
             "gpu_scheduler_longest_wait_seconds 0.0",
             "gpu_scheduler_stale_monitors 0.0",
+            "gpu_scheduler_unpublished_nodes 0.0",
+            'gpu_scheduler_allocated_claims{state="bound"} 0.0',
             'gpu_scheduler_pending_pods{reason="GpuHeld"} 0.0',
             'gpu_scheduler_attempts_total{reason="GpuHeld"} 0.0',
             'gpu_scheduler_binds_total{strategy="map"} 0.0',

@@ -73,7 +73,7 @@ async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
     claims, now = FakeClaims(), [1000.0]
     scheduler = Scheduler(
         Policy(),
-        Ports(binder, claims, FakeAllocator(), event_recorder, recorder, recorder),
+        Ports(binder, claims, FakeAllocator(), event_recorder, recorder, recorder, recorder),
         timings=Timings(interval=60),
         clock=lambda: now[0],
         binders=binders,
@@ -588,7 +588,7 @@ async def test_a_leader_whose_binds_all_hang_stays_alive() -> None:
     """
     clock, binder, recorder = asyncio.get_running_loop().time, FakeBinder(hold=asyncio.Event()), FakeRecorder()
     audits: list[float] = []
-    ports = Ports(binder, FakeClaims(), FakeAllocator(), FakeEventRecorder(), recorder, recorder)
+    ports = Ports(binder, FakeClaims(), FakeAllocator(), FakeEventRecorder(), recorder, recorder, recorder)
     scheduler = Scheduler(Policy(), ports, timings=Timings(interval=5), clock=clock)
     scheduler.cache.expire_monitors = lambda: audits.append(clock())  # type: ignore[method-assign]
     scheduler.cache.nodes.applied(node("node1"))

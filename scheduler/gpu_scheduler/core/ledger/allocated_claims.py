@@ -4,7 +4,7 @@ LAW: a hold lasts as long as the allocation, also while no slice says which GPU 
 it was last; a device that was never published may be any GPU of its node.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -90,6 +90,11 @@ class AllocatedClaims:
     def others_pending(self) -> bool:
         """Whether another scheduler may be allocating a claim now."""
         return bool(self._pending)
+
+    @property
+    def claims(self) -> Iterable[AllocatedClaim]:
+        """The claims that hold GPUs."""
+        return self._claims.values()
 
     def find(self, namespace: str, name: str) -> AllocatedClaim | None:
         """Return the claim with this name, if it is allocated GPUs."""
