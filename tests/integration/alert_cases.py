@@ -8,6 +8,7 @@ from typing import Final
 SCHEDULER: Final = 'job="gpu-scheduler"'
 CONTROLLER: Final = 'job="gpu-scheduler-controller"'
 WEBHOOK: Final = 'job="gpu-scheduler-webhook"'
+DRIVER: Final = 'job="gpu-scheduler-driver",node="node1"'
 GPU: Final = {"node": "node1", "gpu": "0", "uuid": "GPU-1"}
 
 
@@ -41,6 +42,17 @@ def reviews(second: str) -> dict[str, str]:
     name = f"gpu_scheduler_admission_review_duration_seconds_bucket{{{WEBHOOK},path="
     edges = ("0.1", "1", "2", "+Inf")
     return {f'{name}"/mutate",le="{edge}"}}': "0+60x30" if float(edge) >= float(second) else "0x30" for edge in edges}
+
+
+def driver(registered: str, current: str) -> dict[str, str]:
+    """Return the gauges of the driver of a node."""
+    values = {"registered": registered, "current": current}
+    return {f"gpu_scheduler_driver_{name}{{{DRIVER}}}": each for name, each in values.items()}
+
+
+def claims(outcome: str, values: str) -> dict[str, str]:
+    """Return the counter of prepared claims with this outcome."""
+    return {f'gpu_scheduler_driver_claims_total{{{DRIVER},operation="prepare",outcome="{outcome}"}}': values}
 
 
 UP: Final = f"up{{{SCHEDULER}}}"
@@ -224,4 +236,39 @@ ALL: Final = (
     Case("GpuHot", "at the limit", {gpu("temperature_celsius"): "85x20"}, 20),
     Case("GpuPowerHigh", "at 701 W", {gpu("power_watts"): "701x20"}, 10, "GPU 0 of node1 draws 701 W", GPU),
     Case("GpuPowerHigh", "at 700 W", {gpu("power_watts"): "700x20"}, 20),
+    Case(
+        "GpuUnpublished",
+        "where a driver publishes nothing",
+        {f"gpu_scheduler_unpublished_nodes{{{A}}}": "2x9"},
+        5,
+        "Nodes with GPUs that no driver publishes, so that no pod with claims gets them: 2",
+    ),
+    Case("GpuUnpublished", "while a driver restarts", {f"gpu_scheduler_unpublished_nodes{{{A}}}": "1x4 0x9"}, 9),
+    Case(
+        "GpuDriverNotReady",
+        "where the kubelet has not registered it",
+        driver("0x9", "1x9"),
+        5,
+        "The driver of node1 is not registered with the kubelet, or cannot publish its GPUs",
+        {"node": "node1"},
+    ),
+    Case(
+        "GpuDriverNotReady",
+        "where it cannot publish",
+        driver("1x9", "0x9"),
+        5,
+        "The driver of node1 is not registered with the kubelet, or cannot publish its GPUs",
+        {"node": "node1"},
+    ),
+    Case("GpuDriverNotReady", "where it is ready again soon", driver("0x4 1x9", "1x9"), 9),
+    Case(
+        "GpuPrepareFails",
+        "where another claim has the GPU",
+        claims("held", "0+1x20"),
+        16,
+        "The driver of node1 refuses claims (held); refused within ten minutes: 10",
+        {"node": "node1", "outcome": "held"},
+    ),
+    Case("GpuPrepareFails", "where claims are prepared", claims("done", "0+9x20"), 20),
+    Case("GpuPrepareFails", "where a claim is prepared at the third try", claims("claim", "0 1 2x20"), 16),
 )

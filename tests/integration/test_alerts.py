@@ -25,7 +25,9 @@ RULES: Final = "rules.yaml"
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory: pytest.TempPathFactory) -> Object:
     """The groups of rules that role observability renders."""
-    objects = rendered(tmp_path_factory.mktemp("rendered"), ["observability"])
+    objects = rendered(
+        tmp_path_factory.mktemp("rendered"), ["observability"], isolation="dra", monitor_source="simulated"
+    )
     (rule,) = [each for each in objects if each["kind"] == "PrometheusRule"]
     spec: Object = rule["spec"]
     return spec
