@@ -167,6 +167,7 @@ RUNNERS: Final = (
                     "explain",
                     "helm",
                     "how-it-works",
+                    "isolation",
                     "lint",
                     "monitor",
                     "monitoring",

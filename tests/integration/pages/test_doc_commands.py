@@ -342,6 +342,7 @@ WALKS: Final = {
     "docs/helm.md": Walk(_of_helm),
     # This installation has one replica of each program.
     "docs/how-it-works.md": Walk(_of_few_rights, {"--replicas=2": "--replicas=1"}),
+    "docs/isolation.md": Walk(),
     "docs/lint.md": Walk(_of_lint),
     "docs/monitor.md": Walk(_of_monitor, {"gpu-a": NODE}),
     "docs/monitoring.md": Walk(),
