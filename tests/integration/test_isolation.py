@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MERGE: Final = "application/merge-patch+json"
 SETS: Final = "/apis/apps/v1/namespaces/{}/statefulsets"
 TASK: Final = "0=node1:0,1\n1=node2:2\n2=node3:0,1,2\n3=node4:3\n4=node4:3\n"
+STATES: Final = ("bound", "waiting", "other")
 LINES: Final = {
     0: ("node1", (0, 1)),
     1: ("node2", (2,)),
@@ -102,6 +103,28 @@ def test_each_replica_is_allocated_exactly_the_devices_of_its_line(
         (owner,) = claim["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("StatefulSet", "train")
     assert len(cluster.claims(namespace.name)) == 4
+
+
+@pytest.mark.promise("isolate-14")
+def test_metrics_say_whom_allocated_claims_serve(
+    cluster: IsolatedCluster, namespace: Namespace, scheduler: Command
+) -> None:
+    """Ours and those of kube-scheduler. Each allocation is counted with its outcome."""
+    outcome = 'gpu_scheduler_claim_allocation_duration_seconds_count{outcome="allocated"}'
+    before = scheduler.metric(outcome)
+    cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0\n1=node1:1\n", 2))
+    for name in ("train-0", "train-1"):
+        bound(namespace, name)
+    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim("theirs"))
+    cluster.kube.create(namespace.pods, others_pod("theirs"))
+
+    def counted() -> bool:
+        found = [scheduler.metric(f'gpu_scheduler_allocated_claims{{state="{state}"}}') for state in STATES]
+        return found == [2, 0, 1]
+
+    eventually("claims are counted by whom they serve", counted, seconds=20)
+    assert scheduler.metric(outcome) == before + 2
+    assert scheduler.metric("gpu_scheduler_unpublished_nodes") == 0
 
 
 @pytest.mark.usefixtures("scheduler")
