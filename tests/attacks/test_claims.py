@@ -224,9 +224,13 @@ FOREIGN: Final[dict[str, tuple[str, Object]]] = {
 }
 
 
+# What it may do with a claim that nobody has allocated: see below.
+ALLOWED: Final = {("allocates it", False), ("frees it", False)}
+WRITES: Final = [(what, allocated) for what in FOREIGN for allocated in (False, True)]
+
+
 @pytest.mark.promise("guard-15")
-@pytest.mark.parametrize("allocated", [False, True], ids=["new", "allocated"])
-@pytest.mark.parametrize("what", FOREIGN)
+@pytest.mark.parametrize(("what", "allocated"), [each for each in WRITES if each not in ALLOWED])
 def test_a_stolen_token_does_not_write_a_foreign_claim(
     cluster: InstalledCluster,
     tenant: Tenant,
@@ -234,7 +238,7 @@ def test_a_stolen_token_does_not_write_a_foreign_claim(
     what: str,
     allocated: bool,  # noqa: FBT001 - a row
 ) -> None:
-    """It neither allocates a claim of others nor frees one."""
+    """It frees no claim that another scheduler has allocated, and changes none."""
     path, (part, body) = f"{claims_of(tenant)}/data", FOREIGN[what]
     claim = others_claim("data")
     claim["metadata"]["finalizers"] = ["example.com/theirs"]
@@ -247,11 +251,80 @@ def test_a_stolen_token_does_not_write_a_foreign_claim(
         answer = stolen.call("PATCH", f"{path}{part}", body, MERGE)
 
         # The API server may find first that the write itself is invalid.
-        assert "a ResourceClaim of others" in refusal(answer) if answer[0] != 422 else not allocated
+        assert "a ResourceClaim" in refusal(answer) if answer[0] != 422 else not allocated
         assert cluster.kube.get(path) == before
     finally:
         cluster.kube.patch(path, {"metadata": {"finalizers": None}})
         cluster.kube.delete(path)
+
+
+CLEARED: Final[Object] = {"status": {"allocation": None, "reservedFor": None}}
+MANAGER: Final = "?fieldManager=gpu-scheduler"
+
+
+@pytest.mark.promise("guard-15")
+def test_a_stolen_token_allocates_a_claim_that_nobody_has_allocated(
+    cluster: InstalledCluster, tenant: Tenant, stolen: KubeClient
+) -> None:
+    """A policy cannot read for which pod a claim is. It takes back what it allocated itself, and nothing else."""
+    path = f"{claims_of(tenant)}/data"
+    cluster.kube.create(claims_of(tenant), others_claim("data"))
+    try:
+        status = f"{path}/status{MANAGER}"
+        assert stolen.call("PATCH", status, {"status": {"allocation": allocation()}}, MERGE)[0] == 200
+        assert devices_of(cluster.kube.get(path) or {}) == ["node4/gpu-3"]
+        assert stolen.call("PATCH", status, CLEARED, MERGE)[0] == 200
+        assert devices_of(cluster.kube.get(path) or {}) == []
+    finally:
+        cluster.kube.delete(path)
+
+
+@pytest.mark.promise("guard-15")
+def test_a_stolen_token_does_not_make_the_allocation_of_another_scheduler_its_own(
+    cluster: InstalledCluster, tenant: Tenant, stolen: KubeClient
+) -> None:
+    """An apply of the same allocation would make it one of its managers, and then it could free the GPU."""
+    path = f"{claims_of(tenant)}/data"
+    cluster.kube.create(claims_of(tenant), others_claim("data"))
+    try:
+        cluster.kube.patch(f"{path}/status", {"status": {"allocation": allocation()}})
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "data"},
+            "status": {"allocation": allocation()},
+        }
+        applied = f"{path}/status{MANAGER}&force=true"
+        fields = {"fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:allocation": {}}}}
+        entry = {"manager": "gpu-scheduler", "operation": "Update", "subresource": "status", **fields}
+        forged = {"managedFields": [{**entry, "apiVersion": "resource.k8s.io/v1", "time": "2026-01-01T00:00:00Z"}]}
+
+        assert "a ResourceClaim of others" in refusal(stolen.call("PATCH", path, {"metadata": forged}, MERGE))
+        assert "a ResourceClaim of others" in refusal(
+            stolen.call("PATCH", applied, body, "application/apply-patch+yaml")
+        )
+        assert "a ResourceClaim of others" in refusal(stolen.call("PATCH", f"{path}/status{MANAGER}", CLEARED, MERGE))
+        assert devices_of(cluster.kube.get(path) or {}) == ["node4/gpu-3"]
+    finally:
+        cluster.kube.delete(path)
+
+
+@pytest.mark.promise("guard-15")
+def test_a_tenants_own_claim_is_allocated_for_its_pod(tenant: Tenant) -> None:
+    """The policies let the scheduler do that with its own rights, and no more than that."""
+    path = f"{claims_of(tenant)}/mine"
+    tenant.kube.create(claims_of(tenant), others_claim("mine"))
+    before = tenant.kube.get(path) or {}
+    pod = objects.pod("train", None, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    tenant.kube.create(tenant.pods, pod)
+    eventually("train is bound", lambda: tenant.namespace.node_of("train"), seconds=20)
+
+    after = tenant.kube.get(path) or {}
+    assert (after["spec"], after["metadata"]["finalizers"]) == (before["spec"], [PROTECTION])
+    assert len(devices_of(after)) == 1
+    tenant.leave()
+    eventually("its GPU is free", lambda: not devices_of(tenant.namespace.kube.get(path) or {}), seconds=20)
 
 
 OURS: Final[dict[str, tuple[str, Object]]] = {

@@ -8,15 +8,32 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.core.claim_allocation import gpus_asked
 from gpu_scheduler.core.decision import Refuse, Wait
+from gpu_scheduler.core.filters.environment import BY_FIELD
 from gpu_scheduler.core.filters.gpu_filters import gpu_in_service
-from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim, AllocatedClaims
 from gpu_scheduler.core.nodes.cordons import Cordon
+from gpu_scheduler.core.nodes.device_pools import DevicePools
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.reasons import RANKING, REFUSED_AT_ADMISSION, Reason
+from gpu_scheduler.core.pods.container_env import ContainerClaims
+from gpu_scheduler.core.pods.own_claim import OwnClaim
+from gpu_scheduler.core.reasons import RANKING, REFUSED_AT_ADMISSION, Reason, Unschedulable
 from tests.contracts.roles import ROOT
-from tests.core.build import KEEP, POLICY, ROOM, claimed, decided, device_id, isolated, ledger, nodes, pod
+from tests.core.build import (
+    KEEP,
+    POLICY,
+    ROOM,
+    claimed,
+    container,
+    decided,
+    device_id,
+    isolated,
+    ledger,
+    nodes,
+    pod,
+)
 from tests.integration.test_feasibility import CASES
 from tests.objects import gpu
 from tests.scheduler.test_claim_allocator import failed
@@ -109,6 +126,14 @@ def _of_claims() -> Iterator[str]:
         yield decision.message
     assert keeping.request.fault is not None
     yield keeping.request.fault.message
+    used = container(BY_FIELD, claims=ContainerClaims(("gpu",), has_resources=True))
+    bringing = pod("train-0", None, namespace=NAMESPACE, containers=(used,), own_claim=OwnClaim("gpu", "mine"))
+    claims = AllocatedClaims(DevicePools())
+    for _ in range(2):
+        found = gpus_asked(bringing, claims, replace(POLICY, reads_claims=True))
+        assert isinstance(found, Unschedulable)
+        yield found.message
+        claims.apply(AllocatedClaim(NAMESPACE, "mine", "1", unread="spec.devices.constraints is not read"))
 
 
 def test_each_reason_has_one_entry() -> None:

@@ -36,6 +36,8 @@ EXTENDED: Final = "nvidia.com/gpu"
 GPUS: Final = 4
 """GPUs of each node."""
 NODES: Final = ("node1", "node2", "node3", "node4")
+MODELS: Final = {"node4": "NVIDIA H100"}
+"""The model of a node's GPUs, if it is not an A100."""
 
 _numbers = itertools.count(1)
 
@@ -165,7 +167,7 @@ def slice_of(node: str, *, gpus: int = GPUS, generation: int = 1) -> Object:
             "name": f"gpu-{index}",
             "attributes": {
                 "uuid": {"string": uuid(node, index)},
-                "productName": {"string": "NVIDIA A100"},
+                "productName": {"string": MODELS.get(node, "NVIDIA A100")},
                 "resource.kubernetes.io/pciBusID": {"string": f"0000:{index + 1:02x}:00.0"},
             },
             "capacity": {"memory": {"value": "40960Mi"}},
@@ -201,23 +203,33 @@ def replicas(text: str, count: int, name: str = "train") -> Object:
     }
 
 
-def others_claim(name: str, gpus: int = 1) -> Object:
-    """Return a claim that a user writes for a pod of kube-scheduler."""
-    exactly = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": gpus}
+def others_claim(name: str, gpus: int = 1, *expressions: str) -> Object:
+    """Return a claim that a user writes, by default for a pod of kube-scheduler."""
+    exactly: Object = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": gpus}
+    if expressions:
+        exactly["selectors"] = [{"cel": {"expression": each}} for each in expressions]
     return {"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}}
 
 
 def create_others(namespace: Namespace, name: str, *, extended: bool = False) -> None:
     """Create a pod of kube-scheduler for one GPU: with a claim of its own name, or with the extended resource."""
-    container: Object = {"name": "main", "image": objects.IMAGE, "resources": {"claims": [{"name": "gpus"}]}}
-    spec: Object = {"resourceClaims": [{"name": "gpus", "resourceClaimName": name}]}
     if extended:
-        container["resources"], spec = {"limits": {EXTENDED: "1"}}, {}
+        container = {"name": "main", "image": objects.IMAGE, "resources": {"limits": {EXTENDED: "1"}}}
+        body = objects.pod(name, None, scheduler="default-scheduler", containers=[container])
     else:
         namespace.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim(name))
-    body = objects.pod(name, None, scheduler="default-scheduler", **spec)
-    body["spec"]["containers"] = [container]
+        body = with_claim(name, {"resourceClaimName": name}, scheduler="default-scheduler")
     namespace.kube.create(namespace.pods, body)
+
+
+def with_claim(name: str, source: Object, **more: Any) -> Object:
+    """Return a pod with a claim of its author: the first of its two containers uses it."""
+    containers = [
+        {"name": "main", "image": objects.IMAGE, "resources": {"claims": [{"name": "gpus"}]}},
+        {"name": "helper", "image": objects.IMAGE},
+    ]
+    claims = [{"name": "gpus", **source}]
+    return objects.pod(name, None, containers=containers, resourceClaims=claims, **more)
 
 
 def running(folder: Path) -> Iterator[IsolatedCluster]:

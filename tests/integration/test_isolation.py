@@ -21,6 +21,7 @@ from tests.integration.isolated import (
     replicas,
     running,
     uuid,
+    with_claim,
 )
 from tests.integration.request_counts import requests
 from tests.waiting import eventually
@@ -105,7 +106,7 @@ def test_each_replica_is_allocated_exactly_the_devices_of_its_line(
     assert len(cluster.claims(namespace.name)) == 4
 
 
-@pytest.mark.promise("isolate-14")
+@pytest.mark.promise("isolate-17")
 def test_metrics_say_whom_allocated_claims_serve(
     cluster: IsolatedCluster, namespace: Namespace, scheduler: Command
 ) -> None:
@@ -115,8 +116,7 @@ def test_metrics_say_whom_allocated_claims_serve(
     cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0\n1=node1:1\n", 2))
     for name in ("train-0", "train-1"):
         bound(namespace, name)
-    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", others_claim("theirs"))
-    cluster.kube.create(namespace.pods, others_pod("theirs"))
+    create_others(namespace, "theirs")
 
     def counted() -> bool:
         found = [scheduler.metric(f'gpu_scheduler_allocated_claims{{state="{state}"}}') for state in STATES]
@@ -327,6 +327,117 @@ def test_a_quota_of_claims_makes_the_pod_wait(cluster: IsolatedCluster, namespac
 
     cluster.kube.delete(f"{quotas}/none")
     bound(namespace, "train-0")
+
+
+def attribute(name: str, value: str) -> str:
+    """Return the selector of a claim."""
+    return f'device.attributes["{DRIVER}"].{name} == {value}'
+
+
+def quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+SELECTED: Final = {
+    "a uuid": ((1, attribute("uuid", quoted(uuid("node3", 2)))), ["node3/gpu-2"]),
+    "a model": ((2, attribute("productName", '"NVIDIA H100"')), ["node4/gpu-0", "node4/gpu-1"]),
+    "driver, model and uuid": (
+        (
+            1,
+            f'device.driver == "{DRIVER}" && ' + attribute("productName", "'NVIDIA A100'"),
+            attribute("uuid", quoted(uuid("node2", 3))),
+        ),
+        ["node2/gpu-3"],
+    ),
+}
+
+
+@pytest.mark.promise("isolate-13")
+@pytest.mark.usefixtures("scheduler")
+@pytest.mark.parametrize(("claim", "devices"), SELECTED.values(), ids=SELECTED)
+def test_a_pod_gets_exactly_what_its_own_claim_selects(
+    cluster: IsolatedCluster, namespace: Namespace, claim: tuple[Any, ...], devices: list[str]
+) -> None:
+    """Of the claim only its allocation is written, and it is free again when the pod is gone."""
+    claims = f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims"
+    made = cluster.kube.create(claims, others_claim("mine", *claim))
+    cluster.kube.create(namespace.pods, with_claim("train", {"resourceClaimName": "mine"}))
+
+    pod = bound(namespace, "train")
+    node = devices[0].partition("/")[0]
+    given = ",".join(uuid(node, int(each[-1])) for each in devices)
+    assert pod["spec"]["nodeName"] == node
+    assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-devices"] == given
+    main, helper = pod["spec"]["containers"]
+    assert main["env"] == objects.reading()
+    assert "env" not in helper
+    found = cluster.claims(namespace.name)["mine"]
+    assert (found["spec"], devices_of(found)) == (made["spec"], devices)
+    assert [each["uid"] for each in found["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
+    config = found["status"]["allocation"]["devices"]["config"]
+    assert config == [{"source": "FromClass", "requests": ["gpus"], **CONFIG}]
+    assert "ownerReferences" not in found["metadata"]
+
+    namespace.delete("train")
+    eventually("its GPUs are free", lambda: cluster.allocated() == {}, seconds=20)
+    assert list(cluster.claims(namespace.name)) == ["mine"]
+
+
+@pytest.mark.promise("isolate-15")
+@pytest.mark.usefixtures("scheduler")
+def test_a_pod_waits_for_its_own_claim(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """Until it is there, and can be read; then until the pod that has it is gone."""
+    claims = f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims"
+    cluster.kube.create(namespace.pods, with_claim("train", {"resourceClaimName": "mine"}))
+    message = namespace.wait_message("train", "GpuNotFound: ")
+    assert f"cannot find ResourceClaim {namespace.name}/mine, which says the pod's GPUs; create it" in message
+
+    cluster.kube.create(claims, others_claim("mine", 1, attribute("uuid", '"a"') + " || true"))
+    message = namespace.wait_message("train", "Unsupported: ")
+    assert f"cannot place a pod by ResourceClaim {namespace.name}/mine: " in message
+    assert cluster.allocated() == {}
+
+    cluster.kube.delete(f"{claims}/mine")
+    cluster.kube.create(claims, others_claim("mine"))
+    bound(namespace, "train")
+    cluster.kube.create(namespace.pods, with_claim("second", {"resourceClaimName": "mine"}))
+    message = namespace.wait_message("second", "GpuHeld: ")
+    assert f"cannot use ResourceClaim {namespace.name}/mine: its GPUs are allocated for 1 other pod" in message
+
+    namespace.delete("train")
+    bound(namespace, "second")
+
+
+@pytest.mark.promise("isolate-15")
+@pytest.mark.usefixtures("scheduler")
+def test_each_pod_of_a_template_gets_a_claim_of_its_own(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """kube-controller-manager makes it, and deletes it with the pod."""
+    template = {"metadata": {"name": "h100"}, "spec": others_claim("", 1, attribute("productName", '"NVIDIA H100"'))}
+    del template["spec"]["metadata"]
+    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaimtemplates", template)
+    for name in ("a", "b"):
+        cluster.kube.create(namespace.pods, with_claim(name, {"resourceClaimTemplateName": "h100"}))
+
+    nodes = [bound(namespace, name)["spec"]["nodeName"] for name in ("a", "b")]
+    assert nodes == ["node4", "node4"]
+    assert len(cluster.claims(namespace.name)) == len(cluster.allocated()) == 2
+
+    for name in ("a", "b"):
+        namespace.delete(name)
+    eventually("its claims are gone", lambda: not cluster.claims(namespace.name), seconds=20)
+
+
+@pytest.mark.promise("isolate-13")
+@pytest.mark.usefixtures("scheduler")
+def test_an_attribute_that_no_driver_publishes_selects_no_gpu(cluster: IsolatedCluster, namespace: Namespace) -> None:
+    """NVIDIA's driver publishes no index. The node's own numbers are not those of the driver."""
+    claims = f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims"
+    cluster.kube.create(claims, others_claim("mine", 1, attribute("index", "2")))
+    cluster.kube.create(namespace.pods, with_claim("train", {"resourceClaimName": "mine"}))
+
+    message = namespace.wait_message("train", "GpuNotFound: ")
+    assert f"it selects driver {DRIVER}, index 2, and driver {DRIVER} publishes something else" in message
+    assert cluster.allocated() == {}
 
 
 @pytest.fixture

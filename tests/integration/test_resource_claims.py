@@ -140,7 +140,17 @@ REFUSED: dict[str, tuple[Object, str]] = {
     ),
     "a claim of another author": (
         objects.pod("refused-0", "0=node1:0", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
-        "Unsupported: cannot place a pod by spec.resourceClaims: ",
+        "Unsupported: cannot place a pod by spec.resourceClaims and annotation gpu-scheduling-map: either says which ",
+    ),
+    "two claims of another author": (
+        objects.pod(
+            "refused-0", None, resourceClaims=[{"name": each, "resourceClaimName": "mine"} for each in ("a", "b")]
+        ),
+        "Unsupported: cannot place a pod by spec.resourceClaims: this scheduler does not read it; one claim ",
+    ),
+    "a claim that no container uses": (
+        objects.pod("refused-0", None, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
+        'RequestInvalid: cannot give GPUs to a pod of which no container uses its ResourceClaim "gpu"; ',
     ),
     "a wrong claim under our entry": (
         objects.pod(

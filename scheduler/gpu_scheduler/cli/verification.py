@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.filters.container_claims import gpu_containers
 from gpu_scheduler.core.ledger.hold import Hold, drifts
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
@@ -187,13 +188,15 @@ def pod_views(
     live = pod.bound and not pod.finished
     faults = tuple(_faults(pod, index, expected, records)) if live else ()
     devices, unnamed = records.held(pod)
+    users = gpu_containers(pod) or _NOT_KEPT
     for container in pod.environment.containers or _NOT_KEPT:
         reading = readings.get((pod.ref, container.name))
         if reading is not None:
-            value = _value(pod, container, expected)
-            found = (*faults, *_differences(container, reading, value)) if live else ()
+            has_gpus = container in users
+            value = _value(pod, container, expected) if has_gpus else None
+            found = (*faults, *(_differences(container, reading, value) if has_gpus else ())) if live else ()
             if live and pod.isolated:
-                found = (*found, *_wrong_files(container, reading, expected))
+                found = (*found, *_wrong_files(container, reading, expected if has_gpus else Expected()))
             unseen = reading.unseen or reading.unlisted
             yield {
                 "namespace": pod.ref.namespace,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaims
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
 from gpu_scheduler.core.nodes.device_pools import DevicePools
@@ -25,6 +26,8 @@ class Cluster:
     limits: NamespaceLimits = NO_LIMITS
     pools: DevicePools = field(default_factory=DevicePools)
     """The GPUs that drivers of ResourceClaims publish."""
+    claims: AllocatedClaims = field(default_factory=lambda: AllocatedClaims(DevicePools()))
+    """The ResourceClaims, for pods that have one of their own. What they hold is in the ledger."""
     candidates: Candidates = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

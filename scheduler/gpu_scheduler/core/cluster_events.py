@@ -103,12 +103,20 @@ class QuotaChanged:
     namespace: str
 
 
+@dataclass(frozen=True, slots=True)
+class ResourceClaimChanged:
+    """A ResourceClaim of a user was created, changed or deleted. `name` is NAMESPACE/NAME."""
+
+    name: str
+
+
 ClusterEvent = (
     DeviceChanged
     | IndexChanged
     | AnyIndexFreed
     | NodeChanged
     | QuotaChanged
+    | ResourceClaimChanged
     | ResourceFreed
     | ClassChanged
     | StorageChanged

@@ -7,7 +7,7 @@ changes nothing: the caller assumes the placement with `Ledger.assume`.
 from contextlib import closing
 from itertools import chain
 
-from gpu_scheduler.core.claim_allocation import allocations, devices_published
+from gpu_scheduler.core.claim_allocation import allocations, devices_published, gpus_asked
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import AnyIndexFreed, ClusterEvent, NodeChanged
 from gpu_scheduler.core.decision import BY_MAP, Bind, Decision, Refuse, Wait, awaits_placement
@@ -38,7 +38,8 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     if fault is not None:
         return _wait_or_refuse(pod, NoFit(fault, frozenset()))
     if line is None:
-        return _by_strategy(pod, pod.request.count, cluster)
+        asked = gpus_asked(pod, cluster.claims, cluster.policy)
+        return _by_strategy(pod, asked, cluster) if isinstance(asked, CountRequest) else _without_claim(pod, asked)
     if line.slot is None:
         return _any_line(pod, line, cluster)
     line_fit = LineFit(pod, line.workload, cluster, by_field=bool(pod.gpu_limits))
@@ -47,6 +48,11 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
         others = waits_for_others(pod, line, cluster)
         return _bind_to_line(pod, found, cluster) if others is None else _wait(pod, others)
     return _wait_or_refuse(pod, comes_late(pod, line, found, cluster))
+
+
+def _without_claim(pod: Pod, unschedulable: Unschedulable) -> Wait:
+    """Wait for the pod's own claim, also if the one that is there is refused: its user may make it anew."""
+    return _wait(pod, NoFit(unschedulable, unschedulable.cured_by))
 
 
 def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
@@ -73,13 +79,14 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
         if left is not None:
             short = short or left
             continue
-        hidden = devices_published(placement, cluster.pools, cluster.policy) if pod.isolated else None
+        hidden = devices_published(placement, cluster.pools, cluster.policy, request.selector) if pod.isolated else None
         if hidden is not None:
             unpublished.append(hidden)
             continue
         found = cluster.volumes.filter(pod, choice.node)
         if found is None:
-            reason = ranking.reason(choice, next(choices, None)) + _priority_note(pod, request, cluster)
+            notes = _priority_note(pod, request, cluster) + _claim_note(pod)
+            reason = ranking.reason(choice, next(choices, None)) + notes
             return _bind(pod, placement, cluster, request.strategy or cluster.strategy, reason)
         if isinstance(found, Selection):
             # The pod's volumes are provisioned for this node. On another node the pod could not use them.
@@ -104,6 +111,12 @@ def _priority_note(pod: Pod, request: CountRequest, cluster: Cluster) -> str:
     if counts == request.priority or (request.strategy or cluster.strategy) is not Strategy.PRIORITY:
         return ""
     return f"; priority {request.priority} counts as {counts}, the maximum of namespace {pod.ref.namespace}"
+
+
+def _claim_note(pod: Pod) -> str:
+    """Return what to add to the message if the pod has a ResourceClaim of its own, otherwise an empty text."""
+    own = pod.request.own_claim
+    return "" if own is None else f"; by ResourceClaim {own.name}"
 
 
 def _any_line(pod: Pod, line: LineRequest, cluster: Cluster) -> Decision:
@@ -151,7 +164,7 @@ def _bind(pod: Pod, placement: Placement, cluster: Cluster, strategy: str, reaso
     devices = {0: "no GPU", 1: f"GPU {placement.value}"}.get(len(placement.devices), f"GPUs {placement.value}")
     how = reason if strategy == BY_MAP else f"{strategy}: {reason}"
     message = f"Successfully assigned {pod.ref} to {placement.node} with {devices} ({how})"
-    claims = allocations(pod, placement, cluster.pools) if pod.isolated else ()
+    claims = allocations(pod, placement, cluster.pools, cluster.claims) if pod.isolated else ()
     return Bind(pod.ref, placement, message, strategy, reason, claims)
 
 

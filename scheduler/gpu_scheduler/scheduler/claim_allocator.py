@@ -1,8 +1,8 @@
 """Allocates ResourceClaims to the devices of a placement, before the pod is bound; withdraws what no pod needs.
 
-LAW: every write asks the fence. A claim is used only if it has the content that this scheduler writes, and an
-allocation of other pods is never changed. What the writes need, they read from the API server: a claim may be older
-than this process.
+LAW: every write asks the fence. A claim of ours is used only if it has the content that this scheduler writes, one of
+a user only if it is the one that was decided on. An allocation of other pods is never changed. What the writes need,
+they read from the API server: a claim may be older than this process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from gpu_scheduler import names
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import number_of, sentence
 from gpu_scheduler.kube.http.client import JSON, MERGE, NoResponseError, NotSentError, segment, status_message
@@ -39,6 +40,8 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that is allocated. kube-controller-manager removes it when it clears the allocation."""
 TRIES: Final = 3
 """How often a claim is read again after another pod of its workload has changed it in between."""
+MANAGER: Final = {"fieldManager": names.SCHEDULER_NAME}
+"""By this name of an allocation's author a policy knows which of the allocations of users' claims are ours."""
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 
 
@@ -95,18 +98,15 @@ class _Wanted:
 
     path: str
     body: Body
-    """The claim as it is created."""
+    """The claim as it is created, if it is ours."""
     owner: Body
     devices: Body
     """What it is allocated."""
     node: str
     consumer: Body
-
-    @property
-    def name(self) -> str:
-        """The claim's name."""
-        name: str = self.body["metadata"]["name"]
-        return name
+    name: str
+    uid: str = ""
+    """The uid of a claim that its user made; empty for ours."""
 
     @property
     def allocation(self) -> Body:
@@ -168,7 +168,7 @@ class ApiClaimAllocator(ClaimAllocator):
         return None
 
     async def _allocate(self, wanted: _Wanted) -> None:
-        claim = await self._create(wanted)
+        claim = None if wanted.uid else await self._create(wanted)
         for _ in range(TRIES):
             claim = claim or await self._read(wanted.path) or await self._create(wanted)
             if claim is not None and await self._reserve(claim, wanted):
@@ -177,35 +177,25 @@ class ApiClaimAllocator(ClaimAllocator):
         raise _failed(f"{wanted.name}: others change it all the time")
 
     async def _create(self, wanted: _Wanted) -> _Claim | None:
-        """Create the claim and return it. Return None if there is one with its name."""
+        """Create the claim and return it. Return None if there is one with its name. Only its user makes a user's."""
+        if wanted.uid:
+            raise _failed(f"{wanted.name}: it is gone")
         answer = await self._send("POST", wanted.path.rpartition("/")[0], wanted.body)
         return None if answer.status == CONFLICT else _decoded(answer)
 
     async def _reserve(self, claim: _Claim, wanted: _Wanted) -> bool:
         """Reserve the claim for the pod. Return False if it has to be read again."""
-        name = wanted.name
-        if claim.metadata.deletion_timestamp:
-            raise _failed(f"{name}: it is being deleted")
-        if claim.spec != wanted.body["spec"]:
-            raise _failed(f"{name}: it has another spec than this scheduler writes; delete it")
         current = claim.results is not None and _same(claim.results, wanted.devices["results"])
         others = [each for each in claim.consumers if each != wanted.consumer]
+        _check(claim, wanted, others, current=current)
         if current and len(others) < len(claim.consumers):
             return True
         version = claim.metadata.resource_version
         if claim.results is not None and not current:
-            if others:
-                raise _failed(
-                    f"{name}: it is allocated other GPUs for {number_of(len(others), 'pod')}", Reason.GPU_HELD
-                )
             await self._patch(f"{wanted.path}/status", version, {"status": {"allocation": None, "reservedFor": None}})
             return False
-        owners = claim.metadata.owner_references or []
-        finalizers = claim.metadata.finalizers or []
-        if FINALIZER not in finalizers or all(each["uid"] != wanted.owner["uid"] for each in owners):
-            kept = [each for each in owners if each["uid"] != wanted.owner["uid"]]
-            protected = [each for each in finalizers if each != FINALIZER]
-            meta = {"finalizers": [*protected, FINALIZER], "ownerReferences": [*kept, wanted.owner]}
+        meta = _missing_meta(claim, wanted)
+        if meta:
             answer = await self._patch(wanted.path, version, {"metadata": meta})
             if answer is None:
                 return False
@@ -241,21 +231,56 @@ class ApiClaimAllocator(ClaimAllocator):
         kind = MERGE if method == "PATCH" else JSON
         data, guard = msgspec.json.encode(body), self._fence.may_write
         try:
-            return await self._api.call(method, path, body=data, content_type=kind, guard=guard)
+            return await self._api.call(method, path, query=MANAGER, body=data, content_type=kind, guard=guard)
         except NotSentError as error:
             raise _UnfinishedError(NotSent("this replica's Lease no longer allows a write")) from error
         except NoResponseError as error:
             raise _failed(str(error)) from error
 
 
+def _check(claim: _Claim, wanted: _Wanted, others: list[Body], *, current: bool) -> None:
+    """Check that the claim may be given to the pod. `current`: it has the wanted devices; `others` have it too."""
+    name = wanted.name
+    if claim.metadata.deletion_timestamp:
+        raise _failed(f"{name}: it is being deleted")
+    if wanted.uid and claim.metadata.uid != wanted.uid:
+        raise _failed(f"{name}: it was made anew")
+    if not wanted.uid and claim.spec != wanted.body["spec"]:
+        raise _failed(f"{name}: it has another spec than this scheduler writes; delete it")
+    if others and wanted.uid:
+        raise _failed(f"{name}: it is allocated for {number_of(len(others), 'other pod')}", Reason.GPU_HELD)
+    if others and claim.results is not None and not current:
+        raise _failed(f"{name}: it is allocated other GPUs for {number_of(len(others), 'pod')}", Reason.GPU_HELD)
+
+
+def _missing_meta(claim: _Claim, wanted: _Wanted) -> Body:
+    """Return the owners and finalizers that a claim must get before its allocation; empty if it has them.
+
+    A user's claim belongs to whom its author says.
+    """
+    owners, finalizers = claim.metadata.owner_references or [], claim.metadata.finalizers or []
+    protected = [*(each for each in finalizers if each != FINALIZER), FINALIZER]
+    if wanted.uid:
+        return {} if FINALIZER in finalizers else {"finalizers": protected}
+    if FINALIZER in finalizers and any(each["uid"] == wanted.owner["uid"] for each in owners):
+        return {}
+    kept = [each for each in owners if each["uid"] != wanted.owner["uid"]]
+    return {"finalizers": protected, "ownerReferences": [*kept, wanted.owner]}
+
+
 def _wanted(bind: Bind, claim: ClaimAllocation, classes: DeviceClasses) -> _Wanted:
-    """Return what a claim must have: a request for each driver, with as many devices as it is allocated."""
+    """Return what a claim must have: a request for each driver, with as many devices as it is allocated.
+
+    A claim of a user has its own request.
+    """
     requests, results = [], []
+    of_user = claim.of_user and claim.of_user.request
     by_driver = groupby(sorted(claim.devices, key=lambda device: device.driver), key=lambda device: device.driver)
     for number, (driver, devices) in enumerate(by_driver):
-        request = f"gpus-{number}"
+        request = of_user.name if of_user else f"gpus-{number}"
         found = [{"request": request, "driver": driver, "pool": each.pool, "device": each.device} for each in devices]
-        exactly = {"deviceClassName": driver, "allocationMode": "ExactCount", "count": len(found)}
+        device_class = of_user.device_class if of_user else driver
+        exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": len(found)}
         requests.append({"name": request, "exactly": exactly})
         results += found
     config = classes.config(requests)
@@ -277,6 +302,8 @@ def _wanted(bind: Bind, claim: ClaimAllocation, classes: DeviceClasses) -> _Want
         devices={"results": results, **({"config": config} if config else {})},
         node=bind.placement.node,
         consumer={"resource": "pods", "name": pod.name, "uid": pod.uid},
+        name=claim.name,
+        uid=claim.of_user.uid if claim.of_user else "",
     )
 
 

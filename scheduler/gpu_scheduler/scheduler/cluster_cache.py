@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.cluster import Cluster
-from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, QuotaChanged
+from gpu_scheduler.core.cluster_events import NO_EVENTS, Aspect, NodeChanged, QuotaChanged, ResourceClaimChanged
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaims
 from gpu_scheduler.core.ledger.ledger import Ledger
@@ -76,7 +76,7 @@ class ClusterCache:
         volumes = Volumes(policy.unread_storage, policy.unwritten_claims)
         pools = DevicePools()
         self._allocated_claims = AllocatedClaims(pools)
-        self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy, pools=pools)
+        self.cluster = Cluster(Ledger(policy), Nodes(), volumes, policy, pools=pools, claims=self._allocated_claims)
         self.nodes = self._handler(self._node_applied, self._node_forgotten)
         self.monitors = self._handler(self._monitor_applied, self._monitor_forgotten)
         self.cordons = self._handler(self._cordons_applied, self._cordons_forgotten)
@@ -242,7 +242,7 @@ class ClusterCache:
         return events.union(changed, *map(self._refresh_node, nodes))
 
     def reserved_for(self, pod: Pod) -> tuple[AllocatedClaim, ...]:
-        """Return the claims of this scheduler that are allocated GPUs and reserved for the pod."""
+        """Return the claims that are reserved for the pod."""
         return self._allocated_claims.reserved_for(pod.ref.uid)
 
     def count_claims(self, states: PodStates) -> Counter[ClaimState]:
@@ -278,11 +278,11 @@ class ClusterCache:
     def _device_claim_applied(self, claim: AllocatedClaim) -> ClusterEvents:
         change, self._claim_change = self._claim_change, asyncio.Event()
         change.set()
-        return self.cluster.ledger.apply_claim(claim.uid, self._allocated_claims.apply(claim))
+        return self.cluster.ledger.apply_claim(claim.uid, self._allocated_claims.apply(claim)) | _claim_events(claim)
 
     def _device_claim_forgotten(self, claim: AllocatedClaim) -> ClusterEvents:
         self._allocated_claims.forget(claim.uid)
-        return self.cluster.ledger.apply_claim(claim.uid, ())
+        return self.cluster.ledger.apply_claim(claim.uid, ()) | _claim_events(claim)
 
     def _foreign_pod_applied(self, foreign_pod: ForeignPod) -> ClusterEvents:
         self._foreign_pods[foreign_pod.ref.uid] = foreign_pod
@@ -291,3 +291,10 @@ class ClusterCache:
     def _foreign_pod_forgotten(self, foreign_pod: ForeignPod) -> ClusterEvents:
         self._foreign_pods.pop(foreign_pod.ref.uid, None)
         return self.cluster.ledger.forget_foreign_pod(foreign_pod)
+
+
+def _claim_events(claim: AllocatedClaim) -> ClusterEvents:
+    """Return the event of a change of a user's claim. No pod waits for another change of a claim of ours."""
+    if claim.request is None and not claim.unread:
+        return NO_EVENTS
+    return frozenset({ResourceClaimChanged(f"{claim.namespace}/{claim.name}")})

@@ -279,7 +279,7 @@ def _warned(answer: Reply, warnings: tuple[str, ...]) -> Reply:
     return outcome, {**response, "warnings": warnings} if warnings else response
 
 
-def _pod(request: AdmissionRequest, raw: msgspec.Raw, *, wants_claims: bool = False) -> Pod | None:
+def _pod(request: AdmissionRequest, raw: msgspec.Raw, *, wants_claims: bool | None = None) -> Pod | None:
     """Read the fields of the pod that placement needs; None if the review has no pod."""
     # Only the first bytes: to copy the whole object costs as much as to decode it.
     if bytes(memoryview(raw)[:5]) in _ABSENT:

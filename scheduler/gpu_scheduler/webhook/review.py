@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.filters.container_claims import missing_claims, part_of_claim
+from gpu_scheduler.core.filters.container_claims import gpu_containers, missing_claims, part_of_claim
 from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, required_env
 from gpu_scheduler.core.pods.claim_sets import CLAIM_ENTRIES
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
@@ -64,7 +64,7 @@ def review_pod(
         return _deny(fault) if fault.reason in REFUSED_AT_ADMISSION else Admit()
     needed, claims = _needed_env(pod), _claim_names(pod, claim_name)
     log = f"Injecting {_env_text(needed)}{_claims_text(claims)} for pod {_name_for_log(pod)} ({_placement_text(pod)})"
-    verdict = _complete(pod, pod.environment.containers, needed, log)
+    verdict = _complete(pod, gpu_containers(pod), needed, log)
     return verdict if isinstance(verdict, Deny) else _with_claims(pod, claims, verdict, log)
 
 
@@ -101,7 +101,9 @@ def _needed_env(pod: Pod) -> tuple[EnvVar, EnvVar]:
 
 def _placement_text(pod: Pod) -> str:
     """Return what is known of the pod's placement, for a log line."""
-    line = pod.request.line
+    line, own = pod.request.line, pod.request.own_claim
+    if own is not None:
+        return f"devices of its ResourceClaim {own.name or own.entry}"
     if line is None:
         return "devices decided by strategy when it is placed"
     return "index decided when it is placed" if line.index is None else f"index {line.index}"

@@ -75,10 +75,10 @@ CLAIMS = claim("ml", OWN, 0, "uid-a-0"), claim("team", "training", 1)
 
 
 @asynccontextmanager
-async def isolating(tmp_path: Path, *pods: Object) -> AsyncIterator[Options]:
+async def isolating(tmp_path: Path, *pods: Object, claims: tuple[Object, ...] = CLAIMS) -> AsyncIterator[Options]:
     """Run a cluster with three GPUs, of which claims hold two. Pod `a-0` has the one claim; others have the other."""
     settings = deployment(ISOLATION="dra")
-    parts = {"slices": items(SLICE), "claims": items(*CLAIMS), "deployment": settings}
+    parts = {"slices": items(SLICE), "claims": items(*claims), "deployment": settings}
     listed = (isolated("a-0"), WAITS, *pods)
     async with cluster(tmp_path, nodes=items(NODE), pods=items(*listed), **parts) as (server, options):
         with_storage(server)
@@ -154,6 +154,39 @@ async def test_explain_names_the_claim_and_no_pod_to_delete(tmp_path: Path, caps
     assert [(each["kind"], each["namespace"], each["name"]) for each in row["holders"]] == [
         ("ResourceClaim", "team", "training")
     ]
+
+
+def selecting(index: int) -> Object:
+    """Return the claim of a user who wants the GPU with this index."""
+    cel = {"expression": f'device.attributes["{DRIVER}"].index == {index}'}
+    exactly = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1, "selectors": [{"cel": cel}]}
+    metadata = {"namespace": "ml", "name": "mine", "uid": "uid-mine"}
+    return {"metadata": metadata, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
+
+
+@pytest.mark.promise("isolate-13")
+async def test_explain_and_plan_read_the_own_claim_of_a_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They say where it can be placed, or what is in its way."""
+    bringing = pod("o-0", priority="1")
+    used = {"name": "main", "env": objects.reading(), "resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+    bringing["spec"] |= {"resourceClaims": claims, "containers": [used]}
+    found = {}
+    for name, more in {"free": (selecting(2),), "held": (selecting(1),), "missing": ()}.items():
+        async with isolating(tmp_path, bringing, claims=(*CLAIMS, *more)) as options:
+            await explain(json_of(options), ["o-0"])
+            sentence = item(capsys)["sentence"]
+            await plan(json_of(options), assume_gone=["a-0"])
+            outcomes = {each["name"]: each["outcome"] for each in item(capsys)["pods"]}
+        found[name] = (outcomes["o-0"], sentence)
+
+    assert found["free"][0] == "fits"
+    assert "by ResourceClaim mine" in found["free"][1]
+    assert found["held"][0] == "waits"
+    wanted = f"that the pod's ResourceClaim selects (driver {DRIVER}, index 1)"
+    assert f"NotEnoughGpus: cannot get 1 GPU of known UUID {wanted}" in found["held"][1]
+    assert found["missing"][0] == "waits"
+    assert "GpuNotFound: cannot find ResourceClaim ml/mine" in found["missing"][1]
 
 
 @pytest.mark.promise("isolate-11")

@@ -20,7 +20,8 @@ from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.bounds import Excess
-from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.container_env import Container, ContainerClaims, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.own_claim import OwnClaim
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.visible_devices import environment_of
 from tests.core.build import (
@@ -398,6 +399,35 @@ def test_each_container_is_compared_alone() -> None:
     found = {view["container"]: view["verdict"] for view in pod_views(both, 0, records, readings)}
 
     assert found == {"good": "ok", "bad": "differs"}
+
+
+OWN_READINGS = {
+    "it has none": (Reading(files=0), "ok", None),
+    "it has one": (Reading("3", files=1), "differs", "it has device files of 1 GPU instead of 0"),
+}
+
+
+@pytest.mark.promise("isolate-12")
+@pytest.mark.parametrize(("helper", "verdict", "why"), OWN_READINGS.values(), ids=OWN_READINGS)
+def test_a_container_that_does_not_use_the_pods_own_claim_has_no_gpu(
+    helper: Reading, verdict: str, why: str | None
+) -> None:
+    """And needs no variable. The one that uses it is compared with the Binding."""
+    used = container((FIELD_REF, PCI), claims=ContainerClaims(("gpu",), has_resources=True))
+    containers = (used, container(None, position=1, name="helper"))
+    bound = running(
+        *("train-0", "node1", None),
+        annotations=assigned(f"{GPUS[0]},{GPUS[1]}"),
+        containers=containers,
+        own_claim=OwnClaim("gpu", "mine"),
+    )
+    known = nodes(KNOWN)
+    records = Records(known, ledger_of(bound, known=known))
+    readings = {(bound.ref, "main"): files(2), (bound.ref, "helper"): helper}
+
+    found = {view["container"]: (view["verdict"], view["why"]) for view in pod_views(bound, None, records, readings)}
+
+    assert found == {"main": ("ok", None), "helper": (verdict, why)}
 
 
 KINDS = (

@@ -51,6 +51,7 @@ WRITTEN = (
     "labels",
     "gpu_limits",
     "resource_claims",
+    "own_claim",
     "wants_claims",
     "unsupported",
     "unknown_keys",

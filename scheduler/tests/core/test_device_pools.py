@@ -62,10 +62,10 @@ def test_a_pool_has_the_devices_of_its_highest_complete_generation(slices: list[
     """Each of them is found by its UUID and by its id, and no other is."""
     pools = published(slices)
 
-    found = {uuid: pools.id_of("node1", uuid) for uuid in (A, B, C)}
+    found = {uuid: pools.find("node1", uuid) for uuid in (A, B, C)}
     assert [uuid for uuid, known in found.items() if known is not None] == uuids
     for uuid, known in found.items():
-        assert known is None or pools.where(known) == ("node1", uuid)
+        assert known is None or pools.where(known.id) == ("node1", uuid)
 
 
 INVENTORIES: dict[str, tuple[list[PublishedDevice], Inventory | None]] = {
@@ -139,7 +139,7 @@ def test_the_order_of_events_does_not_matter(events: list[tuple[DeviceSlice, boo
 
     for node in ("node1", "node2"):
         assert pools.inventory(node) == fresh.inventory(node)
-        assert [pools.id_of(node, uuid) for uuid in (A, B, C)] == [fresh.id_of(node, uuid) for uuid in (A, B, C)]
+        assert [pools.find(node, uuid) for uuid in (A, B, C)] == [fresh.find(node, uuid) for uuid in (A, B, C)]
     known = [device(uuid).id for uuid in (A, B, C)]
     assert list(map(pools.where, known)) == list(map(fresh.where, known))
 
@@ -151,8 +151,9 @@ def test_a_pool_of_another_driver_on_the_same_node_is_kept_apart() -> None:
     )
     pools = published([part("s1", device(A)), ours])
 
-    assert pools.id_of("node1", A) == DeviceId(DRIVER, "node1", "gpu-a")
-    assert pools.id_of("node1", B) == DeviceId("gpu.agentaflow.io", "node1", "b")
+    found = [pools.find("node1", uuid) for uuid in (A, B)]
+    ids = [each.id for each in found if each is not None]
+    assert ids == [DeviceId(DRIVER, "node1", "gpu-a"), DeviceId("gpu.agentaflow.io", "node1", "b")]
 
 
 PUBLISHED: dict[str, tuple[Node, bool]] = {
@@ -168,7 +169,7 @@ PUBLISHED: dict[str, tuple[Node, bool]] = {
 }
 
 
-@pytest.mark.promise("isolate-13")
+@pytest.mark.promise("isolate-16")
 @pytest.mark.parametrize(("node", "expected"), PUBLISHED.values(), ids=PUBLISHED)
 def test_whether_drivers_publish_what_a_monitor_lists(node: Node, *, expected: bool) -> None:
     """Only devices that our driver could publish count."""

@@ -198,7 +198,7 @@ NOTHING = {
     "neither map nor count": pod(text=None),
     "malformed annotations, but no map": pod(text=None, more={OBSERVER: "yes", KEEP: "x", SHARING: "x"}),
     "a malformed index, but no map": pod(text=None, more={INDEX: "x"}),
-    "an unsupported field, but no map": pod(text=None, unsupported=("spec.resourceClaims",)),
+    "an unsupported field, but no map": pod(text=None, unsupported=("spec.topologySpreadConstraints",)),
 }
 
 

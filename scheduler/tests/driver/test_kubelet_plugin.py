@@ -132,7 +132,7 @@ async def test_the_kubelet_registers_the_driver(kubelet_dir: Path) -> None:
         assert plugin.problem is None
 
 
-@pytest.mark.promise("isolate-14")
+@pytest.mark.promise("isolate-17")
 async def test_each_claim_has_its_own_answer(kubelet_dir: Path) -> None:
     """One that fails has a sentence, and the others have their devices."""
     async with serving(kubelet_dir) as (plugin, _, answers):
@@ -154,7 +154,7 @@ async def test_each_claim_has_its_own_answer(kubelet_dir: Path) -> None:
     assert len(answers) == 3
 
 
-@pytest.mark.promise("isolate-14")
+@pytest.mark.promise("isolate-17")
 async def test_each_unprepared_claim_has_its_own_answer(kubelet_dir: Path) -> None:
     """The kubelet expects an entry for each."""
     async with serving(kubelet_dir) as (plugin, preparer, answers):

@@ -142,7 +142,7 @@ DRIVING = (
 )
 
 
-@pytest.mark.promise("isolate-14")
+@pytest.mark.promise("isolate-17")
 async def test_a_node_is_published_and_its_claims_are_prepared(folder: Path) -> None:
     """Only the own node is watched. The driver is ready when it is registered and the devices are published."""
     async with driving(settings(folder)) as (server, driver, url):

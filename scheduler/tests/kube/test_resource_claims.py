@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.pods.container_env import ContainerClaims
+from gpu_scheduler.core.pods.own_claim import OwnClaim
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.kube.objects.pod_objects import PodObject
@@ -41,7 +42,9 @@ ENTRIES: dict[str, tuple[object, tuple[str, ...] | None]] = {
     ),
     "more than a pod may have": ([entry(number) for number in range(33)], None),
     "ten thousand": ([entry(number) for number in range(10_000)], None),
-    "one of another author": ([{"name": "gpu", "resourceClaimName": "mine"}], None),
+    "two of another author": ([{"name": name, "resourceClaimName": name} for name in ("a", "b")], None),
+    "an entry with a name that the API refuses": ([{"name": "G P U", "resourceClaimName": "mine"}], None),
+    "a claim of another author with a name that the API refuses": ([{"name": "gpu", "resourceClaimName": "-"}], None),
     "one of ours and one of another author": ([entry(0), {"name": "gpu", "resourceClaimName": "mine"}], None),
     "a claim of another author under our entry": ([entry(0, "mine")], None),
     "a claim whose name is only our prefix": ([entry(0, "gpu-scheduler-")], None),
@@ -92,8 +95,8 @@ RESOURCES: dict[str, tuple[dict[str, Any], ContainerClaims]] = {
         ContainerClaims(("gpu-scheduler-0",), has_resources=True),
     ),
     "a claim of another author": (
-        {"resources": {"claims": [{"name": "gpu"}]}},
-        ContainerClaims((), has_resources=True),
+        {"resources": {"claims": [{"name": "gpu"}, {}]}},
+        ContainerClaims(("gpu",), has_resources=True),
     ),
     "one request of a claim": (
         {"resources": {"claims": [{"name": "gpu-scheduler-0", "request": "one"}]}},
@@ -120,6 +123,49 @@ def test_the_claims_of_a_container_are_read(given_: dict[str, Any], found: Conta
     for claims, wants_claims, expected in (([], True, found), ([entry(0)], False, found), ([], False, None)):
         (container,) = read(claims, containers, wants_claims=wants_claims).environment.containers
         assert container.claims == expected
+
+
+OWN: dict[str, tuple[object, object, OwnClaim]] = {
+    "a claim": ([{"name": "gpu", "resourceClaimName": "mine"}], None, OwnClaim("gpu", "mine")),
+    "a template whose claim is not made yet": (
+        [{"name": "gpu", "resourceClaimTemplateName": "mine"}],
+        None,
+        OwnClaim("gpu", ""),
+    ),
+    "a template whose claim is made": (
+        [{"name": "gpu", "resourceClaimTemplateName": "mine"}],
+        [{"name": "other", "resourceClaimName": "a"}, {"name": "gpu", "resourceClaimName": "train-0-gpu-x7k2p"}],
+        OwnClaim("gpu", "train-0-gpu-x7k2p"),
+    ),
+    "a template that made no claim": (
+        [{"name": "gpu", "resourceClaimTemplateName": "mine"}],
+        [{"name": "gpu"}],
+        OwnClaim("gpu", ""),
+    ),
+    "statuses of wrong types": ([{"name": "gpu", "resourceClaimTemplateName": "mine"}], 5, OwnClaim("gpu", "")),
+}
+
+
+@pytest.mark.parametrize(("claims", "statuses", "own"), OWN.values(), ids=OWN)
+def test_the_own_claim_of_a_pod_is_read(claims: object, statuses: object, own: OwnClaim) -> None:
+    """Of a template, the claim that kube-controller-manager names in the pod's status."""
+    containers = [{**CONTAINER, "resources": {"claims": [{"name": "gpu"}]}}]
+    body = pod_object("train-0", None, containers=containers, resourceClaims=claims)
+    body["status"] = {"resourceClaimStatuses": statuses}
+    _, pod = read_pod(msgspec.json.encode(body))
+
+    assert (pod.request.own_claim, pod.request.fault) == (own, None)
+    assert pod.resource_claims == tuple(filter(None, (own.name,)))
+    assert pod.environment.containers[0].claims == ContainerClaims(("gpu",), has_resources=True)
+
+
+def test_where_admission_gives_no_claims_a_pod_has_none_of_its_own() -> None:
+    """Its namespace is without `isolation: dra`."""
+    pod = read([{"name": "gpu", "resourceClaimName": "mine"}], wants_claims=False)
+
+    assert pod.request.own_claim is None
+    assert pod.request.fault is not None
+    assert pod.request.fault.what == "cannot place a pod by spec.resourceClaims: this scheduler does not read it"
 
 
 def test_containers_that_differ_in_their_claims_are_kept() -> None:
@@ -157,4 +203,4 @@ def test_whatever_the_fields_contain_the_pod_is_read(claims: object, resources: 
     """The pod is either placed with claims of ours, or refused."""
     pod = read(claims, [{**CONTAINER, "resources": resources}])
 
-    assert all(name.startswith("gpu-scheduler-") for name in pod.resource_claims)
+    assert pod.request.own_claim or all(name.startswith("gpu-scheduler-") for name in pod.resource_claims)

@@ -114,9 +114,9 @@ def test_a_claim_holds_the_gpus_that_it_is_allocated(given: dict[str, Any], devi
     """Its uid is the key: a claim that is made anew is another claim."""
     body = {"metadata": {"namespace": "team", "name": "training", "uid": "u1"}, "spec": {"devices": {}}, **given}
 
-    expected = AllocatedClaim(
-        "team", "training", "u1", devices, awaits_others="allocation" not in given.get("status", {})
-    )
+    unread = "spec.devices.requests has 0 entries, and one is read"
+    awaits_others = "allocation" not in given.get("status", {})
+    expected = AllocatedClaim("team", "training", "u1", devices, awaits_others=awaits_others, unread=unread)
     assert read_allocated_claim(msgspec.json.encode(body)) == ("u1", expected)
 
 

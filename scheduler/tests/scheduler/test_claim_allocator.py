@@ -11,9 +11,12 @@ from gpu_scheduler.core.claim_allocation import ClaimAllocation
 from gpu_scheduler.core.decision import BY_MAP, Bind
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.device_pools import DeviceId
+from gpu_scheduler.core.pods.device_selector import DeviceSelector
+from gpu_scheduler.core.pods.own_claim import ClaimRequest
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
+from gpu_scheduler.kube.objects.device_classes import DeviceClass
 from gpu_scheduler.scheduler.claim_allocator import FINALIZER, ApiClaimAllocator, DeviceClasses
 from gpu_scheduler.scheduler.ports import Failed, NotSent
 from tests.kube.server import FakeServer, Reply, connected
@@ -289,6 +292,94 @@ async def test_a_claim_of_one_pod_is_owned_by_it() -> None:
         assert await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(replace(BIND, claims=alone)) is None
 
         assert [each.body["metadata"]["ownerReferences"] for each in server.asked("POST")] == [[owner]]
+
+
+OWN = AllocatedClaim("default", "own", "uid-of-own", request=ClaimRequest("mine", DRIVER, 2, DeviceSelector(DRIVER)))
+OWN_BIND = replace(BIND, claims=(ClaimAllocation("own", DEVICES, of_user=OWN),))
+OWN_RESULTS = [{**each, "request": "mine"} for each in RESULTS]
+OWN_ALLOCATION = {**ALLOCATION, "devices": {"results": OWN_RESULTS}}
+ALLOCATE_OWN = put({"reservedFor": [MINE], "allocation": OWN_ALLOCATION})
+PROTECT = ("PATCH", CLAIM, {"metadata": {"finalizers": [FINALIZER], "resourceVersion": "7"}})
+
+
+def theirs(**more: Any) -> Reply:
+    """Return a claim as its user made it."""
+    return found(spec={"devices": {"requests": []}}, **{"ownerReferences": None, **more})
+
+
+OWN_CASES = {
+    "a new claim takes two writes": Case(
+        None,
+        [GET, PROTECT, put({"reservedFor": [MINE], "allocation": OWN_ALLOCATION}, "8")],
+        get=(theirs(finalizers=None),),
+        meta=(theirs(version="8"),),
+        status=(theirs(),),
+    ),
+    "a claim with a finalizer takes one": Case(None, [GET, ALLOCATE_OWN], get=(theirs(),), status=(theirs(),)),
+    "a claim that is allocated for the pod takes none": Case(None, [GET], get=(allocated(MINE, results=OWN_RESULTS),)),
+    "other GPUs of nobody are given back first": Case(
+        None,
+        [GET, put({"allocation": None, "reservedFor": None}), GET, ALLOCATE_OWN],
+        get=(allocated(results=OTHER), theirs()),
+        status=(theirs(),),
+    ),
+    "the same GPUs for another pod": Case(
+        failed("own: it is allocated for 1 other pod", Reason.GPU_HELD),
+        [GET],
+        get=(allocated(THEIRS, results=OWN_RESULTS),),
+    ),
+    "a claim that is gone": Case(failed("own: it is gone"), [GET], get=(Reply(404),)),
+    "a claim of the same name": Case(failed("own: it was made anew"), [GET], get=(theirs(uid="other"),)),
+    "a claim that is being deleted": Case(
+        failed("own: it is being deleted"), [GET], get=(theirs(deletionTimestamp="2026-11-26T00:00:00Z"),)
+    ),
+    "others change it all the time": Case(
+        failed("own: others change it all the time"),
+        [GET, ALLOCATE_OWN] * 3,
+        get=(theirs(),),
+        status=(CHANGED,),
+    ),
+}
+
+
+@pytest.mark.promise("isolate-15")
+@pytest.mark.parametrize("case", OWN_CASES.values(), ids=OWN_CASES)
+async def test_of_a_users_claim_only_allocation_pods_and_finalizer_are_written(case: Case) -> None:
+    """It is never created, and its owners stay. A policy knows our allocations by their field manager."""
+    async with connected() as (server, api):
+        case.script(server)
+        result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(OWN_BIND)
+
+        assert sent(server) == case.sent
+        assert result == case.result
+        assert all(each.query == {"fieldManager": "gpu-scheduler"} for each in server.asked("PATCH"))
+
+
+@pytest.mark.promise("isolate-3")
+@pytest.mark.parametrize(("checks", "requests"), [(0, 1), (1, 2)])
+async def test_every_write_of_a_users_claim_asks_the_fence(checks: int, requests: int) -> None:
+    """A replica that no longer leads allocates nothing."""
+    async with connected() as (server, api):
+        OWN_CASES["a new claim takes two writes"].script(server)
+        result = await ApiClaimAllocator(api, ClosingGate(checks=checks), DeviceClasses()).allocate(OWN_BIND)
+
+        assert result == NotSent("this replica's Lease no longer allows a write")
+        assert len(server.requests) == requests
+
+
+async def test_a_users_claim_gets_the_configuration_of_its_class() -> None:
+    """For its own request."""
+    classes = DeviceClasses()
+    classes.applied(DeviceClass(DRIVER, (b'{"opaque":{}}',)))
+    async with connected() as (server, api):
+        server.on("GET", CLAIM, theirs())
+        server.on("PATCH", STATUS, theirs())
+        assert await ApiClaimAllocator(api, Gate(), classes).allocate(OWN_BIND) is None
+
+        (patch,) = server.asked("PATCH")
+        assert patch.body["status"]["allocation"]["devices"]["config"] == [
+            {"source": "FromClass", "requests": ["mine"], "opaque": {}}
+        ]
 
 
 RELEASED = {

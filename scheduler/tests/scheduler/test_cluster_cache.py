@@ -307,7 +307,7 @@ def test_a_driver_publishes_the_devices_of_a_node_without_a_monitor(given: Node,
     assert cache.cluster.nodes.resolve("node1") == given
 
 
-@pytest.mark.promise("isolate-13")
+@pytest.mark.promise("isolate-16")
 def test_nodes_whose_devices_no_driver_publishes_are_found_where_claims_are_allocated() -> None:
     """A node without a monitor has no devices that could be missing."""
     for policy, before in ((Policy(reads_claims=True), ["node1"]), (Policy(), [])):

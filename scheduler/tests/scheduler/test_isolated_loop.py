@@ -9,22 +9,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpu_scheduler.core.filters.environment import BY_FIELD
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.device_pools import DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
+from gpu_scheduler.core.pods.container_env import ContainerClaims
+from gpu_scheduler.core.pods.device_selector import DeviceSelector
+from gpu_scheduler.core.pods.own_claim import ClaimRequest, OwnClaim
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.scheduler.pod_states import ClaimState
 from gpu_scheduler.scheduler.ports import AllocationOutcome, Failed, NotSent, Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
-from tests.core.build import device_id, isolated, node
+from tests.core.build import container, device_id, isolated, node, pod
 from tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.pods.pod import Pod
 
 A, B = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
 GPU_A, GPU_B = device_id("node1", A), device_id("node1", B)
@@ -62,11 +67,12 @@ class Loop:
 
 
 @asynccontextmanager
-async def looping() -> AsyncIterator[Loop]:
+async def looping(policy: Policy | None = None) -> AsyncIterator[Loop]:
     """Run the loop. The watch shows each allocation at once."""
     binder, allocator, recorder, events = FakeBinder(), FakeAllocator(), FakeRecorder(), FakeEventRecorder()
     ports = Ports(binder, FakeClaims(), allocator, events, recorder, recorder, recorder)
-    scheduler = Scheduler(Policy(), ports, timings=Timings(interval=5), clock=asyncio.get_running_loop().time)
+    timings = Timings(interval=5)
+    scheduler = Scheduler(policy or Policy(), ports, timings=timings, clock=asyncio.get_running_loop().time)
     loop = Loop(scheduler, binder, allocator, events, recorder)
     allocator.shows = loop.show
     scheduler.cache.nodes.applied(node("node1", inventory=Inventory((Device(0, A), Device(1, B)))))
@@ -79,7 +85,7 @@ async def looping() -> AsyncIterator[Loop]:
         await task
 
 
-@pytest.mark.promise("isolate-2", "isolate-14")
+@pytest.mark.promise("isolate-2", "isolate-17")
 @pytest.mark.clock("virtual")
 async def test_claims_are_allocated_before_the_binding() -> None:
     """To exactly the devices of the placement."""
@@ -100,7 +106,7 @@ async def test_claims_are_allocated_before_the_binding() -> None:
         }
 
 
-@pytest.mark.promise("isolate-4", "isolate-14")
+@pytest.mark.promise("isolate-4", "isolate-17")
 @pytest.mark.clock("virtual")
 async def test_a_claim_that_came_first_withdraws_ours() -> None:
     """Another scheduler allocated the device between our decision and our write. The pod is not bound.
@@ -150,7 +156,7 @@ async def test_another_scheduler_has_time_to_write_its_decision(*, late: bool, p
         assert any(note.startswith("GpuHeld: ") for note in loop.event_recorder.notes("train-0")) is late
 
 
-@pytest.mark.promise("isolate-4", "isolate-14")
+@pytest.mark.promise("isolate-4", "isolate-17")
 @pytest.mark.clock("virtual")
 async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
     """Until then nobody knows what else was allocated. After 3 s the pod is tried again."""
@@ -179,7 +185,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.promise("isolate-14")
+@pytest.mark.promise("isolate-17")
 @pytest.mark.clock("virtual")
 @pytest.mark.parametrize(("failure", "reasons"), FAILURES.values(), ids=FAILURES)
 async def test_a_claim_that_is_not_allocated_costs_one_attempt(
@@ -229,3 +235,71 @@ async def test_a_claim_of_an_earlier_leader_is_used() -> None:
 
         assert loop.binder.names() == ["train-0"]
         assert loop.allocator.released == []
+
+
+OWN = AllocatedClaim(
+    "default",
+    "mine",
+    "uid-of-mine",
+    request=ClaimRequest("gpus", GPU_A.driver, 1, DeviceSelector(GPU_A.driver, uuid=B)),
+)
+
+
+def with_own_claim(name: str = "mine") -> Pod:
+    """Return a pod with the claim `mine`, or with one that is not made from its template yet."""
+    used = container(BY_FIELD, claims=ContainerClaims(("gpu",), has_resources=True))
+    made = pod("train-0", None, containers=(used,), own_claim=OwnClaim("gpu", name))
+    return replace(made, resource_claims=tuple(filter(None, (name,))))
+
+
+@pytest.mark.promise("isolate-15")
+@pytest.mark.clock("virtual")
+@pytest.mark.parametrize("template", [False, True], ids=["its claim", "its claim, made from a template"])
+async def test_a_pod_is_bound_when_its_own_claim_comes(*, template: bool) -> None:
+    """It waits for nothing but that."""
+    async with looping(Policy(reads_claims=True)) as loop:
+        loop.scheduler.pods.applied(with_own_claim("" if template else "mine"))
+        await asyncio.sleep(0.1)
+        assert loop.binder.sent == []
+        assert loop.recorder.reasons == [Reason.GPU_NOT_FOUND]
+
+        loop.scheduler.cache.device_claims.applied(OWN)
+        if template:
+            loop.scheduler.pods.applied(with_own_claim())
+        await asyncio.sleep(1.1)
+        (bind,) = loop.binder.sent
+        assert bind.placement.devices == (B,)
+
+
+@pytest.mark.promise("isolate-15")
+@pytest.mark.clock("virtual")
+async def test_a_claim_that_is_made_anew_requeues_its_pod() -> None:
+    """What was not read of the first is not in the second."""
+    async with looping(Policy(reads_claims=True)) as loop:
+        unread = replace(OWN, request=None, unread="spec.devices.config is not read")
+        loop.scheduler.cache.device_claims.applied(unread)
+        loop.scheduler.pods.applied(with_own_claim())
+        await asyncio.sleep(0.1)
+        assert loop.recorder.reasons == [Reason.UNSUPPORTED]
+
+        loop.scheduler.cache.device_claims.forgotten(unread)
+        loop.scheduler.cache.device_claims.applied(replace(OWN, uid="uid-of-another"))
+        await asyncio.sleep(2)
+        assert loop.binder.names() == ["train-0"]
+
+
+@pytest.mark.promise("isolate-7")
+@pytest.mark.clock("virtual")
+async def test_an_own_claim_is_given_back_and_allocated_again() -> None:
+    """An earlier leader was killed before the Binding: its pod waits for the GPU that its claim has."""
+    async with looping(Policy(reads_claims=True)) as loop:
+        left = replace(OWN, devices=(GPU_B,), pods=(POD.ref.uid,))
+        loop.scheduler.cache.device_claims.applied(left)
+        loop.scheduler.pods.applied(with_own_claim())
+        await asyncio.sleep(0.5)
+        assert loop.allocator.released == [("train-0", ["mine"])]
+        assert loop.binder.sent == []
+
+        loop.scheduler.cache.device_claims.applied(OWN)
+        await asyncio.sleep(2)
+        assert loop.binder.names() == ["train-0"]

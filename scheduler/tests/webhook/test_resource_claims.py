@@ -181,7 +181,7 @@ REFUSED: dict[str, tuple[Object, int, str]] = {
     "a claim of another author": (
         pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
         403,
-        "Unsupported: cannot place a pod by spec.resourceClaims: ",
+        "Unsupported: cannot place a pod by spec.resourceClaims and annotation gpu-scheduling-map: either says which ",
     ),
     "a wrong claim under our entry": (
         pod(resourceClaims=[{**ENTRY, "resourceClaimName": "gpu-scheduler-mine"}]),
@@ -213,6 +213,32 @@ async def test_what_claims_cannot_give_is_refused(body: Object, code: int, messa
     assert found[0] == found[1]
     assert found[0][0] == code
     assert found[0][1].startswith(message)
+
+
+OWN = {"name": "gpu", "resourceClaimName": "mine"}
+USING = {"resources": {"claims": [{"name": "gpu"}]}}
+
+
+@pytest.mark.promise("isolate-14")
+@pytest.mark.parametrize(
+    "entry", [OWN, {"name": "gpu", "resourceClaimTemplateName": "mine"}], ids=["claim", "template"]
+)
+async def test_containers_that_use_the_pods_own_claim_get_the_variables(entry: Object) -> None:
+    """The pod gets no claim beside it, and other containers get nothing."""
+    body = pod(text=None, containers=[main(**USING), {"name": "b"}], initContainers=[], resourceClaims=[entry])
+    async with serving() as (client, _, _registry):
+        result = await completed(client, body)
+        for path in OURS:
+            assert (await ask(client, path, review(result)))["allowed"]
+        code, message = await refusal(client, "/mutate", body)
+
+    assert result["spec"]["containers"] == [main(**USING, env=READING), {"name": "b"}]
+    assert result["spec"]["resourceClaims"] == [entry]
+    assert code == 403
+    assert message.startswith(
+        "Unsupported: cannot place a pod by spec.resourceClaims: this scheduler does not read it; one claim of a "
+        "pod is read, with isolation: dra; write a map instead (annotation gpu-scheduling-map, example: "
+    )
 
 
 INCOMPLETE: dict[str, tuple[Object, str]] = {

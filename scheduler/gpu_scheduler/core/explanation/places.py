@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
 
+from gpu_scheduler.core.claim_allocation import gpus_asked
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.explanation.devices import Ends, of_line, of_node
 from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Place
@@ -18,7 +19,7 @@ from gpu_scheduler.core.filters.environment import environment_complete
 from gpu_scheduler.core.filters.volumes import Selection
 from gpu_scheduler.core.line_fit import LineFit
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.count_request import NO_COUNT
+from gpu_scheduler.core.pods.count_request import NO_COUNT, CountRequest
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.placement_map import Slot
 from gpu_scheduler.core.pods.pod import Pod
@@ -50,7 +51,7 @@ def places_of(pod: Pod, cluster: Cluster, ends: Ends, most: int) -> Places:
     """Return at most `most` places; none if the pod's own text says neither a line nor a count."""
     line = pod.request.line
     if line is None:
-        return Places() if pod.request.count is NO_COUNT else _nodes(pod, cluster, ends, most)
+        return Places() if pod.request.count is NO_COUNT else _by_count(pod, cluster, ends, most)
     if pod.request.fault is not None and pod.request.fault.reason in _NO_LINE:
         return Places()
     fit = LineFit(pod, line.workload, cluster, by_field=line.slot is None or bool(pod.gpu_limits))
@@ -106,21 +107,27 @@ def _place(pod: Pod, slot: Slot, fit: LineFit, cluster: Cluster, ends: Ends) -> 
     )
 
 
-def _nodes(pod: Pod, cluster: Cluster, ends: Ends, most: int) -> Places:
+def _by_count(pod: Pod, cluster: Cluster, ends: Ends, most: int) -> Places:
+    """Return the nodes for a pod that asks for a count, or why the count of its own claim is unknown."""
+    asked = gpus_asked(pod, cluster.claims, cluster.policy)
+    return Places((asked,)) if isinstance(asked, Unschedulable) else _nodes(pod, asked, cluster, ends, most)
+
+
+def _nodes(pod: Pod, request: CountRequest, cluster: Cluster, ends: Ends, most: int) -> Places:
     """Return the nodes that are nearest to fitting a pod that asks for a count."""
-    ranking = cluster.candidates.ranking(pod, pod.request.count, cluster.strategy)
+    ranking = cluster.candidates.ranking(pod, request, cluster.strategy)
     node_filter, gpus = ranking.node_filter, ranking.equivalence_class.gpus
     fits = [node_filter.fit(node) for node in cluster.nodes]
     failures = [(node_filter.failure(fit, gpus), fit) for fit in fits]
     failures.sort(key=_distance)
     others = Counter(failure.reason for failure, _ in failures[most:] if failure is not None)
     nearest = tuple(_node_place(pod, fit, ranking, cluster, ends) for _, fit in failures[:most])
-    return Places(_of_count(pod, cluster), nearest, tuple(others.most_common()))
+    return Places(_of_count(pod, request.count, cluster), nearest, tuple(others.most_common()))
 
 
-def _of_count(pod: Pod, cluster: Cluster) -> tuple[Unschedulable, ...]:
+def _of_count(pod: Pod, count: int, cluster: Cluster) -> tuple[Unschedulable, ...]:
     """Return what keeps a pod that asks for a count from every node: its environment, and its namespace's limit."""
-    namespace, count = pod.ref.namespace, pod.request.count.count
+    namespace = pod.ref.namespace
     limit = cluster.limits.of(namespace)
     unset = environment_complete(pod, None, by_field=True)
     over = None if pod.request.observer else quota.too_many(count, namespace, limit)

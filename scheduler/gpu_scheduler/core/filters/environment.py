@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.filters.container_claims import REMADE, claims_complete
+from gpu_scheduler.core.filters.container_claims import REMADE, claims_complete, gpu_containers
 from gpu_scheduler.core.pods.bounds import MAX_VALUE
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
@@ -106,7 +106,7 @@ def _shown(entry: EnvVar) -> str:
 
 
 def environment_complete(pod: Pod, value: str | None, *, by_field: bool) -> Unschedulable | None:
-    """Check that every container has the devices `value`, or reads them from our annotation, and its pod's claims.
+    """Check that every container with GPUs has `value`, or reads it from our annotation, and its pod's claims.
 
     This must be checked before the bind: later it cannot be corrected. `by_field`: the webhook wrote a reference to the
     annotation, because it could not know the value. `value` is None if it is not known now either. Then no literal
@@ -114,7 +114,7 @@ def environment_complete(pod: Pod, value: str | None, *, by_field: bool) -> Unsc
     """
     needed = BY_FIELD if value is None or pod.isolated else required_env(value)
     written = BY_FIELD if by_field else needed
-    containers = pod.environment.containers
+    containers = gpu_containers(pod)
     if all(container.env == written for container in containers):
         return claims_complete(pod)
     # A conflict in any container is reported first: the webhook refuses it with the same message.

@@ -1,4 +1,4 @@
-"""What allocated ResourceClaims hold: each device until the API shows that the allocation is cleared.
+"""What ResourceClaims hold, each device until the API shows that the allocation is cleared, and what users' ask for.
 
 LAW: a hold lasts as long as the allocation, also while no slice says which GPU the device is. Then it is the GPU that
 it was last; a device that was never published may be any GPU of its node.
@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools
+from gpu_scheduler.core.pods.own_claim import ClaimRequest
 from gpu_scheduler.core.refs import PodRef
 
 K = TypeVar("K")
@@ -17,7 +18,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class AllocatedClaim:
-    """A ResourceClaim with the GPUs that it is allocated, without those that it may only observe (adminAccess)."""
+    """A ResourceClaim: what it asks for, and the GPUs that it is allocated, without those that it may only observe."""
 
     namespace: str
     name: str
@@ -25,9 +26,13 @@ class AllocatedClaim:
     devices: tuple[DeviceId, ...] = ()
     """Empty for a claim without an allocation."""
     pods: tuple[str, ...] = ()
-    """The uids of the pods for which it is reserved; for claims of this scheduler alone."""
+    """The uids of the pods for which it is reserved."""
     awaits_others: bool = False
     """Another scheduler may be about to allocate it."""
+    request: ClaimRequest | None = None
+    """What it asks for; None for a claim of this scheduler, and if that is not read."""
+    unread: str = ""
+    """What a claim of a user has that this scheduler does not read: a field, and the rule for it."""
 
 
 class AllocatedClaims:
@@ -51,7 +56,7 @@ class AllocatedClaims:
         self.forget(claim.uid)
         if claim.awaits_others:
             self._pending.add(claim.uid)
-        if not claim.devices:
+        if not claim.devices and claim.request is None and not claim.unread:
             return ()
         self._claims[claim.uid] = claim
         self._holds[claim.uid] = {
@@ -83,7 +88,7 @@ class AllocatedClaims:
         return tuple(self._claims[uid] for uid in self._by_pool.get((driver, pool), ()))
 
     def reserved_for(self, pod: str) -> tuple[AllocatedClaim, ...]:
-        """Return the claims of this scheduler that are reserved for the pod with this uid."""
+        """Return the claims that are reserved for the pod with this uid."""
         return tuple(self._claims[uid] for uid in self._by_pod.get(pod, ()))
 
     @property
@@ -97,7 +102,7 @@ class AllocatedClaims:
         return self._claims.values()
 
     def find(self, namespace: str, name: str) -> AllocatedClaim | None:
-        """Return the claim with this name, if it is allocated GPUs."""
+        """Return the claim with this name, if it is allocated GPUs or says which it wants."""
         uid = self._by_name.get((namespace, name))
         return None if uid is None else self._claims[uid]
 

@@ -11,6 +11,7 @@ from typing import Final
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import MAX_DEVICES
+from gpu_scheduler.core.pods.device_selector import DeviceSelector
 from gpu_scheduler.core.pods.placement_map import device_kind
 
 
@@ -38,6 +39,15 @@ class PublishedDevice:
     model: str = ""
     memory: int | None = None
     """MiB."""
+
+    def selected(self, selector: DeviceSelector) -> bool:
+        """Whether the device is what a ResourceClaim selects."""
+        return (
+            selector.driver in {"", self.id.driver}
+            and selector.uuid in {"", self.uuid}
+            and selector.index in {None, self.index}
+            and selector.product_name in {"", self.model}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +96,9 @@ class DevicePools:
             self._slices.pop(pool, None)
         return changed
 
-    def id_of(self, node: str, uuid: str) -> DeviceId | None:
-        """Return the id of the device of this node with this UUID; None if no driver publishes it."""
-        return next((each.id for each in self._devices_of(node) if each.uuid == uuid), None)
+    def find(self, node: str, uuid: str) -> PublishedDevice | None:
+        """Return the device of this node with this UUID; None if no driver publishes it."""
+        return next((each for each in self._devices_of(node) if each.uuid == uuid), None)
 
     def where(self, device: DeviceId) -> tuple[str, str] | None:
         """Return node and UUID of a device; None if no driver publishes it now."""

@@ -16,7 +16,9 @@ from gpu_scheduler.core.pods.claim_sets import (
     devices_of_map,
     most_pods,
 )
+from gpu_scheduler.core.pods.container_env import Container
 from gpu_scheduler.core.pods.count_request import CountRequest
+from gpu_scheduler.core.pods.own_claim import OwnClaim
 from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot, device_kind
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.remedies import made_anew
@@ -45,14 +47,48 @@ def claims_of_line(pod: PodText, placement_map: PlacementMap, slot: Slot | None)
 
 def claims_of_count(pod: PodText, request: CountRequest) -> tuple[ClaimSet, ...] | Fault:
     """Return the claims of a pod that asks for a count."""
-    fault = _misfit(pod)
+    fault = _misfit(pod) or _shared(request)
     if fault is not None:
         return fault
-    if not request.exclusive:
-        return _unsupported(f'annotation {names.EXCLUSIVE}: "false"', "a claim gives a pod whole GPUs", _LEAVE_OUT)
     if request.count > MAX_CLAIM_DEVICES:
         return _too_many(request.count)
     return _random_claim(pod)
+
+
+def own_claim_fault(pod: PodText, claim: OwnClaim, request: CountRequest) -> Fault | None:
+    """Check a pod with a ResourceClaim of its own: the claim alone says how many GPUs it gets, and which."""
+    for key in (names.MAP, names.COUNT):
+        if key in pod.annotations:
+            what = f"cannot place a pod by spec.resourceClaims and annotation {key}: either says which GPUs it gets"
+            return Fault(Reason.UNSUPPORTED, what, made_anew("leave one of the two out"))
+    fault = _misfit(pod) or _shared(request)
+    if fault is not None:
+        return fault
+    used = [entry for each in pod.environment.containers for entry in used_entries(each)]
+    part = next((entry for entry in used if entry.startswith(f"{claim.entry}/")), None)
+    if part is not None:
+        what = f"cannot read resources.claims of a container: {quote(part)} is a request of its ResourceClaim"
+        remedy = f"leave the request out (example: claims: [{{name: {claim.entry}}}])"
+        return Fault(
+            Reason.UNSUPPORTED, f"{what}, and this scheduler gives a container all of a claim", made_anew(remedy)
+        )
+    if claim.entry in used:
+        return None
+    what = f"cannot give GPUs to a pod of which no container uses its ResourceClaim {quote(claim.entry)}"
+    remedy = f"use it in a container (example: resources: {{claims: [{{name: {claim.entry}}}]}})"
+    return Fault(Reason.REQUEST_INVALID, what, made_anew(remedy))
+
+
+def used_entries(container: Container) -> tuple[str, ...]:
+    """Return the entries of its pod's spec that the container uses."""
+    return () if container.claims is None else container.claims.used or ()
+
+
+def _shared(request: CountRequest) -> Fault | None:
+    """Check that the pod does not share the GPUs that a strategy chooses."""
+    if request.exclusive:
+        return None
+    return _unsupported(f'annotation {names.EXCLUSIVE}: "false"', "a claim gives a pod whole GPUs", _LEAVE_OUT)
 
 
 def _misfit(pod: PodText) -> Fault | None:

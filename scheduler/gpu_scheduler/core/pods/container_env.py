@@ -31,8 +31,8 @@ class ContainerClaims:
     """What a container has of `resources.claims`."""
 
     used: tuple[str, ...] | None = None
-    """The entries of ours in its pod's spec that it uses: NAME, or NAME/REQUEST for one request of the claim. None
-    means that the container has no such list yet."""
+    """The entries of its pod's spec that it uses: NAME, or NAME/REQUEST for one request of the claim. None means that
+    the container has no such list yet."""
     has_resources: bool = False
     """Whether it has the field `resources`, to which the list belongs."""
 
@@ -42,7 +42,7 @@ class Container:
     """A container at `position` of its list.
 
     `env` keeps only the two CUDA variables, in order; None means that the container has no such list yet. `claims` is
-    None unless its pod has ResourceClaims of ours, or is to get some.
+    None unless its pod has ResourceClaims, or is to get some.
     """
 
     kind: ContainerKind

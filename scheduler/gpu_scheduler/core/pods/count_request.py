@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.pods.device_selector import ANY_DEVICE, DeviceSelector
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import Fault, Reason
@@ -52,6 +53,8 @@ class CountRequest:
     strategy: Strategy | None = None
     """None means the strategy that is set for the whole cluster."""
     priority: int = 0
+    selector: DeviceSelector = ANY_DEVICE
+    """What each device must be, as the pod's own ResourceClaim says."""
 
 
 NO_COUNT: Final = CountRequest(0)
@@ -67,9 +70,12 @@ class _BadAnnotationError(ValueError):
 
 
 def read_count(pod: PodText) -> CountRequest | Fault | None:
-    """Return the pod's request for a count, or what is wrong with it; None if the pod does not ask for a count."""
+    """Return the pod's request for a count, or what is wrong with it; None if the pod does not ask for a count.
+
+    The count of a pod with an own ResourceClaim is 0: the claim says it.
+    """
     given = pod.annotations
-    if names.COUNT not in given and not (pod.gpu_limits and names.STRATEGY in given):
+    if pod.own_claim is None and names.COUNT not in given and not (pod.gpu_limits and names.STRATEGY in given):
         return None
     try:
         request = CountRequest(

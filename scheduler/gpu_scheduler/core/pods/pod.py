@@ -98,8 +98,8 @@ class Pod:
     """Names of the PersistentVolumeClaims that it mounts, in its own namespace, including those of generic ephemeral
     volumes."""
     resource_claims: tuple[str, ...] = ()
-    """Names of the ResourceClaims that our entries of its spec refer to, in order. With claims, the kubelet gives its
-    containers only the devices of these, and CUDA_VISIBLE_DEVICES names them by UUID."""
+    """Names of the ResourceClaims that our entries of its spec refer to, in order; or that of its own claim. With
+    claims, the kubelet gives its containers only the devices of these, and CUDA_VISIBLE_DEVICES names them by UUID."""
     gpu_limits: tuple[tuple[str, int], ...] = ()
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
     scheduled_condition: ScheduledCondition | None = field(default=None, compare=False)
@@ -124,7 +124,7 @@ class Pod:
 
         A pod under admission may get its claims only now.
         """
-        return bool(self.resource_claims) or self.request.claims is not None
+        return bool(self.resource_claims) or self.request.claims is not None or self.request.own_claim is not None
 
     @property
     def gpu_limit(self) -> int:

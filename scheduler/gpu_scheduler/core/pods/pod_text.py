@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.container_env import NO_CONTAINERS, Environment
+from gpu_scheduler.core.pods.own_claim import OwnClaim
 from gpu_scheduler.core.refs import Owner
 
 
@@ -32,6 +33,8 @@ class PodText:
     """Containers with a limit of `nvidia.com/gpu` above 0, and that limit."""
     resource_claims: tuple[str, ...] = ()
     """The names of the ResourceClaims that our entries of `spec.resourceClaims` refer to, in order."""
+    own_claim: OwnClaim | None = None
+    """The ResourceClaim that its author wrote; then it has none of ours."""
     wants_claims: bool = False
     """Whether admission gives it ResourceClaims, because its namespace or the cluster demands them."""
     unsupported: tuple[str, ...] = ()
@@ -44,7 +47,7 @@ class PodText:
     @property
     def isolated(self) -> bool:
         """Whether the kubelet gives its containers only the devices of its ResourceClaims, and no other."""
-        return self.wants_claims or bool(self.resource_claims)
+        return self.wants_claims or bool(self.resource_claims) or self.own_claim is not None
 
     @property
     def keep_env(self) -> bool:

@@ -10,8 +10,9 @@ from typing import Final
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.claim_sets import ClaimSet
-from gpu_scheduler.core.pods.claims_request import claims_of_count, claims_of_line
+from gpu_scheduler.core.pods.claims_request import claims_of_count, claims_of_line, own_claim_fault
 from gpu_scheduler.core.pods.count_request import NO_COUNT, CountRequest, Strategy, read_count
+from gpu_scheduler.core.pods.own_claim import OwnClaim
 from gpu_scheduler.core.pods.placement_map import (
     NO_LINES,
     TOO_LARGE,
@@ -51,6 +52,9 @@ _WITH_COUNT: Final = (
     'nodeSelector and required node affinity are read (example: nodeSelector: {"kubernetes.io/arch": "amd64"})'
 )
 """The remedy for a pod with a count and unsupported fields: the fields that it may use instead."""
+_RESOURCE_CLAIMS: Final = "spec.resourceClaims"
+_WITH_CLAIMS: Final = f"one claim of a pod is read, with isolation: dra; write a map instead ({_EXAMPLE})"
+"""The remedy for a pod that has claims, and asks for nothing else."""
 
 _EXCESSIVE: Final = {
     f"annotation {names.INDEX}": Reason.INDEX_UNKNOWN,
@@ -104,8 +108,10 @@ class PlacementRequest:
     count_ignored: bool = False
     """Whether it has a count beside its map."""
     claims: tuple[ClaimSet, ...] | None = None
-    """The ResourceClaims that it must carry; none for a line without devices. None if it is bound, or if the kubelet
-    does not give it its devices by claims."""
+    """The ResourceClaims of ours that it must carry; none for a line without devices. None if it is bound, if it has an
+    own claim, or if the kubelet does not give it its devices by claims."""
+    own_claim: OwnClaim | None = None
+    """The ResourceClaim of its author. It says how many devices it gets: `count` has only their other properties."""
 
 
 def read_request(pod: PodText) -> PlacementRequest:
@@ -128,11 +134,14 @@ def read_request(pod: PodText) -> PlacementRequest:
         unknown_keys=pod.unknown_keys,
         count_ignored=names.MAP in given and names.COUNT in given,
         claims=claims,
+        own_claim=pod.own_claim,
     )
 
 
-def _claims_request(pod: PodText, line: LineRequest | None, count: CountRequest) -> tuple[ClaimSet, ...] | Fault:
+def _claims_request(pod: PodText, line: LineRequest | None, count: CountRequest) -> tuple[ClaimSet, ...] | Fault | None:
     """Return the claims that the pod must carry, or why it cannot have any. Its request is valid otherwise."""
+    if pod.own_claim is not None:
+        return own_claim_fault(pod, pod.own_claim, count)
     if line is None:
         return claims_of_count(pod, count)
     # The map of a pod with an own line is not kept.
@@ -195,7 +204,9 @@ def _line_fault(pod: PodText, index: int, slot: Slot | None, placement_map: Plac
 def _count_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Fault | None]:
     count = read_count(pod)
     if count is None:
-        return None, NO_COUNT, _nothing_requested(pod.scheduler_name, pod.gpu_limits[:1], pod.unknown_keys)
+        fault = _unsupported(pod, _WITH_CLAIMS) if _RESOURCE_CLAIMS in pod.unsupported else None
+        nothing = _nothing_requested(pod.scheduler_name, pod.gpu_limits[:1], pod.unknown_keys)
+        return None, NO_COUNT, fault or nothing
     fault = (
         _invalid_choice(pod)
         or _scattered_limit(pod)

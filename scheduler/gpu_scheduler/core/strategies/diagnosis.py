@@ -155,4 +155,6 @@ def _requested(equivalence_class: EquivalenceClass) -> str:
     each = " each" if gpus > 1 else ""
     memory = f" with {requirements.memory} MiB{each}" if requirements.memory else ""
     known = " of known UUID" if requirements.by_uuid else ""
-    return f"{number_of(gpus, 'GPU')}{of_type}{memory}{known}"
+    wanted = str(requirements.device_selector)
+    selected = f" that the pod's ResourceClaim selects ({wanted})" if wanted else ""
+    return f"{number_of(gpus, 'GPU')}{of_type}{memory}{known}{selected}"

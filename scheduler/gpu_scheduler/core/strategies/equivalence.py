@@ -9,6 +9,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.constraints import NodeSelectorTerm, Toleration
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
+from gpu_scheduler.core.pods.device_selector import DeviceSelector
 from gpu_scheduler.core.pods.pod import HostPort, Pod
 
 
@@ -25,6 +26,8 @@ class PlacementRequirements(NamedTuple):
     """Whether the pod has a limit of devices. Then the node's device plugin, if any, chooses them."""
     by_uuid: bool
     """Whether the pod has ResourceClaims, which name devices by their UUIDs."""
+    device_selector: DeviceSelector
+    """What each device must be, as the pod's own ResourceClaim says."""
     selector: frozenset[tuple[str, str]]
     affinity: tuple[NodeSelectorTerm, ...] | None
     tolerations: tuple[Toleration, ...]
@@ -57,6 +60,7 @@ def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) ->
         pod.request.observer,
         bool(pod.gpu_limits),
         pod.isolated,
+        request.selector,
         frozenset(constraints.selector.items()),
         constraints.affinity,
         constraints.tolerations,

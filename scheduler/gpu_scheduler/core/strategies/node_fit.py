@@ -193,6 +193,8 @@ class NodeFilter:
             return f"its model is {quote(device.model)}"
         if self._requirements.by_uuid and device.uuid is None:
             return "its UUID is unknown"
+        if not self._selected(device):
+            return f"the pod's ResourceClaim selects {self._requirements.device_selector}"
         total = device.memory or 0
         return f"it has {total} MiB" if total < self._requirements.memory else ""
 
@@ -283,6 +285,15 @@ class NodeFilter:
     def _of_type(self, device: Device) -> bool:
         return not self._gpu_type or self._gpu_type in device.model.lower()
 
+    def _selected(self, device: Device) -> bool:
+        """Whether the node's inventory says what the pod's own claim selects. The driver must publish it too."""
+        selector = self._requirements.device_selector
+        return (
+            selector.uuid in {"", device.uuid}
+            and selector.index in {None, device.index}
+            and selector.product_name in {"", device.model}
+        )
+
     def _whole(self, node: Node) -> list[Device]:
         """Return the devices of the requested type.
 
@@ -295,6 +306,7 @@ class NodeFilter:
             if not device.mig_devices
             and self._of_type(device)
             and not (self._requirements.by_uuid and device.uuid is None)
+            and self._selected(device)
         ]
 
     def _sizes(self, node: Node) -> tuple[int, list[int]]:

@@ -1,4 +1,4 @@
-"""Translates a ResourceClaim into what it holds. A claim may be of any user and any scheduler."""
+"""Translates a ResourceClaim into what it holds and asks for. A claim may be of any user and any scheduler."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.device_pools import DeviceId
+from gpu_scheduler.kube.objects.claim_requests import UnreadError, read_claim_request
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import Identity, ReadStruct
 from gpu_scheduler.kube.objects.resource_claims import OUR_CLAIM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from gpu_scheduler.core.pods.own_claim import ClaimRequest
 
 
 class _Result(ReadStruct):
@@ -49,6 +52,7 @@ class _Status(ReadStruct):
 
 class _Claim(ReadStruct):
     metadata: Identity
+    spec: msgspec.Raw = msgspec.Raw()
     status: _Status | None = None
 
 
@@ -61,15 +65,26 @@ def read_allocated_claim(raw: bytes | msgspec.Raw) -> tuple[str, AllocatedClaim]
     meta, status = found.metadata, found.status or _Status()
     ours = OUR_CLAIM.fullmatch(meta.name or "") is not None
     given = status.allocation and status.allocation.devices
+    request, unread = (None, "") if ours else _asked(bytes(found.spec))
     claim = AllocatedClaim(
         sys.intern(meta.namespace or ""),
         meta.name or "",
         meta.uid or "",
         _device_ids((given.results if given else None) or ()),
-        _pods(status) if ours else (),
+        _pods(status),
         awaits_others=not ours and status.allocation is None,
+        request=request,
+        unread=unread,
     )
     return claim.uid, claim
+
+
+def _asked(spec: bytes) -> tuple[ClaimRequest | None, str]:
+    """Return what a claim of a user asks for, or what of it is not read."""
+    try:
+        return read_claim_request(spec), ""
+    except UnreadError as error:
+        return None, str(error)
 
 
 def _pods(status: _Status) -> tuple[str, ...]:

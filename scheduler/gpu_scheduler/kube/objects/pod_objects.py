@@ -133,6 +133,7 @@ class PodStatus(ReadStruct):
     phase: str | None = None
     reason: str | None = None
     container_statuses: msgspec.Raw = msgspec.Raw()
+    resource_claim_statuses: msgspec.Raw = msgspec.Raw()
     conditions: list[ConditionObject] | None = None
 
 
@@ -200,6 +201,13 @@ class PodResourceClaim(ReadStruct):
     name: str | None = None
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
+
+
+class ResourceClaimStatus(ReadStruct):
+    """The claim that kube-controller-manager made for an entry with a template."""
+
+    name: str | None = None
+    resource_claim_name: str | None = None
 
 
 class UsedClaim(ReadStruct):

@@ -54,12 +54,15 @@ def read_foreign_pod(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, Foreign
     return ref.uid, ForeignPod(ref, sys.intern(pod.spec.node_name or ""), resource_request_of(pod.spec)[0])
 
 
-def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = True, wants_claims: bool = False) -> Pod:
+def pod_value(
+    pod: PodObject, namespace: str = "", *, all_containers: bool = True, wants_claims: bool | None = None
+) -> Pod:
     """Return the pod as a core value. `namespace` is used if the pod has none, as may happen under admission.
 
-    `wants_claims`: admission gives it ResourceClaims, because its namespace or the cluster demands them. Without
-    `all_containers`, only the first of several equal containers is kept. This suffices to decide whether the pod may be
-    bound, but not to patch each container.
+    `wants_claims`: whether admission gives it ResourceClaims, because its namespace or the cluster demands them; None
+    if it is not under admission. Where admission gives none, it may have none of its own. Without `all_containers`,
+    only the first of several equal containers is kept. This suffices to decide whether the pod may be bound, but not to
+    patch each container.
     """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or PodStatus()
@@ -81,7 +84,7 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
         resource_request=parts.resource_request,
         constraints=parts.constraints,
         claims=parts.claims,
-        resource_claims=text.resource_claims,
+        resource_claims=_carried(text),
         gpu_limits=text.gpu_limits,
         scheduled_condition=condition_of(status.conditions or ()),
         excess=text.excess,
@@ -91,7 +94,13 @@ def pod_value(pod: PodObject, namespace: str = "", *, all_containers: bool = Tru
 
 def text_of(pod: PodObject, namespace: str) -> PodText:
     """Return what a pod template asks for; `namespace` is its job's namespace."""
-    return _read(pod, namespace, all_containers=True, wants_claims=False)[0]
+    return _read(pod, namespace, all_containers=True, wants_claims=None)[0]
+
+
+def _carried(text: PodText) -> tuple[str, ...]:
+    """Return the names of the claims by which the pod gets its devices; of its own claim, if it is made already."""
+    own = text.own_claim
+    return text.resource_claims if own is None else tuple(filter(None, (own.name,)))
 
 
 class _Parts(NamedTuple):
@@ -102,15 +111,15 @@ class _Parts(NamedTuple):
     claims: tuple[str, ...]
 
 
-def _read(pod: PodObject, namespace: str, *, all_containers: bool, wants_claims: bool) -> tuple[PodText, _Parts]:
+def _read(pod: PodObject, namespace: str, *, all_containers: bool, wants_claims: bool | None) -> tuple[PodText, _Parts]:
     """Read all parts of the pod together: each may be too large, and the first Excess is kept."""
     meta, spec = pod.metadata, pod.spec
     annotations, too_long = kept_annotations(meta.annotations)
     owner, too_many_owners = controller_of(meta)
-    resource_claims, foreign = resource_claims_of(spec)
-    environment, too_many_containers = environment_in(
-        spec, all_of_them=all_containers, isolated=wants_claims or bool(resource_claims)
-    )
+    carried = resource_claims_of(pod)
+    own_claim = None if wants_claims is False else carried.own
+    isolated = bool(wants_claims or carried.ours or own_claim is not None)
+    environment, too_many_containers = environment_in(spec, all_of_them=all_containers, isolated=isolated)
     resource_request, too_much = resource_request_of(spec)
     wanted, unread = constraints_of(spec)
     claims, too_many_claims = claims_of(meta.name or "", spec)
@@ -126,9 +135,12 @@ def _read(pod: PodObject, namespace: str, *, all_containers: bool, wants_claims:
         labels=labels_of(meta),
         environment=environment,
         gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
-        resource_claims=resource_claims,
-        wants_claims=wants_claims,
-        unsupported=(*wanted.unsupported, "spec.resourceClaims") if foreign else wanted.unsupported,
+        resource_claims=carried.ours,
+        own_claim=own_claim,
+        wants_claims=bool(wants_claims),
+        unsupported=(*wanted.unsupported, "spec.resourceClaims")
+        if carried.unread or carried.own is not own_claim
+        else wanted.unsupported,
         excess=too_long or too_many_containers or too_much or unread or too_many_claims or too_many_owners,
     )
     return text, _Parts(resource_request, wanted.constraints, claims)

@@ -236,7 +236,7 @@ DRIVEN: dict[str, tuple[list[Object], list[Object], Claims]] = {
 }
 
 
-@pytest.mark.promise("isolate-13")
+@pytest.mark.promise("isolate-16")
 @pytest.mark.parametrize(("slices", "claims", "expected"), DRIVEN.values(), ids=DRIVEN)
 async def test_what_has_no_driver(slices: list[Object], claims: list[Object], expected: Claims, tmp_path: Path) -> None:
     """A claim on a node whose devices are not published is not named beside the node."""
