@@ -14,6 +14,7 @@ from gpu_scheduler.core.explanation.explanation import DeviceUse
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim, AllocatedClaims
 from gpu_scheduler.core.ledger.hold import assumed_hold
+from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools, DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.pods.container_env import Container, ContainerClaims, ContainerKind
@@ -273,6 +274,16 @@ def test_what_a_monitor_says_selects_no_gpu(changed: dict[str, Any], claim: Allo
     wanted = f"it selects {claim.request.selector}, and driver {DRIVER} publishes something else; "
     assert wanted in found.message
     assert NodeChanged("node1", Aspect.INVENTORY) in found.cured_by
+
+
+@pytest.mark.promise("quota-1")
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_gpus_of_a_claim_count_against_the_limit_of_its_namespace(count: int) -> None:
+    """However the pod asks for them."""
+    limits, _ = parse_limits("default: devices=2")
+    found = decide(asking(), cluster_of(wanting(count)).limited(limits))
+
+    assert isinstance(found, Bind) if count == 2 else getattr(found, "reason", "") == Reason.QUOTA_EXCEEDED
 
 
 def test_a_device_of_another_driver_is_not_selected() -> None:
