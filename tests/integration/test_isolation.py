@@ -20,6 +20,7 @@ from tests.integration.isolated import (
     others_claim,
     replicas,
     running,
+    slice_of,
     uuid,
     with_claim,
 )
@@ -438,6 +439,48 @@ def test_an_attribute_that_no_driver_publishes_selects_no_gpu(cluster: IsolatedC
     message = namespace.wait_message("train", "GpuNotFound: ")
     assert f"it selects driver {DRIVER}, index 2, and driver {DRIVER} publishes something else" in message
     assert cluster.allocated() == {}
+
+
+OURS: Final = "gpu.agentaflow.io"
+"""Our driver, which publishes the indices that the monitor lists."""
+
+
+@pytest.fixture
+def driven(cluster: IsolatedCluster) -> Iterator[str]:
+    """A node whose GPUs our driver publishes. The driver numbers them in another order than the bus."""
+    node = "node5"
+    published = slice_of(node)
+    published["metadata"]["name"] = f"{node}-{OURS}"
+    published["spec"]["driver"] = OURS
+    for index, device in enumerate(reversed(published["spec"]["devices"])):
+        device["attributes"]["index"] = {"int": index}
+    made = {
+        "/api/v1/nodes": objects.node(node),
+        f"{RESOURCES}/deviceclasses": {"metadata": {"name": OURS}, "spec": {}},
+        f"{RESOURCES}/resourceslices": published,
+    }
+    for path, body in made.items():
+        cluster.kube.create(path, body)
+    yield node
+    for path, body in made.items():
+        cluster.kube.delete(f"{path}/{body['metadata']['name']}")
+
+
+@pytest.mark.promise("isolate-13")
+@pytest.mark.usefixtures("scheduler")
+def test_a_pod_gets_the_gpu_with_the_index_that_its_driver_publishes(
+    cluster: IsolatedCluster, driven: str, namespace: Namespace
+) -> None:
+    """Index 1 is the third GPU on the bus."""
+    claim = others_claim("mine", 1, f'device.attributes["{OURS}"].index == 1')
+    claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = OURS
+    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", claim)
+    cluster.kube.create(namespace.pods, with_claim("train", {"resourceClaimName": "mine"}))
+
+    pod = bound(namespace, "train")
+    assert pod["spec"]["nodeName"] == driven
+    assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-devices"] == uuid(driven, 2)
+    assert devices_of(cluster.claims(namespace.name)["mine"]) == [f"{driven}/gpu-2"]
 
 
 @pytest.fixture
