@@ -204,7 +204,7 @@ def check_watches(data: bytes) -> None:
     The first byte of each part selects the watch.
     """
     # The loop does not run, so no port is called.
-    scheduler = Scheduler(Policy(), Ports(*cast("Any", (None,) * 6)))
+    scheduler = Scheduler(Policy(), Ports(*cast("Any", (None,) * 7)))
     server = _Stream()
     watches = Watches(cast("ApiClient", server), scheduler, _SETTINGS, device_classes=DeviceClasses())
     reflectors = list(watches._all.values())
