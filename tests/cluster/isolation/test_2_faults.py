@@ -31,8 +31,8 @@ FIRST: Final = 4
 """The first GPU of each node that no check pod has."""
 # Seconds. A hundred containers start on few cores, and the Lease of a killed leader is valid for up to 15 s more.
 PATIENCE: Final = 300
-LEADERS: Final = (20, 50)
-"""Numbers of running pods at which the leader is killed."""
+BOUND: Final = 5
+"""Number of bound pods at which the leader is killed: it is writing claims of others then."""
 CALLED: Final = 3
 """Seconds within which a kubelet has asked its driver to prepare the claim of a pod that is bound."""
 
@@ -75,6 +75,20 @@ def _kill(cluster: Cluster, node: str, process: str) -> None:
     cluster.on_node(node, "pkill", "-KILL", "-f", process)
 
 
+def _kill_leader(cluster: Cluster, former: str) -> str:
+    """Wait until another than the former leader leads, and kill it. Return its identity."""
+    eventually("another leader", lambda: system.lease(cluster)["holderIdentity"] not in {former, ""}, 60, 0.5)
+    leader: str = system.lease(cluster)["holderIdentity"]
+    node, pid = system.leader_process(cluster)
+    cluster.on_node(node, "kill", "-KILL", pid)
+    return leader
+
+
+def _bound(cluster: Cluster) -> bool:
+    """Whether some replicas are bound."""
+    return sum("nodeName" in pod["spec"] for pod in selected(cluster, "app=crowd")) >= BOUND
+
+
 @pytest.mark.promise("isolate-2", "isolate-4")
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("healthy")
@@ -84,13 +98,14 @@ def test_each_of_a_hundred_pods_has_its_gpus(cluster: Cluster, make_workload: Ca
     text = "".join(f"{number}={node}:{gpus[0]},{gpus[1]}\n" for number, (node, gpus) in enumerate(lines.values()))
     make_workload("StatefulSet", "crowd", text, replicas=PODS, serviceName="crowd", podManagementPolicy="Parallel")
 
+    eventually(f"{BOUND} pods to be bound", partial(_bound, cluster), 60, 0.1)
+    leader = _kill_leader(cluster, "")
+
     faults = itertools.cycle(itertools.product(NODES, (DRIVER_PROCESS, MONITOR_PROCESS)))
     for running in range(10, PODS, 10):
         eventually(f"{running} pods to run", partial(_run, cluster, running), PATIENCE, 1)
         _kill(cluster, *next(faults))
-        if running in LEADERS:
-            node, pid = system.leader_process(cluster)
-            cluster.on_node(node, "kill", "-KILL", pid)
+    _kill_leader(cluster, leader)
     eventually(f"{PODS} pods to run", partial(_run, cluster, PODS), PATIENCE, 1)
 
     found = {node: containers(cluster, node) for node in NODES}
