@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bench.cluster_objects import MappedPod, Object
 
 API: Final = "/apis/resource.k8s.io/v1"
-CLAIMS: Final = f"{API}/resourceclaims"
 DRIVER: Final = "gpu.nvidia.com"
 _ENTRY: Final = CLAIM_ENTRIES[0]
 _REQUEST: Final = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1}

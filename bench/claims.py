@@ -1,7 +1,7 @@
 """Workload claims: the contender places pending pods whose containers get a GPU each by a ResourceClaim.
 
-Ours creates the claims itself, so inside the clock. Those of kube-scheduler's pods are created by a client: for KC
-inside the clock, for K before.
+The clock begins with the first change of a claim. Ours creates the claims itself, so inside the clock. Those of
+kube-scheduler's pods are created by a client: for KC inside the clock, for K before.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench.claimed_pods import CLAIMS, ClaimedPods
+from bench.claimed_pods import ClaimedPods
 from bench.measurement import Run, measure_and_audit
 from bench.snapshots import from_snapshot
+from bench.watcher import CLAIMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,9 @@ def measure(
     with from_snapshot((objects, contender.scheduler, made_before), make, isolation="dra") as cluster:
         try:
             contender.prepare(cluster, objects)
-            measured, _ = measure_and_audit(Run(cell, repetition, cluster, objects, contender, log), contender.go)
+            measured, _ = measure_and_audit(
+                Run(cell, repetition, cluster, objects, contender, log, claims=True), contender.go
+            )
         finally:
             contender.stop()
         claims = list(map(msgspec.json.decode, cluster.items(CLAIMS)))

@@ -65,7 +65,7 @@ class Measured(msgspec.Struct, kw_only=True):
     began: str
     """Wall clock, ISO 8601 in UTC."""
     to_last_bind: float = 0.0
-    """From the first observed bind to the last."""
+    """From the first observed bind to the last; with ResourceClaims, from the first change of a claim."""
     to_last_event: float | None = None
     """From the first observed bind to the last `Scheduled` event; None if the contender writes no events."""
     bound: int = 0

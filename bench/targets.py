@@ -111,5 +111,5 @@ TARGETS: Final = (
     Target(GROWTH, "decision by strategy at 5,000 nodes beside 100", "O/O", 1.3, False, _BY_STRATEGY),
     Target(GROWTH, f"decision on a free line {AFTER}, beside none", "O/O", 1.1, False, _CHURN),
     Target(GROWTH, "memory a pod", "O", 2.5, False, of_ours(GROWTH, pod_memory), "kB"),
-    Target(GROWTH, "memory a claim", "O", 2.5, False, at(WITH_CLAIMS, of_ours(GROWTH, claim_memory)), "kB"),
+    Target(GROWTH, "memory a claim", "O", 2.0, False, at(WITH_CLAIMS, of_ours(GROWTH, claim_memory)), "kB"),
 )

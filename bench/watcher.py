@@ -25,6 +25,7 @@ _CHUNK: Final = 1 << 18
 _LONGEST: Final = 7200
 EVENTS: Final = "/apis/events.k8s.io/v1/events"
 PODS: Final = "/api/v1/pods"
+CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
 class WatchRequest(msgspec.Struct):
@@ -35,6 +36,8 @@ class WatchRequest(msgspec.Struct):
     token: str
     binds: int
     events: int
+    claims: bool = False
+    """Whether to watch ResourceClaims, until one changes."""
 
 
 class Seen(msgspec.Struct):
@@ -47,6 +50,8 @@ class Seen(msgspec.Struct):
     """`Scheduled` events of a pod after its first one."""
     elections: int = 0
     """Events of Leases."""
+    first_claim: float | None = None
+    """When a claim was created or changed for the first time; None if claims are not watched."""
 
 
 class Progress(msgspec.Struct):
@@ -117,13 +122,19 @@ class _Watch:
                 self._version = take(at, line)
             self.open()
 
+    def first(self) -> float:
+        """Wait for one line, end the watch, and return the line's time."""
+        at, _ = next(_lines(self._response))
+        self._connection.close()
+        return at
+
     def _ask(self, query: str) -> http.client.HTTPResponse:
         self._connection.request("GET", f"{self._path}?{query}", headers=self._headers)
         return self._connection.getresponse()
 
 
 class Watcher:
-    """Two watches, each in a thread."""
+    """Watches, each in a thread."""
 
     def __init__(self, asked: WatchRequest) -> None:
         """Prepare; `begin` opens the watches."""
@@ -134,14 +145,22 @@ class Watcher:
         self.seen = Seen()
 
     def begin(self) -> None:
-        """Return when both watches are open."""
+        """Return when the watches are open."""
         for watch, take in ((_Watch(self._asked, PODS), self._pod), (_Watch(self._asked, EVENTS), self._event)):
             watch.open()
             threading.Thread(target=watch.follow, args=(take,), daemon=True).start()
 
+        if self._asked.claims:
+            claims = _Watch(self._asked, CLAIMS)
+            claims.open()
+            threading.Thread(target=self._first_claim, args=(claims,), daemon=True).start()
+
     def done(self) -> bool:
         """Whether all expected binds and events were received."""
         return len(self.seen.bound) >= self._asked.binds and len(self.seen.events) >= self._asked.events
+
+    def _first_claim(self, claims: _Watch) -> None:
+        self.seen.first_claim = claims.first()
 
     def _pod(self, at: float, line: bytes) -> str:
         pod = self._pods.decode(line).object

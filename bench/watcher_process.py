@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 class WatcherProcess:
     """A running observer."""
 
-    def __init__(self, plane: ControlPlane, *, binds: int, events: int, log: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, plane: ControlPlane, *, binds: int, events: int, claims: bool, log: Callable[[Progress], None]
+    ) -> None:
         """Return when it watches; `log` receives its progress once a second, from another thread."""
-        asked = WatchRequest(plane.port, str(plane.ca), ADMIN_TOKEN, binds, events)
+        asked = WatchRequest(plane.port, str(plane.ca), ADMIN_TOKEN, binds, events, claims)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.watcher", msgspec.json.encode(asked).decode()],
             cwd=ROOT,
