@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.scheduler.ports import BindResult, Bound
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Sequence
 
     from gpu_scheduler.core.decision import Bind
@@ -89,13 +89,17 @@ class FakeClaims:
 
 @dataclass
 class FakeAllocator:
-    """A ClaimAllocator that keeps its calls and returns the next of `results`; `shows` applies what it allocates."""
+    """A ClaimAllocator that keeps its calls and returns the next of `results`; `shows` applies what it allocates.
+
+    A release takes `seconds`.
+    """
 
     shows: Callable[[Bind], None] = lambda _: None
     results: list[Failed | NotSent] = field(default_factory=list)
     allocated: list[Bind] = field(default_factory=list)
     released: list[tuple[str, list[str]]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
     async def allocate(self, bind: Bind) -> Failed | NotSent | None:
         """Keep the bind; return the next result, or None after the watch has shown the allocation."""
@@ -108,6 +112,7 @@ class FakeAllocator:
     async def release(self, pod: PodRef, claims: Sequence[AllocatedClaim]) -> str | None:
         """Keep the pod's name and the claims; return the next failure, or None."""
         self.released.append((pod.name, [claim.name for claim in claims]))
+        await asyncio.sleep(self.seconds)
         return self.failures.pop(0) if self.failures else None
 
 

@@ -110,12 +110,13 @@ class BindingCycle:
         state.in_flight = True
         self._start(self._bind(state, bind, began))
 
-    def start_release(self, pod: Pod, claims: Sequence[AllocatedClaim]) -> None:
+    def start_release(self, state: PodState, claims: Sequence[AllocatedClaim]) -> None:
         """Withdraw claims that are reserved for a waiting pod, after a bind that failed or of an earlier leader.
 
         The watch of claims reports when their devices are free.
         """
-        self._start(self._release_claims(pod, claims))
+        state.releasing = True
+        self._start(self._release_claims(state, claims))
 
     def start_volumes(self, pod: Pod, selection: Selection) -> None:
         """Write the selected node into the claims of a waiting pod, for their provisioners.
@@ -188,11 +189,13 @@ class BindingCycle:
             self._slots.release()
             self._on_end()
 
-    async def _release_claims(self, pod: Pod, claims: Sequence[AllocatedClaim]) -> None:
+    async def _release_claims(self, state: PodState, claims: Sequence[AllocatedClaim]) -> None:
         failure: str | None = "it was cancelled"
+        pod = state.pod
         try:
             failure = await self._ports.allocator.release(pod.ref, claims)
         finally:
+            state.releasing = False
             if failure is not None:
                 log.warning("A claim could not be released", extra={"pod": str(pod.ref), "error": failure})
                 self._back_off(pod)

@@ -42,6 +42,8 @@ TRIES: Final = 3
 """How often a claim is read again after another pod of its workload has changed it in between."""
 MANAGER: Final = {"fieldManager": names.SCHEDULER_NAME}
 """By this name of an allocation's author a policy knows which of the allocations of users' claims are ours."""
+MOST_UNANSWERED: Final = 1024
+"""How many withdrawals without an answer are remembered."""
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 
 
@@ -148,6 +150,8 @@ class ApiClaimAllocator(ClaimAllocator):
         self._api = api
         self._fence = fence
         self._classes = classes
+        self._unanswered: dict[str, str] = {}
+        """By path of a claim: at which version it was to be withdrawn. Without an answer, this may still happen."""
 
     async def allocate(self, bind: Bind) -> Failed | NotSent | None:
         """Allocate one claim after the other, see ClaimAllocator: for a new claim one POST and one PATCH."""
@@ -188,9 +192,13 @@ class ApiClaimAllocator(ClaimAllocator):
         current = claim.results is not None and _same(claim.results, wanted.devices["results"])
         others = [each for each in claim.consumers if each != wanted.consumer]
         _check(claim, wanted, others, current=current)
-        if current and len(others) < len(claim.consumers):
-            return True
         version = claim.metadata.resource_version
+        if current and len(others) < len(claim.consumers):
+            if self._unanswered.get(wanted.path) != version:
+                return True
+            # A withdrawal that comes after this one has no effect: the claim has another version then.
+            await self._withdraw(wanted.path, version, others)
+            return False
         if claim.results is not None and not current:
             await self._patch(f"{wanted.path}/status", version, {"status": {"allocation": None, "reservedFor": None}})
             return False
@@ -210,8 +218,19 @@ class ApiClaimAllocator(ClaimAllocator):
         if claim is None or all(each.get("uid") != pod.uid for each in claim.consumers):
             return
         others = [each for each in claim.consumers if each.get("uid") != pod.uid]
+        version = claim.metadata.resource_version
+        try:
+            await self._withdraw(path, version, others)
+        except _UnfinishedError:
+            if len(self._unanswered) >= MOST_UNANSWERED:
+                del self._unanswered[next(iter(self._unanswered))]
+            self._unanswered[path] = version
+            raise
+
+    async def _withdraw(self, path: str, version: str, others: list[Body]) -> None:
+        """Reserve the claim for `others` alone. Without any, clear its allocation."""
         status: Body = {"reservedFor": others} if others else {"reservedFor": None, "allocation": None}
-        await self._patch(f"{path}/status", claim.metadata.resource_version, {"status": status})
+        await self._patch(f"{path}/status", version, {"status": status})
 
     async def _read(self, path: str) -> _Claim | None:
         """Return the claim, or None if there is none."""

@@ -39,6 +39,8 @@ class PodState:
     # Set from the decision until the watch shows the bind, or a definite failure releases it.
     assumed: Bind | None = None
     in_flight: bool = False
+    # Whether its ResourceClaims are being withdrawn. Until that has ended, no bind may use them.
+    releasing: bool = False
     # For a pod that takes any line of its map: the line where its volumes are made.
     nominated: tuple[WorkloadKey, int] | None = None
     # When the last try of a bind began whose outcome is unknown. The same bind is sent again, without a new decision.

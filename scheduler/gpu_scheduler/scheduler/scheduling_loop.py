@@ -244,8 +244,9 @@ class Scheduler:
     def _schedule_one(self, uid: str, began: float) -> bool:
         """Decide on one pod and apply the decision. Return True if a write has started, which keeps its slot."""
         state = self.pod_states.get(uid)
-        if state is None:
-            self.queue.remove(uid)
+        if state is None or state.releasing:
+            # A bind would use the claims that are being withdrawn.
+            self.queue.remove(uid) if state is None else self.queue.back_off(uid, self._clock())
             return False
         if state.bind_unknown_since is not None and state.assumed is not None:
             self._binding_cycle.start(state, state.assumed, began)
@@ -271,17 +272,18 @@ class Scheduler:
                 return True
             case Wait() | Refuse():
                 self._mark_unschedulable(state, decision, began)
-                return self._start_writes(state.pod, decision)
+                return self._start_writes(state, decision)
         return False
 
-    def _start_writes(self, pod: Pod, decision: Wait | Refuse) -> bool:
+    def _start_writes(self, state: PodState, decision: Wait | Refuse) -> bool:
         """Start the write that a waiting pod needs: one at a time. Return True if one has started.
 
         ResourceClaims that are reserved for it are withdrawn, and its volumes are made where it will run.
         """
+        pod = state.pod
         claims = self.cache.reserved_for(pod) if pod.resource_claims else ()
         if claims:
-            self._binding_cycle.start_release(pod, claims)
+            self._binding_cycle.start_release(state, claims)
             return True
         selection = decision.selection if isinstance(decision, Wait) else None
         if selection is None or not selection.claims:

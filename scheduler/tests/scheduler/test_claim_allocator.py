@@ -17,7 +17,7 @@ from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
 from gpu_scheduler.kube.objects.device_classes import DeviceClass
-from gpu_scheduler.scheduler.claim_allocator import FINALIZER, ApiClaimAllocator, DeviceClasses
+from gpu_scheduler.scheduler.claim_allocator import FINALIZER, MOST_UNANSWERED, ApiClaimAllocator, DeviceClasses
 from gpu_scheduler.scheduler.ports import Failed, NotSent
 from tests.kube.server import FakeServer, Reply, connected
 from tests.scheduler.test_binder import ClosingGate, Gate
@@ -415,6 +415,36 @@ async def test_a_pod_that_is_not_bound_gives_its_claims_back(case: Case) -> None
 
         assert sent(server) == case.sent
         assert why == (None if case.result is None else str(case.result))
+
+
+@pytest.mark.promise("isolate-2")
+@pytest.mark.parametrize("version", ["7", "8"], ids=["it may come later", "it cannot come any more"])
+async def test_a_withdrawal_without_an_answer_reaches_no_later_bind(version: str) -> None:
+    """The claim is changed before the pod uses it again, unless it has another version than the withdrawal names."""
+    async with connected() as (server, api):
+        allocator = ApiClaimAllocator(api, Gate(), DeviceClasses())
+        server.on("POST", BASE, Reply(409))
+        server.on("GET", CLAIM, allocated(MINE), allocated(MINE, version=version), found("9"))
+        server.on("PATCH", STATUS, CUT, found("9"), found("10"))
+        assert await allocator.release(POD, [AllocatedClaim("default", "own", "uid-of-own")]) is not None
+        assert await allocator.allocate(BIND) is None
+
+        withdraw = {"reservedFor": None, "allocation": None}
+        again = [CREATE, GET, put(withdraw), GET, put({"reservedFor": [MINE], "allocation": ALLOCATION}, "9")]
+        assert sent(server) == [GET, put(withdraw), *(again if version == "7" else [CREATE, GET])]
+
+
+async def test_few_withdrawals_without_an_answer_are_remembered() -> None:
+    """The oldest is forgotten first."""
+    async with connected() as (server, api):
+        allocator = ApiClaimAllocator(api, Gate(), DeviceClasses())
+        for number in range(MOST_UNANSWERED + 1):
+            server.on("GET", f"{BASE}/c{number}", allocated(MINE))
+            server.on("PATCH", f"{BASE}/c{number}/status", Reply(500))
+            await allocator.release(POD, [AllocatedClaim("default", f"c{number}", "")])
+
+        assert len(allocator._unanswered) == MOST_UNANSWERED
+        assert f"{BASE}/c0" not in allocator._unanswered
 
 
 async def test_a_replica_that_does_not_lead_gives_nothing_back() -> None:

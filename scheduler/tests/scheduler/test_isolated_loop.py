@@ -224,6 +224,26 @@ async def test_claims_of_a_pod_that_waits_are_released() -> None:
         assert loop.binder.sent == []
 
 
+@pytest.mark.promise("isolate-2")
+@pytest.mark.clock("virtual")
+async def test_no_bind_uses_claims_that_are_being_released() -> None:
+    """The node can be used again while the withdrawal is in flight: the bind would lose its claims."""
+    async with looping() as loop:
+        left = AllocatedClaim("default", CLAIM, "uid-of-left", (GPU_A,), (POD.ref.uid,))
+        loop.allocator.seconds = 1.5
+        loop.scheduler.cache.device_claims.applied(left)
+        loop.scheduler.cache.nodes.applied(node("node1", unschedulable=True))
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(0.1)
+        loop.scheduler.cache.nodes.applied(node("node1"))
+        await asyncio.sleep(1.3)
+        assert loop.allocator.allocated == []
+
+        await asyncio.sleep(5)
+        assert loop.allocator.released == [("train-0", [CLAIM])]
+        assert loop.binder.names() == ["train-0"]
+
+
 @pytest.mark.clock("virtual")
 async def test_a_claim_of_an_earlier_leader_is_used() -> None:
     """The pod is bound to the devices that its claim has already."""
