@@ -105,7 +105,10 @@ class QuotaChanged:
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaimChanged:
-    """A ResourceClaim of a user was created, changed or deleted. `name` is NAMESPACE/NAME."""
+    """A ResourceClaim of a user has changed, or one of this scheduler is reserved for pods. `name` is NAMESPACE/NAME.
+
+    A pod that carries it and waits may use it now, or gives it back: an earlier write may have come late.
+    """
 
     name: str
 

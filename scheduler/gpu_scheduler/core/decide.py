@@ -9,7 +9,7 @@ from itertools import chain
 
 from gpu_scheduler.core.claim_allocation import allocations, devices_published, gpus_asked
 from gpu_scheduler.core.cluster import Cluster
-from gpu_scheduler.core.cluster_events import AnyIndexFreed, ClusterEvent, NodeChanged
+from gpu_scheduler.core.cluster_events import AnyIndexFreed, ClusterEvent, NodeChanged, ResourceClaimChanged
 from gpu_scheduler.core.decision import BY_MAP, Bind, Decision, Refuse, Wait, awaits_placement
 from gpu_scheduler.core.filters import gpu_filters, quota
 from gpu_scheduler.core.filters.environment import environment_complete
@@ -178,11 +178,12 @@ def _wait_or_refuse(pod: Pod, blocked: NoFit) -> Wait | Refuse:
 
 def _wait(pod: Pod, blocked: NoFit, reserve: tuple[WorkloadKey, int] | None = None) -> Wait:
     unschedulable = blocked.unschedulable
+    reserved = {ResourceClaimChanged(f"{pod.ref.namespace}/{name}") for name in pod.resource_claims}
     return Wait(
         pod.ref,
         unschedulable.reason,
         unschedulable.message,
-        blocked.cured_by,
+        blocked.cured_by | reserved,
         unschedulable.topic,
         blocked.selection,
         reserve,

@@ -294,7 +294,7 @@ class ClusterCache:
 
 
 def _claim_events(claim: AllocatedClaim) -> ClusterEvents:
-    """Return the event of a change of a user's claim. No pod waits for another change of a claim of ours."""
-    if claim.request is None and not claim.unread:
+    """Return the event of a change of a user's claim, or of one of ours that is reserved for pods."""
+    if claim.request is None and not claim.unread and not claim.pods:
         return NO_EVENTS
     return frozenset({ResourceClaimChanged(f"{claim.namespace}/{claim.name}")})

@@ -224,6 +224,21 @@ async def test_claims_of_a_pod_that_waits_are_released() -> None:
         assert loop.binder.sent == []
 
 
+@pytest.mark.promise("isolate-7")
+@pytest.mark.clock("virtual")
+async def test_claims_that_are_reserved_late_are_released() -> None:
+    """The write of an attempt that had no answer comes when the pod waits already."""
+    async with looping() as loop:
+        loop.scheduler.cache.nodes.applied(node("node1", unschedulable=True))
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(1)
+        late = AllocatedClaim("default", CLAIM, "uid-of-late", (GPU_A,), (POD.ref.uid,))
+        loop.scheduler.cache.device_claims.applied(late)
+        await asyncio.sleep(1)
+
+        assert loop.allocator.released == [("train-0", [CLAIM])]
+
+
 @pytest.mark.promise("isolate-2")
 @pytest.mark.clock("virtual")
 async def test_no_bind_uses_claims_that_are_being_released() -> None:
