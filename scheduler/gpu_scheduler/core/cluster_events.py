@@ -34,6 +34,13 @@ class AnyIndexFreed:
     workload: WorkloadKey
 
 
+@dataclass(frozen=True, slots=True)
+class WorkloadStarted:
+    """The first pod of a workload that starts together is assumed or bound: the others do not wait for it any more."""
+
+    workload: WorkloadKey
+
+
 class Aspect(Enum):
     """The properties of a node that a decision reads."""
 
@@ -123,6 +130,7 @@ ClusterEvent = (
     | ResourceFreed
     | ClassChanged
     | StorageChanged
+    | WorkloadStarted
 )
 """Everything that can end a wait, except a change of the pod itself."""
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_scheduler.core.cluster import Cluster
+from gpu_scheduler.core.cluster_events import WorkloadStarted
 from gpu_scheduler.core.filters import gpu_filters, quota
 from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
@@ -31,7 +32,7 @@ _COUNTED: Final = frozenset({Reason.INSUFFICIENT_RESOURCES, Reason.PORT_IN_USE})
 def waits_for_others(pod: Pod, line: LineRequest, cluster: Cluster) -> NoFit | None:
     """Return why the pod waits although it could have its own line, or None."""
     found = next(other_lines(pod, line, cluster), None) if pod.request.together else None
-    return None if found is None else NoFit(found, found.cured_by)
+    return None if found is None else NoFit(found, found.cured_by | {WorkloadStarted(line.workload)})
 
 
 def comes_late(pod: Pod, line: LineRequest, found: NoFit, cluster: Cluster) -> NoFit:

@@ -265,8 +265,8 @@ class Scheduler:
             case None:
                 self.queue.remove(uid)
             case Bind():
-                self.ledger.assume(state.pod, decision.placement)
                 state.assumed, state.nominated, state.waits_for = decision, None, None
+                self._on_events(self.ledger.assume(state.pod, decision.placement))
                 self.queue.assumed(uid)
                 self._binding_cycle.start(state, decision, began)
                 return True

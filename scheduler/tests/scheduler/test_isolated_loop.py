@@ -18,6 +18,7 @@ from gpu_scheduler.core.pods.device_selector import DeviceSelector
 from gpu_scheduler.core.pods.own_claim import ClaimRequest, OwnClaim
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.names import START
 from gpu_scheduler.scheduler.pod_states import ClaimState
 from gpu_scheduler.scheduler.ports import AllocationOutcome, Failed, NotSent, Ports
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
@@ -222,6 +223,25 @@ async def test_claims_of_a_pod_that_waits_are_released() -> None:
         await asyncio.sleep(20)
         assert loop.allocator.released == [("train-0", [CLAIM])] * 2
         assert loop.binder.sent == []
+
+
+@pytest.mark.clock("virtual")
+async def test_pods_that_start_together_follow_one_whose_claim_was_in_their_way() -> None:
+    """The claim is of an earlier attempt of the other pod, which uses it now. So nothing becomes free."""
+    async with looping() as loop:
+        first, second = (
+            isolated(f"train-{index}", "0=node1:0\n1=node1:1\n", annotations={START: "together"}) for index in (0, 1)
+        )
+        left = AllocatedClaim("default", first.resource_claims[0], "uid-of-left", (GPU_A,), (first.ref.uid,))
+        loop.scheduler.cache.device_claims.applied(left)
+        loop.scheduler.pods.applied(second)
+        await asyncio.sleep(1)
+        assert loop.binder.names() == []
+
+        loop.allocator.shows = lambda bind: loop.show(bind) if bind.pod == second.ref else None
+        loop.scheduler.pods.applied(first)
+        await asyncio.sleep(1)
+        assert loop.binder.names() == ["train-0", "train-1"]
 
 
 @pytest.mark.promise("isolate-7")

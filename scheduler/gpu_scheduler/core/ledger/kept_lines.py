@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent
+from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent, WorkloadStarted
 from gpu_scheduler.core.ledger.devices import Devices
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.generations import NodeGenerations
@@ -54,11 +54,13 @@ class KeptLines:
     def put(self, workload: WorkloadKey, placement_map: PlacementMap, uid: str, index: int) -> frozenset[ClusterEvent]:
         """Record a bound or assumed pod, after `drop`. With the first of its workload, all other lines are kept.
 
-        Return the cluster events of what became free: the pod need not be where its line is now.
+        Return the cluster events of the start, and of what became free: the pod need not be where its line is now.
         """
         found = self._workloads.get(workload)
         lines: tuple[Slot, ...] = ()
+        started: frozenset[ClusterEvent] = NO_EVENTS
         if found is None:
+            started = frozenset({WorkloadStarted(workload)})
             found = self._workloads[workload] = _Workload(placement_map)
             lines = placement_map.slots
             for slot in lines:
@@ -66,7 +68,7 @@ class KeptLines:
         self._of[uid] = workload
         found.indices[uid] = index
         found.taken[index] += 1
-        return self._update_all(workload, found, lines or _slots(found.map, index))
+        return started | self._update_all(workload, found, lines or _slots(found.map, index))
 
     def drop(self, uid: str) -> frozenset[ClusterEvent]:
         """Remove a pod. With the last one no line is kept any more. Return the cluster events of what became free."""

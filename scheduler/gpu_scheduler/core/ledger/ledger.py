@@ -80,14 +80,15 @@ class Ledger:
         """Remove a pod that is gone, or whose bind definitely failed. Return the cluster events of what became free."""
         return self._remove(uid) | self.used_resources.drop(uid)
 
-    def assume(self, pod: Pod, placement: Placement) -> None:
-        """Assume `placement` before its bind is sent.
+    def assume(self, pod: Pod, placement: Placement) -> frozenset[ClusterEvent]:
+        """Assume `placement` before its bind is sent. Return the cluster events that this causes.
 
         It stays assumed until `apply` confirms or `forget` removes it.
         """
         self._remove(pod.ref.uid)
-        self._insert(assumed_hold(pod, placement), pod)
+        started = self._insert(assumed_hold(pod, placement), pod)
         self.generations.mark(placement.node)
+        return started
 
     def nominate(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
         """Reserve a line for a waiting pod that takes any line, because its volumes are being provisioned there.
