@@ -14,7 +14,7 @@ from simulator.fault_injector import FaultInjector
 from simulator.faults import FaultState
 from simulator.invariants.checker import BrokenError, Checker
 from simulator.log_capture import ErrorCapture, jitter
-from simulator.plan import Action
+from simulator.plan import Action, uses_claims
 from simulator.replica_process import Process
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from simulator.api_server.server import ApiRequest
     from simulator.faults import Fault
     from simulator.plan import Step
-    from simulator.replica_process import Start
+    from simulator.replica_process import Isolation, Start
 
 REPLICAS: Final = ("one", "two")
 DEADLINE: Final = 30.0
@@ -61,8 +61,12 @@ class Episode:
         self._digest = hashlib.sha256()
         self.server.hooks.asked.append(self._note)
         self.checker = Checker(self.timeline, self.server)
-        self.actors = ClusterActors(seed, self.timeline, self.server)
-        self.processes = tuple(Process(name, start, self.timeline, self.server, self.faults) for name in REPLICAS)
+        claims = uses_claims(seed)
+        self.actors = ClusterActors(seed, self.timeline, self.server, claims=claims)
+        isolation: Isolation = "dra" if claims else "env"
+        self.processes = tuple(
+            Process(name, start, self.timeline, self.server, self.faults, isolation) for name in REPLICAS
+        )
         self._injector = FaultInjector(self.timeline, self.server, self.faults, self.processes, self.actors)
 
     def run(self, steps: Sequence[Step]) -> Outcome:

@@ -92,6 +92,8 @@ class FaultInjector:
     def _break(self, a: int, b: int, how: Callable[[Channel], None]) -> bool:
         """Break one watch of one replica, mostly of the leader."""
         collection = self._server.collections[_WATCHED[b % len(_WATCHED)]]
+        if self._server.resource_claims.entries and (b >> 8) % 3 == 0:
+            collection = self._server.resource_claims
         channels = [each for each in self._channels(self._one(a)) if each.collection is collection]
         if channels:
             how(channels[(a >> 3) % len(channels)])

@@ -26,6 +26,11 @@ class Fault(StrEnum):
     BIND_429 = "bind-429"
     BIND_500 = "bind-500"
     BIND_503_DONE = "bind-503-done"
+    CLAIM_ANSWER_LOST = "claim-answer-lost"
+    CLAIM_LOST = "claim-lost"
+    CLAIM_LATE = "claim-late"
+    CLAIM_409 = "claim-409"
+    CLAIM_500 = "claim-500"
     GET_LOST = "get-lost"
     GET_500 = "get-500"
     STATUS_ANSWER_LOST = "status-answer-lost"
@@ -112,6 +117,11 @@ ACTS: Final[dict[Fault, tuple[str, Act]]] = {
     Fault.BIND_429: ("bind", _answered(429, retry_after=2.0)),
     Fault.BIND_500: ("bind", _answered(500)),
     Fault.BIND_503_DONE: ("bind", _answered(503, done=True)),
+    Fault.CLAIM_ANSWER_LOST: ("claim", _LOST),
+    Fault.CLAIM_LOST: ("claim", REFUSED),
+    Fault.CLAIM_LATE: ("claim", _LATE),
+    Fault.CLAIM_409: ("claim", _answered(409)),
+    Fault.CLAIM_500: ("claim", _answered(500)),
     Fault.GET_LOST: ("get", REFUSED),
     Fault.GET_500: ("get", _answered(500)),
     Fault.STATUS_ANSWER_LOST: ("status", _LOST),

@@ -25,6 +25,8 @@ class Action(StrEnum):
     REAP = "reap"
     RUN = "run"
     LEAVE = "leave"
+    CLAIM = "claim"
+    CLEAR = "clear"
     QUIET = "quiet"
 
 
@@ -78,10 +80,13 @@ _LASTING: Final[dict[Action | Fault, int]] = {
 _ARMED: Final = 5
 # These take effect only after another fault of a bind.
 _RARE: Final[dict[Action | Fault, int]] = {Fault.GET_LOST: 9, Fault.GET_500: 9}
-_STRIKING: Final[dict[Action | Fault, int]] = dict.fromkeys(ACTS, _ARMED)
+_STRIKING: Final[dict[Action | Fault, int]] = dict.fromkeys((each for each in ACTS if ACTS[each][0] != "claim"), _ARMED)
 _CHOICES: Final = _ACTIONS | _STRIKING | _RARE | _LASTING
-_WHAT: Final = tuple(_CHOICES)
-_WEIGHTS: Final = tuple(accumulate(_CHOICES.values()))
+_ON_CLAIMS: Final[dict[Action | Fault, int]] = {Action.CLAIM: 60, Action.CLEAR: 50}
+_STRIKING_CLAIMS: Final[dict[Action | Fault, int]] = dict.fromkeys((each for each in ACTS if each not in _STRIKING), 12)
+_WITH_CLAIMS: Final = _CHOICES | _ON_CLAIMS | _STRIKING_CLAIMS
+_EVERY: Final = 4
+"""In one of so many episodes, pods have ResourceClaims."""
 
 _SLOW: Final = frozenset(
     {Fault.OUTAGE, Fault.PARTITION, Fault.LEASE_TAKEN, Fault.PROCESS_STOPPED, Fault.PROCESS_KILLED}
@@ -100,13 +105,20 @@ def seed_of(seed: int, episode: int) -> int:
     return (seed + episode * _GOLDEN) % _WORD
 
 
+def uses_claims(seed: int) -> bool:
+    """Whether the pods of the episode with this seed have ResourceClaims."""
+    return seed % _EVERY == 0
+
+
 def plan(seed: int, steps: int) -> tuple[Step, ...]:
     """Give the steps of one episode; the last is a quiet point."""
     random = Random(f"{seed}/plan")  # noqa: S311 - it must be the same again
+    choices = _WITH_CLAIMS if uses_claims(seed) else _CHOICES
+    weights = tuple(accumulate(choices.values()))
     made: list[Step] = []
     slow = 0
     for number in range(steps - 1):
-        what: Action | Fault = random.choices(_WHAT, cum_weights=_WEIGHTS)[0]
+        what: Action | Fault = random.choices(tuple(choices), cum_weights=weights)[0]
         gap = _gap(random, long=slow > 0, what=what)
         slow = _AFTER if what in _SLOW else max(0, slow - 1)
         made.append(Step(number, gap, what, random.randrange(1 << 30), random.randrange(1 << 30)))

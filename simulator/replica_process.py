@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from gpu_scheduler.kube.leader_election import LeaseLostError
 from gpu_scheduler.names import SYSTEM_NAMESPACE
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from simulator.clock import Timeline
     from simulator.faults import FaultState
 
+
+Isolation: TypeAlias = Literal["env", "dra"]
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +51,15 @@ class Replica(Protocol):
 class Start(Protocol):
     """Makes a replica with its real wiring."""
 
-    def __call__(self, api: ApiClient, clocks: Clocks, identity: str) -> Replica:
+    def __call__(self, api: ApiClient, clocks: Clocks, identity: str, isolation: Isolation) -> Replica:
         """Make it; it sends no request before `live`."""
 
 
 def starter() -> Start:
     """Give a function that makes a replica as `gpu-scheduler run` does, without its HTTP port."""
-    settings = RunSettings(kubernetes_namespace=SYSTEM_NAMESPACE, pod_name="simulated")
 
-    def start(api: ApiClient, clocks: Clocks, identity: str) -> Replica:
+    def start(api: ApiClient, clocks: Clocks, identity: str, isolation: Isolation) -> Replica:
+        settings = RunSettings(kubernetes_namespace=SYSTEM_NAMESPACE, pod_name="simulated", isolation=isolation)
         return ShippedReplica(settings, api, clocks=clocks, identity=identity)
 
     return start
@@ -73,10 +75,19 @@ def quiet_starter() -> Start:
 class Process:
     """A replica and the container that restarts it."""
 
-    def __init__(self, name: str, start: Start, timeline: Timeline, server: Server, faults: FaultState) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - what the container and its connection need
+        self,
+        name: str,
+        start: Start,
+        timeline: Timeline,
+        server: Server,
+        faults: FaultState,
+        isolation: Isolation = "env",
+    ) -> None:
         """Start it."""
         self.name = name
         self._start = start
+        self._isolation = isolation
         self._timeline = timeline
         self._server = server
         self._faults = faults
@@ -105,7 +116,7 @@ class Process:
         identity = f"{self.name}_{self._starts}"
         asyncio._set_running_loop(host)  # noqa: SLF001 - locks and queues are made for the loop that runs
         try:
-            self.replica = self._start(wire, clocks, identity)
+            self.replica = self._start(wire, clocks, identity, self._isolation)
             self._stop = asyncio.Event()
             host.create_task(self._live(host, self.replica, self._stop))
         finally:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.process.lifecycle import Clocks
     from simulator.api_server.store import Change, Object
-    from simulator.replica_process import Replica, Start
+    from simulator.replica_process import Isolation, Replica, Start
 
 FORMAT: Final = 1
 DEVICES: Final = 4
@@ -126,8 +126,8 @@ def record(seed: int, steps: int, start: Start) -> Iterator[Line]:
     recorder, checker = TraceRecorder(server), Checker(timeline, server)
     actors = ClusterActors(seed, timeline, server, waits=True, devices=DEVICES)
 
-    def journaled(api: ApiClient, clocks: Clocks, identity: str) -> Replica:
-        replica = start(api, clocks, identity)
+    def journaled(api: ApiClient, clocks: Clocks, identity: str, isolation: Isolation) -> Replica:
+        replica = start(api, clocks, identity, isolation)
         replica.scheduler.cache.journal = recorder.order
         return replica
 

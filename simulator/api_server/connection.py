@@ -33,11 +33,13 @@ _SUBRESOURCES: Final = {"binding": "bind", "status": "status", "events": "event"
 def kind_of(verb: str, path: str, query: Mapping[str, str]) -> str:
     """Give the kind of a request, by which faults choose it."""
     end = path.rpartition("/")[2]
+    if "/resourceclaims" in path and verb != "GET":
+        return "claim"
     if end in _SUBRESOURCES:
         return _SUBRESOURCES[end]
     if "gpu-scheduler-system/leases" in path:
         return "lease"
-    if "/pods/" in path and verb == "GET":
+    if verb == "GET" and ("/pods/" in path or "/resourceclaims/" in path):
         return "get"
     return "page" if "continue" in query else "list"
 

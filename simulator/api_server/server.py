@@ -1,4 +1,4 @@
-"""The API server in memory: answers lists, GETs, Bindings, status patches, events and Lease requests.
+"""The API server in memory: answers lists, GETs, Bindings, status patches, events, and requests for Leases and claims.
 
 It follows Kubernetes in what a scheduler sees: uid preconditions, resourceVersion checks, and which pods can be bound.
 """
@@ -24,6 +24,7 @@ MONITORS: Final = "gpu-scheduler-monitor"
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/"
 _STORAGE: Final = "/apis/storage.k8s.io/v1/storageclasses"
+_DEVICES: Final = "/apis/resource.k8s.io/v1/"
 _COLLECTIONS: Final = {
     "/api/v1/pods": "pods",
     "/api/v1/nodes": "nodes",
@@ -32,6 +33,7 @@ _COLLECTIONS: Final = {
     _STORAGE: "classes",
     f"/api/v1/namespaces/{NAMESPACE}/configmaps": "settings",
     f"{_LEASES}{MONITORS}/leases": "monitors",
+    **{f"{_DEVICES}{name}": name for name in ("resourceslices", "deviceclasses", "resourceclaims")},
 }
 _POD_PARTS: Final = 7
 
@@ -69,11 +71,13 @@ class Server:
         self.pods = self.collections["pods"]
         self.nodes = self.collections["nodes"]
         self.leases = self.collections["leases"]
+        self.resource_claims = self.collections["resourceclaims"]
         self.hooks = Hooks()
         self.answering = False
         """Whether a request makes the changes that happen now."""
         self._pages: dict[str, tuple[int, list[bytes]]] = {}
         self._lists = count(1)
+        self._uids = count(1)
 
     def answer(self, request: ApiRequest) -> ApiResponse:
         """Execute the request and give the answer."""
@@ -95,6 +99,8 @@ class Server:
             return self._list(request)
         if request.path.startswith(_LEASES):
             return self._lease(request)
+        if request.path.startswith(_DEVICES):
+            return self._resource_claim(request)
         if request.path.endswith("/events"):
             return ApiResponse(201, b"{}")
         return self._pod(request)
@@ -171,6 +177,34 @@ class Server:
         self.leases.put(key, body)
         return ApiResponse(200, self.leases.entries[key].raw)
 
+    def _resource_claim(self, request: ApiRequest) -> ApiResponse:
+        """Create, give or patch one ResourceClaim. A patch needs the version that it names."""
+        namespace, _, *rest = request.path.split("/")[5:]
+        body = msgspec.json.decode(request.body or b"{}")
+        key = f"{namespace}/{rest[0] if rest else body['metadata']['name']}"
+        entry = self.resource_claims.entries.get(key)
+        if request.verb == "POST":
+            if entry is not None:
+                return refusal(409, "already exists")
+            made = {
+                **body,
+                "metadata": {**body["metadata"], "namespace": namespace, "uid": f"claim-{next(self._uids)}"},
+            }
+        elif entry is None:
+            return refusal(404, "not found")
+        elif request.verb == "GET":
+            return ApiResponse(200, entry.raw)
+        elif entry.object["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            return refusal(409, "the object has been modified")
+        elif rest[-1] == "status":
+            made = {**entry.object, "status": _merged(entry.object.get("status", {}), body["status"])}
+            if _is_invalid(entry.object, made["status"]):
+                return refusal(422, "an allocation is changed, or a reservation is not allowed")
+        else:
+            made = {**entry.object, "metadata": {**entry.object["metadata"], **body["metadata"]}}
+        self.resource_claims.put(key, {**made, "metadata": dict(made["metadata"])})
+        return ApiResponse(200, self.resource_claims.entries[key].raw)
+
 
 def refusal(code: int, message: str) -> ApiResponse:
     """Return an error, with a Status object."""
@@ -181,3 +215,17 @@ def _copied(pod: Object) -> Object:
     """Copy a pod, so that the metadata, spec and status of the copy can be changed without changing the original."""
     meta = {**pod["metadata"], "annotations": dict(pod["metadata"].get("annotations") or {})}
     return {**pod, "metadata": meta, "spec": dict(pod["spec"]), "status": dict(pod["status"])}
+
+
+def _merged(before: Object, patch: Object) -> Object:
+    """Apply a merge patch whose fields replace those before; None removes one."""
+    return {key: value for key, value in {**before, **patch}.items() if value is not None}
+
+
+def _is_invalid(claim: Object, status: Object) -> bool:
+    """Whether a claim may not get this status: an allocation is only cleared, and what is deleted is not reserved."""
+    before, allocation = claim.get("status", {}), status.get("allocation")
+    added = [each for each in status.get("reservedFor", ()) if each not in before.get("reservedFor", ())]
+    changed = allocation is not None and before.get("allocation", allocation) != allocation
+    unallocated = allocation is None and "reservedFor" in status
+    return changed or unallocated or bool(added and "deletionTimestamp" in claim["metadata"])

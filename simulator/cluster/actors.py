@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.api_server.store import key_of
 from simulator.cluster import objects
+from simulator.cluster.claims import ClaimActors
 from simulator.cluster.templates import NODES, Template, templates_of
 from simulator.faults import Fault
 from simulator.plan import Action
@@ -30,14 +31,25 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class ClusterActors:
     """All actors of the cluster but the scheduler."""
 
-    def __init__(
-        self, seed: int, timeline: Timeline, server: Server, *, waits: bool = False, devices: int = objects.DEVICES
+    def __init__(  # noqa: PLR0913 - what makes a cluster
+        self,
+        seed: int,
+        timeline: Timeline,
+        server: Server,
+        *,
+        waits: bool = False,
+        devices: int = objects.DEVICES,
+        claims: bool = False,
     ) -> None:
-        """Begin with all nodes and no pods. With `waits`, delayed actions run only by run_next_delayed."""
+        """Begin with all nodes and no pods. With `waits`, delayed actions run only by run_next_delayed.
+
+        With `claims`, pods have ResourceClaims, and others have claims too.
+        """
         self._timeline = timeline
         self._waits = waits
         self._server = server
-        self._templates = templates_of(Random(f"{seed}/templates"), devices)  # noqa: S311 - it must be the same again
+        templates = templates_of(Random(f"{seed}/templates"), devices)  # noqa: S311 - it must be the same again
+        self._templates = tuple(each for each in templates if each.may_have_claims or not claims)
         self._members: dict[tuple[str, int], str] = {}
         self._owners: dict[str, tuple[Template, int]] = {}
         self._made = 0
@@ -46,6 +58,7 @@ class ClusterActors:
         self._devices = dict.fromkeys(NODES, devices)
         self._ready = dict.fromkeys(NODES, True)
         self._cordoned = dict.fromkeys(NODES, False)
+        self._claims = ClaimActors(server, self._later) if claims else None
         for name in NODES:
             self._show(name)
 
@@ -91,7 +104,7 @@ class ClusterActors:
 
     def _make(self, template: Template, member: int, variant: int) -> None:
         self._made += 1
-        made = template.make(member, self._made, variant)
+        made = template.make(member, self._made, variant, with_claims=self._claims is not None)
         key = key_of(made)
         if key in self._server.pods.entries:
             return
@@ -188,6 +201,14 @@ class ClusterActors:
             self._remove(others[a % len(others)])
         return bool(others)
 
+    def _claim(self, a: int, b: int) -> bool:
+        """Make a claim of another scheduler."""
+        return self._claims is not None and self._claims.make(a, b)
+
+    def _clear(self, a: int, b: int) -> bool:
+        """Clear or delete a claim of another scheduler."""
+        return self._claims is not None and self._claims.clear(a, b)
+
     def _cordon(self, a: int, b: int) -> bool:
         name = NODES[a % len(NODES)]
         self._cordoned[name] = not self._cordoned[name]
@@ -205,6 +226,8 @@ class ClusterActors:
         if f"/{name}" not in self._server.nodes.entries:
             return False
         self._server.nodes.remove(f"/{name}")
+        if self._claims is not None:
+            self._claims.unpublish(name)
         self._later(b % 100 / 10, lambda: self._restore(name))
         return True
 
@@ -229,6 +252,8 @@ class ClusterActors:
     def _show(self, name: str) -> None:
         made = objects.node(name, self._devices[name], ready=self._ready[name], cordoned=self._cordoned[name])
         self._server.nodes.put(f"/{name}", made)
+        if self._claims is not None:
+            self._claims.publish(name, self._devices[name])
 
     def _ours(self) -> list[Object]:
         entries = self._server.pods.entries
@@ -268,6 +293,8 @@ class ClusterActors:
         Action.REAP: _reap,
         Action.RUN: _run,
         Action.LEAVE: _leave,
+        Action.CLAIM: _claim,
+        Action.CLEAR: _clear,
         Fault.NODE_CORDONED: _cordon,
         Fault.NODE_NOT_READY: _not_ready,
         Fault.NODE_DELETED: _node_gone,

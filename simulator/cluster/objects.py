@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from simulator.api_server.store import Object
 
 NAMESPACE: Final = "default"
+OWNER_UID: Final = "owner"
+"""The uid of each controller: the name of a claim depends on it."""
 DEVICES: Final = 8
 DEVICE_MEMORY: Final = 16384
 ROOM: Final = 64
@@ -41,6 +43,7 @@ def pod(  # noqa: PLR0913 - the parts of a pod that a scheduler reads
     scheduler: str = names.SCHEDULER_NAME,
     node: str | None = None,
     cpu: int = 1,
+    claims: tuple[str, ...] = (),
 ) -> Object:
     """Build a pending pod with one container."""
     container: Object = {"name": "main", "image": "registry.invalid/none", "resources": {"requests": {"cpu": str(cpu)}}}
@@ -51,11 +54,15 @@ def pod(  # noqa: PLR0913 - the parts of a pod that a scheduler reads
         meta["labels"] = labels
     if owner is not None:
         version = "batch/v1" if owner[0] == "Job" else "apps/v1"
-        reference = {"apiVersion": version, "kind": owner[0], "name": owner[1], "uid": "owner", "controller": True}
+        reference = {"apiVersion": version, "kind": owner[0], "name": owner[1], "uid": OWNER_UID, "controller": True}
         meta["ownerReferences"] = [reference]
     if generate_name is not None:
         meta["generateName"] = generate_name
     spec: Object = {"schedulerName": scheduler, "containers": [container]}
+    if claims:
+        entries = [{"name": f"{names.CLAIM}{number}", "resourceClaimName": each} for number, each in enumerate(claims)]
+        spec["resourceClaims"] = entries
+        container["resources"]["claims"] = [{"name": each["name"]} for each in entries]
     if node is not None:
         spec["nodeName"] = node
     return {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
@@ -64,8 +71,7 @@ def pod(  # noqa: PLR0913 - the parts of a pod that a scheduler reads
 def node(name: str, count: int, *, ready: bool = True, cordoned: bool = False) -> Object:
     """Build a node with the devices that its monitor lists."""
     devices = [
-        {"index": index, "uuid": f"GPU-{ord(name[-1]):04x}{index:04x}-0000-4000-8000-000000000000"}
-        | {"memoryTotalMiB": DEVICE_MEMORY, "health": "healthy"}
+        {"index": index, "uuid": _uuid(name, index), "memoryTotalMiB": DEVICE_MEMORY, "health": "healthy"}
         for index in range(count)
     ]
     resources = {"cpu": str(ROOM), "memory": "256Gi", "pods": "110"}
@@ -78,6 +84,29 @@ def node(name: str, count: int, *, ready: bool = True, cordoned: bool = False) -
             "capacity": resources,
         },
     }
+
+
+def resource_slice(node_name: str, count: int, generation: int) -> Object:
+    """Build the slice in which a driver publishes the devices of a node."""
+    memory = {"memory": {"value": f"{DEVICE_MEMORY}Mi"}}
+    devices = [
+        {"name": f"gpu-{index}", "attributes": {"uuid": {"string": _uuid(node_name, index)}}, "capacity": memory}
+        for index in range(count)
+    ]
+    pool = {"name": node_name, "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": names.DRA_DRIVER, "nodeName": node_name, "pool": pool, "devices": devices}
+    return {"metadata": {"name": node_name}, "spec": spec}
+
+
+def claim_of_others(name: str) -> Object:
+    """Build a claim that another scheduler allocates."""
+    exactly = {"deviceClassName": names.DRA_DRIVER, "allocationMode": "ExactCount", "count": 1}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"}, "spec": spec}
+
+
+def _uuid(node_name: str, index: int) -> str:
+    return f"GPU-{ord(node_name[-1]):04x}{index:04x}-0000-4000-8000-000000000000"
 
 
 def lease_of_another(name: str, namespace: str, wall: str) -> Object:

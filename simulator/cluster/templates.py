@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.pods.claim_sets import claim_sets
+from gpu_scheduler.core.pods.placement_map import parse_placement_map
 from simulator.cluster import objects
 from simulator.cluster.objects import BY_FIELD, DEVICE_MEMORY, DEVICES, literal
 
@@ -42,15 +44,22 @@ class Template:
     dynamic: bool = False
     injected: bool = True
 
-    def make(self, member: int, uid: int, variant: int) -> Object:
+    @property
+    def may_have_claims(self) -> bool:
+        """Whether the webhook gives the pods ResourceClaims; else it refuses them."""
+        shared = (len(devices) > len(set(devices)) for devices in map(_named, self.maps))
+        return dict(self.request).get(names.EXCLUSIVE) != "false" and not (self.dynamic and any(shared))
+
+    def make(self, member: int, uid: int, variant: int, *, with_claims: bool) -> Object:
         """Build the member's pod; a generated name differs each time."""
         annotations = dict(self.request)
         env, labels, generated = BY_FIELD, {}, None
         name = f"{self.name}-{member}"
+        lines = self.maps[variant % len(self.maps)] if self.maps else ()
+        claims = self._claims(lines, member, uid) if with_claims else ()
         if self.maps:
-            lines = self.maps[variant % len(self.maps)]
             annotations[names.MAP] = map_text(lines)
-            if not self.dynamic and member < len(lines):
+            if not self.dynamic and not claims and member < len(lines):
                 env = literal(",".join(lines[member].devices))
         if self.kind == "ReplicaSet":
             labels[names.POD_TEMPLATE_HASH] = "5d7f"
@@ -74,7 +83,23 @@ class Template:
             labels=labels,
             owner=(self.kind, owner_name) if self.kind else None,
             generate_name=generated,
+            claims=claims,
         )
+
+    def _claims(self, lines: tuple[Line, ...], member: int, uid: int) -> tuple[str, ...]:
+        """Give the names of the pod's ResourceClaims."""
+        if not self.injected or not (lines or self.request):
+            return ()
+        if self.dynamic or not lines:
+            return (f"{names.CLAIM}{uid}",)
+        placement_map = parse_placement_map(map_text(lines))
+        slot, owner_uid = placement_map.get(member), objects.OWNER_UID if self.kind else ""
+        sets = () if slot is None else claim_sets(placement_map, slot, objects.NAMESPACE, owner_uid)
+        return tuple(each.name for each in sets)
+
+
+def _named(lines: tuple[Line, ...]) -> list[tuple[str, str]]:
+    return [(line.node, device) for line in lines for device in line.devices]
 
 
 def map_text(lines: tuple[Line, ...]) -> str:

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from simulator.invariants import rules
-from simulator.invariants.rules import Seen
+from simulator.invariants.rules import Claim, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,31 +42,39 @@ class Checker:
         self._writes: Counter[str] = Counter()
         self._since: dict[str, float] = {}
         self._read: dict[str, tuple[Entry, Seen]] = {}
-        self._checked_version = 0
+        self._checked_version = (0, 0)
         self._changed: dict[str, float] = {}
         self._came: dict[str, float] = {}
         self._ending: dict[str, float] = {}
+        self._allocated: dict[str, tuple[int, Claim]] = {}
+        """Each claim with an allocation, by its key, with the version that allocated it."""
         self.checked = 0
         """How many times an invariant was checked."""
         self.binds = 0
         server.nodes.watchers.append(self._node_changed)
         server.pods.watchers.append(self._pod_changed)
+        server.resource_claims.watchers.append(self._claim_changed)
         server.hooks.bound.append(self._bound)
         server.hooks.asked.append(self._asked)
 
     def check(self) -> None:
-        """After a step, check that no device has two holders."""
-        if self._checked_version == self._server.pods.version:
+        """After a step, check that no device has two holders, and that each pod has its claims."""
+        version = self._server.pods.version, self._server.resource_claims.version
+        if self._checked_version == version:
             return
-        self._checked_version = self._server.pods.version
+        self._checked_version = version
         for name, pods in self._by_node().items():
             self._apart(name, pods)
+            for pod in pods:
+                self._has_claims(pod)
 
     def waiting(self) -> Iterator[str]:
         """At a quiet point, give pods that would fit and are not bound, and waiting pods without a reason."""
         pods = self._pods()
         nodes = {entry.object["metadata"]["name"]: entry.object for entry in self._server.nodes.entries.values()}
-        view = rules.View(nodes, pods)
+        yield from self._unreleased(pods)
+        others = (claim.devices for _, claim in self._allocated.values() if not claim.ours)
+        view = rules.View(nodes, pods, frozenset().union(*others))
         for pod in pods:
             if pod.scheduler != _OURS or pod.node or pod.ended or pod.deleting:
                 continue
@@ -78,8 +86,8 @@ class Checker:
                 yield f"condition: {pod.name} waits and has no condition PodScheduled=False with a reason"
 
     def held(self) -> dict[str, tuple[str, tuple[str, ...]]]:
-        """By uid, the node and the devices of each bound pod of ours that has not ended."""
-        return {pod.uid: (pod.node, pod.devices) for pod in self._pods() if pod.holds}
+        """By uid, the node and the devices, as the pod names them, of each bound pod of ours that has not ended."""
+        return {pod.uid: (pod.node, pod.assigned) for pod in self._pods() if pod.holds}
 
     def _bound(self, made: Object, _: Object) -> None:
         pod = Seen(made)
@@ -97,6 +105,8 @@ class Checker:
         self._apart(pod.node, by_node[pod.node])
         self._together(pod, by_node)
         self._takes(pod)
+        self._has_claims(pod)
+        self._taken_before(pod)
 
     def _takes(self, pod: Seen) -> None:
         """Check that the node could take the pod, unless the node changed only recently."""
@@ -126,6 +136,43 @@ class Checker:
             self._came.setdefault(meta["uid"], self._timeline.now)
             if "deletionTimestamp" in meta:
                 self._ending.setdefault(meta["uid"], self._timeline.now)
+
+    def _claim_changed(self, change: Change) -> None:
+        """Remember which claims are allocated, and since when."""
+        entry = self._server.resource_claims.entries.get(change.key)
+        known = self._allocated.pop(change.key, None)
+        claim = None if entry is None else Claim(entry.object)
+        if claim is not None and claim.devices:
+            same = known is not None and known[1].devices == claim.devices
+            self._allocated[change.key] = known[0] if known is not None and same else change.version, claim
+
+    def _has_claims(self, pod: Seen) -> None:
+        """Check that the claims of a bound pod are reserved for it, and allocated exactly its devices."""
+        if not pod.claims:
+            return
+        self.checked += 1
+        found = [self._allocated[key][1] for key in self._keys_of(pod) if key in self._allocated]
+        devices = sorted(each for claim in found if pod.uid in claim.reserved for each in claim.devices)
+        if devices != sorted((pod.node, device) for device in pod.devices):
+            raise BrokenError(f"allocated: {pod.name} has {pod.devices} of {pod.node}, and its claims {devices}")
+
+    def _taken_before(self, pod: Seen) -> None:
+        """Check that no other claim was allocated a device of the pod before its own claims were."""
+        for at, claim in map(self._allocated.__getitem__, self._keys_of(pod)):
+            for before, other in self._allocated.values():
+                if before < at and claim.devices & other.devices:
+                    raise BrokenError(f"taken: {pod.name} is bound to a GPU that claim {other.name} had before")
+
+    def _unreleased(self, pods: list[Seen]) -> Iterator[str]:
+        """Give the claims of ours that are allocated for a pod that waits, or for none."""
+        holding = {pod.uid for pod in pods if pod.holds}
+        for _, claim in self._allocated.values():
+            self.checked += 1
+            if claim.ours and not (claim.reserved and claim.reserved <= holding):
+                yield f"released: {claim.name} is allocated, and reserved for {sorted(claim.reserved - holding)}"
+
+    def _keys_of(self, pod: Seen) -> tuple[str, ...]:
+        return tuple(f"default/{name}" for name in pod.claims)
 
     def _apart(self, name: str, pods: list[Seen]) -> None:
         """Check that pods share a device only as the rules allow, and within its memory."""

@@ -19,6 +19,9 @@ SCHEDULER: Final = "gpu-scheduler"
 DEVICE_MEMORY: Final = 16384
 _PREFIX: Final = "agentaflow.gpu/"
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+_CLAIM: Final = "gpu-scheduler-"
+_UUID_INDEX: Final = slice(8, 12)
+"""Where the UUID of a simulated device has its index."""
 _REASONS: Final = frozenset({"Unschedulable", "SchedulerError"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -41,7 +44,10 @@ def _healthy_devices(text: str) -> dict[str, int]:
 class Seen:
     """One pod, as the API server has it."""
 
-    __slots__ = ("_given", "_meta", "_spec", "_status", "devices", "map", "name", "node", "scheduler", "uid")
+    __slots__ = (
+        *("_given", "_meta", "_spec", "_status", "assigned", "claims", "devices"),
+        *("map", "name", "node", "scheduler", "uid"),
+    )
 
     def __init__(self, made: Object) -> None:
         """Read the fields that all rules need."""
@@ -52,8 +58,10 @@ class Seen:
         self.scheduler: str = self._spec["schedulerName"]
         self.node: str = self._spec.get("nodeName", "")
         self.map = self._given.get("gpu-scheduling-map", "")
+        self.claims: tuple[str, ...] = tuple(each["resourceClaimName"] for each in self._spec.get("resourceClaims", ()))
         assigned = self._given.get(_PREFIX + "assigned-devices", "")
-        self.devices: tuple[str, ...] = tuple(assigned.split(",")) if assigned else ()
+        self.assigned: tuple[str, ...] = tuple(assigned.split(",")) if assigned else ()
+        self.devices = tuple(map(_index_of, self.assigned))
 
     @property
     def ended(self) -> bool:
@@ -149,6 +157,8 @@ class Seen:
         """How its node, annotations and environment contradict each other; None if they agree."""
         if self._given.get(_PREFIX + "assigned-node") != self.node:
             return f"bound to {self.node}, assigned to {self._given.get(_PREFIX + 'assigned-node')}"
+        if self.claims and set(self.assigned) & set(self.devices):
+            return f"has claims, and sees GPUs {','.join(self.assigned)}, which are no UUIDs"
         if self.env is None:
             return "no container sees its GPUs"
         if self.env and tuple(self.env.split(",")) != self.devices:
@@ -166,6 +176,27 @@ class Seen:
         if self.own_index is not None and self.own_index != self.index:
             return f"is number {self.own_index} and has line {self.index}"
         return None
+
+
+def _index_of(device: str) -> str:
+    """Return the index of a device that has this index or UUID."""
+    return str(int(device[_UUID_INDEX], 16)) if device.startswith("GPU-") else device
+
+
+class Claim:
+    """One ResourceClaim, as the API server has it."""
+
+    __slots__ = ("devices", "name", "ours", "reserved")
+
+    def __init__(self, made: Object) -> None:
+        """Read the fields that the rules need."""
+        status = made.get("status", {})
+        results = status["allocation"]["devices"]["results"] if "allocation" in status else ()
+        self.name: str = made["metadata"]["name"]
+        self.ours = self.name.startswith(_CLAIM)
+        self.devices = frozenset((each["pool"], each["device"].removeprefix("gpu-")) for each in results)
+        """Node and index of each device that it is allocated."""
+        self.reserved = frozenset(each["uid"] for each in status.get("reservedFor", ()))
 
 
 def may_share(pod: Seen, other: Seen, device: str) -> bool:
@@ -220,10 +251,13 @@ class KeptLines:
 class View:
     """The nodes and pods of a cluster at one time."""
 
-    def __init__(self, nodes: Mapping[str, Object], pods: Iterable[Seen]) -> None:
-        """All nodes by name, and all pods."""
+    def __init__(
+        self, nodes: Mapping[str, Object], pods: Iterable[Seen], claimed: frozenset[tuple[str, str]] = frozenset()
+    ) -> None:
+        """All nodes by name, all pods, and the node and the index of each device that claims of others have."""
         self._nodes = nodes
         self._pods = list(pods)
+        self._claimed = claimed
         self._kept = KeptLines([pod for pod in self._pods if pod.holds])
 
     def place_for(self, pod: Seen) -> str | None:
@@ -268,6 +302,7 @@ class View:
         known, lines = inventory(self._nodes[name]), pod.lines()
         return all(
             device in known
+            and (name, device) not in self._claimed
             and self._kept.kept_from(pod, name, device) is None
             and all(
                 each.workload == pod.workload
@@ -286,7 +321,7 @@ class View:
         for device, total in inventory(self._nodes[name]).items():
             holders = self._holders(name, device)
             left = total - sum(each.memory for each in holders)
-            allowed = self._kept.kept_from(pod, name, device) is None
+            allowed = (name, device) not in self._claimed and self._kept.kept_from(pod, name, device) is None
             allowed &= all(pod.shares and each.shares for each in holders)
             fitting += allowed and left >= pod.memory
         return fitting >= pod.count

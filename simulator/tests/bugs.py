@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpu_scheduler import names
 from gpu_scheduler.core.ledger import hold
 from gpu_scheduler.core.ledger.devices import Devices
 from gpu_scheduler.core.ledger.ledger import Ledger
@@ -21,7 +22,8 @@ from gpu_scheduler.kube.reflector import Reflector
 from gpu_scheduler.process.logs import set_up_logging
 from gpu_scheduler.scheduler import binding_cycle
 from gpu_scheduler.scheduler.binder import ApiBinder
-from gpu_scheduler.scheduler.ports import Bound, Failed, Unknown
+from gpu_scheduler.scheduler.cluster_cache import ClusterCache
+from gpu_scheduler.scheduler.ports import Bound, Failed, NotSent, Unknown
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.watches import Watches
 from simulator.replica_process import starter
@@ -169,8 +171,8 @@ def forget_index(patch: pytest.MonkeyPatch) -> None:
 def assume_nothing(patch: pytest.MonkeyPatch) -> None:
     """A placement is held only when the watch shows it."""
 
-    def assume(_ledger: Ledger, _pod: Pod, _placement: Placement) -> None:
-        return
+    def assume(_ledger: Ledger, _pod: Pod, _placement: Placement) -> frozenset[Any]:
+        return frozenset()
 
     patch.setattr(Ledger, "assume", assume)
 
@@ -178,6 +180,39 @@ def assume_nothing(patch: pytest.MonkeyPatch) -> None:
 def start_one_by_one(patch: pytest.MonkeyPatch) -> None:
     """A pod that starts together with others is bound as soon as it could have its own line."""
     patch.setattr("gpu_scheduler.core.decide.waits_for_others", lambda *_: None)
+
+
+def bind_without_claims(patch: pytest.MonkeyPatch) -> None:
+    """A pod is bound although its claims could not be allocated."""
+
+    async def allocate(self: binding_cycle.BindingCycle, _: Pod, bind: Bind) -> None:
+        await self._ports.allocator.allocate(bind)
+
+    patch.setattr(binding_cycle.BindingCycle, "_allocate", allocate)
+
+
+def hold_no_claim(patch: pytest.MonkeyPatch) -> None:
+    """The devices of a claim of ours are free when its pod ends, not when its allocation is cleared."""
+    usual = Ledger.apply_claim
+
+    def apply_claim(self: Ledger, uid: str, holds: tuple[hold.Hold, ...]) -> frozenset[Any]:
+        return usual(self, uid, tuple(each for each in holds if not each.ref.name.startswith(names.CLAIM)))
+
+    patch.setattr(Ledger, "apply_claim", apply_claim)
+
+
+def check_no_claim(patch: pytest.MonkeyPatch) -> None:
+    """A pod is bound as soon as its claims are allocated, whatever others have allocated before."""
+
+    async def allocate(self: binding_cycle.BindingCycle, _: Pod, bind: Bind) -> Failed | NotSent | None:
+        return await self._ports.allocator.allocate(bind)
+
+    patch.setattr(binding_cycle.BindingCycle, "_allocate", allocate)
+
+
+def release_no_claim(patch: pytest.MonkeyPatch) -> None:
+    """What is allocated for a pod that waits stays allocated."""
+    patch.setattr(ClusterCache, "reserved_for", lambda *_: ())
 
 
 def keep_no_line(patch: pytest.MonkeyPatch) -> None:
@@ -206,6 +241,10 @@ BUGS: Final[dict[str, Put]] = {
         assume_nothing,
         start_one_by_one,
         keep_no_line,
+        bind_without_claims,
+        hold_no_claim,
+        check_no_claim,
+        release_no_claim,
     )
 }
 

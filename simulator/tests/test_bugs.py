@@ -33,6 +33,10 @@ INVARIANTS: Final = {
     "assume_nothing": {"apart", "memory", "index", "together"},
     "start_one_by_one": {"together"},
     "keep_no_line": {"together"},
+    "bind_without_claims": {"allocated"},
+    "hold_no_claim": {"taken"},
+    "check_no_claim": {"taken"},
+    "release_no_claim": {"released"},
 }
 """Invariants that may report each bug. If another invariant is violated first, there is another bug."""
 

@@ -14,6 +14,7 @@ from simulator.invariants.checker import BrokenError, Checker
 
 MAP = "0=node1:0,1\n1=node1:1\n2=node1:2\n"
 OWNER = ("StatefulSet", "train")
+OURS = "gpu-scheduler-c"
 LEASE: dict[str, Any] = {
     "metadata": {"name": "gpu-scheduler", "namespace": "gpu-scheduler-system"},
     "spec": {"holderIdentity": "one"},
@@ -41,13 +42,26 @@ class ForgedCluster:
         body = {"metadata": {"annotations": annotations}, "target": {"name": node_name}}
         return self.ask(name, "binding", body)
 
+    def allocate(self, name: str, node_name: str, device: str, *pods: str) -> None:
+        """Allocate the device to a claim of this name, and reserve it for these pods."""
+        results = [{"driver": "d", "pool": node_name, "device": f"gpu-{device}"}]
+        reserved = [{"resource": "pods", "name": each, "uid": f"uid-{each}"} for each in pods]
+        status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
+        made = {"metadata": {"name": name, "namespace": "default"}, "spec": {}, "status": status}
+        self.server.resource_claims.put(f"default/{name}", made)
+
     def ask(self, name: str, end: str, body: object) -> int:
         path = f"/api/v1/namespaces/default/pods/{name}/{end}"
         return self.server.answer(ApiRequest("one", "POST", path, {}, msgspec.json.encode(body))).status
 
 
 def made_of(
-    name: str, *, env: str | None = None, text: str = "", request: dict[str, str] | None = None
+    name: str,
+    *,
+    env: str | None = None,
+    text: str = "",
+    request: dict[str, str] | None = None,
+    claims: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     annotations = {f"agentaflow.gpu/{key}": value for key, value in (request or {}).items()}
     if text:
@@ -55,7 +69,9 @@ def made_of(
     index = name.rpartition("-")[2]
     labels = {"apps.kubernetes.io/pod-index": index} if text else {}
     owner = OWNER if text else None
-    return pod(name, f"uid-{name}", annotations, literal(env) if env else BY_FIELD, labels=labels, owner=owner)
+    return pod(
+        name, f"uid-{name}", annotations, literal(env) if env else BY_FIELD, labels=labels, owner=owner, claims=claims
+    )
 
 
 def test_allowed_binds_are_no_violation() -> None:
@@ -115,6 +131,54 @@ def test_a_bind_against_the_rules_is_reported_at_once(
     cluster.put("new", **fields)
     with pytest.raises(BrokenError, match=message):
         cluster.bind("new", *place, **{"by": "one", **assigned})
+
+
+ISOLATED: dict[str, tuple[list[tuple[str, ...]], str, str]] = {
+    "no claim": ([], "GPU-00310003-", "allocated: x has \\('3',\\) of node1, and its claims \\[\\]"),
+    "another device": ([(OURS, "node1", "4", "x")], "GPU-00310003-", "allocated: x has"),
+    "not reserved for it": ([(OURS, "node1", "3", "y")], "GPU-00310003-", "allocated: x has"),
+    "a number for the container": ([(OURS, "node1", "3", "x")], "3", "agree: x: has claims, and sees GPUs 3,"),
+    "others came first": (
+        [("other", "node1", "3"), (OURS, "node1", "3", "x")],
+        "GPU-00310003-",
+        "taken: x is bound to a GPU that claim other had before",
+    ),
+}
+
+
+@pytest.mark.parametrize(("allocated", "device", "message"), ISOLATED.values(), ids=ISOLATED)
+def test_a_bind_without_its_claims_is_reported(allocated: list[tuple[str, ...]], device: str, message: str) -> None:
+    """They must be allocated its devices and reserved for it, before another scheduler has allocated these."""
+    cluster = ForgedCluster()
+    cluster.put("x", request={"count": "1"}, claims=(OURS,))
+    for each in allocated:
+        cluster.allocate(*each)
+    with pytest.raises(BrokenError, match=message):
+        cluster.bind("x", "node1", device)
+
+
+def test_a_claim_is_checked_while_its_pod_holds() -> None:
+    """Another scheduler that allocates the device later errs; a cleared allocation is an error of ours."""
+    cluster = ForgedCluster()
+    cluster.put("x", request={"count": "1"}, claims=(OURS,))
+    cluster.allocate(OURS, "node1", "3", "x")
+    assert cluster.bind("x", "node1", "GPU-00310003-") == 201
+    cluster.allocate("other", "node1", "3")
+    cluster.checker.check()
+    assert list(cluster.checker.waiting()) == []
+    cluster.server.resource_claims.remove(f"default/{OURS}")
+    with pytest.raises(BrokenError, match="allocated: x has"):
+        cluster.checker.check()
+
+
+def test_a_claim_that_no_pod_needs_is_reported() -> None:
+    """What others have keeps pods from running."""
+    cluster = ForgedCluster()
+    cluster.put("train-2", env="2", text=MAP)
+    cluster.allocate("other", "node1", "2")
+    cluster.allocate(OURS, "node1", "4", "train-2")
+
+    assert [line.partition(":")[0] for line in cluster.checker.waiting()] == ["released", "condition"]
 
 
 OUTDATED: dict[str, tuple[dict[str, Any] | None, int, str]] = {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 BINDING = "/api/v1/namespaces/default/pods/train/binding"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-system/leases"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 OURS = Selector("spec.schedulerName=gpu-scheduler")
 OTHERS = Selector("spec.schedulerName!=gpu-scheduler,spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
 
@@ -124,6 +125,32 @@ def test_an_update_of_a_lease_needs_its_version() -> None:
     assert [ask(server, "POST", LEASES, lease).status for _ in range(2)] == [200, 409]
     seen = msgspec.json.decode(ask(server, "GET", path).body)
     assert [ask(server, "PUT", path, seen).status for _ in range(2)] == [200, 409]
+
+
+def test_a_claim_is_created_once_and_patched_at_its_version() -> None:
+    """An allocation is cleared before another one is written, and a claim that is deleted is not reserved."""
+    server = Server()
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": {}}}
+    pod_of = {"resource": "pods", "name": "train", "uid": "uid-1"}
+
+    def patch(part: str = "", **body: Any) -> int:
+        version = server.resource_claims.entries["default/c"].object["metadata"]["resourceVersion"]
+        meta = {"resourceVersion": version} | body.pop("metadata", {})
+        return ask(server, "PATCH", f"{CLAIMS}/c{part}", {"metadata": meta, **body}).status
+
+    assert [ask(server, verb, f"{CLAIMS}/c").status for verb in ("GET", "PATCH")] == [404, 404]
+    assert [ask(server, "POST", CLAIMS, claim).status for _ in range(2)] == [200, 409]
+    assert patch("/status", metadata={"resourceVersion": "1"}, status={}) == 409
+    assert patch("/status", status={"reservedFor": [pod_of]}) == 422
+    assert patch("/status", status={"allocation": {"devices": {}}, "reservedFor": [pod_of]}) == 200
+    assert patch("/status", status={"allocation": {}}) == 422
+    assert patch("/status", status={"allocation": None, "reservedFor": None}) == 200
+    assert patch(metadata={"finalizers": ["f"]}) == 200
+    found = msgspec.json.decode(ask(server, "GET", f"{CLAIMS}/c").body)
+    assert (found["metadata"]["finalizers"], found["status"], found["spec"]) == (["f"], {}, claim["spec"])
+
+    assert patch(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}) == 200
+    assert patch("/status", status={"allocation": {"devices": {}}, "reservedFor": [pod_of]}) == 422
 
 
 def test_a_status_keeps_the_conditions_of_others() -> None:
