@@ -100,14 +100,15 @@ class FakeAllocator:
     released: list[tuple[str, list[str]]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
 
-    async def allocate(self, bind: Bind) -> Failed | NotSent | None:
-        """Keep the bind; return the next result, or None after the watch has shown the allocation."""
+    async def allocate(self, bind: Bind) -> dict[str, str] | Failed | NotSent:
+        """Keep the bind; return the next result, or `versions` after the watch has shown the allocation."""
         self.allocated.append(bind)
         if self.results:
             return self.results.pop(0)
         self.shows(bind)
-        return None
+        return self.versions
 
     async def release(self, pod: PodRef, claims: Sequence[AllocatedClaim]) -> str | None:
         """Keep the pod's name and the claims; return the next failure, or None."""

@@ -205,7 +205,8 @@ def check_no_claim(patch: pytest.MonkeyPatch) -> None:
     """A pod is bound as soon as its claims are allocated, whatever others have allocated before."""
 
     async def allocate(self: binding_cycle.BindingCycle, _: Pod, bind: Bind) -> Failed | NotSent | None:
-        return await self._ports.allocator.allocate(bind)
+        failure = await self._ports.allocator.allocate(bind)
+        return None if isinstance(failure, dict) else failure
 
     patch.setattr(binding_cycle.BindingCycle, "_allocate", allocate)
 

@@ -161,10 +161,10 @@ class BindingCycle:
         before, and writes later, is seen only after a while. Not every claim exists before: for a pod with an extended
         resource, kube-scheduler creates it when it has decided.
         """
-        failure = await self._ports.allocator.allocate(bind)
-        if failure is not None:
-            return AllocationOutcome.FAILED, failure
-        if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, SHOWN_WITHIN):
+        versions = await self._ports.allocator.allocate(bind)
+        if not isinstance(versions, dict):
+            return AllocationOutcome.FAILED, versions
+        if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, versions, SHOWN_WITHIN):
             message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"
             return AllocationOutcome.UNSEEN, Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
         await asyncio.sleep(OTHERS_WRITE)

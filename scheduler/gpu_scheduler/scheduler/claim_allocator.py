@@ -153,14 +153,12 @@ class ApiClaimAllocator(ClaimAllocator):
         self._unanswered: dict[str, str] = {}
         """By path of a claim: at which version it was to be withdrawn. Without an answer, this may still happen."""
 
-    async def allocate(self, bind: Bind) -> Failed | NotSent | None:
+    async def allocate(self, bind: Bind) -> dict[str, str] | Failed | NotSent:
         """Allocate one claim after the other, see ClaimAllocator: for a new claim one POST and one PATCH."""
         try:
-            for claim in bind.claims:
-                await self._allocate(_wanted(bind, claim, self._classes))
+            return {claim.name: await self._allocate(_wanted(bind, claim, self._classes)) for claim in bind.claims}
         except _UnfinishedError as error:
             return error.result
-        return None
 
     async def release(self, pod: PodRef, claims: Sequence[AllocatedClaim]) -> str | None:
         """Withdraw from one claim after the other, see ClaimAllocator: for each one GET and one PATCH."""
@@ -171,12 +169,13 @@ class ApiClaimAllocator(ClaimAllocator):
             return str(error)
         return None
 
-    async def _allocate(self, wanted: _Wanted) -> None:
+    async def _allocate(self, wanted: _Wanted) -> str:
         claim = None if wanted.uid else await self._create(wanted)
         for _ in range(TRIES):
             claim = claim or await self._read(wanted.path) or await self._create(wanted)
-            if claim is not None and await self._reserve(claim, wanted):
-                return
+            version = None if claim is None else await self._reserve(claim, wanted)
+            if version is not None:
+                return version
             claim = None
         raise _failed(f"{wanted.name}: others change it all the time")
 
@@ -187,31 +186,32 @@ class ApiClaimAllocator(ClaimAllocator):
         answer = await self._send("POST", wanted.path.rpartition("/")[0], wanted.body)
         return None if answer.status == CONFLICT else _decoded(answer)
 
-    async def _reserve(self, claim: _Claim, wanted: _Wanted) -> bool:
-        """Reserve the claim for the pod. Return False if it has to be read again."""
+    async def _reserve(self, claim: _Claim, wanted: _Wanted) -> str | None:
+        """Reserve the claim for the pod. Return its version then, or None if it has to be read again."""
         current = claim.results is not None and _same(claim.results, wanted.devices["results"])
         others = [each for each in claim.consumers if each != wanted.consumer]
         _check(claim, wanted, others, current=current)
         version = claim.metadata.resource_version
         if current and len(others) < len(claim.consumers):
             if self._unanswered.get(wanted.path) != version:
-                return True
+                return version
             # A withdrawal that comes after this one has no effect: the claim has another version then.
             await self._withdraw(wanted.path, version, others)
-            return False
+            return None
         if claim.results is not None and not current:
             await self._patch(f"{wanted.path}/status", version, {"status": {"allocation": None, "reservedFor": None}})
-            return False
+            return None
         meta = _missing_meta(claim, wanted)
         if meta:
             answer = await self._patch(wanted.path, version, {"metadata": meta})
             if answer is None:
-                return False
+                return None
             version = answer.metadata.resource_version
         status: Body = {"reservedFor": [*others, wanted.consumer]}
         if not current:
             status["allocation"] = wanted.allocation
-        return await self._patch(f"{wanted.path}/status", version, {"status": status}) is not None
+        answer = await self._patch(f"{wanted.path}/status", version, {"status": status})
+        return None if answer is None else answer.metadata.resource_version
 
     async def _release(self, path: str, pod: PodRef) -> None:
         claim = await self._read(path)

@@ -27,14 +27,14 @@ from gpu_scheduler.kube.resource import EventHandlerFuncs
 from gpu_scheduler.scheduler.ports import InputKind, NoJournal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpu_scheduler.core.claim_allocation import ClaimAllocation
     from gpu_scheduler.core.cluster_events import ClusterEvent
     from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.namespace_limits import NamespaceLimits
     from gpu_scheduler.core.nodes.cordons import NodeCordons
-    from gpu_scheduler.core.nodes.device_pools import DeviceId, DeviceSlice
+    from gpu_scheduler.core.nodes.device_pools import DeviceSlice
     from gpu_scheduler.core.nodes.inventory import Inventory
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.pods.count_request import Strategy
@@ -261,19 +261,23 @@ class ClusterCache:
         """Whether another scheduler may be allocating a claim now."""
         return self._allocated_claims.others_pending
 
-    async def shown_allocated(self, namespace: str, claims: Sequence[ClaimAllocation], seconds: float) -> bool:
-        """Wait until the watch has shown these allocations. Return False after `seconds`."""
-        waits = {(namespace, each.name): frozenset(each.devices) for each in claims}
+    async def shown_allocated(
+        self, namespace: str, claims: Sequence[ClaimAllocation], versions: Mapping[str, str], seconds: float
+    ) -> bool:
+        """Wait until the watch has shown these allocations, at these versions or later. Return False after `seconds`.
+
+        An older version may show the same devices: they were given back since, and another claim may have had them.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not all(self._shows(*name, devices) for name, devices in waits.items()):
+                while not all(self._shows(namespace, each, versions.get(each.name, "")) for each in claims):
                     await self._claim_change.wait()
                 return True
         return False
 
-    def _shows(self, namespace: str, name: str, devices: frozenset[DeviceId]) -> bool:
-        claim = self._allocated_claims.find(namespace, name)
-        return claim is not None and frozenset(claim.devices) == devices
+    def _shows(self, namespace: str, wanted: ClaimAllocation, version: str) -> bool:
+        claim = self._allocated_claims.find(namespace, wanted.name)
+        return claim is not None and claim.shows(frozenset(wanted.devices), version)
 
     def _device_claim_applied(self, claim: AllocatedClaim) -> ClusterEvents:
         change, self._claim_change = self._claim_change, asyncio.Event()

@@ -70,8 +70,8 @@ class Binder(Protocol):
 class ClaimAllocator(Protocol):
     """Allocates the ResourceClaims of a pod before it is bound."""
 
-    async def allocate(self, bind: Bind) -> Failed | NotSent | None:
-        """Try once, in bounded time. Return None if every claim is allocated and reserved for the pod.
+    async def allocate(self, bind: Bind) -> dict[str, str] | Failed | NotSent:
+        """Try once, in bounded time. Return the version of each claim, by name, if all are reserved for the pod.
 
         It never raises because of an answer or a missing answer of the API server. The pod is not bound in any case.
         """

@@ -108,6 +108,12 @@ class Case:
                 server.on(method, path, *replies)
 
 
+def last_version(case: Case) -> str:
+    """Return the version of the claim after the last answer."""
+    body: Any = (*case.post, *case.get, *case.status)[-1].body
+    return str(body["metadata"]["resourceVersion"])
+
+
 def sent(server: FakeServer) -> list[tuple[str, str, Any]]:
     """Return what the server was asked."""
     return [(each.method, each.path, each.body) for each in server.requests]
@@ -232,7 +238,7 @@ async def test_claims_are_allocated_with_as_few_writes_as_possible(case: Case) -
         result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(BIND)
 
         assert sent(server) == case.sent
-        assert result == case.result
+        assert result == (case.result or {"own": last_version(case)})
 
 
 LOST = {
@@ -289,7 +295,9 @@ async def test_a_claim_of_one_pod_is_owned_by_it() -> None:
         server.on("POST", BASE, found(ownerReferences=[owner]))
         server.on("PATCH", STATUS, found("8"))
         alone = tuple(replace(claim, owner=None) for claim in BIND.claims)
-        assert await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(replace(BIND, claims=alone)) is None
+        assert await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(replace(BIND, claims=alone)) == {
+            "own": "8"
+        }
 
         assert [each.body["metadata"]["ownerReferences"] for each in server.asked("POST")] == [[owner]]
 
@@ -427,7 +435,7 @@ async def test_a_withdrawal_without_an_answer_reaches_no_later_bind(version: str
         server.on("GET", CLAIM, allocated(MINE), allocated(MINE, version=version), found("9"))
         server.on("PATCH", STATUS, CUT, found("9"), found("10"))
         assert await allocator.release(POD, [AllocatedClaim("default", "own", "uid-of-own")]) is not None
-        assert await allocator.allocate(BIND) is None
+        assert await allocator.allocate(BIND) == {"own": "10" if version == "7" else "8"}
 
         withdraw = {"reservedFor": None, "allocation": None}
         again = [CREATE, GET, put(withdraw), GET, put({"reservedFor": [MINE], "allocation": ALLOCATION}, "9")]

@@ -179,6 +179,25 @@ async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
         assert loop.binder.names() == ["train-0"]
 
 
+@pytest.mark.promise("isolate-4")
+@pytest.mark.clock("virtual")
+async def test_an_older_allocation_of_the_claim_is_not_taken_for_this_one() -> None:
+    """The watch is late: it shows an allocation that was given back, and not yet the claim that has the GPU since."""
+    async with looping() as loop:
+        left = AllocatedClaim("default", CLAIM, f"uid-of-{CLAIM}", (GPU_A,), (POD.ref.uid,), version="7")
+        loop.scheduler.cache.device_claims.applied(left)
+        loop.allocator.shows = lambda _: None
+        loop.allocator.versions = {CLAIM: "10"}
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(1)
+        for shown in (replace(left, devices=(), pods=(), version="8"), OTHERS, replace(left, version="10")):
+            loop.scheduler.cache.device_claims.applied(shown)
+        await asyncio.sleep(1)
+
+        assert loop.binder.sent == []
+        assert any(note.startswith("GpuHeld: ") for note in loop.event_recorder.notes("train-0"))
+
+
 FAILURES = {
     "refused": (Failed("BindFailed: no"), [Reason.BIND_FAILED]),
     "refused by a quota": (Failed("QuotaExceeded: no", reason=Reason.QUOTA_EXCEEDED), [Reason.QUOTA_EXCEEDED]),

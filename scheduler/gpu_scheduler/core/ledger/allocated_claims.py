@@ -33,6 +33,12 @@ class AllocatedClaim:
     """What it asks for; None for a claim of this scheduler, and if that is not read."""
     unread: str = ""
     """What a claim of a user has that this scheduler does not read: a field, and the rule for it."""
+    version: str = ""
+    """The version of the object that has shown this."""
+
+    def shows(self, devices: frozenset[DeviceId], version: str) -> bool:
+        """Whether it was allocated these devices in this version or a later one."""
+        return frozenset(self.devices) == devices and _number(self.version) >= _number(version)
 
 
 class AllocatedClaims:
@@ -117,6 +123,11 @@ class AllocatedClaims:
     def __iter__(self) -> Iterator[tuple[str, tuple[Hold, ...]]]:
         """Iterate over the claims: uid, and what it holds."""
         return ((uid, self.holds_of(uid)) for uid in self._claims)
+
+
+def _number(version: str) -> int:
+    """Return a version as a number: etcd counts them. Kubernetes 1.35 promises that they can be compared so."""
+    return int(version) if version.isdecimal() else 0
 
 
 def _pools_of(claim: AllocatedClaim) -> frozenset[tuple[str, str]]:

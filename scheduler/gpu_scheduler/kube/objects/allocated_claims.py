@@ -75,6 +75,7 @@ def read_allocated_claim(raw: bytes | msgspec.Raw) -> tuple[str, AllocatedClaim]
         awaits_others=not ours and status.allocation is None,
         request=request,
         unread=unread,
+        version=meta.resource_version or "",
     )
     return claim.uid, claim
 
