@@ -21,7 +21,7 @@ STEPS: Final = 100_000
 SEED: Final = 1
 INVARIANTS: Final = {
     "forget_on_timeout": {"apart", "memory", "index"},
-    "expire_assumed": {"liveness", "apart", "memory", "index", "ledger"},
+    "expire_assumed": {"liveness", "apart", "memory", "index", "ledger", "together"},
     "skip_terminating": {"apart", "memory", "index", "ledger"},
     "lose_deleted": {"ledger", "liveness"},
     "bind_without_uid": {"agree", "apart"},
