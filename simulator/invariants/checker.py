@@ -73,8 +73,7 @@ class Checker:
         pods = self._pods()
         nodes = {entry.object["metadata"]["name"]: entry.object for entry in self._server.nodes.entries.values()}
         yield from self._unreleased(pods)
-        others = (claim.devices for _, claim in self._allocated.values() if not claim.ours)
-        view = rules.View(nodes, pods, frozenset().union(*others))
+        view = rules.View(nodes, pods, rules.claimed(nodes, [claim for _, claim in self._allocated.values()]))
         for pod in pods:
             if pod.scheduler != _OURS or pod.node or pod.ended or pod.deleting:
                 continue

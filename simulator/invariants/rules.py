@@ -225,6 +225,17 @@ def inventory(node: Object) -> dict[str, int]:
     return _healthy_devices(node["metadata"]["annotations"][_PREFIX + "devices"])
 
 
+def claimed(nodes: Mapping[str, Object], claims: Iterable[Claim]) -> frozenset[tuple[str, str]]:
+    """Give node and index of each device that claims keep from pods: those of others, and all of some nodes.
+
+    A device that its node does not publish now may be any of this node, for a replica that never saw it.
+    """
+    named = [(claim.ours, node, device) for claim in claims for node, device in claim.devices]
+    lost = {node for _, node, device in named if node in nodes and device not in inventory(nodes[node])}
+    of_others = {(node, device) for ours, node, device in named if not ours}
+    return frozenset(of_others | {(node, device) for node in lost for device in inventory(nodes[node])})
+
+
 class KeptLines:
     """The lines of started workloads that none of their pods has."""
 
