@@ -317,16 +317,18 @@ def theirs(**more: Any) -> Reply:
 
 OWN_CASES = {
     "a new claim takes two writes": Case(
-        None,
+        {"own": "7"},
         [GET, PROTECT, put({"reservedFor": [MINE], "allocation": OWN_ALLOCATION}, "8")],
         get=(theirs(finalizers=None),),
         meta=(theirs(version="8"),),
         status=(theirs(),),
     ),
-    "a claim with a finalizer takes one": Case(None, [GET, ALLOCATE_OWN], get=(theirs(),), status=(theirs(),)),
-    "a claim that is allocated for the pod takes none": Case(None, [GET], get=(allocated(MINE, results=OWN_RESULTS),)),
+    "a claim with a finalizer takes one": Case({"own": "7"}, [GET, ALLOCATE_OWN], get=(theirs(),), status=(theirs(),)),
+    "a claim that is allocated for the pod takes none": Case(
+        {"own": "7"}, [GET], get=(allocated(MINE, results=OWN_RESULTS),)
+    ),
     "other GPUs of nobody are given back first": Case(
-        None,
+        {"own": "7"},
         [GET, put({"allocation": None, "reservedFor": None}), GET, ALLOCATE_OWN],
         get=(allocated(results=OTHER), theirs()),
         status=(theirs(),),
@@ -382,7 +384,7 @@ async def test_a_users_claim_gets_the_configuration_of_its_class() -> None:
     async with connected() as (server, api):
         server.on("GET", CLAIM, theirs())
         server.on("PATCH", STATUS, theirs())
-        assert await ApiClaimAllocator(api, Gate(), classes).allocate(OWN_BIND) is None
+        assert await ApiClaimAllocator(api, Gate(), classes).allocate(OWN_BIND) == {"own": "7"}
 
         (patch,) = server.asked("PATCH")
         assert patch.body["status"]["allocation"]["devices"]["config"] == [
