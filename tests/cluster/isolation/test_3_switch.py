@@ -36,20 +36,20 @@ def test_running_pods_keep_their_gpus(cluster: Cluster, make_pod: MakePod) -> No
     second = started(cluster, literal)
     assert "resourceClaims" not in cluster.get("pod", "-n", TESTS, literal)["spec"]
     assert cluster.environment(TESTS, literal)["CUDA_VISIBLE_DEVICES"] == "6"
-    _held(cluster, make_pod, "late-0", 5, claimed)
+    _held(cluster, make_pod, "late-1", 5, claimed)
 
     plays.run(*DRA).succeeded()
 
     assert (started(cluster, claimed), started(cluster, literal)) == (first, second)
     assert containers(cluster, "node1")[claimed] == line(cluster, "node1", 4, 5)
-    _held(cluster, make_pod, "later-0", 6, literal)
+    _held(cluster, make_pod, "later-1", 6, literal)
     again = run(cluster, make_pod("again-0", "0=node1:7"))
     assert containers(cluster, "node1")[again] == line(cluster, "node1", 7)
 
 
 def _held(cluster: Cluster, make_pod: MakePod, name: str, gpu: int, holder: str) -> None:
-    """Check that a pod which names the GPU waits for the one that has it, and delete it."""
-    cluster.create(make_pod(name, f"0=node1:{gpu}"))
+    """Check that a pod of another workload which names the GPU waits for the one that has it, and delete it."""
+    cluster.create(make_pod(name, f"1=node1:{gpu}"))
     condition = eventually(f"{name} to have its reason", partial(waits, cluster, name, "GpuHeld"), 30)
     assert f"{TESTS}/{holder}" in condition["message"]
     cluster.kubectl("delete", "pod", "-n", TESTS, name, "--wait")
