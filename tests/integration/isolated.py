@@ -75,10 +75,12 @@ class IsolatedCluster:
             each.stop()
         self.plane.stop()
 
-    def start_scheduler(self, folder: Path, module: str = "gpu_scheduler", **env: str) -> Command:
-        """Start our scheduler, which leads at once. The caller stops it."""
+    def start_scheduler(
+        self, folder: Path, module: str = "gpu_scheduler", *, proxy: int | None = None, **env: str
+    ) -> Command:
+        """Start our scheduler, which leads at once, with the port of its proxy if it has one. The caller stops it."""
         name, settings = f"scheduler-{next(_numbers)}", {"ISOLATION": "dra", "LOG_LEVEL": "DEBUG", **env}
-        return start_alone(self.plane, folder, name, None, module, **settings)
+        return start_alone(self.plane, folder, name, proxy, module, **settings)
 
     def namespace(self) -> Namespace:
         """Create a namespace."""

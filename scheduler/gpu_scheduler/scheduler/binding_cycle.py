@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.decision import Wait, awaits_placement
@@ -20,7 +20,7 @@ from gpu_scheduler.scheduler.ports import AllocationOutcome, Bound, Dropped, Fai
 from gpu_scheduler.scheduler.status_writer import notice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from gpu_scheduler.core.cluster_events import ClusterEvent
     from gpu_scheduler.core.decision import Bind
@@ -164,17 +164,30 @@ class BindingCycle:
         versions = await self._ports.allocator.allocate(bind)
         if not isinstance(versions, dict):
             return AllocationOutcome.FAILED, versions
-        if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, versions, SHOWN_WITHIN):
-            message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"
-            return AllocationOutcome.UNSEEN, Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
-        await asyncio.sleep(OTHERS_WRITE)
-        if self._cache.others_allocate:
-            await asyncio.sleep(OTHERS_ALLOCATE)
+        async with self._slot_returned():
+            if not await self._cache.shown_allocated(pod.ref.namespace, bind.claims, versions, SHOWN_WITHIN):
+                message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"
+                return AllocationOutcome.UNSEEN, Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
+            await asyncio.sleep(OTHERS_WRITE)
+            if self._cache.others_allocate:
+                await asyncio.sleep(OTHERS_ALLOCATE)
         cluster = self._cache.cluster
         taken = gpu_free(assumed_hold(pod, bind.placement), cluster.ledger, cluster.nodes, cluster.policy)
         if taken is not None:
             return AllocationOutcome.WITHDRAWN, Failed(taken.message, reason=taken.reason)
         return AllocationOutcome.ALLOCATED, None
+
+    @asynccontextmanager
+    async def _slot_returned(self) -> AsyncIterator[None]:
+        """Give the bind's slot back during the block, in which it writes nothing, and take one again.
+
+        Slots are given in the order in which they are asked for, so the loop starts no binds faster than they go on.
+        """
+        self._slots.release()
+        try:
+            yield
+        finally:
+            await self._slots.acquire()
 
     async def _select_volumes(self, pod: Pod, selection: Selection) -> None:
         failure: str | None = "it was cancelled"

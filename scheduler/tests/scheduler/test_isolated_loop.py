@@ -68,12 +68,12 @@ class Loop:
 
 
 @asynccontextmanager
-async def looping(policy: Policy | None = None) -> AsyncIterator[Loop]:
+async def looping(policy: Policy | None = None, *, binders: int = 64) -> AsyncIterator[Loop]:
     """Run the loop. The watch shows each allocation at once."""
     binder, allocator, recorder, events = FakeBinder(), FakeAllocator(), FakeRecorder(), FakeEventRecorder()
     ports = Ports(binder, FakeClaims(), allocator, events, recorder, recorder, recorder)
-    timings = Timings(interval=5)
-    scheduler = Scheduler(policy or Policy(), ports, timings=timings, clock=asyncio.get_running_loop().time)
+    clock = asyncio.get_running_loop().time
+    scheduler = Scheduler(policy or Policy(), ports, timings=Timings(interval=5), clock=clock, binders=binders)
     loop = Loop(scheduler, binder, allocator, events, recorder)
     allocator.shows = loop.show
     scheduler.cache.nodes.applied(node("node1", inventory=Inventory((Device(0, A), Device(1, B)))))
@@ -105,6 +105,19 @@ async def test_claims_are_allocated_before_the_binding() -> None:
             ClaimState.BOUND: 1,
             ClaimState.OTHER: 1,
         }
+
+
+@pytest.mark.clock("virtual")
+async def test_a_bind_that_waits_for_others_keeps_no_slot() -> None:
+    """The claims of the next pod are written meanwhile. With one slot, there is still only one write at once."""
+    async with looping(binders=1) as loop:
+        for name in ("train-0", "other-0"):
+            loop.scheduler.pods.applied(isolated(name, f"0=node1:{0 if name == 'train-0' else 1}\n"))
+        await asyncio.sleep(0.2)
+        assert (len(loop.allocator.allocated), loop.binder.sent) == (2, [])
+
+        await asyncio.sleep(0.2)
+        assert sorted(loop.binder.names()) == ["other-0", "train-0"]
 
 
 @pytest.mark.promise("isolate-4", "isolate-17")
